@@ -1,0 +1,1 @@
+"""aiogroup: an asyncio Kafka consumer-group client."""

@@ -1,0 +1,264 @@
+"""One tree of errors. The type says who is to blame and what helps; the message says what happened and what to change.
+
+Where aiokafka has a class of the same meaning ours derives from it too, so that an existing `except` still catches.
+Every error pickles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from aiokafka import errors as aiokafka_errors
+
+if TYPE_CHECKING:
+    from aiokafka.structs import TopicPartition
+
+
+def _rebuild(cls: type[AiogroupError], state: dict[str, Any]) -> AiogroupError:
+    error = cls.__new__(cls)
+    error.args = state.pop("args")
+    error.__dict__.update(state)
+    return error
+
+
+class AiogroupError(Exception):
+    """The root. `retriable`: the same call may succeed later without any change."""
+
+    retriable: ClassVar[bool] = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), {"args": self.args, **self.__dict__})
+
+
+# The caller is to blame: change the call.
+
+
+class ConfigError(AiogroupError, aiokafka_errors.KafkaConfigurationError, ValueError):
+    """A setting is unknown, out of range, or contradicts another; the message names both and the rule."""
+
+
+class IllegalStateError(AiogroupError, aiokafka_errors.IllegalStateError):
+    """The call does not fit what the consumer is doing now; the message says what to do first."""
+
+
+class IllegalOperation(AiogroupError, aiokafka_errors.IllegalOperation):  # noqa: N818 (aiokafka's name)
+    """The call needs a group, and the consumer has none: pass `group_id`."""
+
+
+class ConcurrentConsumptionError(IllegalStateError):
+    """Two requests for records at once: await one before the next, or use `auto_ack=False` for several workers."""
+
+
+class ConsumerStoppedError(AiogroupError, aiokafka_errors.ConsumerStoppedError):
+    """The consumer was stopped; make a new one."""
+
+
+# The link: the cluster cannot be reached, or what it sent cannot be read.
+
+
+class ConnectionLostError(AiogroupError, aiokafka_errors.KafkaConnectionError):
+    """No connection to a broker, or it broke before the answer came."""
+
+    retriable = True
+
+
+class AuthenticationFailedError(AiogroupError, aiokafka_errors.AuthenticationFailedError):
+    """The broker refused the credentials; repeating them would lock the account, so nothing is retried."""
+
+
+class KafkaTimeoutError(AiogroupError, aiokafka_errors.KafkaTimeoutError, TimeoutError):
+    """The time-out named in the message ended before the brokers answered."""
+
+    retriable = True
+
+
+class ProtocolError(AiogroupError, aiokafka_errors.KafkaProtocolError):
+    """A broker sent bytes that are not Kafka's protocol; the connection was closed."""
+
+
+class UnsupportedVersionError(AiogroupError, aiokafka_errors.UnsupportedVersionError):
+    """The broker speaks no version of a request that aiogroup needs."""
+
+
+class BrokerError(AiogroupError, aiokafka_errors.BrokerResponseError):
+    """A broker answered with an error code. `code` is Kafka's number, `name` Kafka's name for it."""
+
+    retriable = False  # an instance says so: see __init__
+
+    def __init__(self, code: int, name: str, message: str, *, retriable: bool = False) -> None:
+        super().__init__(f"{name} ({code}): {message}")
+        self.code = code
+        self.name = name
+        self.retriable = retriable  # type: ignore[misc]
+
+    @property
+    def errno(self) -> int:  # type: ignore[override]
+        """aiokafka's name for `code`."""
+        return self.code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class GroupAuthorizationError(AiogroupError, aiokafka_errors.GroupAuthorizationFailedError):
+    """The principal may not READ this group: add the ACL. Fatal."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class TopicAuthorizationError(AiogroupError, aiokafka_errors.TopicAuthorizationFailedError):
+    """The principal may not READ these topics: add the ACL. `topics` names them."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self.topics = frozenset(topics)
+        super().__init__(
+            f"not authorized to read {sorted(self.topics)}: grant READ and DESCRIBE on the topic to this principal"
+        )
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class UnknownTopicOrPartitionError(AiogroupError, aiokafka_errors.UnknownTopicOrPartitionError):
+    """The topic or partition does not exist (yet)."""
+
+    retriable = True
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class InvalidTopicError(AiogroupError, aiokafka_errors.InvalidTopicError, ValueError):
+    """Kafka refuses this topic name: letters, digits, '.', '_' and '-', at most 249."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+# The group.
+
+
+class GroupError(AiogroupError):
+    """Something ended or changed this consumer's membership."""
+
+
+class PollIntervalExceeded(GroupError):  # noqa: N818 (the specification's name)
+    """Nobody asked for records for `max_poll_interval_ms`, so the member gave its partitions up (KIP-62)."""
+
+    def __init__(self, partitions: Iterable[TopicPartition], max_poll_interval_ms: int) -> None:
+        self.partitions = frozenset(partitions)
+        self.max_poll_interval_ms = max_poll_interval_ms
+        super().__init__(
+            f"no request for records for max_poll_interval_ms={max_poll_interval_ms}: lost "
+            f"{sorted(self.partitions)}. Process smaller batches (max_poll_records) or raise max_poll_interval_ms; "
+            "the next request rejoins the group"
+        )
+
+
+class FencedInstanceIdError(GroupError):
+    """Another member uses this `group_instance_id` (member_name) now: give each process its own. Fatal."""
+
+
+DuplicateStaticMember = FencedInstanceIdError
+"""KIP-345 draft 41's name for `FencedInstanceIdError`."""
+
+
+class CommitFailedError(GroupError, aiokafka_errors.CommitFailedError):
+    """Offsets of partitions that are no longer owned were not committed; their new owner repeats the records.
+
+    `not_owned` lists those partitions, `committed` what went out all the same.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        not_owned: Iterable[TopicPartition] = (),
+        committed: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        Exception.__init__(self, message)
+        self.not_owned = frozenset(not_owned)
+        self.committed = dict(committed or {})
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class RebalanceInProgressError(GroupError, aiokafka_errors.RebalanceInProgressError):
+    """The group was rebalancing until the time-out ended: ask for records, then commit again."""
+
+    retriable = True
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class InconsistentGroupProtocolError(GroupError, aiokafka_errors.InconsistentGroupProtocolError):
+    """The members of the group have no assignor in common: see `partition_assignment_strategy`. Fatal."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+# Records and positions.
+
+
+class RecordError(AiogroupError):
+    """A partition cannot go on by itself; the others do. `tp` names it."""
+
+    def __init__(self, tp: TopicPartition, message: str) -> None:
+        Exception.__init__(self, message)
+        self.tp = tp
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class OffsetOutOfRangeError(RecordError, aiokafka_errors.OffsetOutOfRangeError):
+    """The log no longer holds the position and `auto_offset_reset="none"`: `seek` to where to go on."""
+
+    def __init__(self, tp: TopicPartition, offset: int) -> None:
+        super().__init__(
+            tp,
+            f"{tp.topic}-{tp.partition}: offset {offset} is outside of the log and auto_offset_reset is 'none'; "
+            "seek() to where to go on",
+        )
+        self.offset = offset
+
+
+class NoOffsetForPartitionError(RecordError, aiokafka_errors.NoOffsetForPartitionError):
+    """Nothing was committed and `auto_offset_reset="none"`: `seek` in `on_partitions_assigned`, or set a policy."""
+
+    def __init__(self, tp: TopicPartition) -> None:
+        super().__init__(
+            tp,
+            f"{tp.topic}-{tp.partition}: no committed offset and auto_offset_reset is 'none'; seek() to where to "
+            "start, or set auto_offset_reset",
+        )
+
+
+class CorruptRecordError(RecordError, aiokafka_errors.CorruptRecordException):
+    """Bytes of a batch are damaged (checksum, length, compression): `seek` behind `offset` to skip it."""
+
+    def __init__(self, tp: TopicPartition, offset: int, message: str) -> None:
+        super().__init__(tp, f"{tp.topic}-{tp.partition} at offset {offset}: {message}; seek() behind it to skip it")
+        self.offset = offset
+
+
+class RecordDeserializationError(CorruptRecordError):
+    """A record cannot be given to the application; all before it were, and the position stays on it.
+
+    `topic`, `partition`, `offset` say which, `key` and `value` are its bytes where they could be read.
+    `seek(tp, offset + 1)` skips it.
+    """
+
+    def __init__(
+        self, tp: TopicPartition, offset: int, message: str, *, key: bytes | None = None, value: bytes | None = None
+    ) -> None:
+        super().__init__(tp, offset, message)
+        self.topic = tp.topic
+        self.partition = tp.partition
+        self.key = key
+        self.value = value
