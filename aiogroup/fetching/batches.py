@@ -1,0 +1,276 @@
+"""The batches in the bytes of a Fetch answer: framing, headers, checksums; aiokafka's C decodes the records.
+
+aiokafka's `MemoryRecords` takes the format of the first batch for all (wrong after a topic's upgrade) and
+hands hostile lengths to C loops, so the frame is read here and only a framed v2 batch goes to its C class.
+That class reads at most a varint behind a bound it checked; the zero byte that CPython keeps behind `bytes`
+and `bytearray` ends it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
+from aiokafka.record.default_records import DefaultRecord, DefaultRecordBatch
+
+from aiogroup.fetching.codecs import CodecError, inflate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aiokafka.record._protocols import DefaultRecordProtocol as RawRecord
+
+_FRAME: Final = struct.Struct(">qi")  # base offset, length of what follows
+_MAGIC_OFFSET: Final = 16
+_SMALLEST_LENGTH: Final = 14  # a v0 message without key and value, as Kafka's ByteBufferLogInputStream
+
+# base offset, length, leader epoch, magic, crc, attributes, last offset delta, first and max timestamp,
+# producer id and epoch, base sequence, record count
+_V2: Final = struct.Struct(">qiibIhiqqqhii")
+_ATTRIBUTES: Final = struct.Struct(">h")
+_ATTRIBUTES_OFFSET: Final = 21
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_OFFSET: Final = 8
+
+_CODEC_MASK: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+
+_LEGACY: Final = struct.Struct(">qiIbb")  # offset, size, crc, magic, attributes
+_INT64: Final = struct.Struct(">q")
+_INT32: Final = struct.Struct(">i")
+
+
+class BatchError(ValueError):
+    """A batch is damaged. `offset` is the first offset that it may hold, `None` where it does not tell."""
+
+    def __init__(self, message: str, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+def c_decoder_loaded() -> bool:
+    """Whether aiokafka's C extension decodes; its silent fallback in Python is 100 times slower."""
+    return "_crecords" in DefaultRecordBatch.__module__
+
+
+def frame_bytes(data: memoryview, pos: int, max_batch_bytes: int) -> int:
+    """Size of the batch at `pos` with its frame, also when it is cut off (then at least what it needs).
+
+    Raises:
+        BatchError: no batch has such a length.
+    """
+    if len(data) - pos < _FRAME.size:
+        return _V2.size
+    base_offset, length = _FRAME.unpack_from(data, pos)
+    if not _SMALLEST_LENGTH <= length <= max_batch_bytes:
+        raise BatchError(f"a batch cannot have {length} bytes", base_offset)
+    return _FRAME.size + int(length)
+
+
+def read_batch(frame: memoryview) -> Batch | LegacyBatch:
+    """The header of the batch that `frame` holds.
+
+    Raises:
+        BatchError: the header cannot be right.
+    """
+    magic = frame[_MAGIC_OFFSET]
+    if magic == 2:
+        return Batch(frame)
+    if magic in (0, 1):
+        return LegacyBatch(frame)
+    raise BatchError(f"unknown record format (magic {magic})", _FRAME.unpack_from(frame)[0])
+
+
+class Batch:
+    """A v2 batch. Holds its bytes and nothing per record."""
+
+    __slots__ = (
+        "_batch", "_frame", "base_offset", "codec", "inflated_bytes", "is_control", "is_transactional",
+        "next_offset", "packed_bytes", "producer_id", "record_count", "timestamp_type",
+    )  # fmt: skip
+
+    def __init__(self, frame: memoryview) -> None:
+        if len(frame) < _V2.size:
+            raise BatchError(f"a batch cannot have {len(frame)} bytes", _FRAME.unpack_from(frame)[0])
+        (
+            self.base_offset, _length, _epoch, _magic, _crc, attributes, last_delta, _first_ts, _max_ts,
+            self.producer_id, _producer_epoch, _sequence, self.record_count,
+        ) = _V2.unpack_from(frame)  # fmt: skip
+        if self.base_offset < 0 or last_delta < 0:
+            raise BatchError(f"offsets from {self.base_offset} with a last delta of {last_delta}")
+        self.next_offset: int = self.base_offset + last_delta + 1
+        self.codec: int = attributes & _CODEC_MASK
+        self.timestamp_type = 1 if attributes & _LOG_APPEND_TIME else 0
+        self.is_transactional = bool(attributes & _TRANSACTIONAL)
+        self.is_control = bool(attributes & _CONTROL)
+        self.packed_bytes = len(frame) - _V2.size if self.codec else 0
+        self.inflated_bytes = 0
+        self._frame = frame
+        self._batch: Any = DefaultRecordBatch(frame)  # a view: no copy
+
+    def is_intact(self) -> bool:
+        """Whether the checksum is right; of the bytes as they came, so ask before `inflate`."""
+        return bool(self._batch.validate_crc())
+
+    def inflate(self, max_bytes: int) -> None:
+        """Make the batch an uncompressed one, of at most `max_bytes`; nothing if it is.
+
+        The C class would decompress without a bound, hence the rewritten header.
+
+        Raises:
+            BatchError: the bytes cannot be decompressed within the limit.
+        """
+        if not self.packed_bytes:
+            return
+        try:
+            payload = inflate(self.codec, self._frame[_V2.size :], max_bytes)
+        except CodecError as error:
+            raise BatchError(str(error), self.base_offset) from error
+        plain = bytearray(self._frame[: _V2.size])
+        (attributes,) = _ATTRIBUTES.unpack_from(plain, _ATTRIBUTES_OFFSET)
+        _ATTRIBUTES.pack_into(plain, _ATTRIBUTES_OFFSET, attributes & ~_CODEC_MASK)
+        plain += payload
+        _LENGTH.pack_into(plain, _LENGTH_OFFSET, len(plain) - _FRAME.size)
+        self._frame = memoryview(plain)
+        self._batch = DefaultRecordBatch(plain)
+        self.packed_bytes = 0
+        self.inflated_bytes = len(plain)
+
+    def records(self) -> Iterator[RawRecord]:
+        """The records, decoded as they are taken; call `inflate` before. Each call starts at the first.
+
+        Raises while iterating whatever aiokafka's decoder does (CorruptRecordException, UnicodeDecodeError,
+        MemoryError for an absurd length, ...).
+        """
+        batch: Any = DefaultRecordBatch(self._frame)
+        return islice(batch, None)  # the C iterator refuses a second `iter()`, which each slice does
+
+    def is_abort_marker(self) -> bool:
+        """Whether this control batch ends a transaction by abort; false for one emptied by compaction."""
+        first = next(iter(self.records()), None)
+        if first is None:
+            return False
+        if first.key is None or len(first.key) < 4:
+            raise BatchError("control record without a type", self.base_offset)
+        return ControlRecord.parse(first.key).type_ == ABORT_MARKER.type_
+
+
+class LegacyBatch:
+    """A message of format 0 or 1, or the compressed set of messages that it wraps.
+
+    Decoded in Python: aiokafka's C class follows lengths inside a compressed set without checking them (with
+    a negative one it never ends), and brokers have written nothing of this kind since Kafka 4.0.
+    """
+
+    __slots__ = (
+        "_check_crcs", "_crc", "_frame", "_magic", "_messages", "_shift", "_timestamp", "_value",
+        "base_offset", "codec", "inflated_bytes", "next_offset", "packed_bytes", "record_count",
+        "timestamp_type",
+    )  # fmt: skip
+
+    is_control: Final = False
+    is_transactional: Final = False
+    producer_id: Final = -1
+
+    def __init__(self, frame: memoryview) -> None:
+        offset, _size, self._crc, self._magic, attributes = _LEGACY.unpack_from(frame)
+        if offset < 0:
+            raise BatchError(f"offset {offset}")
+        self.next_offset: int = offset + 1
+        self.codec = attributes & _CODEC_MASK
+        # A wrapper carries the offset of its last message and does not tell the first.
+        self.base_offset: int | None = None if self.codec else offset
+        self.timestamp_type = 1 if self._magic and attributes & _LOG_APPEND_TIME else 0
+        self._timestamp, _key, value = _parse_message(frame, self._magic, self.base_offset)
+        self._value = value
+        self.packed_bytes = len(value or b"") if self.codec else 0
+        self.inflated_bytes = 0
+        self.record_count = 1
+        self._frame = frame
+        self._messages: list[memoryview] = [] if self.codec else [frame]
+        self._shift = 0
+        self._check_crcs = False
+
+    def is_intact(self) -> bool:
+        self._check_crcs = True
+        return zlib.crc32(self._frame[_MAGIC_OFFSET:]) == int(self._crc)
+
+    def is_abort_marker(self) -> bool:
+        return False
+
+    def inflate(self, max_bytes: int) -> None:
+        if not self.codec or self._messages:
+            return
+        if self._value is None:
+            raise BatchError("compressed message without a value")
+        try:
+            payload = memoryview(inflate(self.codec, memoryview(self._value), max_bytes))
+        except CodecError as error:
+            raise BatchError(str(error)) from error
+        self._value = None
+        self._messages = list(_split_message_set(payload, self._magic))
+        if not self._messages:
+            raise BatchError("compressed message without messages")
+        if self._magic:  # offsets inside are relative since KIP-31; the wrapper has the last one's absolute
+            self._shift = self.next_offset - 1 - _INT64.unpack_from(self._messages[-1])[0]
+        self.record_count = len(self._messages)
+        self.packed_bytes = 0
+        self.inflated_bytes = len(payload)
+
+    def records(self) -> Iterator[RawRecord]:
+        wrapped = bool(self.codec)
+        for message in self._messages:
+            offset, _size, crc, magic, attributes = _LEGACY.unpack_from(message)
+            if wrapped and (attributes & _CODEC_MASK or magic != self._magic):
+                raise BatchError("a compressed message holds another format or another compressed one")
+            if wrapped and self._check_crcs and zlib.crc32(message[_MAGIC_OFFSET:]) != crc:
+                raise BatchError("checksum of a message inside a compressed one is wrong")
+            timestamp, key, value = _parse_message(message, magic, None)
+            if self.timestamp_type:
+                timestamp = self._timestamp
+            yield DefaultRecord(offset + self._shift, timestamp, self.timestamp_type, key, value, [])
+
+
+def _split_message_set(data: memoryview, magic: int) -> Iterator[memoryview]:
+    pos = 0
+    while pos < len(data):
+        left = len(data) - pos
+        length = _FRAME.unpack_from(data, pos)[1] if left >= _FRAME.size else 0
+        if not _SMALLEST_LENGTH <= length <= left - _FRAME.size:
+            raise BatchError(f"message of {length} bytes in a set with {left} left (format {magic})")
+        yield data[pos : pos + _FRAME.size + length]
+        pos += _FRAME.size + length
+
+
+def _parse_message(
+    message: memoryview, magic: int, offset: int | None
+) -> tuple[int, bytes | None, bytes | None]:
+    """Timestamp (-1 in format 0), key and value; every length is checked against the message."""
+    try:
+        pos = _LEGACY.size
+        timestamp = -1
+        if magic:
+            (timestamp,) = _INT64.unpack_from(message, pos)
+            pos += _INT64.size
+        key, pos = _parse_bytes(message, pos)
+        value, pos = _parse_bytes(message, pos)
+    except struct.error as error:
+        raise BatchError("message is cut off", offset) from error
+    if pos != len(message):
+        raise BatchError("lengths of key and value contradict the message's", offset)
+    return timestamp, key, value
+
+
+def _parse_bytes(message: memoryview, pos: int) -> tuple[bytes | None, int]:
+    (length,) = _INT32.unpack_from(message, pos)
+    pos += _INT32.size
+    if length == -1:
+        return None, pos
+    if not 0 <= length <= len(message) - pos:
+        raise struct.error(f"length {length}")
+    return bytes(message[pos : pos + length]), pos + length

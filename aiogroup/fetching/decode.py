@@ -1,0 +1,360 @@
+"""From the bytes that a Fetch answer holds for one partition to slices of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from aiogroup.errors import RecordDeserializationError
+from aiogroup.fetching import batches
+from aiogroup.fetching.batches import Batch, BatchError, LegacyBatch, c_decoder_loaded
+from aiogroup.records import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aiokafka.record._protocols import DefaultRecordProtocol as RawRecord
+    from aiokafka.structs import TopicPartition
+
+__all__ = ["DecodeSettings", "PartitionDecoder", "c_decoder_loaded"]
+
+Deserializer: TypeAlias = Callable[[bytes], Any]
+
+_NO_DATA = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeSettings:
+    """What all partitions of a consumer share.
+
+    A deserializer is not called where there is no key or value (as Java's consumer, unlike aiokafka's).
+    `max_batch_bytes` bounds a batch, compressed or not; a compressed one larger than `inflate_inline_bytes`
+    is worth a thread: see `PartitionDecoder.needs_inflate`.
+    """
+
+    check_crcs: bool = True
+    read_committed: bool = False
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    max_batch_bytes: int = 128 * 1024 * 1024
+    inflate_inline_bytes: int = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Poison:
+    """What cannot be delivered. Its error is made anew each time: each raise would lengthen the traceback."""
+
+    offset: int
+    message: str
+    cause: Exception
+    key: bytes | None = None
+    value: bytes | None = None
+
+    def error(self, tp: TopicPartition) -> RecordDeserializationError:
+        error = RecordDeserializationError(tp, self.offset, self.message, key=self.key, value=self.value)
+        error.__cause__ = self.cause
+        return error
+
+
+class PartitionDecoder:
+    """The records of one partition in one Fetch answer, decoded as they are taken.
+
+    `aborted` is the answer's list of (producer id, first offset), read only under `read_committed`. The first
+    call does the first work: making many decoders costs nothing. Not for two threads at a time: while
+    `inflate` runs, nothing else may be called.
+
+    Attributes:
+        next_offset: the position once everything returned so far is delivered; behind control and aborted
+            batches and offsets removed by compaction, as far as nothing deliverable stands before them.
+        incomplete_batch_bytes: 0, or what the first batch needs if even that was cut off: fetch as much.
+    """
+
+    __slots__ = (
+        "_aborted", "_aborted_producers", "_acknowledge", "_batch", "_data", "_left", "_poison", "_pos",
+        "_records", "_settings", "_tp", "_undelivered", "incomplete_batch_bytes", "next_offset",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        data: bytes | memoryview,
+        fetch_offset: int,
+        aborted: Sequence[tuple[int, int]],
+        settings: DecodeSettings,
+        acknowledge: Callable[[Record], None],
+    ) -> None:
+        self.next_offset = fetch_offset
+        self._tp = tp
+        self._data = memoryview(data)
+        self._settings = settings
+        self._acknowledge = acknowledge
+        # The last is the next to begin: `pop` takes it.
+        self._aborted = sorted(aborted, key=lambda entry: entry[1], reverse=True)
+        self._aborted_producers: set[int] = set()
+        self._pos = 0
+        self._batch: Batch | LegacyBatch | None = None
+        self._records: Iterator[RawRecord] | None = None
+        self._undelivered: list[Record] = []
+        self._left = 0
+        self._poison: _Poison | None = None
+        self.incomplete_batch_bytes = 0
+        self._measure_first_batch()
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory held: the answer's bytes until the last batch is done, and the batch just decompressed."""
+        return len(self._data) + (self._batch.inflated_bytes if self._batch is not None else 0)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether `next_slice` will return `None`."""
+        self._find_batch()
+        return self._batch is None and self._poison is None and not self._undelivered
+
+    def needs_inflate(self) -> bool:
+        """Whether the next step is a decompression worth a thread; `next_slice` would do it in place."""
+        self._find_batch()
+        return self._batch is not None and self._batch.packed_bytes > self._settings.inflate_inline_bytes
+
+    def inflate(self) -> None:
+        """Decompress the next batch. Raises nothing: what is wrong with it is raised by `next_slice`."""
+        self._find_batch()
+        if self._batch is None:
+            return
+        try:
+            self._batch.inflate(self._settings.max_batch_bytes)
+        except BatchError as error:
+            self._poison_batch(error)
+
+    def next_slice(self, max_records: int) -> list[Record] | None:
+        """Return the next 1 to `max_records` records in offset order, `None` when there are no more.
+
+        Raises:
+            RecordDeserializationError: the next record, or the batch it would come from, cannot be delivered.
+                Every record before it was, `next_offset` stays on it, and each further call raises it again.
+        """
+        if max_records < 1:
+            raise ValueError(f"max_records must be at least 1, not {max_records}")
+        taken = self._undelivered[:max_records]
+        self._undelivered = self._undelivered[max_records:]
+        try:
+            while len(taken) < max_records:
+                self._find_batch()
+                if self._batch is None or (taken and self.needs_inflate()):
+                    break
+                if self._records is not None or self._open(self._batch):
+                    self._take(self._batch, max_records, taken)
+            # Look ahead, or the position would stop before a transaction's marker until the next request.
+            self._find_batch()
+        except BaseException:
+            # Ctrl-C in the middle: the position is behind these, so they must not be forgotten.
+            self._records = None
+            self._undelivered = taken + self._undelivered
+            raise
+        if taken:
+            return taken
+        if self._poison is not None:
+            raise self._poison.error(self._tp)
+        return None
+
+    # Between batches.
+
+    def _measure_first_batch(self) -> None:
+        if not self._data:
+            return
+        try:
+            size = batches.frame_bytes(self._data, 0, self._settings.max_batch_bytes)
+        except BatchError:
+            return  # found again, and told, by the first call
+        if size > len(self._data):
+            self.incomplete_batch_bytes = size
+
+    def _find_batch(self) -> None:
+        """Go to the next batch with something to deliver: afterwards there is one, or poison, or the end."""
+        while self._batch is None and self._poison is None and self._data:
+            try:
+                size = batches.frame_bytes(self._data, self._pos, self._settings.max_batch_bytes)
+                if size > len(self._data) - self._pos:  # the broker cuts its answer off at the size asked for
+                    self._data = _NO_DATA
+                    return
+                batch = batches.read_batch(self._data[self._pos : self._pos + size])
+            except BatchError as error:
+                self._poison_here(error.offset, str(error), error)
+                return
+            self._pos += size
+            try:
+                deliverable = self._is_deliverable(batch)
+            except BatchError as error:
+                self._poison_here(error.offset, _damage(batch, error), error)
+                return
+            if deliverable:
+                self._batch = batch
+            else:
+                self._pass(batch)
+
+    def _is_deliverable(self, batch: Batch | LegacyBatch) -> bool:
+        if self._settings.check_crcs and not batch.is_intact():
+            raise BatchError("checksum is wrong", batch.base_offset)
+        if self._settings.read_committed and self._is_aborted(batch):
+            return False
+        return not batch.is_control and batch.next_offset > self.next_offset
+
+    def _is_aborted(self, batch: Batch | LegacyBatch) -> bool:
+        """As Kafka's CompletedFetch: an entry holds from its first offset to the producer's abort marker."""
+        while self._aborted and self._aborted[-1][1] < batch.next_offset:
+            self._aborted_producers.add(self._aborted.pop()[0])
+        if not batch.is_control:
+            return batch.is_transactional and batch.producer_id in self._aborted_producers
+        if batch.producer_id in self._aborted_producers:
+            batch.inflate(self._settings.max_batch_bytes)
+            if _ends_by_abort(batch):
+                self._aborted_producers.discard(batch.producer_id)
+        return False
+
+    def _pass(self, batch: Batch | LegacyBatch) -> None:
+        """Nothing more comes from this batch: go behind it, and so over offsets that compaction removed."""
+        self.next_offset = max(self.next_offset, batch.next_offset)
+        self._batch = self._records = None
+        if self._pos >= len(self._data):
+            self._data = _NO_DATA
+
+    # Inside a batch.
+
+    def _open(self, batch: Batch | LegacyBatch) -> bool:
+        """Begin to decode; false if there is nothing (then the batch was passed, or is poison)."""
+        try:
+            batch.inflate(self._settings.max_batch_bytes)
+        except BatchError as error:
+            self._poison_batch(error)
+            return False
+        records = batch.records()
+        self._left = batch.record_count
+        if batch.base_offset is None or batch.base_offset < self.next_offset:
+            try:
+                first = self._drop_before_position(records)
+            except Exception as error:  # noqa: BLE001 (the C decoder raises several kinds)
+                self._poison_batch(error)
+                return False
+            if first is not None:
+                records = chain((first,), records)
+        self._records = records
+        if self._left <= 0:
+            self._finish(batch)
+        return self._batch is not None
+
+    def _drop_before_position(self, records: Iterator[RawRecord]) -> RawRecord | None:
+        """The first record at or behind the position: a batch is sent whole though it begins before it."""
+        while self._left > 0:
+            record = next(records)
+            if record.offset >= self.next_offset:
+                return record
+            self._left -= 1
+        return None
+
+    def _take(self, batch: Batch | LegacyBatch, max_records: int, out: list[Record]) -> None:
+        assert self._records is not None
+        count = min(max_records - len(out), self._left)
+        if self._settings.key_deserializer is None and self._settings.value_deserializer is None:
+            tp, kind, acknowledge = self._tp, batch.timestamp_type, self._acknowledge
+            try:
+                # The C record says None for "no timestamp"; -1 stays comparable with others.
+                taken = [
+                    Record(
+                        tp, raw.offset, -1 if (time := raw.timestamp) is None else time, kind,
+                        raw.key, raw.value, raw.headers, acknowledge,
+                    )
+                    for raw in islice(self._records, count)
+                ]  # fmt: skip
+            except Exception:  # noqa: BLE001 (the C decoder raises several kinds)
+                # Again one by one, to keep what stands before the damage.
+                self._records = (raw for raw in batch.records() if raw.offset >= self.next_offset)
+                taken = self._deserialize(batch, count)
+        else:
+            taken = self._deserialize(batch, count)
+        if taken and not self._is_ordered(batch, taken):
+            self._poison_batch(BatchError("offsets are not in order", batch.base_offset))
+            return
+        out += taken
+        if taken:
+            self.next_offset = taken[-1].offset + 1
+        if self._poison is not None:
+            self._drop_to_poison()
+            return
+        self._left = self._left - len(taken) if taken else 0
+        if self._left <= 0:
+            self._finish(batch)
+
+    def _deserialize(self, batch: Batch | LegacyBatch, count: int) -> list[Record]:
+        """Up to `count` records, fewer before a poison one, which is noted."""
+        assert self._records is not None
+        settings, tp, kind, acknowledge = self._settings, self._tp, batch.timestamp_type, self._acknowledge
+        taken: list[Record] = []
+        key: Any
+        value: Any
+        try:
+            for raw in islice(self._records, count):
+                what, key, value = "key", raw.key, raw.value
+                try:
+                    if key is not None and settings.key_deserializer is not None:
+                        key = settings.key_deserializer(key)
+                    what = "value"
+                    if value is not None and settings.value_deserializer is not None:
+                        value = settings.value_deserializer(value)
+                except Exception as error:  # noqa: BLE001 (the application's code)
+                    message = f"the {what} deserializer raised {error!r}"
+                    self._poison = _Poison(raw.offset, message, error, raw.key, raw.value)
+                    return taken
+                time = -1 if raw.timestamp is None else raw.timestamp
+                taken.append(Record(tp, raw.offset, time, kind, key, value, raw.headers, acknowledge))
+        except Exception as error:  # noqa: BLE001 (the C decoder raises several kinds)
+            offset = taken[-1].offset + 1 if taken else max(self.next_offset, batch.base_offset or 0)
+            self._poison = _Poison(offset, _damage(batch, error), error)
+        return taken
+
+    def _is_ordered(self, batch: Batch | LegacyBatch, taken: list[Record]) -> bool:
+        """The ends of a slice say enough: a check of each record would cost more than it could find."""
+        first, last = taken[0].offset, taken[-1].offset
+        return self.next_offset <= first and last - first >= len(taken) - 1 and last < batch.next_offset
+
+    def _finish(self, batch: Batch | LegacyBatch) -> None:
+        """Every record was taken: let the decoder say whether bytes are left, then go behind the batch."""
+        try:
+            if self._records is not None:
+                next(self._records, None)
+        except Exception as error:  # noqa: BLE001 (the C decoder raises several kinds)
+            self._poison_batch(error)
+        else:
+            self._pass(batch)
+
+    # Poison.
+
+    def _poison_batch(self, error: Exception) -> None:
+        batch = self._batch
+        assert batch is not None
+        self._poison_here(batch.base_offset, _damage(batch, error), error)
+
+    def _poison_here(self, offset: int | None, message: str, cause: Exception) -> None:
+        self._poison = _Poison(max(self.next_offset, offset or 0), message, cause)
+        self._drop_to_poison()
+
+    def _drop_to_poison(self) -> None:
+        assert self._poison is not None
+        self.next_offset = max(self.next_offset, self._poison.offset)
+        self._batch = self._records = None
+        self._data = _NO_DATA
+
+
+def _damage(batch: Batch | LegacyBatch, error: Exception) -> str:
+    said = str(error) if isinstance(error, BatchError) else f"damaged record ({error!r})"
+    return f"{said}; the batch ends at offset {batch.next_offset - 1}"
+
+
+def _ends_by_abort(batch: Batch | LegacyBatch) -> bool:
+    try:
+        return batch.is_abort_marker()
+    except BatchError:
+        raise
+    except Exception as error:
+        raise BatchError(f"damaged control record ({error!r})", batch.base_offset) from error
