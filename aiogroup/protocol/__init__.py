@@ -1,0 +1,29 @@
+"""Kafka's requests and responses: bytes to values and back. Versions, flexible or not, stop in this package."""
+
+from __future__ import annotations
+
+from aiogroup.protocol.errors import ErrorCode, ErrorRow, lookup
+from aiogroup.protocol.framing import (
+    RequestHeader,
+    decode_request,
+    decode_request_header,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from aiogroup.protocol.schema import Request, Response, negotiate
+
+__all__ = [
+    "ErrorCode",
+    "ErrorRow",
+    "Request",
+    "RequestHeader",
+    "Response",
+    "decode_request",
+    "decode_request_header",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+    "lookup",
+    "negotiate",
+]

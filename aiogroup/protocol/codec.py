@@ -1,0 +1,351 @@
+"""Kafka's primitive types: bytes to values (`Reader`) and values to bytes (`Writer`).
+
+A peer may send anything, so a reader compares every length and count with the bytes that are left before it
+allocates for them, and raises `ProtocolError`, nothing else. aiokafka's own types are not used: its tagged fields and
+its varlong write wrong bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, TypeVar
+from uuid import UUID
+
+from aiogroup.errors import ProtocolError
+
+T = TypeVar("T")
+
+ZERO_UUID = UUID(int=0)
+"""Kafka's "no topic id"."""
+
+_INT8 = Struct(">b")
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_UINT16 = Struct(">H")
+_UINT32 = Struct(">I")
+_FLOAT64 = Struct(">d")
+
+_MAX_STRING_BYTES = 0x7FFF
+_MAX_INT32 = 0x7FFF_FFFF
+
+
+@lru_cache(maxsize=8192)
+def _uuid(raw: bytes) -> UUID:
+    # A fetch response names the same topics each time, and building a UUID costs more than the rest of its topic.
+    return UUID(bytes=raw)
+
+
+class Reader:
+    """Reads values one behind the other from one frame; `pos` is the next byte."""
+
+    __slots__ = ("pos", "view")
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self.view = memoryview(data)
+        self.pos = 0
+
+    @property
+    def remaining(self) -> int:
+        return len(self.view) - self.pos
+
+    def _short(self, needed: int) -> ProtocolError:
+        return ProtocolError(f"{needed} bytes needed at byte {self.pos} of a frame of {len(self.view)}")
+
+    def end(self) -> None:
+        """Raises `ProtocolError` where bytes are left over."""
+        if self.pos != len(self.view):
+            raise ProtocolError(f"{self.remaining} bytes left over behind byte {self.pos}")
+
+    def fixed(self, layout: Struct) -> tuple[Any, ...]:
+        """The values of a run of fixed-width fields."""
+        pos = self.pos
+        try:
+            values = layout.unpack_from(self.view, pos)
+        except struct_error:
+            raise self._short(layout.size) from None
+        self.pos = pos + layout.size
+        return values
+
+    def int8(self) -> int:
+        return self.fixed(_INT8)[0]  # type: ignore[no-any-return]
+
+    def int16(self) -> int:
+        return self.fixed(_INT16)[0]  # type: ignore[no-any-return]
+
+    def int32(self) -> int:
+        return self.fixed(_INT32)[0]  # type: ignore[no-any-return]
+
+    def int64(self) -> int:
+        return self.fixed(_INT64)[0]  # type: ignore[no-any-return]
+
+    def uint16(self) -> int:
+        return self.fixed(_UINT16)[0]  # type: ignore[no-any-return]
+
+    def uint32(self) -> int:
+        return self.fixed(_UINT32)[0]  # type: ignore[no-any-return]
+
+    def float64(self) -> float:
+        return self.fixed(_FLOAT64)[0]  # type: ignore[no-any-return]
+
+    def boolean(self) -> bool:
+        return self.int8() != 0
+
+    def _unsigned(self, max_bits: int) -> int:
+        value = shift = 0
+        view = self.view
+        pos = self.pos
+        end = len(view)
+        while True:
+            if pos >= end:
+                raise self._short(pos - self.pos + 1)
+            byte = view[pos]
+            pos += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift >= max_bits:
+                raise ProtocolError(f"the varint at byte {self.pos} is longer than {max_bits} bits")
+        if value >> max_bits:
+            raise ProtocolError(f"the varint at byte {self.pos} is larger than {max_bits} bits")
+        self.pos = pos
+        return value
+
+    def uvarint(self) -> int:
+        pos = self.pos
+        view = self.view
+        if pos < len(view) and (byte := view[pos]) < 0x80:
+            self.pos = pos + 1
+            return byte
+        return self._unsigned(32)
+
+    def varint(self) -> int:
+        value = self._unsigned(32)
+        return (value >> 1) ^ -(value & 1)
+
+    def varlong(self) -> int:
+        value = self._unsigned(64)
+        return (value >> 1) ^ -(value & 1)
+
+    def uuid(self) -> UUID:
+        return _uuid(bytes(self.slice(16)))
+
+    def slice(self, length: int) -> memoryview:
+        """`length` bytes of the frame itself; they keep the frame alive."""
+        pos = self.pos
+        end = pos + length
+        if end > len(self.view):
+            raise self._short(length)
+        self.pos = end
+        return self.view[pos:end]
+
+    def _length(self, length: int, what: str) -> int | None:
+        if length < -1:
+            raise ProtocolError(f"{what} of length {length} before byte {self.pos}")
+        return None if length == -1 else length
+
+    def _present(self, value: T | None, what: str) -> T:
+        if value is None:
+            raise ProtocolError(f"null before byte {self.pos} where a {what} must be")
+        return value
+
+    def _text(self, length: int | None) -> str | None:
+        if length is None:
+            return None
+        raw = self.slice(length)
+        try:
+            return str(raw, "utf-8")
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"the string before byte {self.pos} is not UTF-8: {error.reason}") from None
+
+    def nullable_string(self) -> str | None:
+        return self._text(self._length(self.int16(), "string"))
+
+    def string(self) -> str:
+        return self._present(self.nullable_string(), "string")
+
+    def compact_nullable_string(self) -> str | None:
+        return self._text(self._length(self.uvarint() - 1, "string"))
+
+    def compact_string(self) -> str:
+        return self._present(self.compact_nullable_string(), "string")
+
+    def nullable_records(self) -> memoryview | None:
+        """A slice of the frame, not a copy: it keeps the whole frame alive."""
+        length = self._length(self.int32(), "bytes")
+        return None if length is None else self.slice(length)
+
+    def compact_nullable_records(self) -> memoryview | None:
+        """A slice of the frame, not a copy: it keeps the whole frame alive."""
+        length = self._length(self.uvarint() - 1, "bytes")
+        return None if length is None else self.slice(length)
+
+    def records(self) -> memoryview:
+        return self._present(self.nullable_records(), "records")
+
+    def compact_records(self) -> memoryview:
+        return self._present(self.compact_nullable_records(), "records")
+
+    def nullable_bytes(self) -> bytes | None:
+        value = self.nullable_records()
+        return None if value is None else bytes(value)
+
+    def bytes_(self) -> bytes:
+        return self._present(self.nullable_bytes(), "byte string")
+
+    def compact_nullable_bytes(self) -> bytes | None:
+        value = self.compact_nullable_records()
+        return None if value is None else bytes(value)
+
+    def compact_bytes(self) -> bytes:
+        return self._present(self.compact_nullable_bytes(), "byte string")
+
+    def count(self, *, compact: bool, element_bytes: int) -> int | None:
+        """The length of an array, None for null; refused where its elements cannot all be in the frame."""
+        count = self._length(self.uvarint() - 1 if compact else self.int32(), "array")
+        if count is not None and count * element_bytes > self.remaining:
+            raise ProtocolError(
+                f"array of {count} elements before byte {self.pos}, and {self.remaining} bytes left"
+            )
+        return count
+
+    def tags(self, known: dict[int, Callable[[Reader], Any]] | None = None) -> dict[int, Any]:
+        """The tagged fields (KIP-482) this version of aiogroup knows; others are skipped."""
+        found: dict[int, Any] = {}
+        last = -1
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            if tag <= last:
+                raise ProtocolError(f"tag {tag} behind tag {last} before byte {self.pos}")
+            last = tag
+            body = self.slice(self.uvarint())
+            read = known.get(tag) if known else None
+            if read is not None:
+                inner = Reader(body)
+                found[tag] = read(inner)
+                inner.end()
+        return found
+
+
+class Writer:
+    """Appends values to `data`."""
+
+    __slots__ = ("data",)
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def fixed(self, layout: Struct, *values: Any) -> None:
+        try:
+            self.data += layout.pack(*values)
+        except struct_error as error:
+            raise ValueError(str(error)) from None
+
+    def int8(self, value: int) -> None:
+        self.fixed(_INT8, value)
+
+    def int16(self, value: int) -> None:
+        self.fixed(_INT16, value)
+
+    def int32(self, value: int) -> None:
+        self.fixed(_INT32, value)
+
+    def int64(self, value: int) -> None:
+        self.fixed(_INT64, value)
+
+    def uint16(self, value: int) -> None:
+        self.fixed(_UINT16, value)
+
+    def uint32(self, value: int) -> None:
+        self.fixed(_UINT32, value)
+
+    def float64(self, value: float) -> None:
+        self.fixed(_FLOAT64, value)
+
+    def boolean(self, value: bool) -> None:
+        self.data.append(1 if value else 0)
+
+    def _unsigned(self, value: int) -> None:
+        while value > 0x7F:
+            self.data.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.data.append(value)
+
+    def uvarint(self, value: int) -> None:
+        if not 0 <= value <= 0xFFFF_FFFF:
+            raise ValueError(f"{value} is no unsigned number of 32 bits")
+        self._unsigned(value)
+
+    def varint(self, value: int) -> None:
+        if not -(1 << 31) <= value < 1 << 31:
+            raise ValueError(f"{value} is no number of 32 bits")
+        self._unsigned((value << 1) ^ (value >> 31))
+
+    def varlong(self, value: int) -> None:
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"{value} is no number of 64 bits")
+        self._unsigned((value << 1) ^ (value >> 63))
+
+    def uuid(self, value: UUID) -> None:
+        self.data += value.bytes
+
+    def nullable_string(self, value: str | None) -> None:
+        self.int16(-1) if value is None else self.string(value)
+
+    def string(self, value: str) -> None:
+        raw = _utf8(value)
+        self.int16(len(raw))
+        self.data += raw
+
+    def compact_nullable_string(self, value: str | None) -> None:
+        self.data.append(0) if value is None else self.compact_string(value)
+
+    def compact_string(self, value: str) -> None:
+        raw = _utf8(value)
+        self.uvarint(len(raw) + 1)
+        self.data += raw
+
+    def nullable_bytes(self, value: bytes | memoryview | None) -> None:
+        self.int32(-1) if value is None else self.bytes_(value)
+
+    def bytes_(self, value: bytes | memoryview) -> None:
+        self.int32(len(value))
+        self.data += value
+
+    def compact_nullable_bytes(self, value: bytes | memoryview | None) -> None:
+        self.data.append(0) if value is None else self.compact_bytes(value)
+
+    def compact_bytes(self, value: bytes | memoryview) -> None:
+        if len(value) > _MAX_INT32:
+            raise ValueError(f"{len(value)} bytes are more than a field can carry")
+        self.uvarint(len(value) + 1)
+        self.data += value
+
+    def count(self, count: int | None, *, compact: bool) -> None:
+        """The length of an array, None for null."""
+        if compact:
+            self.uvarint(0 if count is None else count + 1)
+        else:
+            self.int32(-1 if count is None else count)
+
+    def tags(self, fields: dict[int, bytes | bytearray] | None = None) -> None:
+        """Tagged fields (KIP-482) by tag, each already encoded."""
+        if not fields:
+            self.data.append(0)
+            return
+        self.uvarint(len(fields))
+        for tag in sorted(fields):
+            self.uvarint(tag)
+            self.uvarint(len(fields[tag]))
+            self.data += fields[tag]
+
+
+def _utf8(value: str) -> bytes:
+    raw = value.encode()
+    if len(raw) > _MAX_STRING_BYTES:
+        raise ValueError(f"a string of {len(raw)} bytes: Kafka's strings have at most {_MAX_STRING_BYTES}")
+    return raw

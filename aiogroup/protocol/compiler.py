@@ -1,0 +1,274 @@
+"""From a structure's declaration to its encoder and decoder in one version, each built once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from struct import Struct
+from typing import Any, TypeAlias
+
+from aiogroup.errors import ProtocolError, UnsupportedVersionError
+from aiogroup.protocol.codec import Reader, Writer
+from aiogroup.protocol.schema import Array, Nested, Scalar, Spec, Structure, WireType, specs
+
+Read: TypeAlias = Callable[[Reader], Any]
+Write: TypeAlias = Callable[[Writer, Any], None]
+_Step: TypeAlias = Callable[[Reader, list[Any]], None]
+
+
+@cache
+def min_bytes(type_: WireType, version: int, flexible: bool, nullable: bool = False) -> int:
+    """The least number of bytes a value takes: what bounds the count of an array."""
+    if isinstance(type_, Nested):
+        if nullable:
+            return 1
+        inner = sum(
+            min_bytes(spec.type, version, flexible, spec.is_nullable(version))
+            for spec in specs(type_.type)
+            if spec.tag is None and spec.in_version(version)
+        )
+        return max(1, inner + (1 if flexible else 0))
+    if isinstance(type_, Array):
+        return 1 if flexible else 4
+    if type_ is Scalar.STRING:
+        return 1 if flexible else 2
+    if type_ in {Scalar.BYTES, Scalar.RECORDS}:
+        return 1 if flexible else 4
+    return int(type_.value[0])
+
+
+@cache
+def decoder(structure: type[Structure], version: int, flexible: bool) -> Read:
+    """Reads one `structure` of `version`; fields that the version lacks have their defaults."""
+    steps: list[_Step] = []
+    tagged: dict[int, tuple[int, Read]] = {}
+    run = ""
+    constants: list[Any] = []
+
+    def flush() -> None:
+        nonlocal run, constants
+        if run:
+            steps.append(_run_step(Struct(">" + run)))
+            run = ""
+        if constants:
+            steps.append(_constant_step(tuple(constants)))
+            constants = []
+
+    for index, spec in enumerate(specs(structure)):
+        present = spec.in_version(version)
+        if present and spec.tag is None:
+            letter = spec.type.letter if isinstance(spec.type, Scalar) else ""
+            if letter and not constants:
+                run += letter
+                continue
+            flush()
+            if letter:
+                run = letter
+            else:
+                steps.append(_value_step(_reader(spec.type, version, flexible, spec.is_nullable(version))))
+            continue
+        if present and flexible and spec.tag is not None:
+            tagged[spec.tag] = index, _reader(spec.type, version, flexible, spec.is_nullable(version))
+        if run:
+            flush()
+        constants.append(spec.default)
+    flush()
+    if flexible:
+        steps.append(_tags_step(tagged))
+    return _build(structure, tuple(steps))
+
+
+def _build(structure: type[Structure], steps: tuple[_Step, ...]) -> Read:
+    def read(reader: Reader) -> Any:
+        values: list[Any] = []
+        for step in steps:
+            step(reader, values)
+        return structure(*values)
+
+    return read
+
+
+def _run_step(layout: Struct) -> _Step:
+    def step(reader: Reader, values: list[Any]) -> None:
+        values.extend(reader.fixed(layout))
+
+    return step
+
+
+def _constant_step(constants: tuple[Any, ...]) -> _Step:
+    def step(reader: Reader, values: list[Any]) -> None:
+        values.extend(constants)
+
+    return step
+
+
+def _value_step(read: Read) -> _Step:
+    def step(reader: Reader, values: list[Any]) -> None:
+        values.append(read(reader))
+
+    return step
+
+
+def _tags_step(tagged: dict[int, tuple[int, Read]]) -> _Step:
+    known = {tag: read for tag, (_, read) in tagged.items()}
+
+    def step(reader: Reader, values: list[Any]) -> None:
+        pos = reader.pos
+        view = reader.view
+        if pos < len(view) and view[pos] == 0:
+            reader.pos = pos + 1
+            return
+        for tag, value in reader.tags(known).items():
+            values[tagged[tag][0]] = value
+
+    return step
+
+
+def _reader(type_: WireType, version: int, flexible: bool, nullable: bool) -> Read:
+    if isinstance(type_, Array):
+        return _array_reader(type_.element, version, flexible, nullable)
+    if isinstance(type_, Nested):
+        read = decoder(type_.type, version, flexible)
+        return _nullable_struct_reader(read) if nullable else read
+    return getattr(Reader, _method(type_, flexible, nullable))  # type: ignore[no-any-return]
+
+
+def _method(type_: Scalar, flexible: bool, nullable: bool) -> str:
+    if type_ in {Scalar.STRING, Scalar.BYTES, Scalar.RECORDS}:
+        name = type_.name.lower()
+        name = ("compact_" if flexible else "") + ("nullable_" if nullable else "") + name
+        return "bytes_" if name == "bytes" else name
+    return type_.name.lower()
+
+
+def _nullable_struct_reader(inner: Read) -> Read:
+    def read(reader: Reader) -> Any:
+        marker = reader.int8()
+        if marker == -1:
+            return None
+        if marker != 1:
+            raise ProtocolError(
+                f"{marker} before byte {reader.pos} where 1 (a structure) or -1 (null) must be"
+            )
+        return inner(reader)
+
+    return read
+
+
+def _array_reader(element: WireType, version: int, flexible: bool, nullable: bool) -> Read:
+    element_bytes = min_bytes(element, version, flexible)
+    letter = element.letter if isinstance(element, Scalar) else ""
+    inner = _reader(element, version, flexible, nullable=False)
+
+    def read(reader: Reader) -> tuple[Any, ...] | None:
+        count = reader.count(compact=flexible, element_bytes=element_bytes)
+        if count is None:
+            if nullable:
+                return None
+            raise ProtocolError(f"null before byte {reader.pos} where an array must be")
+        if letter:
+            return reader.fixed(Struct(f">{count}{letter}"))
+        return tuple([inner(reader) for _ in range(count)])
+
+    return read
+
+
+@cache
+def encoder(structure: type[Structure], version: int, flexible: bool) -> Write:
+    """Writes one `structure` in `version`; a value that the version cannot carry and must not lose is refused."""
+    steps: list[tuple[Spec, Write]] = []
+    tagged: list[tuple[Spec, Write]] = []
+    for spec in specs(structure):
+        if not spec.in_version(version):
+            if not spec.ignorable:
+                steps.append((spec, _refusal(structure, spec, version)))
+            continue
+        write = _writer(spec.type, version, flexible, spec.is_nullable(version))
+        if not spec.is_nullable(version) and spec.type is not Scalar.RECORDS:
+            write = _non_null(structure, spec, version, write)
+        (steps if spec.tag is None else tagged).append((spec, write))
+    return _write_all(structure, tuple(steps), tuple(tagged), flexible)
+
+
+def _write_all(
+    structure: type[Structure],
+    steps: tuple[tuple[Spec, Write], ...],
+    tagged: tuple[tuple[Spec, Write], ...],
+    flexible: bool,
+) -> Write:
+    def write(writer: Writer, message: Any) -> None:
+        spec = None
+        try:
+            for spec, write_field in steps:
+                write_field(writer, getattr(message, spec.name))
+            if flexible:
+                bodies: dict[int, bytes | bytearray] = {}
+                for spec, write_field in tagged:
+                    value = getattr(message, spec.name)
+                    if value != spec.default and spec.tag is not None:
+                        body = Writer()
+                        write_field(body, value)
+                        bodies[spec.tag] = body.data
+                writer.tags(bodies)
+        except (AttributeError, TypeError) as error:
+            where = f"{structure.__name__}.{spec.name if spec else '?'}"
+            raise ValueError(f"{where} cannot be written: {error}") from error
+
+    return write
+
+
+def _refusal(structure: type[Structure], spec: Spec, version: int) -> Write:
+    def refuse(writer: Writer, value: Any) -> None:
+        if value != spec.default:
+            raise UnsupportedVersionError(
+                f"version {version} of {structure.__name__} cannot carry {spec.name} (versions {_span(spec)} do): "
+                f"leave it at {spec.default!r}, or use a broker and a version that can"
+            )
+
+    return refuse
+
+
+def _span(spec: Spec) -> str:
+    return f"{spec.since}+" if spec.until > 1000 else f"{spec.since} to {spec.until}"
+
+
+def _non_null(structure: type[Structure], spec: Spec, version: int, write: Write) -> Write:
+    def checked(writer: Writer, value: Any) -> None:
+        if value is None:
+            raise UnsupportedVersionError(
+                f"version {version} of {structure.__name__} has no null for {spec.name}"
+            )
+        write(writer, value)
+
+    return checked
+
+
+def _writer(type_: WireType, version: int, flexible: bool, nullable: bool) -> Write:
+    if isinstance(type_, Array):
+        return _array_writer(type_.element, version, flexible)
+    if isinstance(type_, Nested):
+        write = encoder(type_.type, version, flexible)
+        return _nullable_struct_writer(write) if nullable else write
+    if type_ is Scalar.RECORDS:
+        type_ = Scalar.BYTES
+    return getattr(Writer, _method(type_, flexible, nullable))  # type: ignore[no-any-return]
+
+
+def _nullable_struct_writer(inner: Write) -> Write:
+    def write(writer: Writer, value: Any) -> None:
+        writer.int8(-1 if value is None else 1)
+        if value is not None:
+            inner(writer, value)
+
+    return write
+
+
+def _array_writer(element: WireType, version: int, flexible: bool) -> Write:
+    inner = _writer(element, version, flexible, nullable=False)
+
+    def write(writer: Writer, value: Any) -> None:
+        writer.count(None if value is None else len(value), compact=flexible)
+        for each in value or ():
+            inner(writer, each)
+
+    return write

@@ -1,0 +1,100 @@
+"""What members of a consumer group tell each other through JoinGroup and SyncGroup: subscriptions and assignments.
+
+Each blob begins with its version. Newer versions only append fields (ConsumerProtocol.java), so one that aiogroup does
+not know is read as the newest it knows, and what is left over is skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from aiogroup.errors import ProtocolError, UnsupportedVersionError
+from aiogroup.protocol.codec import Reader, Writer
+from aiogroup.protocol.compiler import decoder, encoder
+from aiogroup.protocol.schema import BYTES, INT32, STRING, Structure, array, wire
+
+MAX_VERSION = 3
+PROTOCOL_TYPE = "consumer"
+
+T = TypeVar("T", bound=Structure)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitions(Structure):
+    """Partitions of one topic."""
+
+    topic: str = wire(STRING)
+    partitions: tuple[int, ...] = wire(array(INT32))
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription(Structure):
+    """What a member wants and, since version 1, what it holds (KIP-429), of which generation (KIP-792), in which rack
+    (KIP-881).
+    """
+
+    topics: tuple[str, ...] = wire(array(STRING))
+    user_data: bytes | None = wire(BYTES, nullable=0, default=None)
+    owned_partitions: tuple[TopicPartitions, ...] = wire(array(TopicPartitions), since=1, ignorable=True)
+    generation_id: int = wire(INT32, since=2, default=-1, ignorable=True)
+    rack_id: str | None = wire(STRING, since=3, nullable=3, default=None, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment(Structure):
+    """What the leader gives to a member."""
+
+    assigned_partitions: tuple[TopicPartitions, ...] = wire(array(TopicPartitions))
+    user_data: bytes | None = wire(BYTES, nullable=0, default=None)
+
+
+def encode_subscription(subscription: Subscription, version: int = MAX_VERSION) -> bytes:
+    """The metadata of one protocol in JoinGroup. Fields that `version` lacks are dropped, as Java does."""
+    return _encode(subscription, version)
+
+
+def decode_subscription(data: bytes | memoryview) -> Subscription:
+    """A member's subscription, of any version.
+
+    Raises:
+        ProtocolError: the bytes are no subscription.
+    """
+    return _decode(Subscription, data)
+
+
+def encode_assignment(assignment: Assignment, version: int = MAX_VERSION) -> bytes:
+    """One member's assignment in SyncGroup."""
+    return _encode(assignment, version)
+
+
+def decode_assignment(data: bytes | memoryview) -> Assignment:
+    """A member's assignment, of any version; no bytes at all, which a broker gives to who got nothing, are empty.
+
+    Raises:
+        ProtocolError: the bytes are no assignment.
+    """
+    return _decode(Assignment, data) if len(data) else Assignment()
+
+
+def _encode(value: Structure, version: int) -> bytes:
+    if not 0 <= version <= MAX_VERSION:
+        raise UnsupportedVersionError(
+            f"the consumer protocol has versions 0 to {MAX_VERSION} here, not {version}"
+        )
+    writer = Writer()
+    writer.int16(version)
+    encoder(type(value), version, False)(writer, value)
+    return bytes(writer.data)
+
+
+def _decode(kind: type[T], data: bytes | memoryview) -> T:
+    reader = Reader(data)
+    try:
+        version = reader.int16()
+        if version < 0:
+            raise ProtocolError(f"version {version}")
+        # Older versions may carry appended fields too: Java skips what is left over, whatever the version.
+        return cast("T", decoder(kind, min(version, MAX_VERSION), False)(reader))
+    except ProtocolError as error:
+        raise ProtocolError(f"{kind.__name__} of the consumer protocol: {error}") from None

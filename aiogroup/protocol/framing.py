@@ -1,0 +1,136 @@
+"""A message with its header, as it stands between the 4-byte sizes of a connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from aiogroup.errors import ProtocolError, UnsupportedVersionError
+from aiogroup.protocol.codec import Reader, Writer
+from aiogroup.protocol.compiler import decoder, encoder
+from aiogroup.protocol.messages import REQUESTS
+from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.protocol.schema import Message, R_co, Request, Response
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """What stands before every request; `client_id` may be null."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def encode_request(message: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """A request with its header, without the 4-byte size.
+
+    Raises:
+        UnsupportedVersionError: `version` is none of the request's, or cannot carry a value that is set.
+        ValueError: a value does not fit its field.
+    """
+    kind = type(message)
+    flexible = _flexible(kind, version)
+    writer = Writer()
+    writer.int16(kind.API_KEY)
+    writer.int16(version)
+    writer.int32(correlation_id)
+    writer.nullable_string(client_id)
+    if flexible:
+        writer.tags()
+    _write(writer, message, version, flexible)
+    return bytes(writer.data)
+
+
+def decode_response(
+    request_type: type[Request[R_co]], version: int, frame: bytes | bytearray | memoryview
+) -> tuple[int, R_co]:
+    """The correlation id and the answer to a request that was sent in `version`.
+
+    Records in it are slices of `frame` and keep it alive.
+
+    Raises:
+        ProtocolError: the bytes are not such an answer; close the connection, its position is unknown.
+    """
+    flexible = _flexible(request_type, version)
+    reader = Reader(frame)
+    correlation_id = reader.int32()
+    if flexible and request_type is not ApiVersionsRequest:
+        reader.tags()
+    kind = request_type.RESPONSE
+    answered = kind.answered_version(version, reader.view[reader.pos :])
+    return correlation_id, cast("R_co", _read(reader, kind, answered, request_type.is_flexible(answered)))
+
+
+def encode_response(
+    request_type: type[Request[R_co]], message: Response, version: int, correlation_id: int
+) -> bytes:
+    """An answer with its header, without the 4-byte size: the broker's side.
+
+    Raises:
+        UnsupportedVersionError: `version` is none of the request's, or cannot carry a value that is set.
+        ValueError: a value does not fit its field.
+    """
+    flexible = _flexible(request_type, version)
+    writer = Writer()
+    writer.int32(correlation_id)
+    # The asker of ApiVersions does not know yet what the broker understands: its header never grew tags (KIP-511).
+    if flexible and request_type is not ApiVersionsRequest:
+        writer.tags()
+    _write(writer, message, version, flexible)
+    return bytes(writer.data)
+
+
+def decode_request_header(frame: bytes | bytearray | memoryview) -> RequestHeader:
+    """The header alone, also of a request or a version that aiogroup does not know.
+
+    Raises:
+        ProtocolError: the bytes are no header.
+    """
+    return _read_header(Reader(frame))
+
+
+def decode_request(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, Request[Any]]:
+    """A request with its header: the broker's side.
+
+    Raises:
+        ProtocolError: the bytes are not what their header says.
+        UnsupportedVersionError: aiogroup does not know this API or version of it.
+    """
+    reader = Reader(frame)
+    header = _read_header(reader)
+    kind = REQUESTS.get(header.api_key)
+    if kind is None:
+        raise UnsupportedVersionError(f"aiogroup does not know the API {header.api_key}")
+    flexible = _flexible(kind, header.api_version)
+    if flexible:
+        reader.tags()
+    return header, cast("Request[Any]", _read(reader, kind, header.api_version, flexible))
+
+
+def _read_header(reader: Reader) -> RequestHeader:
+    return RequestHeader(reader.int16(), reader.int16(), reader.int32(), reader.nullable_string())
+
+
+def _flexible(kind: type[Request[Any]], version: int) -> bool:
+    if not kind.MIN_VERSION <= version <= kind.MAX_VERSION:
+        raise UnsupportedVersionError(
+            f"aiogroup speaks {kind.MIN_VERSION} to {kind.MAX_VERSION} of {kind.api_name()} ({kind.API_KEY}), "
+            f"not {version}: take the version from negotiate()"
+        )
+    return kind.is_flexible(version)
+
+
+def _write(writer: Writer, message: Message, version: int, flexible: bool) -> None:
+    form = message.lower(version)
+    encoder(type(form), version, flexible)(writer, form)
+
+
+def _read(reader: Reader, kind: type[Message], version: int, flexible: bool) -> Message:
+    try:
+        form = decoder(kind.form(version), version, flexible)(reader)
+        reader.end()
+    except ProtocolError as error:
+        raise ProtocolError(f"{kind.__name__} version {version}: {error}") from None
+    return kind.lift(version, form)

@@ -1,0 +1,31 @@
+"""Heartbeat (12): this member is alive; the answer says whether the group rebalances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiogroup.protocol.schema import INT16, INT32, STRING, Request, Response, wire
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponse(Response):
+    """Only an error code."""
+
+    throttle_time_ms: int = wire(INT32, since=1, ignorable=True)
+    error_code: int = wire(INT16)
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest(Request[HeartbeatResponse]):
+    """One sign of life in a generation."""
+
+    API_KEY = 12
+    MIN_VERSION = 0
+    MAX_VERSION = 4
+    FLEXIBLE_SINCE = 4
+    RESPONSE = HeartbeatResponse
+
+    group_id: str = wire(STRING)
+    generation_id: int = wire(INT32)
+    member_id: str = wire(STRING)
+    group_instance_id: str | None = wire(STRING, since=3, nullable=3, default=None)

@@ -1,0 +1,70 @@
+"""JoinGroup (11): enter a group's next generation; answered when all members have asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiogroup.protocol.schema import (
+    BOOLEAN,
+    BYTES,
+    INT16,
+    INT32,
+    STRING,
+    Request,
+    Response,
+    Structure,
+    array,
+    wire,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupResponseMember(Structure):
+    """One member as the leader sees it."""
+
+    member_id: str = wire(STRING)
+    group_instance_id: str | None = wire(STRING, since=5, nullable=5, default=None, ignorable=True)
+    metadata: bytes = wire(BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupResponse(Response):
+    """The generation. Only the leader is told the members; `skip_assignment` bids it not to assign (KIP-814)."""
+
+    throttle_time_ms: int = wire(INT32, since=2, ignorable=True)
+    error_code: int = wire(INT16)
+    generation_id: int = wire(INT32, default=-1)
+    protocol_type: str | None = wire(STRING, since=7, nullable=7, default=None, ignorable=True)
+    protocol_name: str | None = wire(STRING, nullable=7)
+    leader: str = wire(STRING)
+    skip_assignment: bool = wire(BOOLEAN, since=9)
+    member_id: str = wire(STRING)
+    members: tuple[JoinGroupResponseMember, ...] = wire(array(JoinGroupResponseMember))
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupRequestProtocol(Structure):
+    """An assignor the member offers, with its subscription."""
+
+    name: str = wire(STRING)
+    metadata: bytes = wire(BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupRequest(Request[JoinGroupResponse]):
+    """Asks to be a member. A static one names its `group_instance_id` (KIP-345), a new one has no `member_id`."""
+
+    API_KEY = 11
+    MIN_VERSION = 2
+    MAX_VERSION = 9
+    FLEXIBLE_SINCE = 6
+    RESPONSE = JoinGroupResponse
+
+    group_id: str = wire(STRING)
+    session_timeout_ms: int = wire(INT32)
+    rebalance_timeout_ms: int = wire(INT32, since=1, default=-1, ignorable=True)
+    member_id: str = wire(STRING)
+    group_instance_id: str | None = wire(STRING, since=5, nullable=5, default=None)
+    protocol_type: str = wire(STRING)
+    protocols: tuple[JoinGroupRequestProtocol, ...] = wire(array(JoinGroupRequestProtocol))
+    reason: str | None = wire(STRING, since=8, nullable=8, default=None, ignorable=True)

@@ -1,0 +1,91 @@
+"""OffsetCommit (8): store positions of a group. Topics by name up to version 9, by id since version 10."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID as Uuid
+
+from aiogroup.protocol.messages.topics import need_ids, need_names
+from aiogroup.protocol.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    Request,
+    Response,
+    Structure,
+    array,
+    wire,
+)
+
+FIRST_BY_ID = 10
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponsePartition(Structure):
+    """What became of one partition's offset."""
+
+    partition_index: int = wire(INT32)
+    error_code: int = wire(INT16)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponseTopic(Structure):
+    """One topic: `name` up to version 9, `topic_id` since 10."""
+
+    name: str = wire(STRING, until=9, ignorable=True)
+    topic_id: Uuid = wire(UUID, since=10, ignorable=True)
+    partitions: tuple[OffsetCommitResponsePartition, ...] = wire(array(OffsetCommitResponsePartition))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponse(Response):
+    """One error code per partition; an error of the group stands on all of them."""
+
+    throttle_time_ms: int = wire(INT32, since=3, ignorable=True)
+    topics: tuple[OffsetCommitResponseTopic, ...] = wire(array(OffsetCommitResponseTopic))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequestPartition(Structure):
+    """The next offset to read in one partition."""
+
+    partition_index: int = wire(INT32)
+    committed_offset: int = wire(INT64)
+    committed_leader_epoch: int = wire(INT32, since=6, default=-1, ignorable=True)
+    committed_metadata: str | None = wire(STRING, nullable=0)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequestTopic(Structure):
+    """One topic: `name` goes out up to version 9, `topic_id` since 10; set both where both are known."""
+
+    name: str = wire(STRING, until=9, ignorable=True)
+    topic_id: Uuid = wire(UUID, since=10, ignorable=True)
+    partitions: tuple[OffsetCommitRequestPartition, ...] = wire(array(OffsetCommitRequestPartition))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequest(Request[OffsetCommitResponse]):
+    """Stores offsets as a member of a generation, or as nobody (-1 and empty) while the group has no members."""
+
+    API_KEY = 8
+    MIN_VERSION = 2
+    MAX_VERSION = 10
+    FLEXIBLE_SINCE = 8
+    RESPONSE = OffsetCommitResponse
+
+    group_id: str = wire(STRING)
+    generation_id_or_member_epoch: int = wire(INT32, since=1, default=-1, ignorable=True)
+    member_id: str = wire(STRING, since=1, ignorable=True)
+    group_instance_id: str | None = wire(STRING, since=7, nullable=7, default=None)
+    retention_time_ms: int = wire(INT64, since=2, until=4, default=-1, ignorable=True)
+    topics: tuple[OffsetCommitRequestTopic, ...] = wire(array(OffsetCommitRequestTopic))
+
+    def lower(self, version: int) -> Structure:
+        if version >= FIRST_BY_ID:
+            need_ids("OffsetCommitRequest", version, FIRST_BY_ID, (topic.topic_id for topic in self.topics))
+        else:
+            need_names("OffsetCommitRequest", version, FIRST_BY_ID, (topic.name for topic in self.topics))
+        return self

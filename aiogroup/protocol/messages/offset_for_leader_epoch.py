@@ -1,0 +1,65 @@
+"""OffsetForLeaderEpoch (23): where an epoch of a partition's leaders ended; detects truncation (KIP-320)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiogroup.protocol.schema import INT16, INT32, INT64, STRING, Request, Response, Structure, array, wire
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderPartitionResult(Structure):
+    """The end of the largest epoch not above the one asked for; -1 and -1 where none is known."""
+
+    error_code: int = wire(INT16)
+    partition: int = wire(INT32)
+    leader_epoch: int = wire(INT32, since=1, default=-1, ignorable=True)
+    end_offset: int = wire(INT64, default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderTopicResult(Structure):
+    """One topic."""
+
+    topic: str = wire(STRING)
+    partitions: tuple[OffsetForLeaderPartitionResult, ...] = wire(array(OffsetForLeaderPartitionResult))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderEpochResponse(Response):
+    """One epoch and error per partition."""
+
+    throttle_time_ms: int = wire(INT32, since=2, ignorable=True)
+    topics: tuple[OffsetForLeaderTopicResult, ...] = wire(array(OffsetForLeaderTopicResult))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderPartition(Structure):
+    """One partition: the epoch known now, and the one whose end is asked for."""
+
+    partition: int = wire(INT32)
+    current_leader_epoch: int = wire(INT32, since=2, default=-1, ignorable=True)
+    leader_epoch: int = wire(INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderTopic(Structure):
+    """One topic."""
+
+    topic: str = wire(STRING)
+    partitions: tuple[OffsetForLeaderPartition, ...] = wire(array(OffsetForLeaderPartition))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderEpochRequest(Request[OffsetForLeaderEpochResponse]):
+    """Asks leaders where epochs ended."""
+
+    API_KEY = 23
+    MIN_VERSION = 2
+    MAX_VERSION = 4
+    FLEXIBLE_SINCE = 4
+    RESPONSE = OffsetForLeaderEpochResponse
+
+    # Kafka's schema has -2 ("debug"), with which a broker answers from followers too: a consumer must say -1.
+    replica_id: int = wire(INT32, since=3, default=-1, ignorable=True)
+    topics: tuple[OffsetForLeaderTopic, ...] = wire(array(OffsetForLeaderTopic))

@@ -1,0 +1,45 @@
+"""SyncGroup (14): the leader hands in the assignment, every member gets its part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiogroup.protocol.schema import BYTES, INT16, INT32, STRING, Request, Response, Structure, array, wire
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupResponse(Response):
+    """This member's assignment."""
+
+    throttle_time_ms: int = wire(INT32, since=1, ignorable=True)
+    error_code: int = wire(INT16)
+    protocol_type: str | None = wire(STRING, since=5, nullable=5, default=None, ignorable=True)
+    protocol_name: str | None = wire(STRING, since=5, nullable=5, default=None, ignorable=True)
+    assignment: bytes = wire(BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupRequestAssignment(Structure):
+    """One member's part."""
+
+    member_id: str = wire(STRING)
+    assignment: bytes = wire(BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupRequest(Request[SyncGroupResponse]):
+    """Asks for the assignment; `assignments` is the leader's alone. Since version 5 brokers compare the protocol."""
+
+    API_KEY = 14
+    MIN_VERSION = 0
+    MAX_VERSION = 5
+    FLEXIBLE_SINCE = 4
+    RESPONSE = SyncGroupResponse
+
+    group_id: str = wire(STRING)
+    generation_id: int = wire(INT32)
+    member_id: str = wire(STRING)
+    group_instance_id: str | None = wire(STRING, since=3, nullable=3, default=None)
+    protocol_type: str | None = wire(STRING, since=5, nullable=5, default=None, ignorable=True)
+    protocol_name: str | None = wire(STRING, since=5, nullable=5, default=None, ignorable=True)
+    assignments: tuple[SyncGroupRequestAssignment, ...] = wire(array(SyncGroupRequestAssignment))

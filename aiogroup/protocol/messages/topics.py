@@ -1,0 +1,27 @@
+"""Topics by name or by id (KIP-516): the version decides which of the two goes out, so the other may not be forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from aiogroup.errors import UnsupportedVersionError
+from aiogroup.protocol.codec import ZERO_UUID
+
+
+def need_ids(message: str, version: int, first_by_id: int, topic_ids: Iterable[UUID]) -> None:
+    """Raises `UnsupportedVersionError` where an id is missing: the broker would answer 100 for that topic."""
+    if ZERO_UUID in topic_ids:
+        raise UnsupportedVersionError(
+            f"version {version} of {message} names topics by id, and a topic has none: set topic_id, "
+            f"or negotiate(..., at_most={first_by_id - 1})"
+        )
+
+
+def need_names(message: str, version: int, first_by_id: int, names: Iterable[str]) -> None:
+    """Raises `UnsupportedVersionError` where a name is missing."""
+    if "" in names:
+        raise UnsupportedVersionError(
+            f"version {version} of {message} names topics by name (by id only since {first_by_id}), and a topic "
+            "has none: set the name too"
+        )

@@ -1,0 +1,260 @@
+"""What a message is: a frozen dataclass whose fields say in which versions, and how, they are on the wire.
+
+    @dataclass(frozen=True, slots=True)
+    class HeartbeatRequest(Request[HeartbeatResponse]):
+        group_id: str = wire(STRING)
+        group_instance_id: str | None = wire(STRING, since=3, nullable=3, default=None)
+
+From that declaration an encoder and a decoder are built per version, once. Fields are declared in Kafka's order, which
+is the order of the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from functools import cache
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
+
+from aiogroup.errors import UnsupportedVersionError
+from aiogroup.protocol.codec import ZERO_UUID
+
+LAST = 0x7FFF
+
+
+class Scalar(Enum):
+    """Types whose bytes need no further declaration: the width in bytes at least, the `struct` letter if fixed."""
+
+    INT8 = (1, "b")
+    INT16 = (2, "h")
+    INT32 = (4, "i")
+    INT64 = (8, "q")
+    UINT16 = (2, "H")
+    UINT32 = (4, "I")
+    FLOAT64 = (8, "d")
+    BOOLEAN = (1, "?")
+    UUID = (16, "")
+    STRING = (1, "", "string")
+    BYTES = (1, "", "bytes")
+    RECORDS = (1, "", "records")
+
+    @property
+    def letter(self) -> str:
+        return self.value[1]
+
+
+INT8, INT16, INT32, INT64 = Scalar.INT8, Scalar.INT16, Scalar.INT32, Scalar.INT64
+UINT16, UINT32, FLOAT64, BOOLEAN = Scalar.UINT16, Scalar.UINT32, Scalar.FLOAT64, Scalar.BOOLEAN
+UUID, STRING, BYTES, RECORDS = Scalar.UUID, Scalar.STRING, Scalar.BYTES, Scalar.RECORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Any number of `element`; a tuple in Python."""
+
+    element: WireType
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A structure inside of a structure."""
+
+    type: type[Structure]
+
+
+WireType: TypeAlias = Scalar | Array | Nested
+
+_DEFAULTS: dict[Scalar, Any] = {
+    FLOAT64: 0.0,
+    BOOLEAN: False,
+    UUID: ZERO_UUID,
+    STRING: "",
+    BYTES: b"",
+    RECORDS: None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """How one field is on the wire."""
+
+    type: WireType
+    since: int
+    until: int
+    nullable: int
+    tag: int | None
+    ignorable: bool
+    default: Any
+    name: str = ""
+
+    def in_version(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+    def is_nullable(self, version: int) -> bool:
+        return version >= self.nullable
+
+
+_UNSET: Any = object()
+
+
+def wire(
+    type_: WireType | type[Structure],
+    *,
+    since: int = 0,
+    until: int = LAST,
+    nullable: int | None = None,
+    tag: int | None = None,
+    ignorable: bool = False,
+    default: Any = _UNSET,
+) -> Any:
+    """A field that versions `since` to `until` carry.
+
+    Args:
+        type_: its type, or the class of a nested structure.
+        since: first version with it.
+        until: last version with it.
+        nullable: first version in which it may be None.
+        tag: its number as a tagged field (KIP-482), in all its versions.
+        ignorable: a version without it drops the value; otherwise such a version refuses all but `default`.
+        default: Kafka's default; without it zero, empty, or the structure's own defaults.
+    """
+    if isinstance(type_, type):
+        type_ = Nested(type_)
+    if default is _UNSET:
+        default = _default_of(type_)
+    spec = Spec(type_, since, until, LAST + 1 if nullable is None else nullable, tag, ignorable, default)
+    return field(default=default, metadata={"wire": spec})
+
+
+def array(element: WireType | type[Structure]) -> Array:
+    """The type of a tuple of `element`."""
+    return Array(Nested(element) if isinstance(element, type) else element)
+
+
+def _default_of(type_: WireType) -> Any:
+    if isinstance(type_, Array):
+        return ()
+    if isinstance(type_, Nested):
+        return type_.type()
+    return _DEFAULTS.get(type_, 0)
+
+
+class Structure:
+    """Something with fields: a message or a part of one."""
+
+    __slots__ = ()
+
+
+@cache
+def specs(structure: type[Structure]) -> tuple[Spec, ...]:
+    """The fields of a structure, in the order of the bytes."""
+    found = []
+    for each in fields(cast("Any", structure)):
+        spec: Spec = each.metadata["wire"]
+        found.append(
+            Spec(
+                spec.type,
+                spec.since,
+                spec.until,
+                spec.nullable,
+                spec.tag,
+                spec.ignorable,
+                spec.default,
+                each.name,
+            )
+        )
+    return tuple(found)
+
+
+class Message(Structure):
+    """A whole request or response.
+
+    Callers see one form for all versions. Where old versions are shaped differently (one key instead of many), the
+    message names the other shape in `form` and translates in `lower` and `lift`, so that versions stop in this package.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def form(cls, version: int) -> type[Structure]:
+        """The structure that `version` has on the wire."""
+        return cls
+
+    def lower(self, version: int) -> Structure:
+        """This message as a `form(version)`."""
+        return self
+
+    @classmethod
+    def lift(cls, version: int, form: Any) -> Self:
+        """The message that a `form(version)` says."""
+        return cast("Self", form)
+
+
+class Response(Message):
+    """An answer; versions and API are those of its request."""
+
+    __slots__ = ()
+
+    @classmethod
+    def answered_version(cls, version: int, body: memoryview) -> int:
+        """The version `body` is in, when `version` was asked for."""
+        return version
+
+
+R_co = TypeVar("R_co", bound=Response, covariant=True)
+
+
+class Request(Message, Generic[R_co]):
+    """A question to a broker. The versions are those that both Kafka 4.3 and aiogroup speak."""
+
+    __slots__ = ()
+
+    API_KEY: ClassVar[int]
+    MIN_VERSION: ClassVar[int]
+    MAX_VERSION: ClassVar[int]
+    FLEXIBLE_SINCE: ClassVar[int]
+    RESPONSE: ClassVar[type[Response]]
+
+    @classmethod
+    def api_name(cls) -> str:
+        return cls.__name__.removesuffix("Request")
+
+    @classmethod
+    def is_flexible(cls, version: int) -> bool:
+        return version >= cls.FLEXIBLE_SINCE
+
+
+def negotiate(
+    request_type: type[Request[Any]],
+    broker_ranges: Mapping[int, tuple[int, int]],
+    *,
+    at_most: int | None = None,
+) -> int:
+    """The highest version of a request that a broker and aiogroup both speak.
+
+    Args:
+        request_type: the request.
+        broker_ranges: lowest and highest version by API key, as the broker's ApiVersions says.
+        at_most: a ceiling of the caller's own.
+
+    Raises:
+        UnsupportedVersionError: there is none.
+    """
+    name, key = request_type.api_name(), request_type.API_KEY
+    lowest, highest = request_type.MIN_VERSION, request_type.MAX_VERSION
+    if at_most is not None:
+        highest = min(highest, at_most)
+    ours = f"aiogroup speaks {lowest} to {highest} of {name} ({key})"
+    if key not in broker_ranges:
+        raise UnsupportedVersionError(f"the broker does not serve {name} ({key}) on this listener; {ours}")
+    broker_lowest, broker_highest = broker_ranges[key]
+    version = min(highest, broker_highest)
+    if version < max(lowest, broker_lowest):
+        remedy = (
+            "upgrade the brokers to Kafka 2.1 or newer"
+            if broker_highest < lowest
+            else "upgrade aiogroup, or ask for a higher version where the call set a ceiling"
+        )
+        raise UnsupportedVersionError(f"{ours}, the broker {broker_lowest} to {broker_highest}: {remedy}")
+    return version
