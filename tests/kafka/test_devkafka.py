@@ -1,0 +1,228 @@
+"""devkafka against the real thing: what it starts serves, and what it started goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider
+
+from aiogroup.devkafka import Cluster, DevKafkaError, unsecured_jws, up, wire
+from aiogroup.devkafka.waiting import wait_until
+
+
+async def _round_trip(topic: str, **link) -> None:
+    producer = AIOKafkaProducer(**link)
+    await producer.start()
+    try:
+        await producer.send_and_wait(topic, b"value")
+    finally:
+        await producer.stop()
+    consumer = AIOKafkaConsumer(topic, auto_offset_reset="earliest", **link)
+    await consumer.start()
+    try:
+        assert (await consumer.getone()).value == b"value"
+    finally:
+        await consumer.stop()
+
+
+async def test_a_record_goes_there_and_back(kafka_cluster, unique_name):
+    topic = unique_name("topic")
+    kafka_cluster.create_topic(topic, partitions=1)
+    await _round_trip(topic, bootstrap_servers=kafka_cluster.bootstrap_servers)
+
+
+def test_a_topic_is_led_on_every_node_when_made(kafka_cluster_3, unique_name):
+    topic = unique_name("topic")
+    kafka_cluster_3.create_topic(topic, 6, replication_factor=3, config={"retention.ms": "1000"})
+    for node in kafka_cluster_3.nodes:
+        assert set(wire.metadata(node.port, (topic,)).leaders[topic]) == set(range(6))
+
+
+def test_a_refused_topic_says_why(kafka_cluster, unique_name):
+    topic = unique_name("topic")
+    kafka_cluster.create_topic(topic)
+    with pytest.raises(DevKafkaError, match="already exists"):
+        kafka_cluster.create_topic(topic)
+    with pytest.raises(DevKafkaError, match="no\\.such\\.setting"):
+        kafka_cluster.create_topic(unique_name("topic"), config={"no.such.setting": "1"})
+
+
+def test_a_tool_of_the_same_jars_runs(kafka_cluster, unique_name):
+    topic = unique_name("topic")
+    kafka_cluster.create_topic(topic)
+    tool = kafka_cluster.java(
+        "org.apache.kafka.tools.VerifiableProducer",
+        *("--bootstrap-server", kafka_cluster.bootstrap_servers, "--topic", topic, "--max-messages", "3"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = [json.loads(line) for line in tool.communicate(timeout=60)[0].splitlines()]
+    assert tool.returncode == 0
+    assert [line["name"] for line in lines].count("producer_send_success") == 3
+
+
+def test_three_nodes_go_on_while_one_is_stopped_killed_or_paused(kafka_cluster_3, unique_name, is_gone):
+    cluster, node = kafka_cluster_3, kafka_cluster_3.nodes[0]
+    port = node.port
+    others = {each.node_id for each in cluster.nodes} - {node.node_id}
+
+    def only_others_are_listed() -> bool:
+        try:
+            return all(wire.metadata(each.port).broker_ids == others for each in cluster.nodes[1:])
+        except wire.WireError:
+            return False
+
+    for down, back in ((node.stop, node.start), (node.kill, node.start), (node.pause, node.resume)):
+        pid = node.pid
+        down()
+        assert node.is_paused or is_gone(pid)
+        wait_until(only_others_are_listed, 30_000, cluster.log_tail)
+        cluster.create_topic(unique_name("topic"), 3, replication_factor=2)
+        back()
+        cluster.await_ready()
+        assert node.port == port
+        assert wire.metadata(port).broker_ids == others | {node.node_id}
+
+
+def test_data_outlives_a_kill(is_gone):
+    with Cluster() as cluster:
+        node = cluster.nodes[0]
+        cluster.create_topic("kept", 2)
+        pid, directory = node.pid, cluster.directory
+        node.kill()
+        assert is_gone(pid)
+        assert "ended -9" in cluster.log_tail(5)
+        with pytest.raises(DevKafkaError, match="does not run"):
+            node.pause()
+        node.start()
+        wait_until(
+            lambda: len(wire.metadata(node.port, ("kept",)).leaders["kept"]) == 2, 30_000, node.log_tail
+        )
+        with pytest.raises(DevKafkaError, match="runs already"):
+            node.start()
+        pid = node.pid
+    assert is_gone(pid)
+    assert not directory.exists()
+
+
+async def test_a_failing_block_shows_the_log():
+    async def fail() -> None:
+        async with Cluster() as cluster:
+            assert wire.api_versions(cluster.nodes[0].port)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        await fail()
+    assert "--- node 1 (running)" in caught.value.__notes__[0]
+
+
+def test_a_failing_start_shows_the_end_of_the_log():
+    cluster = Cluster(properties={"num.io.threads": "-5"})
+    with pytest.raises(DevKafkaError, match=r"num\.io\.threads"):
+        cluster.start()
+    with pytest.raises(DevKafkaError, match="not started"):
+        _ = cluster.directory
+
+
+def test_a_taken_port_is_named(kafka_cluster):
+    port = kafka_cluster.nodes[0].port
+    with pytest.raises(DevKafkaError, match=f"port {port} is taken"):
+        Cluster(port=port).start()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_is_left_behind_when_the_parent_is_ended(number, is_gone):
+    code = """
+        import json, signal
+        from aiogroup.devkafka import Cluster
+        with Cluster(nodes=1) as cluster:
+            cluster.nodes[0].pause()
+            tool = cluster.java("org.apache.kafka.tools.VerifiableConsumer", "--bootstrap-server",
+                cluster.bootstrap_servers, "--topic", "t", "--group-id", "g")
+            pids = [cluster.nodes[0].pid, tool.pid]
+            print(json.dumps({"pids": pids, "directory": str(cluster.directory)}), flush=True)
+            signal.pause()
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as child:
+        seen = json.loads(child.stdout.readline())
+        assert Path(seen["directory"]).is_dir()
+        assert not any(map(is_gone, seen["pids"]))
+        child.send_signal(number)
+        child.wait(30)
+    wait_until(lambda: all(map(is_gone, seen["pids"])), 15_000, lambda: f"gone: {seen['pids']}")
+    wait_until(lambda: not Path(seen["directory"]).exists(), 15_000, lambda: "the data is gone")
+
+
+def test_up_and_down(tmp_path, is_gone):
+    # Its own record, so that a developer's running `up` is left alone; the jars' own record comes along.
+    cache = tmp_path / "aiogroup" / "devkafka"
+    cache.mkdir(parents=True)
+    for record in up.cache_dir().glob("kafka-*.json"):
+        (cache / record.name).write_bytes(record.read_bytes())
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    base = [sys.executable, "-m", "aiogroup.devkafka"]
+    with subprocess.Popen([*base, "up"], stdout=subprocess.PIPE, text=True, env=env) as started:
+        lines = iter(started.stdout.readline, "")
+        servers = (
+            next(line for line in lines if line.startswith("bootstrap servers: ")).split(": ")[1].strip()
+        )
+        assert wire.metadata(int(servers.rpartition(":")[2])).broker_ids == {1}
+        ended = subprocess.run([*base, "down"], capture_output=True, text=True, env=env, check=True)
+        assert ended.stdout.strip() == f"ended {servers}"
+        assert started.wait(30) == 0
+    again = subprocess.run([*base, "down"], capture_output=True, text=True, env=env, check=True)
+    assert "nothing to end" in again.stdout
+    assert is_gone(started.pid)
+
+
+class _Token(AbstractTokenProvider):
+    async def token(self) -> str:
+        return unsecured_jws("alice")
+
+
+@pytest.fixture(scope="module")
+def secure_cluster():
+    with Cluster(security="SASL_SSL", users={"alice": "alice-secret"}) as cluster:
+        cluster.create_topic("secured", 1)
+        yield cluster
+
+
+def _account(mechanism: str, password: str = "alice-secret") -> dict[str, object]:
+    if mechanism == "OAUTHBEARER":
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _Token()}
+    return {"sasl_mechanism": mechanism, "sasl_plain_username": "alice", "sasl_plain_password": password}
+
+
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
+async def test_each_mechanism_connects(secure_cluster, protocol, mechanism):
+    await _round_trip(
+        "secured",
+        bootstrap_servers=secure_cluster.bootstrap(protocol),
+        security_protocol=protocol,
+        ssl_context=ssl.create_default_context(cafile=secure_cluster.ca_pem) if "SSL" in protocol else None,
+        **_account(mechanism),
+    )
+
+
+async def test_ssl_connects(secure_cluster):
+    await _round_trip(
+        "secured",
+        bootstrap_servers=secure_cluster.bootstrap("SSL"),
+        security_protocol="SSL",
+        ssl_context=ssl.create_default_context(cafile=secure_cluster.ca_pem),
+    )
