@@ -1,0 +1,75 @@
+# Everything is set up where it is first needed: `make test` or `make demo` in a fresh clone is enough.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+.DEFAULT_GOAL := help
+.PHONY: help venv jars check fast test demo bench bench-quick format clean
+
+help:
+	@echo "make test         set up, then all tests: the fast ones, then those on real Kafka"
+	@echo "make demo         set up, then two members share a topic and one is killed"
+	@echo "make check        format, lint, types and the fast tests"
+	@echo "make format       rewrite the code as 'make check' wants it"
+	@echo "make bench        the benchmarks (make bench-quick: small ones)"
+	@echo "make clean        remove the virtual environment and the caches of the tools"
+
+venv: $(STAMP)
+
+# A candidate is run, not only looked up: version managers leave names behind that do not start.
+$(STAMP): pyproject.toml constraints.txt
+	@if ! $(PY) -c '' 2>/dev/null; then \
+	  for python in python3.11 python3; do \
+	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then \
+	    echo "error: Python 3.11 or newer is missing (Debian: apt-get install python3.11 python3.11-venv;" \
+	      "macOS: brew install python@3.11)" >&2; exit 1; \
+	  fi; \
+	  if ! $$found -c 'import ensurepip, venv' 2>/dev/null; then \
+	    echo "error: $$found has no venv module (Debian: apt-get install python3-venv)" >&2; exit 1; \
+	  fi; \
+	  echo "virtual environment of $$($$found --version) in $(VENV)"; \
+	  $$found -m venv --clear $(VENV); \
+	fi
+	@$(PY) -m pip --version >/dev/null 2>&1 || { echo "error: $(VENV) has no pip; run 'make clean' and try again" >&2; exit 1; }
+	@# The build back end is installed from the constraints too, so that no build takes another one.
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt hatchling editables
+	@# pip knows --group from 25.1 on only; Python 3.11 brings an older one.
+	$(PY) -c 'import tomllib; groups = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]; \
+	  print(*(line for group in groups.values() for line in group), sep="\n")' > $(VENV)/groups.txt
+	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -c constraints.txt \
+	  -e '.[devkafka,fastapi]' -r $(VENV)/groups.txt
+	@touch $@
+
+jars: $(STAMP)
+	$(PY) -m aiogroup.devkafka fetch
+
+check: $(STAMP)
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(PY) -m pytest -m "not kafka"
+
+test: jars
+	$(PY) -m pytest -m "not kafka"
+	$(PY) -m pytest -m kafka
+
+fast: $(STAMP)
+	$(PY) -m pytest -m "not kafka"
+
+demo: jars
+	$(PY) -m examples.demo
+
+bench: jars
+	$(PY) -m benchmarks
+
+bench-quick: jars
+	$(PY) -m benchmarks --quick
+
+format: $(STAMP)
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
