@@ -1,4 +1,4 @@
-"""Kafka's requests and responses: bytes to values and back. Versions, flexible or not, stop in this package."""
+"""Kafka's requests and responses: bytes to values and back. Versions stop in this package."""
 
 from __future__ import annotations
 

@@ -1,20 +1,22 @@
 """Kafka's primitive types: bytes to values (`Reader`) and values to bytes (`Writer`).
 
-A peer may send anything, so a reader compares every length and count with the bytes that are left before it
-allocates for them, and raises `ProtocolError`, nothing else. aiokafka's own types are not used: its tagged fields and
-its varlong write wrong bytes.
+A peer may send anything, so a reader compares every length and count with the bytes that are left before
+it allocates for them, and raises `ProtocolError`, nothing else. aiokafka's own types are not used: its
+tagged fields and its varlong write wrong bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from aiogroup.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -35,7 +37,7 @@ _MAX_INT32 = 0x7FFF_FFFF
 
 @lru_cache(maxsize=8192)
 def _uuid(raw: bytes) -> UUID:
-    # A fetch response names the same topics each time, and building a UUID costs more than the rest of its topic.
+    # Fetch responses name the same topics each time, and building a UUID costs more than the rest of a topic.
     return UUID(bytes=raw)
 
 
@@ -239,7 +241,7 @@ class Writer:
     def __init__(self) -> None:
         self.data = bytearray()
 
-    def fixed(self, layout: Struct, *values: Any) -> None:
+    def fixed(self, layout: Struct, *values: float) -> None:
         try:
             self.data += layout.pack(*values)
         except struct_error as error:

@@ -1,18 +1,17 @@
-"""What members of a consumer group tell each other through JoinGroup and SyncGroup: subscriptions and assignments.
+"""What members of a consumer group tell each other in JoinGroup and SyncGroup: subscriptions, assignments.
 
-Each blob begins with its version. Newer versions only append fields (ConsumerProtocol.java), so one that aiogroup does
-not know is read as the newest it knows, and what is left over is skipped.
+Each blob begins with its version. Newer versions only append fields (ConsumerProtocol.java), so one that
+aiogroup does not know is read as the newest it knows, and what is left over is skipped.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from aiogroup.errors import ProtocolError, UnsupportedVersionError
 from aiogroup.protocol.codec import Reader, Writer
 from aiogroup.protocol.compiler import decoder, encoder
-from aiogroup.protocol.schema import BYTES, INT32, STRING, Structure, array, wire
+from aiogroup.protocol.schema import BYTES, INT32, STRING, Structure, array, structure, wire
 
 MAX_VERSION = 3
 PROTOCOL_TYPE = "consumer"
@@ -20,7 +19,7 @@ PROTOCOL_TYPE = "consumer"
 T = TypeVar("T", bound=Structure)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class TopicPartitions(Structure):
     """Partitions of one topic."""
 
@@ -28,11 +27,9 @@ class TopicPartitions(Structure):
     partitions: tuple[int, ...] = wire(array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class Subscription(Structure):
-    """What a member wants and, since version 1, what it holds (KIP-429), of which generation (KIP-792), in which rack
-    (KIP-881).
-    """
+    """What a member wants, what it holds (KIP-429) of which generation (KIP-792), and its rack (KIP-881)."""
 
     topics: tuple[str, ...] = wire(array(STRING))
     user_data: bytes | None = wire(BYTES, nullable=0, default=None)
@@ -41,7 +38,7 @@ class Subscription(Structure):
     rack_id: str | None = wire(STRING, since=3, nullable=3, default=None, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class Assignment(Structure):
     """What the leader gives to a member."""
 
@@ -69,7 +66,8 @@ def encode_assignment(assignment: Assignment, version: int = MAX_VERSION) -> byt
 
 
 def decode_assignment(data: bytes | memoryview) -> Assignment:
-    """A member's assignment, of any version; no bytes at all, which a broker gives to who got nothing, are empty.
+    """A member's assignment, of any version. No bytes at all are an empty one: what a broker gives when the
+    leader named no assignment for a member.
 
     Raises:
         ProtocolError: the bytes are no assignment.
@@ -90,11 +88,11 @@ def _encode(value: Structure, version: int) -> bytes:
 
 def _decode(kind: type[T], data: bytes | memoryview) -> T:
     reader = Reader(data)
+    version = reader.int16()
+    if version < 0:
+        raise ProtocolError(f"{kind.__name__} of the consumer protocol: version {version}")
     try:
-        version = reader.int16()
-        if version < 0:
-            raise ProtocolError(f"version {version}")
-        # Older versions may carry appended fields too: Java skips what is left over, whatever the version.
+        # What is left over is skipped whatever the version: Java does, and so lets older versions grow too.
         return cast("T", decoder(kind, min(version, MAX_VERSION), False)(reader))
     except ProtocolError as error:
         raise ProtocolError(f"{kind.__name__} of the consumer protocol: {error}") from None

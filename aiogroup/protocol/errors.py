@@ -180,7 +180,7 @@ class ErrorCode(IntEnum):
 class ErrorRow:
     """One error code.
 
-    `retriable`: the same request may succeed later. `invalid_metadata`: it will not before metadata is refreshed.
+    `retriable`: the same request may succeed later. `invalid_metadata`: not before metadata is refreshed.
     """
 
     code: int

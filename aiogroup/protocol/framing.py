@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aiogroup.errors import ProtocolError, UnsupportedVersionError
 from aiogroup.protocol.codec import Reader, Writer
 from aiogroup.protocol.compiler import decoder, encoder
 from aiogroup.protocol.messages import REQUESTS
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
-from aiogroup.protocol.schema import Message, R_co, Request, Response
+
+if TYPE_CHECKING:
+    from aiogroup.protocol.schema import Message, R_co, Request, Response
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def encode_response(
     flexible = _flexible(request_type, version)
     writer = Writer()
     writer.int32(correlation_id)
-    # The asker of ApiVersions does not know yet what the broker understands: its header never grew tags (KIP-511).
+    # Who asks for ApiVersions does not know yet what the broker speaks: no tags in its header (KIP-511).
     if flexible and request_type is not ApiVersionsRequest:
         writer.tags()
     _write(writer, message, version, flexible)
@@ -116,8 +118,8 @@ def _read_header(reader: Reader) -> RequestHeader:
 def _flexible(kind: type[Request[Any]], version: int) -> bool:
     if not kind.MIN_VERSION <= version <= kind.MAX_VERSION:
         raise UnsupportedVersionError(
-            f"aiogroup speaks {kind.MIN_VERSION} to {kind.MAX_VERSION} of {kind.api_name()} ({kind.API_KEY}), "
-            f"not {version}: take the version from negotiate()"
+            f"aiogroup speaks {kind.MIN_VERSION} to {kind.MAX_VERSION} of {kind.api_name()}, not {version}: "
+            "take the version from negotiate()"
         )
     return kind.is_flexible(version)
 

@@ -1,30 +1,42 @@
 """What a message is: a frozen dataclass whose fields say in which versions, and how, they are on the wire.
 
-    @dataclass(frozen=True, slots=True)
+    @structure
     class HeartbeatRequest(Request[HeartbeatResponse]):
         group_id: str = wire(STRING)
         group_instance_id: str | None = wire(STRING, since=3, nullable=3, default=None)
 
-From that declaration an encoder and a decoder are built per version, once. Fields are declared in Kafka's order, which
-is the order of the bytes.
+From that declaration an encoder and a decoder are built per version, once. Fields are declared in Kafka's
+order, which is the order of the bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from functools import cache
-from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
 from aiogroup.errors import UnsupportedVersionError
 from aiogroup.protocol.codec import ZERO_UUID
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 LAST = 0x7FFF
+
+Value: TypeAlias = Any
+"""A field's value: what it may be is in the field's declaration, and checked when it is written."""
+
+C = TypeVar("C")
+
+
+@dataclass_transform(frozen_default=True)
+def structure(cls: type[C]) -> type[C]:
+    """A frozen slotted dataclass of `wire` fields."""
+    return dataclass(frozen=True, slots=True)(cls)
 
 
 class Scalar(Enum):
-    """Types whose bytes need no further declaration: the width in bytes at least, the `struct` letter if fixed."""
+    """Types that need no further declaration: their least width in bytes, and `struct`'s letter if fixed."""
 
     INT8 = (1, "b")
     INT16 = (2, "h")
@@ -39,14 +51,14 @@ class Scalar(Enum):
     BYTES = (1, "", "bytes")
     RECORDS = (1, "", "records")
 
-    @property
-    def letter(self) -> str:
-        return self.value[1]
+    def __init__(self, least_bytes: int, letter: str, name: str = "") -> None:
+        self.least_bytes = least_bytes
+        self.letter = letter
 
 
 INT8, INT16, INT32, INT64 = Scalar.INT8, Scalar.INT16, Scalar.INT32, Scalar.INT64
 UINT16, UINT32, FLOAT64, BOOLEAN = Scalar.UINT16, Scalar.UINT32, Scalar.FLOAT64, Scalar.BOOLEAN
-UUID, STRING, BYTES, RECORDS = Scalar.UUID, Scalar.STRING, Scalar.BYTES, Scalar.RECORDS
+UUID16, STRING, BYTES, RECORDS = Scalar.UUID, Scalar.STRING, Scalar.BYTES, Scalar.RECORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,7 @@ WireType: TypeAlias = Scalar | Array | Nested
 _DEFAULTS: dict[Scalar, Any] = {
     FLOAT64: 0.0,
     BOOLEAN: False,
-    UUID: ZERO_UUID,
+    UUID16: ZERO_UUID,
     STRING: "",
     BYTES: b"",
     RECORDS: None,
@@ -106,8 +118,8 @@ def wire(
     nullable: int | None = None,
     tag: int | None = None,
     ignorable: bool = False,
-    default: Any = _UNSET,
-) -> Any:
+    default: Value = _UNSET,
+) -> Value:
     """A field that versions `since` to `until` carry.
 
     Args:
@@ -132,7 +144,7 @@ def array(element: WireType | type[Structure]) -> Array:
     return Array(Nested(element) if isinstance(element, type) else element)
 
 
-def _default_of(type_: WireType) -> Any:
+def _default_of(type_: WireType) -> Value:
     if isinstance(type_, Array):
         return ()
     if isinstance(type_, Nested):
@@ -146,7 +158,6 @@ class Structure:
     __slots__ = ()
 
 
-@cache
 def specs(structure: type[Structure]) -> tuple[Spec, ...]:
     """The fields of a structure, in the order of the bytes."""
     found = []
@@ -170,8 +181,8 @@ def specs(structure: type[Structure]) -> tuple[Spec, ...]:
 class Message(Structure):
     """A whole request or response.
 
-    Callers see one form for all versions. Where old versions are shaped differently (one key instead of many), the
-    message names the other shape in `form` and translates in `lower` and `lift`, so that versions stop in this package.
+    Callers see one form for all versions. Where old versions are shaped differently (one key instead of
+    many), the message names the other shape in `form` and translates in `lower` and `lift`.
     """
 
     __slots__ = ()
@@ -186,7 +197,7 @@ class Message(Structure):
         return self
 
     @classmethod
-    def lift(cls, version: int, form: Any) -> Self:
+    def lift(cls, version: int, form: Value) -> Self:
         """The message that a `form(version)` says."""
         return cast("Self", form)
 

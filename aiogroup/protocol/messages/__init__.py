@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.protocol.messages.fetch import FetchRequest
@@ -16,7 +16,9 @@ from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
 from aiogroup.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
-from aiogroup.protocol.schema import Request
+
+if TYPE_CHECKING:
+    from aiogroup.protocol.schema import Request
 
 REQUESTS: dict[int, type[Request[Any]]] = {
     request.API_KEY: request

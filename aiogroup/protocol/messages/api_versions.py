@@ -1,8 +1,6 @@
-"""ApiVersions (18): which versions of which requests a broker speaks; the first request on every connection."""
+"""ApiVersions (18): which requests a broker speaks, in which versions; the first on every connection."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from aiogroup.protocol.schema import (
     BOOLEAN,
@@ -14,13 +12,14 @@ from aiogroup.protocol.schema import (
     Response,
     Structure,
     array,
+    structure,
     wire,
 )
 
 UNSUPPORTED_VERSION = 35
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class ApiVersion(Structure):
     """The versions of one API."""
 
@@ -29,7 +28,7 @@ class ApiVersion(Structure):
     max_version: int = wire(INT16)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class SupportedFeatureKey(Structure):
     """A feature the broker could turn on (KIP-584)."""
 
@@ -38,7 +37,7 @@ class SupportedFeatureKey(Structure):
     max_version: int = wire(INT16, since=3)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class FinalizedFeatureKey(Structure):
     """A feature that is on in the whole cluster (KIP-584)."""
 
@@ -47,9 +46,9 @@ class FinalizedFeatureKey(Structure):
     min_version_level: int = wire(INT16, since=3)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class ApiVersionsResponse(Response):
-    """The broker's ranges. A broker that does not know the version asked for says 35 and its ranges in version 0."""
+    """The broker's ranges. One that does not know the version asked for says 35 in version 0."""
 
     error_code: int = wire(INT16)
     api_keys: tuple[ApiVersion, ...] = wire(array(ApiVersion))
@@ -75,9 +74,9 @@ class ApiVersionsResponse(Response):
         return {each.api_key: (each.min_version, each.max_version) for each in self.api_keys}
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class ApiVersionsRequest(Request[ApiVersionsResponse]):
-    """Names the client since version 3 (KIP-511); brokers answer 42 to a name or version with odd characters."""
+    """Names the client since version 3 (KIP-511); brokers answer 42 to odd characters in either field."""
 
     API_KEY = 18
     MIN_VERSION = 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from uuid import UUID as Uuid
+from typing import TYPE_CHECKING
 
 from aiogroup.protocol.messages.topics import need_ids, need_names
 from aiogroup.protocol.schema import (
@@ -13,20 +12,24 @@ from aiogroup.protocol.schema import (
     INT64,
     RECORDS,
     STRING,
-    UUID,
+    UUID16,
     Request,
     Response,
     Structure,
     array,
+    structure,
     wire,
 )
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 FIRST_BY_ID = 13
 MAX_INT32 = 0x7FFF_FFFF
 MAX_INT64 = 0x7FFF_FFFF_FFFF_FFFF
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class EpochEndOffset(Structure):
     """Where the log of the leader parts from the reader's; -1 where it does not."""
 
@@ -34,7 +37,7 @@ class EpochEndOffset(Structure):
     end_offset: int = wire(INT64, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class LeaderIdAndEpoch(Structure):
     """The leader, told with errors 6 and 74 (KIP-951); -1 where it is not told."""
 
@@ -42,7 +45,7 @@ class LeaderIdAndEpoch(Structure):
     leader_epoch: int = wire(INT32, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class SnapshotId(Structure):
     """For controllers: the snapshot to load."""
 
@@ -50,7 +53,7 @@ class SnapshotId(Structure):
     epoch: int = wire(INT32, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class AbortedTransaction(Structure):
     """Records of this producer from this offset on are void up to its abort marker."""
 
@@ -58,7 +61,7 @@ class AbortedTransaction(Structure):
     first_offset: int = wire(INT64)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class PartitionData(Structure):
     """One partition. `records` is a slice of the frame: it keeps the whole frame alive."""
 
@@ -77,16 +80,16 @@ class PartitionData(Structure):
     records: bytes | memoryview | None = wire(RECORDS, nullable=0)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class FetchableTopicResponse(Structure):
     """One topic: `topic` up to version 12, `topic_id` since 13."""
 
     topic: str = wire(STRING, until=12, ignorable=True)
-    topic_id: Uuid = wire(UUID, since=13, ignorable=True)
+    topic_id: UUID = wire(UUID16, since=13, ignorable=True)
     partitions: tuple[PartitionData, ...] = wire(array(PartitionData))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class NodeEndpoint(Structure):
     """The address of a leader named in `current_leader` (KIP-951)."""
 
@@ -96,7 +99,7 @@ class NodeEndpoint(Structure):
     rack: str | None = wire(STRING, since=16, nullable=16, default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class FetchResponse(Response):
     """Partitions with news; in a session those without any are left out. `error_code` is the session's."""
 
@@ -107,7 +110,7 @@ class FetchResponse(Response):
     node_endpoints: tuple[NodeEndpoint, ...] = wire(array(NodeEndpoint), since=16, tag=0)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class ReplicaState(Structure):
     """For followers, which no consumer is."""
 
@@ -115,7 +118,7 @@ class ReplicaState(Structure):
     replica_epoch: int = wire(INT64, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class FetchPartition(Structure):
     """One partition and the offset to read on from."""
 
@@ -125,29 +128,29 @@ class FetchPartition(Structure):
     last_fetched_epoch: int = wire(INT32, since=12, default=-1)
     log_start_offset: int = wire(INT64, since=5, default=-1, ignorable=True)
     partition_max_bytes: int = wire(INT32)
-    replica_directory_id: Uuid = wire(UUID, since=17, tag=0, ignorable=True)
+    replica_directory_id: UUID = wire(UUID16, since=17, tag=0, ignorable=True)
     high_watermark: int = wire(INT64, since=18, tag=1, default=MAX_INT64, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class FetchTopic(Structure):
     """One topic: `topic` goes out up to version 12, `topic_id` since 13; set both where both are known."""
 
     topic: str = wire(STRING, until=12, ignorable=True)
-    topic_id: Uuid = wire(UUID, since=13, ignorable=True)
+    topic_id: UUID = wire(UUID16, since=13, ignorable=True)
     partitions: tuple[FetchPartition, ...] = wire(array(FetchPartition))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class ForgottenTopic(Structure):
     """Partitions to take out of the session, named as in `FetchTopic`."""
 
     topic: str = wire(STRING, until=12, ignorable=True)
-    topic_id: Uuid = wire(UUID, since=13, ignorable=True)
+    topic_id: UUID = wire(UUID16, since=13, ignorable=True)
     partitions: tuple[int, ...] = wire(array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class FetchRequest(Request[FetchResponse]):
     """Asks for records; without `session_id` and `session_epoch` outside of any session."""
 
@@ -171,7 +174,7 @@ class FetchRequest(Request[FetchResponse]):
     rack_id: str = wire(STRING, since=11, ignorable=True)
 
     def lower(self, version: int) -> Structure:
-        named = (*self.topics, *self.forgotten_topics_data)
+        named: tuple[FetchTopic | ForgottenTopic, ...] = (*self.topics, *self.forgotten_topics_data)
         if version >= FIRST_BY_ID:
             need_ids("FetchRequest", version, FIRST_BY_ID, (topic.topic_id for topic in named))
         else:

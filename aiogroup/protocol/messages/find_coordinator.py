@@ -1,22 +1,33 @@
 """FindCoordinator (10): which broker coordinates a group or a transactional id.
 
-Since version 4 many keys in one request, before only one: callers always write and read the many-key form.
+Since version 4 many keys in one request, before only one: callers always use the many-key form.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from aiogroup.errors import UnsupportedVersionError
-from aiogroup.protocol.schema import INT8, INT16, INT32, STRING, Request, Response, Structure, array, wire
+from aiogroup.protocol.schema import (
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    Request,
+    Response,
+    Structure,
+    Value,
+    array,
+    structure,
+    wire,
+)
 
 GROUP = 0
 TRANSACTION = 1
 LAST_SINGLE = 3
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class Coordinator(Structure):
     """The coordinator of one key. Up to version 3 the answer does not repeat the key, and `key` is empty."""
 
@@ -28,7 +39,7 @@ class Coordinator(Structure):
     error_message: str | None = wire(STRING, nullable=4, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class SingleCoordinator(Structure):
     """The answer up to version 3."""
 
@@ -40,7 +51,7 @@ class SingleCoordinator(Structure):
     port: int = wire(INT32)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class FindCoordinatorResponse(Response):
     """One coordinator per key that was asked for, each with its own error."""
 
@@ -56,7 +67,7 @@ class FindCoordinatorResponse(Response):
             return self
         if len(self.coordinators) != 1:
             raise UnsupportedVersionError(
-                f"version {version} of FindCoordinatorResponse carries 1 coordinator, not {len(self.coordinators)}"
+                f"version {version} of FindCoordinatorResponse carries 1 key, not {len(self.coordinators)}"
             )
         one = self.coordinators[0]
         return SingleCoordinator(
@@ -64,14 +75,14 @@ class FindCoordinatorResponse(Response):
         )
 
     @classmethod
-    def lift(cls, version: int, form: Any) -> Self:
+    def lift(cls, version: int, form: Value) -> Self:
         if version > LAST_SINGLE:
             return form  # type: ignore[no-any-return]
         one = Coordinator("", form.node_id, form.host, form.port, form.error_code, form.error_message)
         return cls(form.throttle_time_ms, (one,))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class SingleKey(Structure):
     """The question up to version 3."""
 
@@ -79,7 +90,7 @@ class SingleKey(Structure):
     key_type: int = wire(INT8, since=1)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
     """Asks for the coordinators of `coordinator_keys`; up to version 3 there must be exactly one key."""
 
@@ -101,11 +112,12 @@ class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
             return self
         if len(self.coordinator_keys) != 1:
             raise UnsupportedVersionError(
-                f"version {version} of FindCoordinatorRequest asks for 1 key, not {len(self.coordinator_keys)}: "
+                f"version {version} of FindCoordinatorRequest asks for 1 key, "
+                f"not {len(self.coordinator_keys)}: "
                 "send one request per key"
             )
         return SingleKey(self.coordinator_keys[0], self.key_type)
 
     @classmethod
-    def lift(cls, version: int, form: Any) -> Self:
+    def lift(cls, version: int, form: Value) -> Self:
         return form if version > LAST_SINGLE else cls(form.key_type, (form.key,))

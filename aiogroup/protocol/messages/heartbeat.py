@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from aiogroup.protocol.schema import INT16, INT32, STRING, Request, Response, wire
+from aiogroup.protocol.schema import INT16, INT32, STRING, Request, Response, structure, wire
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class HeartbeatResponse(Response):
     """Only an error code."""
 
@@ -15,7 +13,7 @@ class HeartbeatResponse(Response):
     error_code: int = wire(INT16)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class HeartbeatRequest(Request[HeartbeatResponse]):
     """One sign of life in a generation."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiogroup.protocol.schema import (
     BOOLEAN,
     BYTES,
@@ -14,11 +12,12 @@ from aiogroup.protocol.schema import (
     Response,
     Structure,
     array,
+    structure,
     wire,
 )
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class JoinGroupResponseMember(Structure):
     """One member as the leader sees it."""
 
@@ -27,9 +26,9 @@ class JoinGroupResponseMember(Structure):
     metadata: bytes = wire(BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class JoinGroupResponse(Response):
-    """The generation. Only the leader is told the members; `skip_assignment` bids it not to assign (KIP-814)."""
+    """The generation. Only the leader sees the members; with `skip_assignment` it must not assign."""
 
     throttle_time_ms: int = wire(INT32, since=2, ignorable=True)
     error_code: int = wire(INT16)
@@ -42,7 +41,7 @@ class JoinGroupResponse(Response):
     members: tuple[JoinGroupResponseMember, ...] = wire(array(JoinGroupResponseMember))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class JoinGroupRequestProtocol(Structure):
     """An assignor the member offers, with its subscription."""
 
@@ -50,9 +49,9 @@ class JoinGroupRequestProtocol(Structure):
     metadata: bytes = wire(BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class JoinGroupRequest(Request[JoinGroupResponse]):
-    """Asks to be a member. A static one names its `group_instance_id` (KIP-345), a new one has no `member_id`."""
+    """Asks to be a member; a static one names its `group_instance_id` (KIP-345), a new one no `member_id`."""
 
     API_KEY = 11
     MIN_VERSION = 2

@@ -1,20 +1,30 @@
 """LeaveGroup (13): end memberships.
 
-Since version 3 many members in one request, before only one: callers always write and read the many-member form.
+Since version 3 many members in one request, before only one: callers always use the many-member form.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from aiogroup.errors import UnsupportedVersionError
-from aiogroup.protocol.schema import INT16, INT32, STRING, Request, Response, Structure, array, wire
+from aiogroup.protocol.schema import (
+    INT16,
+    INT32,
+    STRING,
+    Request,
+    Response,
+    Structure,
+    Value,
+    array,
+    structure,
+    wire,
+)
 
 LAST_SINGLE = 2
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class MemberResponse(Structure):
     """What became of one member."""
 
@@ -23,7 +33,7 @@ class MemberResponse(Structure):
     error_code: int = wire(INT16)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class SingleLeft(Structure):
     """The answer up to version 2."""
 
@@ -31,7 +41,7 @@ class SingleLeft(Structure):
     error_code: int = wire(INT16)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class LeaveGroupResponse(Response):
     """An error of the whole request, and one per member; up to version 2 `members` is empty."""
 
@@ -52,11 +62,11 @@ class LeaveGroupResponse(Response):
         return SingleLeft(self.throttle_time_ms, self.first_error_code) if version <= LAST_SINGLE else self
 
     @classmethod
-    def lift(cls, version: int, form: Any) -> Self:
+    def lift(cls, version: int, form: Value) -> Self:
         return form if version > LAST_SINGLE else cls(form.throttle_time_ms, form.error_code)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class MemberIdentity(Structure):
     """A member that leaves: by id, or a static one by its instance id alone."""
 
@@ -65,7 +75,7 @@ class MemberIdentity(Structure):
     reason: str | None = wire(STRING, since=5, nullable=5, default=None, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class SingleLeave(Structure):
     """The question up to version 2."""
 
@@ -73,7 +83,7 @@ class SingleLeave(Structure):
     member_id: str = wire(STRING)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class LeaveGroupRequest(Request[LeaveGroupResponse]):
     """Takes `members` out of the group; up to version 2 there must be exactly one, without an instance id."""
 
@@ -101,5 +111,5 @@ class LeaveGroupRequest(Request[LeaveGroupResponse]):
         return SingleLeave(self.group_id, self.members[0].member_id)
 
     @classmethod
-    def lift(cls, version: int, form: Any) -> Self:
+    def lift(cls, version: int, form: Value) -> Self:
         return form if version > LAST_SINGLE else cls(form.group_id, (MemberIdentity(form.member_id),))

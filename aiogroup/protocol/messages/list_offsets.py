@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiogroup.protocol.schema import (
     INT8,
     INT16,
@@ -14,6 +12,7 @@ from aiogroup.protocol.schema import (
     Response,
     Structure,
     array,
+    structure,
     wire,
 )
 
@@ -23,7 +22,7 @@ MAX_TIMESTAMP = -3
 """Since version 7 (KIP-734)."""
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class ListOffsetsPartitionResponse(Structure):
     """One partition; `offset` is -1 where no record is that new."""
 
@@ -34,7 +33,7 @@ class ListOffsetsPartitionResponse(Structure):
     leader_epoch: int = wire(INT32, since=4, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class ListOffsetsTopicResponse(Structure):
     """One topic."""
 
@@ -42,7 +41,7 @@ class ListOffsetsTopicResponse(Structure):
     partitions: tuple[ListOffsetsPartitionResponse, ...] = wire(array(ListOffsetsPartitionResponse))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class ListOffsetsResponse(Response):
     """One offset and error per partition."""
 
@@ -50,7 +49,7 @@ class ListOffsetsResponse(Response):
     topics: tuple[ListOffsetsTopicResponse, ...] = wire(array(ListOffsetsTopicResponse))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class ListOffsetsPartition(Structure):
     """One partition and the time (milliseconds) or mark asked for."""
 
@@ -59,7 +58,7 @@ class ListOffsetsPartition(Structure):
     timestamp: int = wire(INT64)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class ListOffsetsTopic(Structure):
     """One topic."""
 
@@ -67,7 +66,7 @@ class ListOffsetsTopic(Structure):
     partitions: tuple[ListOffsetsPartition, ...] = wire(array(ListOffsetsPartition))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class ListOffsetsRequest(Request[ListOffsetsResponse]):
     """Asks leaders for offsets. `isolation_level=1` makes the latest one the last stable offset."""
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
-from uuid import UUID as Uuid
+from typing import TYPE_CHECKING, Self
 
 from aiogroup.errors import UnsupportedVersionError
 from aiogroup.protocol.codec import ZERO_UUID
@@ -13,19 +11,24 @@ from aiogroup.protocol.schema import (
     INT16,
     INT32,
     STRING,
-    UUID,
+    UUID16,
     Request,
     Response,
     Structure,
+    Value,
     array,
+    structure,
     wire,
 )
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 NOT_ASKED = -0x8000_0000
 """Authorized operations that were not asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class MetadataResponseBroker(Structure):
     """One broker, at the address of the listener that was asked."""
 
@@ -35,7 +38,7 @@ class MetadataResponseBroker(Structure):
     rack: str | None = wire(STRING, since=1, nullable=1, default=None, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class MetadataResponsePartition(Structure):
     """One partition; `leader_id` is -1 without a leader."""
 
@@ -48,19 +51,19 @@ class MetadataResponsePartition(Structure):
     offline_replicas: tuple[int, ...] = wire(array(INT32), since=5, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class MetadataResponseTopic(Structure):
     """One topic; `name` is None when a topic id was asked for that nobody knows."""
 
     error_code: int = wire(INT16)
     name: str | None = wire(STRING, nullable=12)
-    topic_id: Uuid = wire(UUID, since=10, ignorable=True)
+    topic_id: UUID = wire(UUID16, since=10, ignorable=True)
     is_internal: bool = wire(BOOLEAN, since=1, ignorable=True)
     partitions: tuple[MetadataResponsePartition, ...] = wire(array(MetadataResponsePartition))
     topic_authorized_operations: int = wire(INT32, since=8, default=NOT_ASKED)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class MetadataResponse(Response):
     """The cluster as one broker sees it."""
 
@@ -73,15 +76,15 @@ class MetadataResponse(Response):
     error_code: int = wire(INT16, since=13, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class MetadataRequestTopic(Structure):
     """A topic by name, or since version 12 by id with `name=None`."""
 
-    topic_id: Uuid = wire(UUID, since=10, ignorable=True)
+    topic_id: UUID = wire(UUID16, since=10, ignorable=True)
     name: str | None = wire(STRING, nullable=10)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class MetadataRequest(Request[MetadataResponse]):
     """Asks for `topics`; None asks for all, an empty tuple for the brokers alone."""
 
@@ -97,7 +100,7 @@ class MetadataRequest(Request[MetadataResponse]):
     include_topic_authorized_operations: bool = wire(BOOLEAN, since=8)
 
     def lower(self, version: int) -> Structure:
-        # Brokers accept ids without names since version 12 only, though the schema has both since 10 (KIP-516).
+        # Brokers accept ids without names since version 12, though the schema has ids since 10 (KIP-516).
         if version < 12 and any(
             topic.topic_id != ZERO_UUID and topic.name is None for topic in self.topics or ()
         ):
@@ -118,5 +121,5 @@ class MetadataRequest(Request[MetadataResponse]):
         )
 
     @classmethod
-    def lift(cls, version: int, form: Any) -> Self:
-        return cls(topics=None) if version == 0 and not form.topics else form  # type: ignore[no-any-return]
+    def lift(cls, version: int, form: Value) -> Self:
+        return cls(topics=None) if version == 0 and not form.topics else form

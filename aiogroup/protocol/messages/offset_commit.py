@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from uuid import UUID as Uuid
+from typing import TYPE_CHECKING
 
 from aiogroup.protocol.messages.topics import need_ids, need_names
 from aiogroup.protocol.schema import (
@@ -11,18 +10,22 @@ from aiogroup.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    UUID,
+    UUID16,
     Request,
     Response,
     Structure,
     array,
+    structure,
     wire,
 )
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 FIRST_BY_ID = 10
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetCommitResponsePartition(Structure):
     """What became of one partition's offset."""
 
@@ -30,16 +33,16 @@ class OffsetCommitResponsePartition(Structure):
     error_code: int = wire(INT16)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetCommitResponseTopic(Structure):
     """One topic: `name` up to version 9, `topic_id` since 10."""
 
     name: str = wire(STRING, until=9, ignorable=True)
-    topic_id: Uuid = wire(UUID, since=10, ignorable=True)
+    topic_id: UUID = wire(UUID16, since=10, ignorable=True)
     partitions: tuple[OffsetCommitResponsePartition, ...] = wire(array(OffsetCommitResponsePartition))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetCommitResponse(Response):
     """One error code per partition; an error of the group stands on all of them."""
 
@@ -47,7 +50,7 @@ class OffsetCommitResponse(Response):
     topics: tuple[OffsetCommitResponseTopic, ...] = wire(array(OffsetCommitResponseTopic))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetCommitRequestPartition(Structure):
     """The next offset to read in one partition."""
 
@@ -57,18 +60,18 @@ class OffsetCommitRequestPartition(Structure):
     committed_metadata: str | None = wire(STRING, nullable=0)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetCommitRequestTopic(Structure):
     """One topic: `name` goes out up to version 9, `topic_id` since 10; set both where both are known."""
 
     name: str = wire(STRING, until=9, ignorable=True)
-    topic_id: Uuid = wire(UUID, since=10, ignorable=True)
+    topic_id: UUID = wire(UUID16, since=10, ignorable=True)
     partitions: tuple[OffsetCommitRequestPartition, ...] = wire(array(OffsetCommitRequestPartition))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetCommitRequest(Request[OffsetCommitResponse]):
-    """Stores offsets as a member of a generation, or as nobody (-1 and empty) while the group has no members."""
+    """Stores offsets as a member of a generation, or as nobody (-1 and empty) in a group without members."""
 
     API_KEY = 8
     MIN_VERSION = 2

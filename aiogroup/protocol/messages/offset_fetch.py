@@ -1,14 +1,12 @@
 """OffsetFetch (9): the committed offsets of groups.
 
-Since version 8 many groups in one request, before only one: callers always write and read the many-group form.
+Since version 8 many groups in one request, before only one: callers always use the many-group form.
 Topics by name up to version 9, by id since version 10.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
-from uuid import UUID as Uuid
+from typing import TYPE_CHECKING, Self
 
 from aiogroup.errors import UnsupportedVersionError
 from aiogroup.protocol.messages.topics import need_ids, need_names
@@ -18,19 +16,24 @@ from aiogroup.protocol.schema import (
     INT32,
     INT64,
     STRING,
-    UUID,
+    UUID16,
     Request,
     Response,
     Structure,
+    Value,
     array,
+    structure,
     wire,
 )
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 LAST_SINGLE = 7
 FIRST_BY_ID = 10
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetFetchResponsePartition(Structure):
     """One partition; `committed_offset` is -1 where nothing was committed."""
 
@@ -41,25 +44,25 @@ class OffsetFetchResponsePartition(Structure):
     error_code: int = wire(INT16)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetFetchResponseTopic(Structure):
     """One topic: `name` up to version 9, `topic_id` since 10."""
 
     name: str = wire(STRING, until=9, ignorable=True)
-    topic_id: Uuid = wire(UUID, since=10, ignorable=True)
+    topic_id: UUID = wire(UUID16, since=10, ignorable=True)
     partitions: tuple[OffsetFetchResponsePartition, ...] = wire(array(OffsetFetchResponsePartition))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetFetchResponseGroup(Structure):
-    """One group. Look at `error_code` first; in version 1, which lacks it, the partitions carry the group's error."""
+    """One group. Look at `error_code` first; version 1 has the group's error on the partitions."""
 
     group_id: str = wire(STRING)
     topics: tuple[OffsetFetchResponseTopic, ...] = wire(array(OffsetFetchResponseTopic))
     error_code: int = wire(INT16)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class SingleOffsets(Structure):
     """The answer up to version 7."""
 
@@ -68,7 +71,7 @@ class SingleOffsets(Structure):
     error_code: int = wire(INT16, since=2, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetFetchResponse(Response):
     """One entry per group; up to version 7 exactly one, whose `group_id` is empty."""
 
@@ -89,22 +92,22 @@ class OffsetFetchResponse(Response):
         return SingleOffsets(self.throttle_time_ms, self.groups[0].topics, self.groups[0].error_code)
 
     @classmethod
-    def lift(cls, version: int, form: Any) -> Self:
+    def lift(cls, version: int, form: Value) -> Self:
         if version > LAST_SINGLE:
             return form  # type: ignore[no-any-return]
         return cls(form.throttle_time_ms, (OffsetFetchResponseGroup("", form.topics, form.error_code),))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetFetchRequestTopic(Structure):
     """One topic: `name` goes out up to version 9, `topic_id` since 10; set both where both are known."""
 
     name: str = wire(STRING, until=9, ignorable=True)
-    topic_id: Uuid = wire(UUID, since=10, ignorable=True)
+    topic_id: UUID = wire(UUID16, since=10, ignorable=True)
     partition_indexes: tuple[int, ...] = wire(array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetFetchRequestGroup(Structure):
     """One group and its topics; `topics=None` asks for everything the group committed (since version 2)."""
 
@@ -114,7 +117,7 @@ class OffsetFetchRequestGroup(Structure):
     topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(array(OffsetFetchRequestTopic), nullable=2)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class SingleGroup(Structure):
     """The question up to version 7."""
 
@@ -123,9 +126,9 @@ class SingleGroup(Structure):
     require_stable: bool = wire(BOOLEAN, since=7)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetFetchRequest(Request[OffsetFetchResponse]):
-    """Asks for `groups`, up to version 7 exactly one. `require_stable` waits for open transactions (KIP-447)."""
+    """Asks for `groups`, up to version 7 one; `require_stable` waits for transactions to end (KIP-447)."""
 
     API_KEY = 9
     MIN_VERSION = 1
@@ -156,7 +159,7 @@ class OffsetFetchRequest(Request[OffsetFetchResponse]):
         return SingleGroup(self.groups[0].group_id, self.groups[0].topics, self.require_stable)
 
     @classmethod
-    def lift(cls, version: int, form: Any) -> Self:
+    def lift(cls, version: int, form: Value) -> Self:
         if version > LAST_SINGLE:
             return form  # type: ignore[no-any-return]
         return cls((OffsetFetchRequestGroup(form.group_id, topics=form.topics),), form.require_stable)

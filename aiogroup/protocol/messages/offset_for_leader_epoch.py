@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from aiogroup.protocol.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    Request,
+    Response,
+    Structure,
+    array,
+    structure,
+    wire,
+)
 
-from aiogroup.protocol.schema import INT16, INT32, INT64, STRING, Request, Response, Structure, array, wire
 
-
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetForLeaderPartitionResult(Structure):
     """The end of the largest epoch not above the one asked for; -1 and -1 where none is known."""
 
@@ -17,7 +26,7 @@ class OffsetForLeaderPartitionResult(Structure):
     end_offset: int = wire(INT64, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetForLeaderTopicResult(Structure):
     """One topic."""
 
@@ -25,7 +34,7 @@ class OffsetForLeaderTopicResult(Structure):
     partitions: tuple[OffsetForLeaderPartitionResult, ...] = wire(array(OffsetForLeaderPartitionResult))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetForLeaderEpochResponse(Response):
     """One epoch and error per partition."""
 
@@ -33,7 +42,7 @@ class OffsetForLeaderEpochResponse(Response):
     topics: tuple[OffsetForLeaderTopicResult, ...] = wire(array(OffsetForLeaderTopicResult))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetForLeaderPartition(Structure):
     """One partition: the epoch known now, and the one whose end is asked for."""
 
@@ -42,7 +51,7 @@ class OffsetForLeaderPartition(Structure):
     leader_epoch: int = wire(INT32)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetForLeaderTopic(Structure):
     """One topic."""
 
@@ -50,7 +59,7 @@ class OffsetForLeaderTopic(Structure):
     partitions: tuple[OffsetForLeaderPartition, ...] = wire(array(OffsetForLeaderPartition))
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class OffsetForLeaderEpochRequest(Request[OffsetForLeaderEpochResponse]):
     """Asks leaders where epochs ended."""
 

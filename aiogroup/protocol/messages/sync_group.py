@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from aiogroup.protocol.schema import (
+    BYTES,
+    INT16,
+    INT32,
+    STRING,
+    Request,
+    Response,
+    Structure,
+    array,
+    structure,
+    wire,
+)
 
-from aiogroup.protocol.schema import BYTES, INT16, INT32, STRING, Request, Response, Structure, array, wire
 
-
-@dataclass(frozen=True, slots=True)
+@structure
 class SyncGroupResponse(Response):
     """This member's assignment."""
 
@@ -18,7 +27,7 @@ class SyncGroupResponse(Response):
     assignment: bytes = wire(BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class SyncGroupRequestAssignment(Structure):
     """One member's part."""
 
@@ -26,9 +35,9 @@ class SyncGroupRequestAssignment(Structure):
     assignment: bytes = wire(BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@structure
 class SyncGroupRequest(Request[SyncGroupResponse]):
-    """Asks for the assignment; `assignments` is the leader's alone. Since version 5 brokers compare the protocol."""
+    """Asks for the assignment; `assignments` is for the leader. Since version 5 brokers compare protocols."""
 
     API_KEY = 14
     MIN_VERSION = 0

@@ -1,12 +1,15 @@
-"""Topics by name or by id (KIP-516): the version decides which of the two goes out, so the other may not be forgotten."""
+"""Topics by name or by id (KIP-516): the version decides which of them goes out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 from aiogroup.errors import UnsupportedVersionError
 from aiogroup.protocol.codec import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
 
 
 def need_ids(message: str, version: int, first_by_id: int, topic_ids: Iterable[UUID]) -> None:
@@ -22,6 +25,6 @@ def need_names(message: str, version: int, first_by_id: int, names: Iterable[str
     """Raises `UnsupportedVersionError` where a name is missing."""
     if "" in names:
         raise UnsupportedVersionError(
-            f"version {version} of {message} names topics by name (by id only since {first_by_id}), and a topic "
-            "has none: set the name too"
+            f"version {version} of {message} names topics by name, by id only since {first_by_id}, "
+            "and a topic has none: set the name too"
         )
