@@ -1,0 +1,19 @@
+"""Who gets which partitions: pure functions that give what Java's assignors of the same name give."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from aiogroup.assignors.assignor import Assignor, MemberSubscription
+from aiogroup.assignors.range import RangeAssignor
+from aiogroup.assignors.roundrobin import RoundRobinAssignor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["BY_NAME", "Assignor", "MemberSubscription"]
+
+_OURS: Final[tuple[Assignor, ...]] = (RangeAssignor(), RoundRobinAssignor())
+
+BY_NAME: Final[Mapping[str, Assignor]] = MappingProxyType({assignor.name: assignor for assignor in _OURS})

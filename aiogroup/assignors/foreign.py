@@ -1,0 +1,118 @@
+"""What `partition_assignment_strategy` accepts: names, our assignors, and aiokafka's assignor classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
+from aiokafka.structs import TopicPartition
+
+from aiogroup.assignors import BY_NAME, Assignor, MemberSubscription
+from aiogroup.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# aiokafka's ignore `group_instance_id`, so a leader with theirs would move static members' partitions about.
+_REPLACED: Final[dict[type[Any], str]] = {
+    RangePartitionAssignor: "range",
+    RoundRobinPartitionAssignor: "roundrobin",
+}
+
+
+class ClusterView:
+    """The part of aiokafka's `ClusterMetadata` that assignors read, as it was when the group was formed."""
+
+    __slots__ = ("_partitions",)
+
+    def __init__(self, partitions: Mapping[str, int]) -> None:
+        self._partitions = dict(partitions)
+
+    def topics(self, exclude_internal_topics: bool = True) -> set[str]:
+        return set(self._partitions)
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        count = self._partitions.get(topic)
+        return None if count is None else set(range(count))
+
+    available_partitions_for_topic = partitions_for_topic
+
+
+class ForeignAssignor:
+    """An aiokafka assignor class as our `Assignor`.
+
+    User data that it puts into an assignment is not sent. A class that keeps state (aiokafka's sticky one)
+    shares it among all consumers of the process, as in aiokafka.
+    """
+
+    __slots__ = ("_theirs", "name")
+
+    def __init__(self, theirs: type[AbstractPartitionAssignor] | AbstractPartitionAssignor) -> None:
+        name: object = theirs.name
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"partition_assignment_strategy: {theirs!r} has no name as a class; pass an object"
+            )
+        self.name = name
+        self._theirs = theirs
+
+    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
+        return self._theirs.metadata(topics).user_data or None
+
+    def assign(
+        self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int]
+    ) -> dict[str, list[TopicPartition]]:
+        metadata = {
+            member: ConsumerProtocolMemberMetadata(
+                0, list(subscription.topics), subscription.user_data or b""
+            )
+            for member, subscription in members.items()
+        }
+        answer = self._theirs.assign(ClusterView(partitions), metadata)  # type: ignore[arg-type]
+        return {
+            member: [TopicPartition(*pair) for pair in answer[member].partitions()]
+            if member in answer
+            else []
+            for member in members
+        }
+
+    def __repr__(self) -> str:
+        return f"ForeignAssignor({self._theirs!r})"
+
+
+def resolve(strategy: str | Iterable[object]) -> tuple[Assignor, ...]:
+    """The assignors of `partition_assignment_strategy`, the preferred first.
+
+    Takes names, objects with the methods of `Assignor`, and subclasses (or objects) of aiokafka's
+    AbstractPartitionAssignor; its own range and roundrobin become ours, which keep static members in place.
+
+    Raises:
+        ConfigError: nothing named, an unknown one, or a name given twice.
+    """
+    entries = (strategy,) if isinstance(strategy, str) else tuple(strategy)
+    assignors = tuple(map(_resolve_one, entries))
+    names = [assignor.name for assignor in assignors]
+    if not names:
+        raise ConfigError(f"partition_assignment_strategy is empty: name at least one of {sorted(BY_NAME)}")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"partition_assignment_strategy names an assignor twice: {names}")
+    return assignors
+
+
+def _resolve_one(entry: object) -> Assignor:
+    if isinstance(entry, str) and entry in BY_NAME:
+        return BY_NAME[entry]
+    kind = entry if isinstance(entry, type) else type(entry)
+    if kind in _REPLACED:
+        return BY_NAME[_REPLACED[kind]]
+    if issubclass(kind, AbstractPartitionAssignor):
+        return ForeignAssignor(cast("type[AbstractPartitionAssignor]", entry))
+    if not isinstance(entry, type) and isinstance(entry, Assignor):
+        return entry
+    raise ConfigError(
+        f"partition_assignment_strategy: unknown assignor {entry!r}; known are {sorted(BY_NAME)}, objects "
+        "with the methods of aiogroup.assignors.Assignor, and aiokafka's assignor classes"
+    )

@@ -1,0 +1,36 @@
+"""Java's RoundRobinAssignor."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING, Final
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.assignors.assignor import MemberSubscription, in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class RoundRobinAssignor:
+    """Deals the partitions of all topics to the members in turn, past those not subscribed to the topic."""
+
+    name: Final = "roundrobin"
+
+    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
+        return None
+
+    def assign(
+        self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int]
+    ) -> dict[str, list[TopicPartition]]:
+        assignment: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        subscribed = {member: frozenset(subscription.topics) for member, subscription in members.items()}
+        turn = cycle(in_order(members))
+        for topic in sorted(frozenset().union(*subscribed.values()) & partitions.keys()):
+            for number in range(partitions[topic]):
+                member = next(turn)
+                while topic not in subscribed[member]:  # ends: some member brought the topic in
+                    member = next(turn)
+                assignment[member].append(TopicPartition(topic, number))
+        return assignment
