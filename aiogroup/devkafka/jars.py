@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiogroup.devkafka.errors import DevKafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KAFKA_VERSION: Final = "4.3.1"
 OLDEST_JAVA: Final = 17
@@ -19,6 +24,7 @@ _HERE = Path(__file__).parent
 _EXTRA_HINT = "run: pip install 'aiogroup[devkafka]'"
 _DOWNLOAD_THREADS = 8
 _DOWNLOAD_TRIES = 3
+_TRUST_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 LOG_CONFIG: Final = _HERE / "log4j2.properties"
 
 
@@ -33,6 +39,26 @@ def cache_dir() -> Path:
 def artifacts() -> list[str]:
     """The locked `group:artifact:version` list. Resolving transitively would pick an older kafka-clients."""
     return (_HERE / f"kafka-{KAFKA_VERSION}-jars.txt").read_text().split()
+
+
+@contextmanager
+def _trusting_the_system() -> Iterator[None]:
+    """Let requests trust what this machine trusts.
+
+    Left alone it reads certifi's list, which does not know the authority of a company's proxy; pip reads the
+    machine's from 24.2 on for the same reason.
+    """
+    known = ssl.get_default_verify_paths()
+    found = [Path(place) for place in (known.cafile, known.capath) if place]
+    usable = [p for p in found if p.is_file() or (p.is_dir() and any(p.iterdir()))]
+    if not usable or any(os.environ.get(name) for name in _TRUST_VARIABLES):
+        yield
+        return
+    os.environ[_TRUST_VARIABLES[0]] = str(usable[0])
+    try:
+        yield
+    finally:
+        del os.environ[_TRUST_VARIABLES[0]]
 
 
 def _resolve(coordinate: str) -> Path:
@@ -80,7 +106,7 @@ def jars() -> list[Path]:
         raise DevKafkaError(
             f"Kafka's jars are fetched with jgo, which is not installed; {_EXTRA_HINT}"
         ) from error
-    with ThreadPoolExecutor(_DOWNLOAD_THREADS) as pool:
+    with _trusting_the_system(), ThreadPoolExecutor(_DOWNLOAD_THREADS) as pool:
         paths = list(pool.map(_resolve, wanted))
     draft = record.with_suffix(f".{os.getpid()}")
     draft.write_text(

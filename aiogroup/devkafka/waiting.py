@@ -1,4 +1,4 @@
-"""Waiting for a condition: the one place of this package that sleeps."""
+"""Waiting for a condition, with a bound."""
 
 from __future__ import annotations
 
