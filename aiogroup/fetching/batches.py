@@ -90,8 +90,8 @@ class Batch:
     """A v2 batch. Holds its bytes and nothing per record."""
 
     __slots__ = (
-        "_batch", "_frame", "base_offset", "codec", "inflated_bytes", "is_control", "is_transactional",
-        "next_offset", "packed_bytes", "producer_id", "record_count", "timestamp_type",
+        "_batch", "_frame", "base_offset", "codec", "inflated_bytes", "is_control", "is_empty",
+        "is_transactional", "next_offset", "packed_bytes", "producer_id", "record_count", "timestamp_type",
     )  # fmt: skip
 
     def __init__(self, frame: memoryview) -> None:
@@ -108,6 +108,8 @@ class Batch:
         self.timestamp_type = 1 if attributes & _LOG_APPEND_TIME else 0
         self.is_transactional = bool(attributes & _TRANSACTIONAL)
         self.is_control = bool(attributes & _CONTROL)
+        # The cleaner keeps a producer's last batch as a bare header.
+        self.is_empty = not self.record_count and len(frame) == _V2.size
         self.packed_bytes = len(frame) - _V2.size if self.codec else 0
         self.inflated_bytes = 0
         self._frame = frame
@@ -174,6 +176,7 @@ class LegacyBatch:
     )  # fmt: skip
 
     is_control: Final = False
+    is_empty: Final = False
     is_transactional: Final = False
     producer_id: Final = -1
 

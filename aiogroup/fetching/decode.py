@@ -199,7 +199,7 @@ class PartitionDecoder:
             raise BatchError("checksum is wrong", batch.base_offset)
         if self._settings.read_committed and self._is_aborted(batch):
             return False
-        return not batch.is_control and batch.next_offset > self.next_offset
+        return not (batch.is_control or batch.is_empty) and batch.next_offset > self.next_offset
 
     def _is_aborted(self, batch: Batch | LegacyBatch) -> bool:
         """As Kafka's CompletedFetch: an entry holds from its first offset to the producer's abort marker."""

@@ -1,0 +1,296 @@
+"""Bytes a broker should never send, and deserializers that raise: typed errors, nothing before them lost."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import tracemalloc
+
+import pytest
+from aiokafka.structs import TopicPartition
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from aiogroup.errors import CorruptRecordError, RecordDeserializationError
+from aiogroup.fetching.codecs import CodecError, inflate
+from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
+from tests.fetching import wire_batches as w
+
+TP = TopicPartition("orders", 3)
+
+
+def decoder(data, fetch_offset=0, aborted=(), **kwargs):
+    return PartitionDecoder(TP, data, fetch_offset, aborted, DecodeSettings(**kwargs), lambda record: None)
+
+
+def poison(decoding, max_records=256):
+    """What comes before the poison, and the poison, which stays."""
+    good = []
+    for _ in range(10_000):
+        try:
+            piece = decoding.next_slice(max_records)
+        except RecordDeserializationError:
+            break
+        assert piece is not None, "no poison"
+        good += piece
+    with pytest.raises(RecordDeserializationError) as first:
+        decoding.next_slice(max_records)
+    with pytest.raises(RecordDeserializationError) as again:
+        decoding.next_slice(max_records)
+    assert str(again.value) == str(first.value)
+    assert decoding.next_offset == first.value.offset
+    assert not decoding.exhausted
+    assert decoding.size_bytes == 0
+    return [record.offset for record in good], first.value
+
+
+def flipped(data, at):
+    data = bytearray(data)
+    data[at] ^= 0x40
+    return bytes(data)
+
+
+@pytest.mark.parametrize("max_records", [1, 3, 256])
+@pytest.mark.parametrize("which", ["key", "value"])
+def test_a_deserializer_that_raises(which, max_records):
+    def refuse(data):
+        if data == b"5":
+            raise LookupError("no schema")
+        return data.decode()
+
+    sent = [w.Sent(n, b"%d" % n, b"%d" % n) for n in range(10)]
+    data = w.batch(sent[:4]) + w.batch(sent[4:], codec=w.GZIP)
+    good, error = poison(decoder(data, **{f"{which}_deserializer": refuse}), max_records)
+    assert good == [0, 1, 2, 3, 4]
+    assert (error.topic, error.partition, error.offset) == ("orders", 3, 5)
+    assert (error.key, error.value) == (b"5", b"5")
+    assert isinstance(error.__cause__, LookupError)
+    assert f"{which} deserializer" in str(error)
+    assert isinstance(error, CorruptRecordError)
+
+
+def test_a_checksum_is_checked_before_any_record_of_the_batch():
+    data = w.built(10) + flipped(w.built(10, base=10), -3)
+    good, error = poison(decoder(data))
+    assert good == list(range(10))
+    assert (error.offset, error.key, error.value) == (10, None, None)
+    assert "checksum" in str(error)
+    assert "ends at offset 19" in str(error)
+    records = decoder(data, check_crcs=False).next_slice(100)
+    assert len(records) == 20
+
+
+def test_a_bad_batch_before_the_position_is_told_at_the_position():
+    assert poison(decoder(flipped(w.built(10), -3), 7))[1].offset == 7
+    assert poison(decoder(flipped(w.built(10, base=20), -3), 7))[1].offset == 20
+
+
+def test_control_and_aborted_batches_are_checked_too():
+    assert poison(decoder(flipped(w.marker(0, 1, abort=True), -3)))[1].offset == 0
+    data = flipped(w.batch([w.Sent(0)], attributes=w.TRANSACTIONAL, producer=1), -1)
+    assert poison(decoder(data, aborted=[(1, 0)], read_committed=True))[1].offset == 0
+
+
+def test_the_lookahead_keeps_the_error_for_the_next_call():
+    decoding = decoder(w.built(3) + flipped(w.marker(3, 1, abort=True), -3))
+    assert len(decoding.next_slice(3)) == 3
+    assert poison(decoding)[1].offset == 3
+
+
+BODY = w.record_bytes(w.Sent(0, b"k", b"v" * 20, 0, [("h", b"x")]), 0, 0)
+GOOD = w.record_bytes(w.Sent(0, b"k", b"v"), 0, 0)
+HUGE = w.varint(2**62)
+TOP = w.varint(2**63 - 40)
+
+
+@pytest.mark.parametrize(
+    ("payload", "count"),
+    [
+        (GOOD + b"\x00", 1),
+        (GOOD, 2),
+        (GOOD, 2**31 - 1),
+        (GOOD, -1),
+        (GOOD + w.varint(100) + b"\0\0\2\1\1\0", 2),
+        (GOOD + w.varint(30) + b"\0\0\2" + HUGE + b"k", 2),
+        (GOOD + w.varint(30) + b"\0\0\2" + TOP + b"k" * 40, 2),
+        (GOOD + w.varint(30) + b"\0\0\2\1" + TOP + b"k" * 40, 2),
+        (GOOD + w.varint(30) + b"\0\0\2\1\1" + HUGE, 2),
+        (GOOD + w.varint(30) + b"\0\0\2\1\1" + w.varint(-5), 2),
+        (GOOD + w.varint(30) + b"\0\0\2\1\1\2" + TOP, 2),
+        (GOOD + w.varint(30) + b"\0\0\2\1\1\2\1\1", 2),
+        (GOOD + w.varint(10) + b"\0\0\2\1\1\2\2\xff\1", 2),
+        (GOOD + b"\xff" * 10, 2),
+        (GOOD + b"\xff", 2),
+        (GOOD + b"\x80" * 20, 2),
+        (GOOD + w.record_bytes(w.Sent(-7), 0, 0), 2),
+        (GOOD + w.record_bytes(w.Sent(2**40), 0, 0), 2),
+        (b"", 1),
+        (b"", 0x7FFFFFFF),
+    ],
+    ids=range(20),
+)
+@pytest.mark.parametrize("codec", [w.PLAIN, w.ZSTD])
+@pytest.mark.parametrize("own", [None, bytes])
+def test_hostile_lengths_inside_a_batch_with_a_right_checksum(payload, count, codec, own):
+    packed = bytes(w.ENCODE[codec](payload)) if codec else payload
+    data = w.batch([], base=0, last=5, payload=packed, codec=codec, count=count)
+    good, error = poison(decoder(data + w.built(3, base=6), value_deserializer=own))
+    assert good in ([], [0])
+    assert error.offset == len(good)
+
+
+@pytest.mark.parametrize("length", [0, -1, 13, 48, 2**31 - 1, -(2**31)])
+def test_hostile_batch_lengths(length):
+    data = bytearray(w.built(3, base=3))
+    struct.pack_into(">i", data, 8, length)
+    good, error = poison(decoder(w.built(3) + bytes(data) + bytes(100)))
+    assert (good, error.offset) == ([0, 1, 2], 3)
+
+
+def test_hostile_headers():
+    for edit in [(">q", 0, -5), (">i", 23, -1), (">b", 16, 3), (">b", 16, -1), (">h", 21, 5), (">h", 21, 7)]:
+        data = bytearray(w.built(3))
+        struct.pack_into(edit[0], data, edit[1], edit[2])
+        assert poison(decoder(w.seal(data) if edit[1] > 20 else bytes(data), 1))[1].offset == 1, edit
+
+
+def test_a_control_record_without_a_type():
+    data = w.batch([w.Sent(0, b"")], attributes=w.CONTROL | w.TRANSACTIONAL, producer=1)
+    assert poison(decoder(data, aborted=[(1, 0)], read_committed=True))[1].offset == 0
+    data = w.batch([], base=0, last=0, attributes=w.CONTROL, producer=1, payload=b"\xff" * 9, count=1)
+    assert poison(decoder(data, aborted=[(1, 0)], read_committed=True))[1].offset == 0
+    assert decoder(data).next_slice(1) is None
+
+
+@pytest.mark.parametrize("codec", [w.GZIP, w.SNAPPY, w.LZ4, w.ZSTD])
+def test_a_bomb_raises_before_it_is_in_memory(codec):
+    limit = 1 << 20
+    payload = w.bomb(codec, 64 << 20)
+    tracemalloc.start()
+    try:
+        data = w.built(3) + w.batch([], base=3, last=9, codec=codec, payload=payload, count=7)
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        decoding = decoder(data, max_batch_bytes=max(limit, len(payload) + 100))
+        limit = max(limit, len(payload) + 100)
+        good, error = poison(decoding)
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert (good, error.offset) == ([0, 1, 2], 3)
+    assert "decompresses to more than" in str(error)
+    assert peak < 2 * limit + len(payload)
+
+
+@pytest.mark.parametrize("codec", [w.GZIP, w.SNAPPY, w.LZ4, w.ZSTD])
+def test_the_limit_itself_fits(codec):
+    packed = memoryview(w.bomb(codec, 1_000_000))
+    assert bytes(inflate(codec, packed, 1_000_000)) == bytes(1_000_000)
+    with pytest.raises(CodecError, match="more than 999999 bytes"):
+        inflate(codec, packed, 999_999)
+
+
+def test_snappy_blocks_share_one_limit():
+    packed = memoryview(bytes(w.ENCODE[w.SNAPPY](bytes(200_000))))
+    assert len(inflate(w.SNAPPY, packed, 200_000)) == 200_000
+    with pytest.raises(CodecError, match="more than"):
+        inflate(w.SNAPPY, packed, 199_999)
+
+
+def test_snappy_that_lies_about_its_size_is_not_believed():
+    with pytest.raises(CodecError, match="cannot hold"):
+        inflate(w.SNAPPY, memoryview(b"\x80\x80\x80\x20abc"), 1 << 30)
+
+
+def test_inflate_elsewhere_keeps_its_error_for_next_slice():
+    decoding = decoder(
+        w.batch([], base=0, last=9, codec=w.ZSTD, payload=b"junk" * 50), inflate_inline_bytes=10
+    )
+    assert decoding.needs_inflate()
+    decoding.inflate()
+    assert not decoding.needs_inflate()
+    assert "damaged compressed bytes" in str(poison(decoding)[1])
+
+
+INNER = w.message(0, None, b"v")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        w.message(5, b"k", b"v", crc=1),
+        w.message(5, b"k", b"v")[:-1] + b"",
+        w.message(-5, b"k", b"v"),
+        w.message(5, None, None, attributes=w.GZIP),
+        w.message(5, None, b"junk", attributes=w.GZIP),
+        w.message(5, None, b"junk", attributes=6),
+        w.wrapper(5, b"", w.GZIP),
+        w.wrapper(5, INNER[:-1], w.GZIP),
+        w.wrapper(5, INNER[:8] + struct.pack(">i", -12) + INNER[12:], w.GZIP),
+        w.wrapper(5, INNER[:8] + struct.pack(">i", 14) + INNER[12:26] + b"\0" * 9, w.GZIP),
+        w.wrapper(5, w.wrapper(0, INNER, w.GZIP), w.GZIP),
+        w.wrapper(5, w.message(0, None, b"v", magic=0), w.GZIP),
+        w.wrapper(5, w.message(0, None, b"v", crc=3), w.GZIP),
+        w.wrapper(5, w.message(2, None, b"v") + w.message(1, None, b"w") * 2, w.GZIP),
+    ],
+    ids=range(14),
+)
+def test_hostile_old_messages(data):
+    if data == w.message(5, b"k", b"v")[:-1]:  # the length says less than key and value take
+        data = data[:8] + struct.pack(">i", len(data) - 12) + data[12:]
+    good, error = poison(decoder(w.built(3) + data))
+    assert (good, error.offset in (3, 5)) == ([0, 1, 2], True)
+
+
+def survive(data, fetch_offset=0, **kwargs):
+    """Read all there is; whatever the bytes: rising offsets, a position that never goes back, an end."""
+    decoding = decoder(data, fetch_offset, [(1, 0), (2, 5)], max_batch_bytes=1 << 20, **kwargs)
+    position = fetch_offset
+    with contextlib.suppress(RecordDeserializationError):
+        while (piece := decoding.next_slice(3)) is not None:
+            assert piece
+            assert position <= piece[0].offset <= piece[-1].offset < decoding.next_offset
+            position = decoding.next_offset
+    assert decoding.size_bytes == 0
+
+
+SEEDS = [
+    w.built(5) + w.built(5, base=5),
+    w.built(5, codec=w.LZ4) + w.marker(5, 1, abort=True) + w.built(5, base=6, codec=w.SNAPPY),
+    w.batch([w.Sent(0, b"k", None, 0, [("h", None)])], attributes=w.TRANSACTIONAL, producer=1),
+    w.built(9, codec=w.GZIP) + w.built(5, base=9, codec=w.ZSTD),
+    w.message(0, b"k", b"v", magic=0) + w.wrapper(4, INNER * 3, w.GZIP) + w.built(2, base=5),
+    w.wrapper(2, b"".join(w.message(n, b"k", b"v") for n in range(3)), w.SNAPPY),
+]
+EDITS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=6)
+
+
+@given(
+    seed=st.sampled_from(SEEDS),
+    edits=EDITS,
+    cut=st.integers(0, 60),
+    committed=st.booleans(),
+    own=st.booleans(),
+)
+@settings(max_examples=600, deadline=None)
+def test_mutated_bytes_never_crash(seed, edits, cut, committed, own):
+    data = bytearray(seed)
+    for at, byte in edits:
+        data[at % len(data)] = byte
+    kwargs = {"check_crcs": False, "read_committed": committed, "value_deserializer": bytes if own else None}
+    survive(bytes(data[: len(data) - cut]), **kwargs)
+
+
+@given(payload=st.binary(max_size=80), count=st.integers(-2, 9), last=st.integers(0, 9))
+@example(payload=b"\x0c\0\0\0\1\1\xff\xff\xff\xff\xff\xff\xff\xff\x7f", count=1, last=0)
+@settings(max_examples=600, deadline=None)
+def test_random_records_in_a_valid_frame_never_crash(payload, count, last):
+    survive(w.batch([], base=0, last=last, payload=GOOD + payload, count=count) + w.built(2, base=10))
+
+
+@given(codec=st.integers(1, 5), packed=st.binary(max_size=60), prefix=st.integers(0, 20))
+@settings(max_examples=300, deadline=None)
+def test_random_compressed_bytes_never_crash(codec, packed, prefix):
+    real = w.bomb(codec, 100) if codec < 5 else b""
+    with contextlib.suppress(CodecError):
+        assert len(inflate(codec, memoryview(real[:prefix] + packed), 10_000)) <= 10_000
