@@ -90,6 +90,12 @@ def test_two_nodes_are_refused():
         Cluster(nodes=2)
 
 
+@pytest.mark.parametrize("port", [-1, 65_534, 99_999])
+def test_a_port_that_cannot_be_is_refused(port):
+    with pytest.raises(DevKafkaError, match=f"port={port}"):
+        Cluster(nodes=3, port=port)
+
+
 def test_certificates_are_asked_for_in_vain_without_security():
     with pytest.raises(DevKafkaError, match="security='SASL_SSL'"):
         _ = Cluster().ca_pem

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _CREATE_MS: Final = 30_000
+_HIGHEST_PORT: Final = 65_535
 # REQUEST_TIMED_OUT, NOT_CONTROLLER, and INVALID_REPLICATION_FACTOR while a restarted broker is still fenced.
 _RETRIABLE_CREATE: Final = frozenset({7, 38, 41})
 _TOPIC_ALREADY_EXISTS: Final = 36
@@ -71,6 +72,8 @@ class Cluster:
     ) -> None:
         if nodes not in (1, 3):
             raise DevKafkaError(f"nodes={nodes}: 1 or 3, the smallest cluster that survives a node")
+        if not 0 <= port <= _HIGHEST_PORT - nodes:
+            raise DevKafkaError(f"port={port}: 0, or so low that {nodes} fit up to {_HIGHEST_PORT}")
         self._count = nodes
         self._port = port
         self._properties = dict(properties or {})
