@@ -1,0 +1,71 @@
+"""Truncated, changed and absurd bytes raise ProtocolError, and allocate no more than they are long."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_golden import Row, java_rows
+
+from aiogroup.errors import ProtocolError, UnsupportedVersionError
+
+ROWS = [row for row in java_rows() if row.variant in {"full", "empty"}]
+NEWEST = list({row.message: row for row in ROWS if row.variant == "full"}.values())
+EXPECTED = (ProtocolError, UnsupportedVersionError)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_every_prefix_is_refused(row: Row) -> None:
+    for length in range(1 if row.is_blob else 0, len(row.frame)):
+        with pytest.raises(ProtocolError):
+            row.decode(memoryview(row.frame)[:length])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_a_byte_too_much_is_refused(row: Row) -> None:
+    if row.is_blob:  # newer members append fields
+        assert row.decode(row.frame + b"\0") == row.decode(row.frame)
+        return
+    with pytest.raises(ProtocolError, match="left over"):
+        row.decode(row.frame + b"\0")
+
+
+@settings(max_examples=400, deadline=None)
+@given(row=st.sampled_from(ROWS), data=st.data())
+def test_changed_bytes_raise_nothing_else(row: Row, data) -> None:
+    frame = bytearray(row.frame)
+    # The header's API key and version would only choose another message.
+    first = 8 if row.is_request else 0
+    for at in data.draw(st.lists(st.integers(first, len(frame) - 1), min_size=1, max_size=4)):
+        frame[at] = data.draw(st.integers(0, 255))
+    _decode_or_refuse(row, bytes(frame))
+
+
+@settings(max_examples=200, deadline=None)
+@given(row=st.sampled_from(NEWEST), body=st.binary(max_size=200))
+def test_random_bytes_raise_nothing_else(row: Row, body: bytes) -> None:
+    _decode_or_refuse(row, row.frame[:12] + body if row.is_request else body)
+    _decode_or_refuse(row, body)
+
+
+@pytest.mark.parametrize("row", NEWEST, ids=lambda row: row.id)
+@pytest.mark.parametrize("absurd", ["7fffffff", "ffffffff0f", "ffffffff07", "80000000", "ffffffffffffffffff7f"])
+def test_absurd_lengths_allocate_nothing(row: Row, absurd: str) -> None:
+    patch = bytes.fromhex(absurd)
+    first = 8 if row.is_request else 0
+    tracemalloc.start()
+    try:
+        for at in range(first, len(row.frame), 3):
+            _decode_or_refuse(row, row.frame[:at] + patch + row.frame[at + len(patch) :])
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def _decode_or_refuse(row: Row, frame: bytes) -> None:
+    try:
+        row.decode(frame)
+    except EXPECTED as error:
+        assert not isinstance(error, UnsupportedVersionError) or row.is_request
