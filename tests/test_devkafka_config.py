@@ -187,3 +187,16 @@ def test_a_silent_port_is_a_wire_error():
 def test_the_data_files_are_in_the_package():
     assert jars.LOG_CONFIG.is_file()
     assert Path(jars.__file__).with_name(f"kafka-{jars.KAFKA_VERSION}-jars.txt").is_file()
+
+
+@pytest.mark.usefixtures("cache")
+def test_each_java_from_25_on_has_an_ahead_of_time_cache_of_its_own(tmp_path):
+    found = []
+    for version in ("17.0.15", "25.0.2", "26"):
+        home = tmp_path / version
+        (home / "bin").mkdir(parents=True)
+        (home / "bin" / "java").touch()
+        (home / "release").write_text(f'JAVA_VERSION="{version}"\n')
+        found.append(jars.aot_cache(home / "bin" / "java", "a.jar"))
+    assert found[0] is None
+    assert found[1] != found[2]

