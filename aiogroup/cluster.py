@@ -1,0 +1,88 @@
+"""What is known of the cluster: brokers, topics, leaders. Immutable snapshots, made from Metadata answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from aiokafka.structs import TopicPartition
+
+__all__ = ["Broker", "Cluster", "PartitionInfo", "TopicInfo"]
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """`leader` is -1 while there is none; `leader_epoch` -1 where the broker does not tell."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    name: str
+    topic_id: uuid.UUID
+    partitions: Mapping[int, PartitionInfo]
+    is_internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A snapshot. `errors` holds the code of each topic that the broker would not describe."""
+
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    errors: Mapping[str, int] = field(default_factory=dict)
+    cluster_id: str | None = None
+
+    def leader(self, tp: TopicPartition) -> int:
+        """The leader's node id, -1 when it is not known."""
+        info = self.partition(tp)
+        return -1 if info is None else info.leader
+
+    def partition(self, tp: TopicPartition) -> PartitionInfo | None:
+        topic = self.topics.get(tp.topic)
+        return None if topic is None else topic.partitions.get(tp.partition)
+
+    def partitions_of(self, topic: str) -> frozenset[TopicPartition]:
+        info = self.topics.get(topic)
+        return frozenset() if info is None else frozenset(TopicPartition(topic, each) for each in info.partitions)
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """Partitions of each known topic: what an assignor needs, and what a leader watches."""
+        return {topic: len(self.topics[topic].partitions) for topic in topics if topic in self.topics}
+
+    def updated(self, newer: Cluster) -> Cluster:
+        """The newer snapshot laid over this one; a leader of an older epoch never replaces a newer (KIP-320)."""
+        topics = dict(self.topics)
+        for name in newer.errors:
+            topics.pop(name, None)
+        for name, info in newer.topics.items():
+            topics[name] = _merge(topics.get(name), info)
+        return dataclasses.replace(
+            newer, topics=topics, errors=dict(newer.errors), cluster_id=newer.cluster_id or self.cluster_id
+        )
+
+
+def _merge(old: TopicInfo | None, new: TopicInfo) -> TopicInfo:
+    if old is None or old.topic_id != new.topic_id:
+        return new
+    partitions = {
+        number: known
+        if (known := old.partitions.get(number)) is not None and known.leader_epoch > info.leader_epoch >= 0
+        else info
+        for number, info in new.partitions.items()
+    }
+    return dataclasses.replace(new, partitions=partitions)

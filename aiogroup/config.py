@@ -1,0 +1,292 @@
+"""Every setting of a consumer, as one frozen value that is checked where it is made.
+
+Names are aiokafka's, which are Kafka's in snake case. Where a default differs from the Java client's the reason
+stands beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from aiogroup.errors import ConfigError, InvalidTopicError
+
+__all__ = ["ConsumerConfig", "ResetPolicy", "check_topic_name", "parse_reset_policy"]
+
+TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+DURATION: Final = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
+JOIN_TIMEOUT_LAPSE_MS: Final = 5_000
+"""JoinGroup may be unanswered so much longer than the rebalance time-out (AbstractCoordinator.java)."""
+RECORDS_PER_TURN: Final = 256
+"""The loop runs at least once in so many records ..."""
+TURN_MS: Final = 2
+"""... and at least once in so many milliseconds of handing records out."""
+MAX_COMMIT_METADATA: Final = 4096
+"""The broker's default `offset.metadata.max.bytes`; it counts characters, we count bytes, the stricter."""
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SASL_MECHANISMS: Final = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+OBSOLETE: Final = frozenset({"loop", "api_version", "consumer_timeout_ms"})
+"""Settings of AIOKafkaConsumer without a meaning here: accepted, so that moving is a change of import."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPolicy:
+    """Where to start without a committed offset: `earliest`, `latest`, `none`, or `duration_ms` before now."""
+
+    kind: Literal["earliest", "latest", "none", "by_duration"]
+    duration_ms: int = 0
+
+
+def parse_reset_policy(text: str, setting: str = "auto_offset_reset") -> ResetPolicy:
+    """Read `earliest`, `latest`, `none` or `by_duration:<ISO 8601>` (KIP-1106).
+
+    Raises:
+        ConfigError: the text is none of these.
+    """
+    if text in ("earliest", "latest", "none"):
+        return ResetPolicy(text)  # type: ignore[arg-type]
+    kind, _, duration = text.partition(":")
+    match = DURATION.fullmatch(duration) if kind == "by_duration" else None
+    if match is None or not any(match.groupdict().values()):
+        raise ConfigError(
+            f"{setting}={text!r}: use 'earliest', 'latest', 'none' or 'by_duration:<ISO 8601>', for example "
+            "'by_duration:PT6H'"
+        )
+    days, hours, minutes, seconds = (float(match[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
+    return ResetPolicy("by_duration", round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000))
+
+
+def check_topic_name(topic: object) -> str:
+    """Return the topic when Kafka would take its name (Topic.java).
+
+    Raises:
+        InvalidTopicError: it would not.
+    """
+    if not isinstance(topic, str) or not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+        raise InvalidTopicError(
+            f"{topic!r} is no topic name: 1 to 249 of letters, digits, '.', '_' and '-', and neither '.' nor '..'"
+        )
+    return topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """The settings, with Kafka's meaning. Durations are whole milliseconds, sizes bytes."""
+
+    bootstrap_servers: str | Sequence[str] = "localhost:9092"
+    client_id: str = "aiogroup"
+    client_rack: str | None = None
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    member_name: str | None = None  # KIP-345 draft 41's name for group_instance_id
+
+    session_timeout_ms: int = 10_000  # KIP-62's own; KIP-735 raised it to 45 s for bad networks
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    rebalance_timeout_ms: int | None = None
+    raise_on_poll_interval: bool = False
+    partition_assignment_strategy: Sequence[Any] = ("range", "roundrobin")
+
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    auto_ack: bool = True
+    auto_offset_reset: str = "latest"
+    new_partition_reset: str = "earliest"
+    isolation_level: str = "read_uncommitted"
+
+    max_poll_records: int | None = 500
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 8 * 1024 * 1024  # one answer never holds the loop: Java's 50 MiB take 60 ms to copy
+    max_partition_fetch_bytes: int = 1024 * 1024
+    max_buffered_bytes: int = 64 * 1024 * 1024
+    check_crcs: bool = True
+    key_deserializer: Callable[[bytes], Any] | None = None
+    value_deserializer: Callable[[bytes], Any] | None = None
+
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    connections_max_idle_ms: int | None = 540_000
+    allow_auto_create_topics: bool = False
+    exclude_internal_topics: bool = True
+
+    security_protocol: str = "PLAINTEXT"
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    sasl_mechanism: str = "PLAIN"
+    sasl_plain_username: str | None = field(default=None, repr=False)
+    sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_kerberos_service_name: str = "kafka"
+    sasl_kerberos_domain_name: str | None = None
+    sasl_oauth_token_provider: Any = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, **settings: Any) -> ConsumerConfig:  # noqa: ANN401 (checked field by field)
+        """Make the settings, refusing unknown names.
+
+        Raises:
+            ConfigError: a name is unknown (with the nearest known one), a value is out of range, or two values
+                contradict each other (with both names and the rule).
+        """
+        known = {each.name for each in dataclasses.fields(cls)}
+        for name in settings.keys() - known - OBSOLETE:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise ConfigError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return cls(**{name: value for name, value in settings.items() if name in known})
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        self._check_liveness()
+        self._check_group()
+        self._check_fetch()
+        self._check_security()
+        parse_reset_policy(self.auto_offset_reset)
+        parse_reset_policy(self.new_partition_reset, "new_partition_reset")
+
+    @property
+    def instance_id(self) -> str | None:
+        """The static name of the member, or `None` for a dynamic one (KIP-345)."""
+        return self.member_name or self.group_instance_id
+
+    @property
+    def effective_poll_interval_ms(self) -> int:
+        """KIP-62: the poll interval is never shorter than the session time-out."""
+        return max(self.session_timeout_ms, self.max_poll_interval_ms)
+
+    @property
+    def effective_rebalance_timeout_ms(self) -> int:
+        """What JoinGroup announces: how long the group waits for this member to rejoin."""
+        return self.rebalance_timeout_ms or self.effective_poll_interval_ms
+
+    @property
+    def join_timeout_ms(self) -> int:
+        """How long an answer to JoinGroup may take (AbstractCoordinator.java)."""
+        return max(self.request_timeout_ms, self.effective_rebalance_timeout_ms + JOIN_TIMEOUT_LAPSE_MS)
+
+    @property
+    def read_committed(self) -> bool:
+        return self.isolation_level == "read_committed"
+
+    @property
+    def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
+        """(host, port) of every bootstrap server; the port is 9092 where none is given."""
+        servers = self.bootstrap_servers
+        names = servers.split(",") if isinstance(servers, str) else servers
+        return tuple(_address(name.strip()) for name in names)
+
+    def _check_types(self) -> None:
+        for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            kind = str(each.type)
+            if kind.startswith("int") and not (value is None and "None" in kind):
+                _require(
+                    isinstance(value, int) and not isinstance(value, bool),
+                    f"{each.name}={value!r}: a whole number is needed",
+                )
+            elif kind == "bool":
+                _require(isinstance(value, bool), f"{each.name}={value!r}: True or False is needed")
+            elif kind.startswith("str") and "Sequence" not in kind and not (value is None and "None" in kind):
+                _require(isinstance(value, str), f"{each.name}: a text is needed, not {type(value).__name__}")
+        for name in (
+            "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "rebalance_timeout_ms",
+            "auto_commit_interval_ms", "max_poll_records", "fetch_max_bytes", "max_partition_fetch_bytes",
+            "max_buffered_bytes", "request_timeout_ms", "default_api_timeout_ms", "metadata_max_age_ms",
+        ):  # fmt: skip
+            value = getattr(self, name)
+            _require(value is None or 1 <= value < 2**31, f"{name}={value}: must lie between 1 and 2147483647")
+        for name in ("fetch_min_bytes", "fetch_max_wait_ms", "retry_backoff_ms", "retry_backoff_max_ms"):
+            value = getattr(self, name)
+            _require(0 <= value < 2**31, f"{name}={value}: must lie between 0 and 2147483647")
+        addresses = self.bootstrap_addresses
+        _require(bool(addresses), "bootstrap_servers is empty: name at least one host:port")
+
+    def _check_liveness(self) -> None:
+        _require(
+            self.heartbeat_interval_ms < self.session_timeout_ms,
+            f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be below session_timeout_ms="
+            f"{self.session_timeout_ms} (at most a third of it, so that two lost heartbeats do not cost the "
+            "membership)",
+        )
+        _require(
+            self.request_timeout_ms > self.fetch_max_wait_ms,
+            f"request_timeout_ms={self.request_timeout_ms} must be above fetch_max_wait_ms={self.fetch_max_wait_ms}: "
+            "the broker may hold a fetch that long",
+        )
+
+    def _check_group(self) -> None:
+        _require(self.group_id != "", "group_id is empty: name a group, or pass None to read without one")
+        _require(
+            self.member_name is None or self.group_instance_id in (None, self.member_name),
+            f"member_name={self.member_name!r} and group_instance_id={self.group_instance_id!r} are two names of one "
+            "setting: give one",
+        )
+        name = self.instance_id
+        if name is not None:
+            _require(self.group_id is not None, f"group_instance_id={name!r} needs a group_id")
+            _require(
+                TOPIC_NAME.fullmatch(name) is not None and name not in (".", ".."),
+                f"group_instance_id={name!r}: 1 to 249 of letters, digits, '.', '_' and '-'",
+            )
+        _require(bool(self.partition_assignment_strategy), "partition_assignment_strategy is empty: name an assignor")
+
+    def _check_fetch(self) -> None:
+        _require(
+            self.isolation_level in ("read_uncommitted", "read_committed"),
+            f"isolation_level={self.isolation_level!r}: 'read_uncommitted' or 'read_committed'",
+        )
+        _require(
+            self.max_buffered_bytes >= self.max_partition_fetch_bytes,
+            f"max_buffered_bytes={self.max_buffered_bytes} must not be below max_partition_fetch_bytes="
+            f"{self.max_partition_fetch_bytes}: one fetch of one partition must fit",
+        )
+
+    def _check_security(self) -> None:
+        _require(
+            self.security_protocol in SECURITY_PROTOCOLS,
+            f"security_protocol={self.security_protocol!r}: one of {', '.join(SECURITY_PROTOCOLS)}",
+        )
+        if self.security_protocol.endswith("SSL") and self.ssl_context is None:
+            raise ConfigError(
+                f"security_protocol={self.security_protocol!r} needs ssl_context (aiokafka.helpers.create_ssl_context "
+                "or ssl.create_default_context)"
+            )
+        if not self.security_protocol.startswith("SASL"):
+            return
+        _require(
+            self.sasl_mechanism in SASL_MECHANISMS,
+            f"sasl_mechanism={self.sasl_mechanism!r}: one of {', '.join(SASL_MECHANISMS)}",
+        )
+        if self.sasl_mechanism == "OAUTHBEARER":
+            _require(
+                callable(getattr(self.sasl_oauth_token_provider, "token", None)),
+                "sasl_mechanism='OAUTHBEARER' needs sasl_oauth_token_provider (an aiokafka AbstractTokenProvider)",
+            )
+        elif self.sasl_mechanism != "GSSAPI":
+            _require(
+                self.sasl_plain_username is not None and self.sasl_plain_password is not None,
+                f"sasl_mechanism={self.sasl_mechanism!r} needs sasl_plain_username and sasl_plain_password",
+            )
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ConfigError(message)
+
+
+def _address(name: str) -> tuple[str, int]:
+    host, colon, port = name.rpartition(":")
+    if not colon or name.endswith("]"):
+        host, port = name, "9092"
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"bootstrap_servers: {name!r} is not host:port")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,527 @@
+"""The face: `Consumer`, with aiokafka's names where the concept is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from aiokafka.structs import OffsetAndTimestamp, TopicPartition
+
+from aiogroup.assignors.foreign import resolve
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import (
+    CommitFailedError,
+    ConsumerStoppedError,
+    IllegalOperation,
+    IllegalStateError,
+)
+from aiogroup.fetching.position import Partition
+from aiogroup.membership import facts as f
+from aiogroup.offsets.commit_plan import CommitEntry, Offsets, read_offsets
+from aiogroup.records import Record, Records
+from aiogroup.runtime.clock import now_ms
+from aiogroup.runtime.context import in_callback
+from aiogroup.runtime.engine import Engine, Group
+from aiogroup.runtime.inspection import health_of, metrics_of
+from aiogroup.runtime.refresher import EARLIEST, LATEST
+from aiogroup.runtime.shutdown import Shutdown, StopReport
+from aiogroup.subscription import Subscription
+from aiogroup.telemetry.events import Event, Observer
+from aiogroup.telemetry.health import GroupMetadata, Health
+from aiogroup.telemetry.log import Log
+
+__all__ = ["Consumer"]
+
+
+class Consumer:
+    """Reads topics as a member of a consumer group, or alone without `group_id`.
+
+    Positional arguments are topics to subscribe to; the settings are those of `ConsumerConfig`, in Kafka's names and
+    milliseconds. `observers` are told every telemetry event. Belongs to one event loop.
+
+    Raises:
+        ConfigError: a setting is unknown, out of range or contradicts another.
+        InvalidTopicError: Kafka would refuse a topic's name.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        listener: object = None,
+        observers: Iterable[Observer] = (),
+        **settings: Any,  # noqa: ANN401 (checked one by one by ConsumerConfig)
+    ) -> None:
+        self.config = ConsumerConfig.of(**settings)
+        self._assignors = resolve(self.config.partition_assignment_strategy)
+        self._subscription = Subscription()
+        self._observers = (Log(self.config.group_id, self.config.client_id), *observers)
+        self._engine: Engine | None = None
+        self._stopping: asyncio.Future[StopReport] | None = None
+        if topics:
+            self._subscription.subscribe(topics, None, listener)
+
+    # Life.
+
+    async def start(self) -> None:
+        """Connect, and join the group if topics are subscribed; returns when partitions are assigned.
+
+        Another member may hold its records for long: after `request_timeout_ms` it returns without an assignment,
+        which then comes while records are waited for.
+
+        Raises:
+            ConnectionLostError: no bootstrap server answered.
+            AuthenticationFailedError: one refused the credentials.
+            GroupError, GroupAuthorizationError: the group refused the member.
+        """
+        self._check_not_stopped()
+        if self._engine is not None:
+            raise IllegalStateError("the consumer was started already")
+        engine = Engine(self.config, self._assignors, self._subscription, self._tell)
+        try:
+            await engine.start()
+        except BaseException:
+            await engine.close()
+            raise
+        self._engine = engine
+        try:
+            await engine.wait_for_assignment(now_ms() + self.config.request_timeout_ms)
+        except BaseException:
+            await self.stop(timeout_ms=1_000)
+            raise
+
+    async def stop(
+        self, timeout_ms: int = 30_000, *, drain: bool = True, leave_group: bool | None = None
+    ) -> StopReport:
+        """Hand over, commit what is processed, leave the group, close; never longer than `timeout_ms`.
+
+        With `drain` a record that another task holds may be finished first, for at most half of the time-out.
+        `leave_group` overrides that dynamic members leave and static ones keep their name (KIP-345). Any later stop
+        returns the first one's report.
+
+        Raises:
+            IllegalStateError: called inside a rebalance callback.
+        """
+        if in_callback.get():
+            raise IllegalStateError("stop() cannot be called inside a rebalance callback; return from it first")
+        if self._stopping is not None:
+            return await asyncio.shield(self._stopping)
+        self._stopping = asyncio.get_running_loop().create_future()
+        report = StopReport(problems=("stop() was cancelled",))
+        try:
+            if self._engine is not None:
+                report = await Shutdown(self._engine, timeout_ms, drain=drain, leave_group=leave_group).run()
+            else:
+                report = StopReport()
+        finally:
+            self._stopping.set_result(report)
+        return report
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.stop()
+
+    # Records.
+
+    def __aiter__(self) -> Self:
+        """Iterate over records. The record that an earlier loop left in hand comes again; see `skip`."""
+        if self._engine is not None:
+            self._engine.requests.iterate()
+        return self
+
+    async def __anext__(self) -> Record:
+        engine = self._started()
+        if time.monotonic() < engine.requests.turn_ends_at:
+            for record in engine.context.delivery.cursor:
+                return record
+        if engine.requests.is_stopped:
+            raise StopAsyncIteration
+        return await engine.requests.next()
+
+    async def getone(self, *partitions: TopicPartition) -> Record:
+        """The next record, of these partitions if any are named; waits for one.
+
+        Raises:
+            ConsumerStoppedError: the consumer is, or was meanwhile, stopped.
+            ConcurrentConsumptionError: another request is waiting.
+            RecordDeserializationError, OffsetOutOfRangeError, NoOffsetForPartitionError: `seek` to go on.
+        """
+        engine = self._running()
+        return await engine.requests.one(self._named(partitions))
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
+    ) -> Records:
+        """Records by partition, at most `max_records` (`max_poll_records` by default).
+
+        Waits at most `timeout_ms` milliseconds for the first; empty when none came. Raises as `getone`.
+        """
+        engine = self._running()
+        limit = self._limit(max_records)
+        return await engine.requests.batch(max(0, timeout_ms), limit, self._named(partitions))
+
+    async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> Records:
+        """As `getmany`; without a time-out it returns with records only. See `Records.metadata` (KIP-695)."""
+        engine = self._running()
+        return await engine.requests.batch(timeout_ms, self._limit(max_records), ())
+
+    async def skip(self) -> None:
+        """What is in hand counts as processed: the next `async for` goes on behind it."""
+        self._running().context.delivery.process_all()
+
+    # Offsets.
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Make offsets durable: those given (the next to process), or all that was delivered.
+
+        With `auto_ack=False` "all" is what was acknowledged, gap-free. Cancelling leaves the commit on its way.
+
+        Raises:
+            CommitFailedError: some partitions belong to another member now (`not_owned`); the others are committed.
+            RebalanceInProgressError, KafkaTimeoutError: not done in `default_api_timeout_ms`; commit again.
+            IllegalStateError: a partition is not assigned.
+            IllegalOperation: there is no group.
+            ValueError, TypeError: not offsets.
+        """
+        engine, group = self._running(), self._grouped("commit")
+        self._check_fatal()
+        entries = self._entries(offsets) if offsets is not None else self._entries_of_all(engine)
+        failed = engine.context.assignment.failed_commit
+        lost = frozenset(failed) if offsets is None else frozenset()
+        failed -= lost
+        if entries:
+            await group.committer.commit(entries, self.config.default_api_timeout_ms)
+        if lost:
+            raise CommitFailedError(
+                f"delivered, and lost before they were committed: {sorted(lost)}. Their new owner repeats the records; "
+                "process faster (max_poll_records) or raise max_poll_interval_ms and session_timeout_ms",
+                not_owned=lost,
+                committed={tp: entry.offset for tp, entry in entries.items()},
+            )
+
+    async def committed(self, partition: TopicPartition) -> int | None:
+        """The group's committed offset of a partition, `None` where there is none; asks the coordinator.
+
+        Raises:
+            IllegalOperation: there is no group.
+            AiogroupError: no answer in `default_api_timeout_ms`, or refused.
+        """
+        self._running()
+        until_ms = now_ms() + self.config.default_api_timeout_ms
+        found = await self._grouped("committed").committer.fetch_committed([partition], until_ms)
+        committed = found[partition]
+        return None if committed is None else committed.offset
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The next offset that could be delivered; waits while it is looked up.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+            KafkaTimeoutError: not known in `default_api_timeout_ms`.
+        """
+        engine = self._running()
+        return await engine.enquiries.position(self._owned(partition))
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """The next record of the partition is at `offset`; what is buffered or in hand of it is dropped.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+            ValueError: `offset` is below 0 or no number.
+        """
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+            raise ValueError(f"seek: the offset is a whole number from 0 on, not {offset!r}")
+        self._move(self._owned(partition), offset)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
+        """To the first offset of these partitions, all assigned ones by default. Raises as `end_offsets`."""
+        return await self._seek_to(partitions, EARLIEST)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> bool:
+        """Behind the last offset (the last stable one under `read_committed`). Raises as `end_offsets`."""
+        return await self._seek_to(partitions, LATEST)
+
+    async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
+        """To the committed offsets; a partition without one stays where it is. Raises as `committed`."""
+        engine, group = self._running(), self._grouped("seek_to_committed")
+        owned = [self._owned(tp) for tp in partitions or engine.context.assignment.names]
+        until_ms = now_ms() + self.config.default_api_timeout_ms
+        found = await group.committer.fetch_committed([each.tp for each in owned], until_ms) if owned else {}
+        for partition in owned:
+            committed = found[partition.tp]
+            if committed is not None and engine.enquiries.is_still(partition):
+                self._move(partition, committed.offset)
+        return {tp: None if each is None else each.offset for tp, each in found.items()}
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each partition, from its leader. Raises as `end_offsets`."""
+        return await self._offsets_at(partitions, EARLIEST)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each partition (the last stable one under `read_committed`).
+
+        Raises:
+            KafkaTimeoutError: a leader did not answer in `default_api_timeout_ms`.
+            UnknownTopicOrPartitionError, TopicAuthorizationError
+        """
+        return await self._offsets_at(partitions, LATEST)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first offset whose timestamp (ms) is not before the given one; `None` where there is none."""
+        if any(at < 0 for at in timestamps.values()):
+            raise ValueError("offsets_for_times: a timestamp must not be below 0")
+        found = await self._running().enquiries.list_offsets(dict(timestamps))
+        return {tp: each if each.offset >= 0 else None for tp, each in found.items()}
+
+    # Lag.
+
+    async def lag(self) -> int:
+        """Records between the positions and the ends of all assigned partitions, asked of the brokers now.
+
+        Raises:
+            IllegalStateError: nothing is assigned.
+            AiogroupError: a leader did not answer.
+        """
+        engine = self._running()
+        if not engine.context.assignment:
+            raise IllegalStateError("nothing is assigned: there is no lag to measure")
+        return await engine.enquiries.lag()
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """The lag known locally, `None` when position or end is not known; never a remote call (KIP-695).
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        engine, owned = self._running(), self._owned(partition)
+        engine.context.delivery.settle()
+        lag = owned.lag(read_committed=self.config.read_committed)
+        if lag is None:
+            engine.enquiries.want_end(owned)
+        return lag
+
+    def lags(self) -> dict[TopicPartition, int | None]:
+        """`current_lag` of every assigned partition."""
+        return {tp: self.current_lag(tp) for tp in self.assignment()}
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The end of the partition as the last fetch answer said, `None` before the first."""
+        return self._owned(partition).end_offset
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """The last stable offset as the last fetch answer said, `None` before the first."""
+        return self._owned(partition).last_stable_offset
+
+    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
+        """When the last fetch answer of the partition came: milliseconds of the loop's clock."""
+        return self._owned(partition).received_at_ms
+
+    # What is read.
+
+    def subscribe(
+        self, topics: Iterable[str] = (), pattern: str | re.Pattern[str] | None = None, listener: object = None
+    ) -> None:
+        """Read these topics, or all that match a pattern, from now on; the change is made in the background.
+
+        Raises:
+            IllegalStateError: partitions were assigned by hand, or called inside a rebalance callback.
+            InvalidTopicError, ConfigError, TypeError, ValueError
+        """
+        self._check_outside_callback("subscribe")
+        self._check_not_stopped()
+        self._subscription.subscribe(topics, pattern, listener)
+        self._follow("subscribe")
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions; no group decides, and none of its members is told.
+
+        Raises:
+            IllegalStateError: topics are subscribed, or called inside a rebalance callback.
+        """
+        self._check_outside_callback("assign")
+        self._check_not_stopped()
+        self._subscription.assign(partitions)
+        self._follow("assign")
+
+    def unsubscribe(self) -> None:
+        """Read nothing; leaves the group in the background.
+
+        Raises:
+            IllegalStateError: called inside a rebalance callback.
+        """
+        self._check_outside_callback("unsubscribe")
+        self._check_not_stopped()
+        self._subscription.clear()
+        self._follow("unsubscribe")
+
+    def subscription(self) -> frozenset[str]:
+        """The topics that are read, those that match the pattern now."""
+        return self._subscription.names()
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours now."""
+        if self._engine is None or not (self._subscription.is_by_topic or self._subscription.is_manual):
+            return self._subscription.assigned
+        return self._engine.context.assignment.names
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Deliver nothing of these partitions until `resume`; what is buffered is kept."""
+        for partition in [self._owned(tp) for tp in partitions]:
+            partition.is_paused = True
+        self._running().context.interrupt()
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Deliver again."""
+        for partition in [self._owned(tp) for tp in partitions]:
+            partition.is_paused = False
+        self._running().context.fetchable.pulse()
+        self._running().context.changed.pulse()
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """The paused ones of the assigned partitions."""
+        return frozenset(each.tp for each in self._running().context.assignment if each.is_paused)
+
+    async def topics(self) -> frozenset[str]:
+        """Every topic that this principal may see, asked of a broker now."""
+        cluster = await self._running().context.link.fetch_metadata(None)
+        return frozenset(n for n, i in cluster.topics.items() if not (i.is_internal and self.config.exclude_internal_topics))
+
+    def partitions_for_topic(self, topic: str) -> frozenset[int] | None:
+        """The partition numbers of a topic, `None` while it is not known."""
+        info = self._running().context.link.cluster.topics.get(topic)
+        return None if info is None else frozenset(info.partitions)
+
+    # The group.
+
+    def enforce_rebalance(self, why: str = "enforce_rebalance") -> None:
+        """Ask the group for a new round (KIP-568); returns at once.
+
+        Raises:
+            IllegalOperation: there is no group.
+        """
+        self._running()
+        self._grouped("enforce_rebalance").coordinator.handle(f.RejoinWanted(why))
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is now: what a transaction needs to commit for it (KIP-447).
+
+        Raises:
+            IllegalOperation: there is no group.
+        """
+        who = self._grouped("group_metadata").coordinator.identity
+        return GroupMetadata(who.group_id, who.generation, who.member_id, who.instance_id)
+
+    def health(self) -> Health:
+        """How the consumer is, from what is known locally: for /livez and /readyz."""
+        return health_of(self._engine, is_stopped=self._stopping is not None)
+
+    def metrics(self) -> dict[str, float | int | None]:
+        """Figures under Java's names in snake case; `None` is "not known", never 0."""
+        return metrics_of(self._running())
+
+    # Leaves.
+
+    def _tell(self, event: Event) -> None:
+        for observer in self._observers:
+            observer.on_event(event)
+
+    def _started(self) -> Engine:
+        if self._engine is None:
+            self._check_not_stopped()
+            raise IllegalStateError("the consumer is not started: await start(), or use 'async with'")
+        return self._engine
+
+    def _running(self) -> Engine:
+        self._check_not_stopped()
+        return self._started()
+
+    def _check_not_stopped(self) -> None:
+        if self._stopping is not None and not in_callback.get():
+            raise ConsumerStoppedError("the consumer is stopped: make a new one")
+
+    @staticmethod
+    def _check_outside_callback(call: str) -> None:
+        if in_callback.get():
+            raise IllegalStateError(f"{call}() cannot be called inside a rebalance callback; return from it first")
+
+    def _check_fatal(self) -> None:
+        self._running().context.inbox.raise_fatal()
+
+    def _grouped(self, call: str) -> Group:
+        group = self._running().group
+        if group is None:
+            raise IllegalOperation(f"{call}() needs a group: pass group_id")
+        return group
+
+    def _owned(self, tp: TopicPartition) -> Partition:
+        partition = self._running().context.assignment.get(tp)
+        if partition is None:
+            raise IllegalStateError(f"{tp} is not assigned to this consumer; see assignment()")
+        return partition
+
+    def _named(self, partitions: tuple[TopicPartition, ...]) -> frozenset[TopicPartition]:
+        return frozenset(self._owned(tp).tp for tp in partitions)
+
+    def _limit(self, max_records: int | None) -> int | None:
+        if max_records is not None and (not isinstance(max_records, int) or max_records < 1):
+            raise ValueError(f"max_records must be at least 1, not {max_records!r}")
+        return max_records if max_records is not None else self.config.max_poll_records
+
+    def _follow(self, why: str) -> None:
+        if self._engine is not None:
+            self._engine.context.delivery.close_cursor()
+            self._engine.follow_subscription(why)
+
+    def _move(self, partition: Partition, offset: int) -> None:
+        engine = self._running()
+        engine.context.delivery.forget([partition])
+        partition.start_at(offset)
+        engine.context.fetchable.pulse()
+        engine.context.group_changed.pulse()
+
+    async def _seek_to(self, partitions: tuple[TopicPartition, ...], mark: int) -> bool:
+        engine = self._running()
+        owned = [self._owned(tp) for tp in partitions or engine.context.assignment.names]
+        found = await engine.enquiries.list_offsets({each.tp: mark for each in owned})
+        for partition in owned:
+            if engine.enquiries.is_still(partition):
+                self._move(partition, found[partition.tp].offset)
+        return True
+
+    async def _offsets_at(self, partitions: Iterable[TopicPartition], mark: int) -> dict[TopicPartition, int]:
+        found = await self._running().enquiries.list_offsets(dict.fromkeys(partitions, mark))
+        return {tp: each.offset for tp, each in found.items()}
+
+    def _entries(self, offsets: Offsets) -> dict[TopicPartition, CommitEntry]:
+        """What the caller names, bound to today's ownership. Offsets of what was lost are kept, to be refused."""
+        assignment, entries = self._running().context.assignment, {}
+        for tp, (offset, metadata) in read_offsets(offsets).items():
+            partition = assignment.get(tp)
+            if partition is None and not assignment.was_owned(tp):
+                raise IllegalStateError(f"commit: {tp} is not assigned to this consumer; see assignment()")
+            entries[tp] = CommitEntry(offset, metadata, -1 if partition is None else partition.ownership)
+        return entries
+
+    def _entries_of_all(self, engine: Engine) -> dict[TopicPartition, CommitEntry]:
+        delivery, entries = engine.context.delivery, {}
+        delivery.settle()
+        for partition in engine.context.assignment:
+            if partition.position is None:
+                continue
+            offset = partition.ledger.position if self.config.auto_ack else partition.ledger.committable
+            if offset != partition.committed:
+                entries[partition.tp] = CommitEntry(offset, "", partition.ownership, partition.leader_epoch)
+        return entries
+

@@ -1,0 +1,71 @@
+"""The partitions that are ours now, and the counter that tells one ownership of a partition from the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.config import ResetPolicy
+from aiogroup.fetching.position import Partition
+
+__all__ = ["Assignment"]
+
+
+class Assignment:
+    """Partitions by name. `changes_count` rises with every change, for whoever plans over all of them."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._ownerships_count = 0
+        self._former: set[TopicPartition] = set()
+        self.changes_count = 0
+        self.failed_commit: set[TopicPartition] = set()
+
+    def __getitem__(self, tp: TopicPartition) -> Partition:
+        return self._partitions[tp]
+
+    def __contains__(self, tp: object) -> bool:
+        return tp in self._partitions
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._partitions.values())
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def get(self, tp: TopicPartition) -> Partition | None:
+        return self._partitions.get(tp)
+
+    @property
+    def names(self) -> frozenset[TopicPartition]:
+        return frozenset(self._partitions)
+
+    def was_owned(self, tp: TopicPartition) -> bool:
+        """Owned once, not now."""
+        return tp in self._former and tp not in self._partitions
+
+    def add(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
+        """Take partitions over, each with what to do when nothing is committed for it."""
+        added = []
+        for tp, policy in policies.items():
+            self._ownerships_count += 1
+            partition = Partition(tp, self._ownerships_count, policy)
+            self._partitions[tp] = partition
+            added.append(partition)
+        self.changes_count += 1
+        return added
+
+    def remove(self, tps: Iterable[TopicPartition]) -> list[Partition]:
+        """Give partitions up; their ledgers are closed."""
+        removed = [self._partitions.pop(tp) for tp in tuple(tps) if tp in self._partitions]
+        for partition in removed:
+            partition.close()
+            self._former.add(partition.tp)
+        self.changes_count += 1
+        return removed
+
+    def is_owned_since(self, tp: TopicPartition, ownership: int) -> bool:
+        """The partition is ours without interruption since the ownership with this number began."""
+        partition = self._partitions.get(tp)
+        return partition is not None and partition.ownership == ownership

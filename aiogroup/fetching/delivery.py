@@ -1,0 +1,228 @@
+"""Hands records out: which partition is next, what is in hand, what the application has processed.
+
+Theory of operation
+-------------------
+Records are decoded in slices of one partition. `cursor` iterates over the slice that is being delivered: `async for`
+takes records from it without any other call, and everything that depends on how far it came (position, commit, lag)
+calls `settle` first, which reads the place off the cursor (`operator.length_hint`, exact for a list's iterator, PEP
+424). So nothing is done per record that can be done per slice.
+
+Whatever must be looked at before the next record is handed out (a rebalance, a seek, a pause, an error) empties the
+cursor: what it had not given yet stays in the partition's slice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator
+from operator import length_hint
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.errors import RecordError
+from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.position import Partition, PositionState, Slice
+from aiogroup.records import PartitionMetadata, Record
+
+__all__ = ["Delivery"]
+
+NOTHING: Iterator[Record] = iter(())
+
+
+class Delivery:
+    """Records of an assignment, in turns of at most `records_per_turn` of a partition."""
+
+    def __init__(self, assignment: Assignment, *, auto_ack: bool, records_per_turn: int) -> None:
+        self.cursor: Iterator[Record] = NOTHING
+        self.to_inflate: deque[Partition] = deque()
+        self.opened: dict[TopicPartition, Partition] = {}
+        self.has_drained = False  # a fetched piece was used up since a fetcher was last told
+        self._assignment = assignment
+        self._auto_ack = auto_ack
+        self._records_per_turn = records_per_turn
+        self._current: Partition | None = None
+        self._held: dict[int, Partition] = {}
+        self._turns: deque[Partition] = deque()
+        self._turns_of = -1
+        self._iterated: tuple[Partition, Record] | None = None
+
+    # What is in hand.
+
+    def settle(self) -> None:
+        """Bring the ledger of the partition under the cursor up to what was handed out."""
+        partition = self._current
+        if partition is None or partition.slice is None:
+            return
+        piece = partition.slice
+        done_count = len(piece.records) - length_hint(self.cursor)
+        if done_count > piece.index:
+            self._hand_out(partition, piece, done_count, keep_last_only=self._auto_ack)
+            self._iterated = (partition, piece.records[done_count - 1])
+
+    def close_cursor(self) -> None:
+        """The next request must look around before it gets a record."""
+        self.settle()
+        self.cursor = NOTHING
+        self._current = None
+
+    @property
+    def is_in_hand(self) -> bool:
+        """The application holds a record that is not processed."""
+        self.settle()
+        return any(each.ledger.has_unprocessed for each in self._held.values())
+
+    def in_hand(self) -> dict[TopicPartition, int]:
+        """How many records are in hand, by partition."""
+        self.settle()
+        return {each.tp: each.ledger.in_hand_count for each in self._held.values() if each.ledger.has_unprocessed}
+
+    def process_all(self) -> None:
+        """The application asks for more: what it held is processed (auto_ack)."""
+        self.close_cursor()
+        self._iterated = None
+        if self._auto_ack:
+            for partition in self._held.values():
+                partition.ledger.process_all()
+            self._held.clear()
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """These partitions are no longer ours, or their position was moved: nothing of them is in hand."""
+        self.close_cursor()
+        for partition in partitions:
+            self._held.pop(id(partition), None)
+            if self._iterated is not None and self._iterated[0] is partition:
+                self._iterated = None
+
+    def take_back_iterated(self) -> Record | None:
+        """The record that an ended `async for` left in hand becomes the next one again."""
+        self.close_cursor()
+        iterated, self._iterated = self._iterated, None
+        if iterated is None or not self._auto_ack:
+            return None
+        partition, record = iterated
+        piece = partition.slice
+        if not partition.ledger.has_unprocessed or piece is None or piece.index == 0:
+            return None
+        if piece.records[piece.index - 1] is not record:
+            return None
+        piece.index -= 1
+        partition.ledger.move(record.offset)
+        self._held.pop(id(partition), None)
+        self._turns.appendleft(partition)
+        return record
+
+    # What is next.
+
+    def open_cursor(self, only: Collection[TopicPartition] = ()) -> bool:
+        """Point the cursor at the next slice; False when nothing is ready.
+
+        Raises:
+            RecordError: it is the turn of a partition that cannot go on.
+        """
+        self.close_cursor()
+        for partition in self._by_turn(only):
+            piece = self._ready(partition, self._records_per_turn)
+            if piece is not None:
+                self._current = partition
+                self.cursor = iter(piece.records)
+                for _ in range(piece.index):
+                    next(self.cursor)
+                return True
+        return False
+
+    def take(self, max_count: int | None, only: Collection[TopicPartition] = ()) -> dict[TopicPartition, list[Record]]:
+        """Hand out up to `max_count` records of the partitions that have some.
+
+        Raises:
+            RecordError: the first partition in turn cannot go on, and nothing was taken yet.
+        """
+        self.close_cursor()
+        taken: dict[TopicPartition, list[Record]] = {}
+        left = max_count if max_count is not None else 2**62
+        try:
+            for partition in self._by_turn(only):
+                while left > 0 and (piece := self._ready(partition, min(left, self._records_per_turn))) is not None:
+                    records = piece.records[piece.index : piece.index + left]
+                    self._hand_out(partition, piece, piece.index + len(records), keep_last_only=False)
+                    taken.setdefault(partition.tp, []).extend(records)
+                    left -= len(records)
+                if left <= 0:
+                    break
+        except RecordError:
+            if not taken:  # what came before the failure is given first; the partition's turn comes again
+                raise
+        return taken
+
+    def take_opened(self, now_ms: int, *, read_committed: bool) -> dict[TopicPartition, PartitionMetadata]:
+        """What the fetch answers that were opened since the last call said of their partitions (KIP-695)."""
+        opened, self.opened = self.opened, {}
+        told = {}
+        for tp, partition in opened.items():
+            position, end = partition.position, partition.last_offset(read_committed=read_committed)
+            if position is not None and end is not None:
+                told[tp] = PartitionMetadata(
+                    partition.received_at_ms or now_ms, position, max(0, end - position), partition.begin_offset or 0, end
+                )
+        return told
+
+    # Leaves.
+
+    def _hand_out(self, partition: Partition, piece: Slice, upto: int, *, keep_last_only: bool) -> None:
+        new = piece.records[piece.index : upto]
+        if not new:
+            return
+        ledger = partition.ledger
+        if keep_last_only:
+            ledger.process_all()
+            offsets = [new[-1].offset]
+        else:
+            offsets = [record.offset for record in new]
+        piece.index = upto
+        ledger.deliver(offsets, piece.end if upto == len(piece.records) else offsets[-1] + 1)
+        self._held[id(partition)] = partition
+
+    def _ready(self, partition: Partition, max_count: int) -> Slice | None:
+        """The partition's slice with records left, decoded if need be."""
+        piece = partition.slice
+        if piece is not None and piece.index < len(piece.records):
+            return piece
+        while partition.buffer:
+            decoder = partition.buffer[0]
+            if decoder.needs_inflate():
+                if partition not in self.to_inflate:
+                    self.to_inflate.append(partition)
+                return None
+            records = decoder.next_slice(max_count)
+            if records:
+                partition.slice = Slice(records, decoder.next_offset)
+                return partition.slice
+            partition.ledger.pass_over(decoder.next_offset)
+            partition.buffer.popleft()
+            self.has_drained = True
+        return None
+
+    def _by_turn(self, only: Collection[TopicPartition]) -> Iterator[Partition]:
+        """Each deliverable partition once, the one served longest ago first."""
+        if self._turns_of != self._assignment.changes_count:
+            self._turns_of = self._assignment.changes_count
+            known = {id(each) for each in self._assignment}
+            kept = [each for each in self._turns if id(each) in known]
+            seen = {id(each) for each in kept}
+            self._turns = deque([*kept, *(each for each in self._assignment if id(each) not in seen)])
+        looked_at: set[int] = set()
+        for _ in range(len(self._turns)):
+            partition = self._turns.popleft()
+            if id(partition) in looked_at:
+                continue
+            looked_at.add(id(partition))
+            if partition.is_paused or (only and partition.tp not in only):
+                self._turns.append(partition)
+                continue
+            if partition.state is PositionState.STUCK and partition.error is not None:
+                self._turns.append(partition)
+                raise partition.error
+            if partition.slice is None and not partition.buffer:
+                self._turns.append(partition)
+                continue
+            self._turns.append(partition)
+            yield partition

@@ -1,0 +1,154 @@
+"""Everything known of one partition while we read it: where we are, what is buffered, what must happen first."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import StrEnum
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.config import ResetPolicy
+from aiogroup.errors import AiogroupError
+from aiogroup.fetching.decode import PartitionDecoder
+from aiogroup.offsets.ledger import Ledger
+from aiogroup.records import Record
+
+__all__ = ["Partition", "PositionState", "Slice"]
+
+UNKNOWN = -1
+PREFERRED_REPLICA_MS = 300_000
+"""How long a preferred replica is used before the leader is asked again (metadata.max.age in Java)."""
+
+
+class PositionState(StrEnum):
+    COMMITTED = "committed"
+    """The committed offset is to be looked up."""
+    RESET = "reset"
+    """The policy decides: an offset is to be looked up by timestamp."""
+    FETCHING = "fetching"
+    """The position is known."""
+    STUCK = "stuck"
+    """An error must reach the application, which must seek."""
+
+
+class Slice:
+    """Records that are decoded and not all delivered: those from `index` on are next, then the position is `end`."""
+
+    __slots__ = ("end", "index", "records")
+
+    def __init__(self, records: list[Record], end: int) -> None:
+        self.records = records
+        self.index = 0
+        self.end = end
+
+
+class Partition:
+    """One partition during one uninterrupted ownership; `ownership` is that ownership's number."""
+
+    __slots__ = (
+        "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "end_offset", "error",
+        "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_fetching", "is_paused",
+        "last_stable_offset", "leader_epoch", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
+        "received_at_ms", "reset_policy", "reset_why", "slice", "state", "tp", "was_reset",
+    )  # fmt: skip
+
+    def __init__(self, tp: TopicPartition, ownership: int, reset_policy: ResetPolicy) -> None:
+        self.tp = tp
+        self.ownership = ownership
+        self.reset_policy = reset_policy
+        self.reset_why = ""
+        self.state = PositionState.COMMITTED
+        self.ledger = Ledger(0)
+        self.committed: int | None = None
+        self.was_reset = False
+        self.is_broken = False
+        self.leader_epoch = UNKNOWN
+        self.is_paused = False
+        self.buffer: deque[PartitionDecoder] = deque()
+        self.slice: Slice | None = None
+        self.fetch_offset = 0
+        self.fetch_bytes = 0
+        self.is_fetching = False
+        self.changes_count = 0  # every seek, reset and loss; an answer to an older count is dropped
+        self.backoff_until_ms = 0
+        self.failures_count = 0
+        self.preferred_replica = UNKNOWN
+        self.preferred_until_ms = 0
+        self.begin_offset: int | None = None
+        self.end_offset: int | None = None
+        self.last_stable_offset: int | None = None
+        self.received_at_ms: int | None = None
+        self.error: AiogroupError | None = None
+
+    # Position.
+
+    @property
+    def position(self) -> int | None:
+        """The next offset that could be delivered, `None` while it is looked up."""
+        return self.ledger.position if self.state is PositionState.FETCHING else None
+
+    def start_at(self, offset: int, *, leader_epoch: int = UNKNOWN, was_reset: bool = False) -> None:
+        """The position is known from now on; what was buffered or in hand is dropped."""
+        self.drop_buffer()
+        self.ledger.move(offset)
+        self.fetch_offset = offset
+        self.leader_epoch = leader_epoch
+        self.was_reset = was_reset
+        self.is_broken = False
+        self.state = PositionState.FETCHING
+        self.error = None
+        self.failures_count = 0
+        self.backoff_until_ms = 0
+
+    def await_reset(self, policy: ResetPolicy) -> None:
+        """The position must be looked up by policy."""
+        self.drop_buffer()
+        self.reset_policy = policy
+        self.state = PositionState.RESET
+
+    def stick(self, error: AiogroupError) -> None:
+        """Only a seek helps; the error goes to the application."""
+        self.drop_buffer()
+        self.error = error
+        self.state = PositionState.STUCK
+
+    def drop_buffer(self) -> None:
+        """Forget what was fetched and not delivered, and the answer that is on its way."""
+        self.buffer.clear()
+        self.slice = None
+        self.changes_count += 1
+        if self.state is PositionState.FETCHING:
+            self.fetch_offset = self.ledger.position
+
+    def close(self) -> None:
+        """The ownership ended."""
+        self.ledger.close()
+        self.drop_buffer()
+
+    # Buffer.
+
+    @property
+    def buffered_bytes(self) -> int:
+        return sum(decoder.size_bytes for decoder in self.buffer)
+
+    def put(self, decoder: PartitionDecoder) -> None:
+        self.buffer.append(decoder)
+
+    # Lag.
+
+    def last_offset(self, *, read_committed: bool) -> int | None:
+        """The offset up to which can be read, `None` when not known."""
+        return self.last_stable_offset if read_committed else self.end_offset
+
+    def lag(self, *, read_committed: bool) -> int | None:
+        """Records between position and end, `None` when either is not known (SubscriptionState.partitionLag)."""
+        end = self.last_offset(read_committed=read_committed)
+        position = self.position
+        return None if end is None or position is None else max(0, end - position)
+
+    # Errors.
+
+    def back_off(self, now_ms: int, base_ms: int, most_ms: int) -> None:
+        """Leave the partition alone for a while, longer each time until something works."""
+        self.failures_count += 1
+        self.backoff_until_ms = now_ms + min(base_ms * 2 ** min(self.failures_count - 1, 16), max(base_ms, most_ms))

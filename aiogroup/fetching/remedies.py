@@ -1,0 +1,51 @@
+"""What an error code of a fetched partition asks for (FetchCollector.handleInitializeErrors)."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from aiogroup.protocol.errors import ErrorCode as E
+from aiogroup.protocol.errors import lookup
+
+__all__ = ["FetchRemedy", "fetch_remedy_for"]
+
+
+class FetchRemedy(Enum):
+    PROCEED = auto()
+    REFRESH = auto()
+    """Back off, and refresh the metadata: the leader moved or is about to."""
+    BACK_OFF = auto()
+    """Back off; nothing is known to be stale."""
+    OUT_OF_RANGE = auto()
+    """From a follower: ask the leader. From the leader: the policy decides."""
+    NOT_AUTHORIZED = auto()
+    NO_NAMES = auto()
+    """Topic ids are not usable for this topic now: refresh, then ask again."""
+
+
+_TABLE: Final = {
+    E.NONE: FetchRemedy.PROCEED,
+    E.OFFSET_OUT_OF_RANGE: FetchRemedy.OUT_OF_RANGE,
+    E.TOPIC_AUTHORIZATION_FAILED: FetchRemedy.NOT_AUTHORIZED,
+    E.NOT_LEADER_OR_FOLLOWER: FetchRemedy.REFRESH,
+    E.REPLICA_NOT_AVAILABLE: FetchRemedy.REFRESH,
+    E.LEADER_NOT_AVAILABLE: FetchRemedy.REFRESH,
+    E.KAFKA_STORAGE_ERROR: FetchRemedy.REFRESH,
+    E.FENCED_LEADER_EPOCH: FetchRemedy.REFRESH,
+    E.OFFSET_NOT_AVAILABLE: FetchRemedy.REFRESH,
+    E.UNKNOWN_TOPIC_OR_PARTITION: FetchRemedy.REFRESH,
+    E.UNKNOWN_TOPIC_ID: FetchRemedy.NO_NAMES,
+    E.INCONSISTENT_TOPIC_ID: FetchRemedy.NO_NAMES,
+    E.UNKNOWN_LEADER_EPOCH: FetchRemedy.BACK_OFF,
+    E.UNKNOWN_SERVER_ERROR: FetchRemedy.BACK_OFF,
+    E.CORRUPT_MESSAGE: FetchRemedy.BACK_OFF,  # Java raises; a broker that cannot read its disk may lose leadership
+}
+
+
+def fetch_remedy_for(code: int) -> FetchRemedy:
+    """The remedy; for a code without a row: back off, with a refresh where Kafka calls the metadata stale."""
+    row = {int(known): remedy for known, remedy in _TABLE.items()}.get(code)
+    if row is not None:
+        return row
+    return FetchRemedy.REFRESH if lookup(code).invalid_metadata else FetchRemedy.BACK_OFF

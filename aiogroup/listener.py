@@ -1,0 +1,55 @@
+"""Rebalance callbacks: what the application may do when partitions come and go."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Set
+from typing import Any, Protocol
+
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.structs import TopicPartition
+
+from aiogroup.errors import ConfigError
+
+__all__ = ["ConsumerRebalanceListener", "RebalanceListener", "check_listener"]
+
+
+class RebalanceListener(Protocol):
+    """Each method may be sync or async and is optional but for the type checker's eyes (ConsumerRebalanceListener).
+
+    They run while nothing is in hand and heartbeats go on. `commit` and `seek` work inside; asking for records,
+    `stop` and `subscribe` raise `IllegalStateError`. An exception does not stop the rebalance: the application's next
+    call raises it.
+    """
+
+    def on_partitions_revoked(self, revoked: Set[TopicPartition]) -> Awaitable[None] | None:
+        """These partitions are about to leave; commit what belongs to them."""
+
+    def on_partitions_assigned(self, assigned: Set[TopicPartition]) -> Awaitable[None] | None:
+        """These partitions came; nothing of them is delivered before this returns."""
+
+    def on_partitions_lost(self, lost: Set[TopicPartition]) -> Awaitable[None] | None:
+        """These partitions belong to somebody else already; a commit would be refused. Default: revoked."""
+
+
+def check_listener(listener: object) -> None:
+    """Refuse what has none of the callbacks.
+
+    Raises:
+        ConfigError: it is not a listener.
+    """
+    names = ("on_partitions_revoked", "on_partitions_assigned", "on_partitions_lost")
+    if listener is not None and not any(callable(getattr(listener, name, None)) for name in names):
+        raise ConfigError(f"listener {listener!r} has none of {', '.join(names)}")
+
+
+async def call_listener(listener: Any, callback: str, partitions: Set[TopicPartition]) -> None:  # noqa: ANN401
+    """Call one of the callbacks and wait for it; `on_partitions_lost` falls back to revoked, as in Java."""
+    method = getattr(listener, callback, None)
+    if method is None and callback == "on_partitions_lost":
+        method = getattr(listener, "on_partitions_revoked", None)
+    if method is None:
+        return
+    result = method(partitions)
+    if inspect.isawaitable(result):
+        await result

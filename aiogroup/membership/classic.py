@@ -1,0 +1,413 @@
+"""The classic group protocol as one pure machine: facts in, steps out (AbstractCoordinator.java, eager assignors).
+
+It never waits, sends, or reads a clock. Each effect and request is asked for once; the fact that answers it moves the
+machine on. An answer to an older self (identity) changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aiogroup.errors import (
+    AiogroupError,
+    BrokerError,
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    InconsistentGroupProtocolError,
+    ProtocolError,
+)
+from aiogroup.membership import facts as f
+from aiogroup.membership.blobs import read_assignment
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.membership.states import HEARTBEATING, MOVES, MemberState
+from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+__all__ = ["ClassicMembership", "GroupSettings"]
+
+PROTOCOL_TYPE: Final = "consumer"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+
+
+class ClassicMembership:
+    """One member of one group.
+
+    `subscriptions(topics)` gives, in order of preference, (assignor name, subscription bytes) for JoinGroup.
+    `on_move(old, new, why)` is told of every change of state.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: GroupSettings,
+        subscriptions: Callable[[frozenset[str]], Sequence[tuple[str, bytes]]],
+        on_move: Callable[[MemberState, MemberState, str], None] = lambda _old, _new, _why: None,
+    ) -> None:
+        self.state = MemberState.UNJOINED
+        self.identity = identity
+        self.topics: frozenset[str] = frozenset()
+        self.is_leader = False
+        self.assignor = ""
+        self.rejoin_why: str | None = None
+        self.failure: AiogroupError | None = None
+        self._settings = settings
+        self._subscriptions = subscriptions
+        self._on_move = on_move
+        self._asked = False  # what this state asks for was asked for and is not answered yet
+        self._retry_at_ms = 0
+        self._failures_count = 0
+        self._effects: list[f.Effect] = []
+        self._requests: list[f.Request] = []
+        self._assignments: Mapping[str, bytes] = {}
+        self._adopt: f.Adopt | None = None
+
+    # The two methods of every machine.
+
+    def handle(self, fact: f.Fact, now_ms: int) -> None:
+        """Take a fact in; `poll` says what follows from it."""
+        match fact:
+            case f.SubscriptionChanged():
+                self._on_subscription(fact)
+            case f.RejoinWanted():
+                self.rejoin_why = self.rejoin_why or fact.why
+            case f.HandedOver():
+                self._on_handed_over()
+            case f.JoinAnswered():
+                self._on_join(fact, now_ms)
+            case f.AssignmentComputed():
+                if self.state is MemberState.SYNCING and fact.generation == self.identity.generation:
+                    self._assignments = fact.assignments
+                    self._asked = False
+            case f.SyncAnswered():
+                self._on_sync(fact, now_ms)
+            case f.RequestLost():
+                self._on_request_lost(fact, now_ms)
+            case f.Adopted():
+                if self.state is MemberState.ADOPTING and fact.generation == self._adopting_generation:
+                    self._move(MemberState.STABLE, f"adopted generation {fact.generation}")
+            case f.HeartbeatAnswered():
+                self._on_heartbeat(fact)
+            case f.CommitRefused():
+                self._on_commit_refused(fact)
+            case _:
+                self._on_application(fact)
+
+    def poll(self, now_ms: int) -> f.Step:
+        """What to do now. Asks for each thing once."""
+        effects, self._effects = tuple(self._effects), []
+        requests, self._requests = tuple(self._requests), []
+        if self._asked or self.state in (MemberState.PARKED, MemberState.LEFT, MemberState.FAILED):
+            return f.Step(requests, effects)
+        if self.state is MemberState.JOINING and not self.topics:
+            self._on_unsubscribed()
+            return f.Step((*requests, *self._requests), effects)
+        if now_ms < self._retry_at_ms:
+            return f.Step(requests, effects, wake_at_ms=self._retry_at_ms)
+        match self.state:
+            case MemberState.UNJOINED if self.topics:
+                effects += (self._prepare(self.rejoin_why or "joining"),)
+            case MemberState.STABLE if self.rejoin_why is not None or not self.identity.is_member:
+                effects += (self._prepare(self.rejoin_why or "the generation ended"),)
+            case MemberState.JOINING:
+                requests += (self._join_request(),)
+                self._asked = True
+            case MemberState.SYNCING:
+                requests += (self._sync_request(),)
+                self._asked = True
+            case MemberState.ADOPTING if self._adopt is not None:
+                effects += (self._adopt,)
+                self._adopt = None
+            case _:
+                pass
+        return f.Step(requests, effects)
+
+    # Questions.
+
+    @property
+    def may_heartbeat(self) -> bool:
+        return self.state in HEARTBEATING and self.identity.is_member
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Between the first sign of a rebalance and its end."""
+        return self.state is not MemberState.STABLE or self.rejoin_why is not None or not self.identity.is_member
+
+    # Moves.
+
+    def _move(self, new: MemberState, why: str) -> None:
+        old = self.state
+        assert new in MOVES[old], f"illegal move {old} -> {new} ({why})"
+        self.state = new
+        self._asked = False
+        self._on_move(old, new, why)
+
+    def _prepare(self, why: str) -> f.Effect:
+        self.rejoin_why = self.rejoin_why or why
+        self._move(MemberState.PREPARING, why)
+        return f.HandOver(why)
+
+    def _end(self, new: MemberState, why: str, identity: Identity) -> None:
+        """Into a state without a generation: nothing that was asked for before still counts."""
+        self.identity = identity
+        self.rejoin_why = None
+        self.is_leader = False
+        self._effects.clear()
+        self._adopt = None
+        self._move(new, why)
+
+    def _fail(self, error: AiogroupError) -> None:
+        if self.state is not MemberState.FAILED:
+            self._end(MemberState.FAILED, str(error), self.identity.without_generation())
+            self.failure = error
+            self._effects.append(f.Fail(error))
+
+    # Facts of the application.
+
+    def _on_application(self, fact: f.Fact) -> None:
+        match fact:
+            case f.PollIntervalPassed() if self.state not in (MemberState.PARKED, MemberState.LEFT, MemberState.FAILED):
+                self._leave(force=False, why="max_poll_interval_ms passed")
+                self._end(MemberState.PARKED, "max_poll_interval_ms passed", self.identity.forgotten())
+            case f.RecordsWanted() if self.state is MemberState.PARKED:
+                self._effects.append(self._prepare("records are asked for again"))
+            case f.LeaveWanted() if self.state is not MemberState.LEFT:
+                self._end(MemberState.LEFT, fact.why, self.identity.forgotten())
+            case f.Failed():
+                self._fail(fact.error)
+            case _:
+                pass
+
+    def _on_subscription(self, fact: f.SubscriptionChanged) -> None:
+        if fact.topics == self.topics and self.state is not MemberState.LEFT:
+            return
+        self.topics = fact.topics
+        if self.state is MemberState.LEFT:
+            if fact.topics:
+                self._move(MemberState.UNJOINED, fact.why)
+        else:
+            self.rejoin_why = self.rejoin_why or fact.why
+
+    def _on_handed_over(self) -> None:
+        if self.state is not MemberState.PREPARING:
+            return
+        if not self.topics:
+            self._on_unsubscribed()
+            return
+        self._move(MemberState.JOINING, self.rejoin_why or "handed over")
+        self.rejoin_why = None
+
+    def _on_unsubscribed(self) -> None:
+        self._leave(force=False, why="unsubscribed")
+        self._end(MemberState.LEFT, "unsubscribed", self.identity.forgotten())
+
+    def leave_request(self, why: str, *, even_static: bool = False) -> LeaveGroupRequest | None:
+        """LeaveGroup for the member as it is now; `None` where there is nothing to leave or a name to keep."""
+        who = self.identity
+        if not who.member_id or (who.is_static and not even_static):
+            return None
+        member = MemberIdentity(member_id=who.member_id, group_instance_id=who.instance_id, reason=why)
+        return LeaveGroupRequest(group_id=who.group_id, members=(member,))
+
+    def _leave(self, *, force: bool, why: str) -> None:
+        request = self.leave_request(why, even_static=force)
+        if request is not None:
+            self._requests.append(request)
+
+    # Answers.
+
+    def _join_request(self) -> JoinGroupRequest:
+        who, settings = self.identity, self._settings
+        return JoinGroupRequest(
+            group_id=who.group_id,
+            session_timeout_ms=settings.session_timeout_ms,
+            rebalance_timeout_ms=settings.rebalance_timeout_ms,
+            member_id=who.member_id,
+            group_instance_id=who.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=tuple(
+                JoinGroupRequestProtocol(name=name, metadata=blob) for name, blob in self._subscriptions(self.topics)
+            ),
+            reason="",
+        )
+
+    def _on_join(self, fact: f.JoinAnswered, now_ms: int) -> None:
+        if self.state is not MemberState.JOINING or fact.identity.member_id != self.identity.member_id:
+            return
+        self._asked = False
+        answer = fact.response
+        remedy = remedy_for(Rpc.JOIN_GROUP, answer.error_code)
+        if remedy is Remedy.TAKE_MEMBER_ID:
+            self.identity = self.identity.with_member_id(answer.member_id)
+            return
+        if remedy is not Remedy.PROCEED:
+            self._mend(remedy, Rpc.JOIN_GROUP, answer.error_code, now_ms)
+            return
+        if answer.protocol_type not in (None, PROTOCOL_TYPE):
+            self._fail(
+                InconsistentGroupProtocolError(
+                    f"group {self.identity.group_id!r} is of type {answer.protocol_type!r}, not {PROTOCOL_TYPE!r}: "
+                    "use another group_id"
+                )
+            )
+            return
+        self._failures_count = 0
+        self.identity = self.identity.in_generation(answer.member_id, answer.generation_id)
+        self.assignor = answer.protocol_name or ""
+        self.is_leader = answer.leader == answer.member_id
+        self._assignments = {}
+        self._move(MemberState.SYNCING, f"joined generation {answer.generation_id}")
+        if self.is_leader and not answer.skip_assignment:
+            # KIP-814: a static leader that came back watches the metadata but must not assign anew.
+            members = tuple((each.member_id, each.group_instance_id, bytes(each.metadata)) for each in answer.members)
+            self._effects.append(f.ComputeAssignment(answer.generation_id, self.assignor, members))
+            self._asked = True
+
+    def _sync_request(self) -> SyncGroupRequest:
+        who = self.identity
+        return SyncGroupRequest(
+            group_id=who.group_id,
+            generation_id=who.generation,
+            member_id=who.member_id,
+            group_instance_id=who.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=self.assignor,
+            assignments=tuple(
+                SyncGroupRequestAssignment(member_id=member, assignment=blob)
+                for member, blob in self._assignments.items()
+            ),
+        )
+
+    def _on_sync(self, fact: f.SyncAnswered, now_ms: int) -> None:
+        if self.state is not MemberState.SYNCING or fact.identity != self.identity:
+            return
+        self._asked = False
+        answer = fact.response
+        remedy = remedy_for(Rpc.SYNC_GROUP, answer.error_code)
+        if remedy is not Remedy.PROCEED:
+            self._mend(remedy, Rpc.SYNC_GROUP, answer.error_code, now_ms)
+            return
+        if answer.protocol_name not in (None, self.assignor):
+            self._fail(
+                InconsistentGroupProtocolError(
+                    f"the group joined with {self.assignor!r} and synced with {answer.protocol_name!r}"
+                )
+            )
+            return
+        try:
+            partitions = read_assignment(bytes(answer.assignment))
+        except ProtocolError as error:  # the leader's fault: perhaps the next one does better
+            self._join_again(f"unreadable assignment: {error}", now_ms, backoff=True)
+            return
+        self._adopting_generation = fact.identity.generation
+        self._adopt = f.Adopt(fact.identity.generation, partitions, self.assignor, self.is_leader)
+        self._move(MemberState.ADOPTING, f"synced generation {fact.identity.generation}")
+
+    _adopting_generation = -1
+
+    def _on_request_lost(self, fact: f.RequestLost, now_ms: int) -> None:
+        if self.state not in (MemberState.JOINING, MemberState.SYNCING) or fact.identity != self.identity:
+            return
+        self._effects.append(f.FindCoordinator(fact.why))
+        self._join_again(fact.why, now_ms, backoff=True)
+
+    def _on_heartbeat(self, fact: f.HeartbeatAnswered) -> None:
+        if fact.identity != self.identity or not self.may_heartbeat:
+            return
+        remedy = remedy_for(Rpc.HEARTBEAT, fact.error_code)
+        match remedy:
+            case Remedy.REJOIN:
+                if self.state in (MemberState.ADOPTING, MemberState.STABLE):
+                    self.rejoin_why = self.rejoin_why or "the group rebalances"
+            case Remedy.FORGET_MEMBER | Remedy.NEXT_GENERATION:
+                self._lose_generation(remedy, f"heartbeat: {lookup(fact.error_code).name}")
+            case Remedy.FENCED | Remedy.NOT_AUTHORIZED | Remedy.FATAL | Remedy.INCONSISTENT:
+                self._fail(self._error(remedy, fact.error_code))
+            case Remedy.REDISCOVER:
+                self._effects.append(f.FindCoordinator(f"heartbeat: {lookup(fact.error_code).name}"))
+            case _:
+                pass
+
+    def _on_commit_refused(self, fact: f.CommitRefused) -> None:
+        if fact.identity != self.identity or not self.identity.is_member:
+            return
+        remedy = remedy_for(Rpc.OFFSET_COMMIT, fact.error_code)
+        match remedy:
+            case Remedy.REJOIN:
+                if self.state is MemberState.STABLE:
+                    self.rejoin_why = self.rejoin_why or "a commit met a rebalance"
+            case Remedy.FORGET_MEMBER | Remedy.NEXT_GENERATION:
+                self._lose_generation(remedy, f"commit: {lookup(fact.error_code).name}")
+            case Remedy.FENCED | Remedy.NOT_AUTHORIZED:
+                self._fail(self._error(remedy, fact.error_code))
+            case _:
+                pass
+
+    def _lose_generation(self, remedy: Remedy, why: str) -> None:
+        keep = remedy is Remedy.NEXT_GENERATION
+        self.identity = self.identity.without_generation() if keep else self.identity.forgotten()
+        self.rejoin_why = self.rejoin_why or why
+        if self.state is MemberState.SYNCING:
+            self._move(MemberState.JOINING, why)
+
+    def _mend(self, remedy: Remedy, rpc: Rpc, code: int, now_ms: int) -> None:
+        """Back to JOINING as the remedy says. The eager protocol owns nothing here, so nothing is lost."""
+        why = f"{rpc.name}: {lookup(code).name}"
+        match remedy:
+            case Remedy.FENCED | Remedy.NOT_AUTHORIZED | Remedy.INCONSISTENT | Remedy.FATAL:
+                self._fail(self._error(remedy, code))
+            case Remedy.FORGET_MEMBER:
+                self.identity = self.identity.forgotten()
+                self._join_again(why, now_ms, backoff=rpc is Rpc.JOIN_GROUP and self._failures_count > 0)
+            case Remedy.NEXT_GENERATION:
+                self._join_again(why, now_ms, backoff=False)
+            case Remedy.REJOIN:
+                self._join_again(why, now_ms, backoff=lookup(code).name != "REBALANCE_IN_PROGRESS")
+            case Remedy.REDISCOVER:
+                self._effects.append(f.FindCoordinator(why))
+                self._join_again(why, now_ms, backoff=True)
+            case _:
+                self._join_again(why, now_ms, backoff=True)
+
+    def _join_again(self, why: str, now_ms: int, *, backoff: bool) -> None:
+        self._asked = False
+        self.identity = self.identity.without_generation()
+        self._failures_count += 1
+        if backoff:
+            wait_ms = self._settings.retry_backoff_ms * 2 ** min(self._failures_count - 1, 16)
+            self._retry_at_ms = now_ms + min(wait_ms, self._settings.retry_backoff_max_ms)
+        if self.state is MemberState.SYNCING:
+            self._move(MemberState.JOINING, why)
+
+    def _error(self, remedy: Remedy, code: int) -> AiogroupError:
+        who, row = self.identity, lookup(code)
+        match remedy:
+            case Remedy.FENCED:
+                return FencedInstanceIdError(
+                    f"another member of group {who.group_id!r} uses group_instance_id={who.instance_id!r} now; give "
+                    "each process a name of its own"
+                )
+            case Remedy.NOT_AUTHORIZED:
+                return GroupAuthorizationError(
+                    f"not authorized for group {who.group_id!r}: grant READ on the group to this principal"
+                )
+            case Remedy.INCONSISTENT:
+                offered = ", ".join(name for name, _ in self._subscriptions(self.topics))
+                return InconsistentGroupProtocolError(
+                    f"no other member of group {who.group_id!r} offers any of {offered}: add an assignor the group "
+                    "uses to partition_assignment_strategy"
+                )
+            case _:
+                hint = f" (session_timeout_ms={self._settings.session_timeout_ms})" if code == 26 else ""
+                return BrokerError(code, row.name, f"group {who.group_id!r}: {row.message}{hint}")

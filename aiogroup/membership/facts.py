@@ -1,0 +1,175 @@
+"""What can happen to a member (facts, past tense) and what it may ask to be done (effects, imperative)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.errors import AiogroupError
+from aiogroup.membership.identity import Identity
+from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+# Facts. `identity` is who we were when the request was sent: an answer to an older self changes nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionChanged:
+    topics: frozenset[str]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejoinWanted:
+    """Something outside of the coordinator asks for a new round (metadata, `enforce_rebalance`)."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """Nothing is in hand, the partitions are revoked or lost, and every commit in flight has settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswered:
+    identity: Identity
+    response: JoinGroupResponse
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentComputed:
+    generation: int
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAnswered:
+    identity: Identity
+    response: SyncGroupResponse
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLost:
+    """JoinGroup or SyncGroup got no answer: connection broken or time-out."""
+
+    identity: Identity
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Positions are known and the assigned callback has returned."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswered:
+    identity: Identity
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRefused:
+    """The coordinator refused a commit with a code about the membership."""
+
+    identity: Identity
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class PollIntervalPassed:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsWanted:
+    """The application asks for records again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveWanted:
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Something outside of the protocol failed for good (not authorized to find the coordinator)."""
+
+    error: AiogroupError
+
+
+Fact: TypeAlias = (
+    SubscriptionChanged
+    | RejoinWanted
+    | HandedOver
+    | JoinAnswered
+    | AssignmentComputed
+    | SyncAnswered
+    | RequestLost
+    | Adopted
+    | HeartbeatAnswered
+    | CommitRefused
+    | PollIntervalPassed
+    | RecordsWanted
+    | LeaveWanted
+    | Failed
+)
+
+# Effects.
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Wait for the hand-over point (unless the generation ends before), revoke, commit; then say `HandedOver`."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAssignment:
+    """We lead: run the assignor over the members' subscriptions; then say `AssignmentComputed`."""
+
+    generation: int
+    assignor: str
+    members: tuple[tuple[str, str | None, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Take these partitions over: positions, then the assigned callback; then say `Adopted`."""
+
+    generation: int
+    partitions: tuple[TopicPartition, ...]
+    assignor: str
+    is_leader: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinator:
+    """Forget the coordinator; the next request looks it up again."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    error: AiogroupError
+
+
+Effect: TypeAlias = HandOver | ComputeAssignment | Adopt | FindCoordinator | Fail
+Request: TypeAlias = JoinGroupRequest | SyncGroupRequest | LeaveGroupRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One turn: what to do now, in order, and when to ask again (`None`: only a fact can move me)."""
+
+    requests: tuple[Request, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    wake_at_ms: int | None = None

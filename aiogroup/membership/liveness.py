@@ -1,0 +1,94 @@
+"""KIP-62's deadlines that the member watches itself. The third, the rebalance time-out, is the broker's to keep.
+
+Both clocks are told what happened and when, and answer with instants; neither knows what time it is.
+"""
+
+from __future__ import annotations
+
+__all__ = ["HeartbeatClock", "PollClock"]
+
+
+class HeartbeatClock:
+    """When the next heartbeat is due, and when the session ends without an answer (Kafka's Heartbeat.java).
+
+    The session deadline runs while an answer is outstanding: a coordinator that accepts requests and never answers
+    is as lost as one that refuses the connection.
+    """
+
+    def __init__(self, interval_ms: int, session_timeout_ms: int, now_ms: int) -> None:
+        self._interval_ms = interval_ms
+        self._session_timeout_ms = session_timeout_ms
+        self.due_at_ms = now_ms
+        self.session_ends_at_ms = now_ms + session_timeout_ms
+
+    def on_joined(self, now_ms: int) -> None:
+        """A generation began: the coordinator has just heard from us."""
+        self.due_at_ms = now_ms + self._interval_ms
+        self.session_ends_at_ms = now_ms + self._session_timeout_ms
+
+    def on_sent(self, now_ms: int) -> None:
+        self.due_at_ms = now_ms + self._interval_ms
+
+    def on_acknowledged(self, now_ms: int) -> None:
+        """The coordinator answered and still counts us as a member (REBALANCE_IN_PROGRESS too)."""
+        self.session_ends_at_ms = now_ms + self._session_timeout_ms
+
+    def on_failed(self, now_ms: int, backoff_ms: int) -> None:
+        self.due_at_ms = min(self.due_at_ms, now_ms + backoff_ms)
+
+    def on_coordinator_found(self, now_ms: int) -> None:
+        """A coordinator that was just found is owed a whole session (Java's resetSessionTimeout)."""
+        self.session_ends_at_ms = now_ms + self._session_timeout_ms
+        self.due_at_ms = now_ms
+
+    def is_session_over(self, now_ms: int) -> bool:
+        return now_ms >= self.session_ends_at_ms
+
+
+class PollClock:
+    """When the application counts as stalled: it holds partitions and has not asked for records for too long.
+
+    Waiting for records is progress, so the clock stands still during a request, however it ends. It stands still too
+    while nothing is assigned: there is nothing to make progress with.
+    """
+
+    def __init__(self, interval_ms: int, now_ms: int) -> None:
+        self._interval_ms = interval_ms
+        self._since_ms = now_ms
+        self._requests_count = 0
+        self._holds_partitions = False
+
+    def on_request(self, now_ms: int) -> None:
+        self._requests_count += 1
+        self._since_ms = now_ms
+
+    def on_answer(self, now_ms: int) -> None:
+        """The request ended: with records, without, by an error or cancelled."""
+        assert self._requests_count > 0
+        self._requests_count -= 1
+        self._since_ms = now_ms
+
+    def on_progress(self, now_ms: int) -> None:
+        """Records were asked for and handed out without waiting."""
+        self._since_ms = now_ms
+
+    def on_assignment(self, holds_partitions: bool, now_ms: int) -> None:
+        if holds_partitions and not self._holds_partitions:
+            self._since_ms = max(self._since_ms, now_ms)
+        self._holds_partitions = holds_partitions
+
+    @property
+    def is_running(self) -> bool:
+        return self._holds_partitions and not self._requests_count
+
+    @property
+    def warns_at_ms(self) -> int:
+        """At 80 % of the interval: the moment to tell before it is too late."""
+        return self._since_ms + self._interval_ms * 4 // 5
+
+    @property
+    def expires_at_ms(self) -> int:
+        return self._since_ms + self._interval_ms
+
+    def is_expired(self, now_ms: int) -> bool:
+        return self.is_running and now_ms >= self.expires_at_ms

@@ -1,0 +1,161 @@
+"""The one error table of the group protocol: (request, error code) -> what helps.
+
+Source: AbstractCoordinator.java and ConsumerCoordinator.java of Kafka, each response's documented codes. Where we
+differ from Java the row says why. A code without a row is answered by `remedy_for` by its own retriability, and a
+test lists every code that Kafka documents for these requests and fails on a missing row.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from aiogroup.protocol.errors import ErrorCode as E
+from aiogroup.protocol.errors import lookup
+
+__all__ = ["Remedy", "Rpc", "remedy_for"]
+
+
+class Rpc(Enum):
+    FIND_COORDINATOR = auto()
+    JOIN_GROUP = auto()
+    SYNC_GROUP = auto()
+    HEARTBEAT = auto()
+    LEAVE_GROUP = auto()
+    OFFSET_COMMIT = auto()
+    OFFSET_FETCH = auto()
+
+
+class Remedy(Enum):
+    PROCEED = auto()
+    """No error."""
+    RETRY = auto()
+    """The same request, after a backoff."""
+    REDISCOVER = auto()
+    """Look the coordinator up again, then the same request; the member id is kept."""
+    REJOIN = auto()
+    """Go through a rebalance; identity and partitions are still ours."""
+    NEXT_GENERATION = auto()
+    """The generation is over for us: partitions are lost, the member id is kept."""
+    FORGET_MEMBER = auto()
+    """The coordinator does not know us: partitions are lost, join as a newcomer."""
+    TAKE_MEMBER_ID = auto()
+    """Join again with the id in the answer (KIP-394)."""
+    FENCED = auto()
+    """Somebody else has our static name: fatal."""
+    NOT_AUTHORIZED = auto()
+    """Fatal until an ACL changes."""
+    INCONSISTENT = auto()
+    """No assignor in common: fatal."""
+    FATAL = auto()
+    """Repeating cannot help: raise it to the application."""
+    REFUSE_PARTITION = auto()
+    """This partition of the request failed; the others stand. Raised to the caller."""
+    DONE = auto()
+    """The goal is reached all the same."""
+
+
+_COORDINATOR: Final = {
+    E.COORDINATOR_NOT_AVAILABLE: Remedy.REDISCOVER,
+    E.NOT_COORDINATOR: Remedy.REDISCOVER,
+    E.NETWORK_EXCEPTION: Remedy.REDISCOVER,
+}
+_ALWAYS: Final = {
+    E.NONE: Remedy.PROCEED,
+    E.UNKNOWN_SERVER_ERROR: Remedy.RETRY,  # Java raises it; a broker that restarts sends it and recovers
+    E.GROUP_AUTHORIZATION_FAILED: Remedy.NOT_AUTHORIZED,
+    E.UNSUPPORTED_VERSION: Remedy.FATAL,
+    E.INVALID_REQUEST: Remedy.FATAL,
+    E.INVALID_GROUP_ID: Remedy.FATAL,
+}
+
+_TABLE: Final[dict[Rpc, dict[E, Remedy]]] = {
+    Rpc.FIND_COORDINATOR: {
+        **_ALWAYS,
+        E.COORDINATOR_NOT_AVAILABLE: Remedy.RETRY,
+        E.COORDINATOR_LOAD_IN_PROGRESS: Remedy.RETRY,
+        E.NOT_COORDINATOR: Remedy.RETRY,
+    },
+    Rpc.JOIN_GROUP: {
+        **_ALWAYS,
+        **_COORDINATOR,
+        E.COORDINATOR_LOAD_IN_PROGRESS: Remedy.RETRY,
+        E.REBALANCE_IN_PROGRESS: Remedy.RETRY,
+        E.UNKNOWN_MEMBER_ID: Remedy.FORGET_MEMBER,
+        E.MEMBER_ID_REQUIRED: Remedy.TAKE_MEMBER_ID,
+        E.ILLEGAL_GENERATION: Remedy.NEXT_GENERATION,
+        E.FENCED_INSTANCE_ID: Remedy.FENCED,
+        E.INCONSISTENT_GROUP_PROTOCOL: Remedy.INCONSISTENT,
+        E.INVALID_SESSION_TIMEOUT: Remedy.FATAL,
+        E.GROUP_MAX_SIZE_REACHED: Remedy.FATAL,
+    },
+    Rpc.SYNC_GROUP: {
+        **_ALWAYS,
+        **_COORDINATOR,
+        E.COORDINATOR_LOAD_IN_PROGRESS: Remedy.REJOIN,  # Java raises; the new coordinator only needs a moment
+        E.REBALANCE_IN_PROGRESS: Remedy.REJOIN,
+        E.UNKNOWN_MEMBER_ID: Remedy.FORGET_MEMBER,
+        E.ILLEGAL_GENERATION: Remedy.NEXT_GENERATION,
+        E.FENCED_INSTANCE_ID: Remedy.FENCED,
+        E.INCONSISTENT_GROUP_PROTOCOL: Remedy.INCONSISTENT,
+    },
+    Rpc.HEARTBEAT: {
+        **_ALWAYS,
+        **_COORDINATOR,
+        E.COORDINATOR_LOAD_IN_PROGRESS: Remedy.RETRY,
+        E.REBALANCE_IN_PROGRESS: Remedy.REJOIN,
+        E.UNKNOWN_MEMBER_ID: Remedy.FORGET_MEMBER,
+        E.ILLEGAL_GENERATION: Remedy.NEXT_GENERATION,
+        E.FENCED_INSTANCE_ID: Remedy.FENCED,
+    },
+    Rpc.LEAVE_GROUP: {
+        **_ALWAYS,
+        **_COORDINATOR,
+        E.COORDINATOR_LOAD_IN_PROGRESS: Remedy.RETRY,
+        E.UNKNOWN_MEMBER_ID: Remedy.DONE,
+        E.FENCED_INSTANCE_ID: Remedy.DONE,
+    },
+    Rpc.OFFSET_COMMIT: {
+        **_ALWAYS,
+        **_COORDINATOR,
+        E.REQUEST_TIMED_OUT: Remedy.REDISCOVER,
+        E.COORDINATOR_LOAD_IN_PROGRESS: Remedy.RETRY,
+        E.UNKNOWN_TOPIC_OR_PARTITION: Remedy.RETRY,
+        E.REBALANCE_IN_PROGRESS: Remedy.REJOIN,
+        E.UNKNOWN_MEMBER_ID: Remedy.FORGET_MEMBER,
+        E.ILLEGAL_GENERATION: Remedy.NEXT_GENERATION,
+        E.GROUP_ID_NOT_FOUND: Remedy.NEXT_GENERATION,
+        E.STALE_MEMBER_EPOCH: Remedy.NEXT_GENERATION,
+        E.FENCED_INSTANCE_ID: Remedy.FENCED,
+        E.OFFSET_METADATA_TOO_LARGE: Remedy.REFUSE_PARTITION,
+        E.INVALID_COMMIT_OFFSET_SIZE: Remedy.REFUSE_PARTITION,
+        E.TOPIC_AUTHORIZATION_FAILED: Remedy.REFUSE_PARTITION,
+        E.UNKNOWN_TOPIC_ID: Remedy.RETRY,
+    },
+    Rpc.OFFSET_FETCH: {
+        **_ALWAYS,
+        **_COORDINATOR,
+        E.COORDINATOR_LOAD_IN_PROGRESS: Remedy.RETRY,
+        E.UNSTABLE_OFFSET_COMMIT: Remedy.RETRY,
+        E.UNKNOWN_TOPIC_OR_PARTITION: Remedy.RETRY,
+        E.UNKNOWN_TOPIC_ID: Remedy.RETRY,
+        E.REBALANCE_IN_PROGRESS: Remedy.RETRY,
+        E.UNKNOWN_MEMBER_ID: Remedy.FORGET_MEMBER,
+        E.STALE_MEMBER_EPOCH: Remedy.RETRY,
+        E.GROUP_ID_NOT_FOUND: Remedy.DONE,  # a group that never committed: no offsets
+        E.TOPIC_AUTHORIZATION_FAILED: Remedy.REFUSE_PARTITION,
+    },
+}
+
+
+def rows(rpc: Rpc) -> frozenset[int]:
+    """The codes that have a row for this request."""
+    return frozenset(int(code) for code in _TABLE[rpc])
+
+
+def remedy_for(rpc: Rpc, code: int) -> Remedy:
+    """What helps against `code` in the answer to `rpc`; for a code without a row: retry if Kafka calls it retriable."""
+    row = {int(known): remedy for known, remedy in _TABLE[rpc].items()}.get(code)
+    if row is not None:
+        return row
+    return Remedy.RETRY if lookup(code).retriable else Remedy.FATAL

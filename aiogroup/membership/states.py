@@ -1,0 +1,59 @@
+"""Where a member stands, and every move it may make. Nothing else in the package changes a member's state.
+
+Theory of operation
+-------------------
+A member begins UNJOINED. With topics to read it PREPARES: the application hands over what it holds, the partitions
+are revoked (or found lost) and what was processed is committed. Only then JoinGroup is sent: from then on another
+member may be given what we held. JOINING ends with a generation; the leader computes the assignment and everyone is
+SYNCING until the coordinator says what is whose. ADOPTING looks up positions and runs the assigned callback; then the
+member is STABLE and records flow.
+
+The eager protocol gives everything up before it joins, so an answer that sends us back while JOINING or SYNCING needs
+no second preparation: there is nothing left to hand over.
+
+A stalled application PARKS the member (KIP-62): it has left, and comes back when records are asked for. LEFT is a
+member without a subscription or one that was stopped. FAILED is for what no retry can mend (fenced, not authorized).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+__all__ = ["MOVES", "MemberState"]
+
+
+class MemberState(StrEnum):
+    UNJOINED = "unjoined"
+    PREPARING = "preparing"
+    JOINING = "joining"
+    SYNCING = "syncing"
+    ADOPTING = "adopting"
+    STABLE = "stable"
+    PARKED = "parked"
+    LEFT = "left"
+    FAILED = "failed"
+
+
+_ENDS: Final = frozenset({MemberState.PARKED, MemberState.LEFT, MemberState.FAILED})
+
+MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
+    MemberState.UNJOINED: frozenset({MemberState.PREPARING}) | _ENDS,
+    MemberState.PREPARING: frozenset({MemberState.JOINING}) | _ENDS,
+    MemberState.JOINING: frozenset({MemberState.SYNCING}) | _ENDS,
+    MemberState.SYNCING: frozenset({MemberState.JOINING, MemberState.ADOPTING}) | _ENDS,
+    MemberState.ADOPTING: frozenset({MemberState.STABLE, MemberState.PREPARING}) | _ENDS,
+    MemberState.STABLE: frozenset({MemberState.PREPARING}) | _ENDS,
+    MemberState.PARKED: frozenset({MemberState.PREPARING, MemberState.LEFT, MemberState.FAILED}),
+    MemberState.LEFT: frozenset({MemberState.UNJOINED, MemberState.FAILED}),
+    MemberState.FAILED: frozenset({MemberState.LEFT}),
+}
+"""From each state, where to. Every state but FAILED has a way back to STABLE."""
+
+HEARTBEATING: Final = frozenset(
+    {MemberState.PREPARING, MemberState.SYNCING, MemberState.ADOPTING, MemberState.STABLE}
+)
+"""Where silence would cost the membership. A parked JoinGroup is itself a sign of life to the coordinator."""
+
+DELIVERING: Final = frozenset({MemberState.STABLE})
+"""Where records are handed out (eager protocol)."""

@@ -1,0 +1,51 @@
+"""What a commit may send: checked at the call, bound to the ownership under which the records were delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+
+from aiogroup.config import MAX_COMMIT_METADATA
+
+__all__ = ["CommitEntry", "Offsets", "read_offsets"]
+
+Offsets: TypeAlias = Mapping[TopicPartition, "int | tuple[int, str] | OffsetAndMetadata"]
+MAX_OFFSET: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEntry:
+    """One partition of a commit: `ownership` is the counter of the ownership it speaks for, -1 without a group."""
+
+    offset: int
+    metadata: str
+    ownership: int
+    leader_epoch: int = -1
+
+
+def read_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Read what the caller gave to `commit`: offset, (offset, metadata) or `OffsetAndMetadata` by partition.
+
+    Raises:
+        ValueError, TypeError: not of that shape, a negative offset, or metadata above 4096 bytes.
+    """
+    if not isinstance(offsets, Mapping) or not offsets:
+        raise ValueError("commit takes a non-empty mapping of TopicPartition to offset, or nothing at all")
+    read = {}
+    for tp, given in offsets.items():
+        if not isinstance(tp, TopicPartition):
+            raise TypeError(f"commit: {tp!r} is not a TopicPartition")
+        offset, metadata = given if isinstance(given, tuple) and len(given) == 2 else (given, "")
+        if not isinstance(offset, int) or isinstance(offset, bool):
+            raise TypeError(f"commit: the offset of {tp} is {offset!r}; a whole number is needed")
+        if not isinstance(metadata, str):
+            raise TypeError(f"commit: the metadata of {tp} must be text, not {type(metadata).__name__}")
+        if not 0 <= offset <= MAX_OFFSET:
+            raise ValueError(f"commit: the offset of {tp} is {offset}; it must not be below 0")
+        if len(metadata.encode()) > MAX_COMMIT_METADATA:
+            raise ValueError(f"commit: the metadata of {tp} has more than {MAX_COMMIT_METADATA} bytes")
+        read[tp] = OffsetAndMetadata(offset, metadata)
+    return read

@@ -1,0 +1,63 @@
+"""The one place that knows seconds: everything else counts whole milliseconds of the loop's own clock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+__all__ = ["Signal", "now_ms", "sleep_ms", "timeout_ms", "wall_ms"]
+
+
+def now_ms() -> int:
+    """The running loop's clock. Monotonic; a test may own it."""
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+def wall_ms() -> int:
+    """Milliseconds since the epoch, for what brokers compare with record timestamps."""
+    return time.time_ns() // 1_000_000
+
+
+async def sleep_ms(duration_ms: int) -> None:
+    await asyncio.sleep(duration_ms / 1000)
+
+
+def timeout_ms(duration_ms: int | None) -> asyncio.Timeout:
+    """`async with timeout_ms(n)`: `TimeoutError` when the block takes longer; `None` never ends it."""
+    return asyncio.timeout(None if duration_ms is None else max(0, duration_ms) / 1000)
+
+
+class Signal:
+    """Something changed: look again. Wakes every waiter; a pulse without a waiter is forgotten.
+
+    Check your condition, then `await wait()`: without an await in between no pulse is missed.
+    """
+
+    __slots__ = ("_waiters",)
+
+    def __init__(self) -> None:
+        self._waiters: set[asyncio.Future[bool]] = set()
+
+    def pulse(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(True)
+        self._waiters.clear()
+
+    async def wait(self, until_ms: int | None = None) -> bool:
+        """Wait for a pulse, at most until the instant `until_ms`; False when the time ended first."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        self._waiters.add(waiter)
+        timer = loop.call_at((until_ms + 1) / 1000, _expire, waiter) if until_ms is not None else None
+        try:
+            return await waiter
+        finally:
+            self._waiters.discard(waiter)
+            if timer is not None:
+                timer.cancel()
+
+
+def _expire(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)

@@ -1,0 +1,364 @@
+"""Offsets to the coordinator and back: commits bound to an ownership, the auto-commit task, committed offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import groupby
+
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+
+from aiogroup.errors import (
+    AiogroupError,
+    BrokerError,
+    CommitFailedError,
+    ConnectionLostError,
+    GroupAuthorizationError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    TopicAuthorizationError,
+)
+from aiogroup.fetching.position import Partition
+from aiogroup.membership.facts import CommitRefused
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.membership.states import MemberState
+from aiogroup.offsets.commit_plan import CommitEntry
+from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from aiogroup.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
+from aiogroup.runtime.clock import Signal, now_ms, sleep_ms
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.link import COMMIT
+from aiogroup.telemetry import events
+
+__all__ = ["Committer"]
+
+BY_NAME = 9
+"""The last version of OffsetCommit and OffsetFetch that names topics; ids would add nothing for a group member."""
+
+Entries = Mapping[TopicPartition, CommitEntry]
+
+
+class Committer:
+    """`is_member`: commits are a member's, under its generation; otherwise (manual `assign`) they are nobody's."""
+
+    def __init__(self, context: Context, coordinator: Coordinator, *, is_member: bool) -> None:
+        self.is_member = is_member
+        self._context = context
+        self._coordinator = coordinator
+        self._in_flight_count = 0
+        self._settled = Signal()
+
+    async def run(self) -> None:
+        """Commit what is processed, every `auto_commit_interval_ms`."""
+        interval_ms = self._context.config.auto_commit_interval_ms
+        due_at_ms = now_ms() + interval_ms
+        while True:
+            await sleep_ms(max(0, due_at_ms - now_ms()))
+            due_at_ms = now_ms() + interval_ms
+            await self.commit_processed(self._context.assignment, interval_ms)
+
+    def processed(self, partitions: Iterable[Partition]) -> dict[TopicPartition, CommitEntry]:
+        """What auto-commit would send now: committable offsets that are not committed yet."""
+        self._context.delivery.settle()
+        entries = {}
+        for partition in partitions:
+            if partition.position is None:
+                continue
+            offset = partition.ledger.committable
+            if offset != partition.committed and (partition.committed is not None or self._has_moved(partition)):
+                entries[partition.tp] = CommitEntry(offset, "", partition.ownership, partition.leader_epoch)
+        return entries
+
+    @staticmethod
+    def _has_moved(partition: Partition) -> bool:
+        """A position that was looked up by policy is worth a commit by itself: else a restart looks up another."""
+        return partition.was_reset or partition.ledger.committable > 0
+
+    async def commit_processed(self, partitions: Iterable[Partition], timeout: int) -> bool:
+        """Auto-commit, told and not raised; True when everything processed is durable."""
+        entries = self.processed(partitions)
+        if not entries:
+            return True
+        try:
+            await self.commit(entries, timeout)
+        except AiogroupError as error:
+            self._context.tell(events.CommitFailed(tuple(entries), str(error)))
+            return False
+        return True
+
+    async def settled(self, timeout: int) -> bool:
+        """Wait until no commit is on its way, at most `timeout` milliseconds; True when none is."""
+        until_ms = now_ms() + timeout
+        while self._in_flight_count and now_ms() < until_ms:
+            await self._settled.wait(until_ms)
+        return not self._in_flight_count
+
+    async def commit(self, entries: Entries, timeout: int) -> None:
+        """Commit in a task of its own: a caller that is cancelled leaves it to settle.
+
+        Raises:
+            CommitFailedError: some partitions are not owned any more; the others were committed.
+            RebalanceInProgressError, KafkaTimeoutError: `timeout` milliseconds passed.
+            FencedInstanceIdError, GroupAuthorizationError, TopicAuthorizationError, BrokerError: refused.
+        """
+        self._in_flight_count += 1
+        await self._context.supervisor.finish("commit", lambda: self._commit_counted(entries, timeout))
+
+    async def _commit_counted(self, entries: Entries, timeout: int) -> None:
+        try:
+            await self._commit(dict(entries), now_ms() + timeout)
+        finally:
+            self._in_flight_count -= 1
+            self._settled.pulse()
+
+    async def _commit(self, pending: dict[TopicPartition, CommitEntry], until_ms: int) -> None:
+        committed: dict[TopicPartition, int] = {}
+        not_owned: set[TopicPartition] = set()
+        refused: AiogroupError | None = None
+        failures_count = 0
+        last: AiogroupError | None = None
+        while pending:
+            self._drop_not_owned(pending, not_owned)
+            left_ms = until_ms - now_ms()
+            if not pending:
+                break
+            if left_ms <= 0:
+                raise last or self._timed_out(pending)
+            if self.is_member and self._must_wait():
+                last = RebalanceInProgressError("the group is rebalancing; ask for records, then commit again")
+                await self._context.group_changed.wait(until_ms)
+                continue
+            sent_at_ms = now_ms()
+            try:
+                response, identity = await self._send(pending, left_ms)
+            except (ConnectionLostError, KafkaTimeoutError) as error:
+                response, last = None, error
+            if response is not None:
+                done, refusal, last = await self._take_answer(response, pending, identity)
+                refused = refused or refusal
+                committed |= done
+                if done:
+                    self._context.tell(events.OffsetsCommitted(len(done), now_ms() - sent_at_ms))
+            if pending and last is not None:
+                failures_count += 1
+                base_ms = self._context.config.retry_backoff_ms
+                await sleep_ms(min(base_ms * 2 ** min(failures_count - 1, 4), max(0, until_ms - now_ms())))
+        if refused is not None:
+            raise refused
+        if not_owned and self._coordinator.membership.failure is not None:
+            raise self._coordinator.membership.failure
+        if not_owned:
+            names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(not_owned))
+            raise CommitFailedError(
+                f"not committed, since the group gave them to another member meanwhile: {names}. Their records come "
+                "again there. Process faster (max_poll_records) or raise max_poll_interval_ms and session_timeout_ms",
+                not_owned=not_owned,
+                committed=committed,
+            )
+
+    # Leaves.
+
+    def _drop_not_owned(self, pending: dict[TopicPartition, CommitEntry], not_owned: set[TopicPartition]) -> None:
+        if not self.is_member:
+            return
+        membership = self._coordinator.membership
+        gone = membership.state in (MemberState.PARKED, MemberState.LEFT, MemberState.FAILED)
+        lost = membership.state is MemberState.PREPARING and not membership.identity.is_member
+        lost = lost or (membership.state is MemberState.STABLE and not membership.identity.is_member)
+        for tp, entry in list(pending.items()):
+            if gone or lost or not self._context.assignment.is_owned_since(tp, entry.ownership):
+                not_owned.add(tp)
+                del pending[tp]
+
+    def _must_wait(self) -> bool:
+        return self._coordinator.membership.state in (MemberState.JOINING, MemberState.SYNCING)
+
+    @staticmethod
+    def _timed_out(pending: Collection[TopicPartition]) -> AiogroupError:
+        return KafkaTimeoutError(f"offsets of {sorted(pending)} were not committed in time; commit again")
+
+    async def _send(
+        self, pending: dict[TopicPartition, CommitEntry], timeout: int
+    ) -> tuple[OffsetCommitResponse | None, Identity]:
+        identity = self._coordinator.identity
+
+        def request() -> OffsetCommitRequest | None:
+            nonlocal identity
+            if self.is_member:
+                self._drop_not_owned(pending, set())
+                if not pending or self._must_wait():
+                    return None
+            identity = self._coordinator.identity
+            who = identity if self.is_member else Identity(identity.group_id)
+            return OffsetCommitRequest(
+                group_id=who.group_id,
+                generation_id_or_member_epoch=who.generation,
+                member_id=who.member_id,
+                group_instance_id=who.instance_id,
+                topics=_by_topic(pending),
+            )
+
+        before = dict(pending)
+        limit_ms = min(timeout, self._context.config.request_timeout_ms)
+        response = await self._coordinator.exchange(COMMIT, limit_ms, request, at_most=BY_NAME)
+        if response is None:
+            pending.update(before)  # looked at again by the caller, who tells what is no longer owned
+        return response, identity
+
+    async def _take_answer(
+        self, response: OffsetCommitResponse, pending: dict[TopicPartition, CommitEntry], identity: Identity
+    ) -> tuple[dict[TopicPartition, int], AiogroupError | None, AiogroupError | None]:
+        """What was committed, what was refused for good, and what may succeed later; `pending` keeps the last."""
+        committed: dict[TopicPartition, int] = {}
+        refused: AiogroupError | None = None
+        retry: AiogroupError | None = None
+        unauthorized: set[str] = set()
+        for topic in response.topics:
+            for answer in topic.partitions:
+                tp = TopicPartition(topic.name, answer.partition_index)
+                entry = pending.get(tp)
+                if entry is None:
+                    continue
+                code = answer.error_code
+                row = lookup(code)
+                match remedy_for(Rpc.OFFSET_COMMIT, code):
+                    case Remedy.PROCEED:
+                        self._note_committed(tp, entry)
+                        committed[tp] = entry.offset
+                        del pending[tp]
+                    case Remedy.RETRY | Remedy.REDISCOVER as remedy:
+                        if remedy is Remedy.REDISCOVER:
+                            self._coordinator.lose(f"commit: {row.name}")
+                        retry = BrokerError(code, row.name, row.message, retriable=True)
+                    case Remedy.REJOIN | Remedy.NEXT_GENERATION | Remedy.FORGET_MEMBER | Remedy.FENCED:
+                        if not self.is_member:
+                            refused = CommitFailedError(
+                                f"the group has members that commit for it ({row.name}): use subscribe, or another "
+                                "group_id",
+                                not_owned=[tp],
+                            )
+                            del pending[tp]
+                            continue
+                        await self._coordinator.tell(CommitRefused(identity, code))
+                        retry = RebalanceInProgressError(f"the group is rebalancing ({row.name})")
+                    case Remedy.NOT_AUTHORIZED:
+                        refused = GroupAuthorizationError(
+                            f"not authorized to commit for group {identity.group_id!r}: grant READ on the group"
+                        )
+                        del pending[tp]
+                    case _:
+                        if code == 29:
+                            unauthorized.add(tp.topic)
+                        refused = BrokerError(code, row.name, f"commit of {tp}: {row.message}")
+                        del pending[tp]
+        return committed, TopicAuthorizationError(unauthorized) if unauthorized else refused, retry
+
+    def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
+        assignment = self._context.assignment
+        if self.is_member and not assignment.is_owned_since(tp, entry.ownership):
+            return
+        partition = assignment.get(tp)
+        if partition is not None:
+            partition.committed = entry.offset
+            self._context.delivery.settle()
+            partition.ledger.process_below(entry.offset)
+            self._context.changed.pulse()
+            self._context.group_changed.pulse()
+
+    # What is committed.
+
+    async def fetch_committed(
+        self, tps: Collection[TopicPartition], until_ms: int, *, require_stable: bool = True
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The committed offsets, `None` where there is none. A group's error is never read as "nothing committed".
+
+        Raises:
+            AiogroupError: the coordinator did not answer until `until_ms`, or refused.
+        """
+        failures_count = 0
+        while True:
+            try:
+                found, last = await self._fetch_committed_once(tps, until_ms, require_stable=require_stable)
+                if last is None:
+                    return found
+            except (ConnectionLostError, KafkaTimeoutError) as error:
+                last = error
+            if now_ms() >= until_ms:
+                raise last
+            failures_count += 1
+            base_ms = self._context.config.retry_backoff_ms
+            await sleep_ms(min(base_ms * 2 ** min(failures_count - 1, 4), max(0, until_ms - now_ms())))
+
+    async def _fetch_committed_once(
+        self, tps: Collection[TopicPartition], until_ms: int, *, require_stable: bool
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], AiogroupError | None]:
+        group_id = self._coordinator.identity.group_id
+        topics = tuple(
+            OffsetFetchRequestTopic(name=topic, partition_indexes=tuple(tp.partition for tp in of_topic))
+            for topic, of_topic in groupby(sorted(tps), key=lambda tp: tp.topic)
+        )
+        request = OffsetFetchRequest(
+            groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=require_stable
+        )
+        limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
+        response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request, at_most=BY_NAME)
+        assert response is not None
+        group = response.groups[0]
+        if group.error_code:
+            return {}, self._mend_fetch(group.error_code, f"committed offsets of {group_id!r}")
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        for topic in group.topics:
+            for answer in topic.partitions:
+                tp = TopicPartition(topic.name, answer.partition_index)
+                if answer.error_code:
+                    return {}, self._mend_fetch(answer.error_code, f"the committed offset of {tp}", topic.name)
+                has_one = answer.committed_offset >= 0
+                found[tp] = OffsetAndMetadata(answer.committed_offset, answer.metadata or "") if has_one else None
+        if missing := set(tps) - found.keys():
+            return {}, BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {sorted(missing)}", retriable=True)
+        return found, None
+
+    def _mend_fetch(self, code: int, what: str, topic: str = "") -> AiogroupError:
+        """The error to retry; the others are raised."""
+        row = lookup(code)
+        match remedy_for(Rpc.OFFSET_FETCH, code):
+            case Remedy.REDISCOVER:
+                self._coordinator.lose(f"{what}: {row.name}")
+            case Remedy.RETRY:
+                pass
+            case Remedy.NOT_AUTHORIZED:
+                raise GroupAuthorizationError(f"not authorized to read {what}: grant READ on the group")
+            case Remedy.REFUSE_PARTITION:
+                raise TopicAuthorizationError([topic])
+            case _:
+                raise BrokerError(code, row.name, f"{what}: {row.message}")
+        return BrokerError(code, row.name, f"{what}: {row.message}", retriable=True)
+
+
+def _by_topic(entries: Entries) -> tuple[OffsetCommitRequestTopic, ...]:
+    return tuple(
+        OffsetCommitRequestTopic(
+            name=topic,
+            partitions=tuple(
+                OffsetCommitRequestPartition(
+                    partition_index=tp.partition,
+                    committed_offset=entries[tp].offset,
+                    committed_leader_epoch=entries[tp].leader_epoch,
+                    committed_metadata=entries[tp].metadata,
+                )
+                for tp in of_topic
+            ),
+        )
+        for topic, of_topic in groupby(sorted(entries), key=lambda tp: tp.topic)
+    )

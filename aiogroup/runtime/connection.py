@@ -1,0 +1,172 @@
+"""One connection to one broker: aiokafka's sockets, TLS and SASL, with our frames.
+
+What aiokafka's connection lacks and this adds: a time-out per request, a bound on the size of an answer, answers
+without a copy through BytesIO, and no request in a log (aiokafka logs SASL requests with the password at DEBUG).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import Any, Final
+
+from aiokafka.conn import AIOKafkaConnection, CloseReason
+from aiokafka.errors import KafkaConnectionError
+
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import ConnectionLostError, KafkaTimeoutError, ProtocolError
+from aiogroup.protocol.framing import decode_response, encode_request
+from aiogroup.protocol.schema import R_co, Request, negotiate
+from aiogroup.runtime.clock import timeout_ms
+
+__all__ = ["Connection"]
+
+FRAME_LIMIT_BYTES: Final = 256 * 1024 * 1024
+"""An answer announced longer than this is garbage: a fetch is at most fetch_max_bytes and one oversized batch."""
+
+
+class _Redact(logging.Filter):
+    """Drops aiokafka's lines about frames: they hold SASL tokens and every byte that is read."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(("Request to", "Response from"))
+
+
+logging.getLogger("aiokafka.conn").addFilter(_Redact())
+
+
+class _Pending:
+    """Stands where aiokafka keeps its request struct."""
+
+    __slots__ = ("request_type", "version")
+
+    def __init__(self, request_type: type[Request[Any]], version: int) -> None:
+        self.request_type = request_type
+        self.version = version
+
+
+class Connection(AIOKafkaConnection):  # type: ignore[misc]
+    """An open connection. Requests are answered in the order in which they were written (Kafka's rule)."""
+
+    def __init__(self, host: str, port: int, config: ConsumerConfig, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(
+            host,
+            port,
+            client_id=config.client_id,
+            request_timeout_ms=config.request_timeout_ms,
+            ssl_context=config.ssl_context,
+            security_protocol=config.security_protocol,
+            max_idle_ms=config.connections_max_idle_ms,
+            sasl_mechanism=config.sasl_mechanism,
+            sasl_plain_username=config.sasl_plain_username,
+            sasl_plain_password=config.sasl_plain_password,
+            sasl_kerberos_service_name=config.sasl_kerberos_service_name,
+            sasl_kerberos_domain_name=config.sasl_kerberos_domain_name,
+            sasl_oauth_token_provider=config.sasl_oauth_token_provider,
+            **kwargs,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.connected())
+
+    def version_of(self, request_type: type[Request[Any]], at_most: int | None = None) -> int:
+        """The version in which this broker and we speak `request_type`.
+
+        Raises:
+            UnsupportedVersionError: there is none.
+        """
+        return negotiate(request_type, self._versions, at_most=at_most)
+
+    def write(self, request: Request[R_co], *, at_most: int | None = None) -> asyncio.Future[R_co]:
+        """Write a request now, without waiting; the future holds the answer.
+
+        Raises:
+            ConnectionLostError: the connection is closed.
+            UnsupportedVersionError: the broker does not speak this request.
+        """
+        if self._writer is None:
+            raise ConnectionLostError(f"the connection to {self.host}:{self.port} is closed")
+        version = self.version_of(type(request), at_most)
+        correlation_id = self._next_correlation_id()
+        frame = encode_request(request, version, correlation_id, self._client_id)
+        try:
+            self._writer.write(struct.pack(">i", len(frame)) + frame)
+        except OSError as error:
+            self.close(reason=CloseReason.CONNECTION_BROKEN)
+            raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke: {error}") from error
+        answer: asyncio.Future[R_co] = self._loop.create_future()
+        answer.add_done_callback(_seen)
+        self._requests.append((correlation_id, _Pending(type(request), version), answer))
+        return answer
+
+    async def answer(self, answer: asyncio.Future[R_co], timeout: int) -> R_co:
+        """Wait for what `write` returned, at most `timeout` milliseconds.
+
+        Raises:
+            KafkaTimeoutError: no answer in time; the connection is closed, since later answers queue behind it.
+            ConnectionLostError: the connection broke.
+            ProtocolError: the answer could not be read.
+        """
+        try:
+            async with timeout_ms(timeout):
+                return await answer
+        except TimeoutError as error:
+            self.close(reason=CloseReason.CONNECTION_TIMEOUT)
+            raise KafkaTimeoutError(f"{self.host}:{self.port} did not answer within {timeout} ms") from error
+        except KafkaConnectionError as error:
+            if isinstance(error.__cause__, ProtocolError):
+                raise ProtocolError(str(error.__cause__)) from error
+            raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke") from error
+
+    @staticmethod
+    async def _read(self_ref: Any) -> None:  # noqa: ANN401 (aiokafka's signature: a weak reference)
+        self = self_ref()
+        if self is None:
+            return
+        reader = self._reader
+        del self
+        while True:
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            if not 4 <= size <= FRAME_LIMIT_BYTES:
+                raise ProtocolError(f"a frame of {size} bytes was announced")
+            frame = await reader.readexactly(size)
+            self = self_ref()
+            if self is None:
+                return
+            self._handle_frame(frame)
+            del self
+
+    def _handle_frame(self, frame: bytes) -> None:
+        if not self._requests:
+            raise ProtocolError("an answer came to no request")
+        correlation_id, pending, answer = self._requests[0]
+        if not isinstance(pending, _Pending):
+            super()._handle_frame(frame)
+            return
+        answered_id = int.from_bytes(frame[:4], "big", signed=True)
+        if answered_id != correlation_id:
+            raise ProtocolError(f"answer {answered_id} came where {correlation_id} was expected")
+        if not answer.done():
+            _, response = decode_response(pending.request_type, pending.version, frame)
+            if not answer.done():
+                answer.set_result(response)
+        self._last_action = self._loop.time()
+        self._requests.popleft()
+
+    @classmethod
+    def _on_read_task_error(cls, self_ref: Any, read_task: asyncio.Task[None]) -> None:  # noqa: ANN401
+        if read_task.cancelled():
+            return
+        error = read_task.exception()
+        self = self_ref()
+        if self is not None and error is not None:
+            self.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
+
+
+def _seen(answer: asyncio.Future[Any]) -> None:
+    if not answer.cancelled():
+        answer.exception()
+
+

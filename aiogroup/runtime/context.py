@@ -1,0 +1,80 @@
+"""What the tasks of one consumer share."""
+
+from __future__ import annotations
+
+import contextvars
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import AiogroupError
+from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.delivery import Delivery
+from aiogroup.runtime.clock import Signal
+from aiogroup.runtime.link import Link
+from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.telemetry.events import Tell
+
+__all__ = ["Context", "Inbox", "in_callback"]
+
+in_callback: Final[contextvars.ContextVar[bool]] = contextvars.ContextVar("aiogroup_in_callback", default=False)
+"""Set inside a rebalance callback, and so in every task that is started there."""
+
+
+class Inbox:
+    """Errors on their way to the application: a fatal one is raised by every call, the others once, in order."""
+
+    def __init__(self, on_error: Callable[[], None]) -> None:
+        self.fatal: BaseException | None = None
+        self._on_error = on_error
+        self._once: deque[BaseException] = deque(maxlen=64)
+
+    def put(self, error: BaseException) -> None:
+        self._once.append(error)
+        self._on_error()
+
+    def fail(self, error: BaseException) -> None:
+        if self.fatal is None:
+            self.fatal = error
+        self._on_error()
+
+    def raise_next(self) -> None:
+        if self._once:
+            raise self._once.popleft()
+        self.raise_fatal()
+
+    def raise_fatal(self) -> None:
+        if self.fatal is not None:
+            if isinstance(self.fatal, AiogroupError):
+                raise self.fatal.with_traceback(None)
+            raise self.fatal
+
+
+@dataclass(slots=True)
+class Context:
+    config: ConsumerConfig
+    link: Link
+    supervisor: Supervisor
+    assignment: Assignment
+    delivery: Delivery
+    tell: Tell
+    inbox: Inbox = field(init=False)
+    changed: Signal = field(default_factory=Signal)
+    """Something the application may wait for: records, an error, a rebalance that ended, the end."""
+    fetchable: Signal = field(default_factory=Signal)
+    """Something a fetcher may wait for: room in the buffers, a position, a leader, a resumed partition."""
+    group_changed: Signal = field(default_factory=Signal)
+    """Something the group's tasks may wait for."""
+    positions_wanted: Signal = field(default_factory=Signal)
+    """A partition's position must be looked up."""
+    inflate_wanted: Signal = field(default_factory=Signal)
+
+    def __post_init__(self) -> None:
+        self.inbox = Inbox(self.interrupt)
+
+    def interrupt(self) -> None:
+        """The application's next request, and one that waits, must look around before it takes a record."""
+        self.delivery.close_cursor()
+        self.changed.pulse()

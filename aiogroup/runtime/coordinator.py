@@ -1,0 +1,148 @@
+"""The group's coordinator: who it is, and the lock under which the group's tasks speak to it.
+
+The lock guards the membership and the *writing* of a request: look at the state, write the bytes, release. It is never
+held while an answer is awaited, and connections are made before it is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import anyio
+
+from aiogroup.errors import (
+    AiogroupError,
+    BrokerError,
+    ConnectionLostError,
+    GroupAuthorizationError,
+    KafkaTimeoutError,
+)
+from aiogroup.membership.classic import ClassicMembership
+from aiogroup.membership.facts import Fact
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup.protocol.schema import R_co, Request
+from aiogroup.runtime.clock import now_ms, sleep_ms
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.link import COMMIT, HEARTBEAT, JOIN
+from aiogroup.telemetry import events
+
+__all__ = ["Coordinator"]
+
+UNKNOWN_NODE = -1
+
+
+class Coordinator:
+    """Speaks for the group's tasks; `membership` is changed under its lock only."""
+
+    def __init__(self, context: Context, membership: ClassicMembership) -> None:
+        self.membership = membership
+        self.lock = anyio.Lock()
+        self.node_id = UNKNOWN_NODE
+        self.found_at_ms = 0
+        self._context = context
+        self._finding = asyncio.Lock()
+        self._group_id = membership.identity.group_id
+
+    @property
+    def identity(self) -> Identity:
+        return self.membership.identity
+
+    async def tell(self, fact: Fact) -> None:
+        """Give the membership a fact; whoever waits for the group looks again."""
+        async with self.lock:
+            self.handle(fact)
+
+    def handle(self, fact: Fact) -> None:
+        """The same for a caller that holds the lock, or that cannot wait and runs to completion."""
+        self.membership.handle(fact, now_ms())
+        if self.membership.is_rebalancing:
+            self._context.delivery.close_cursor()
+        self._context.group_changed.pulse()
+        self._context.changed.pulse()
+
+    async def find(self) -> int:
+        """The coordinator's node id, looked up until it is found.
+
+        Raises:
+            AiogroupError: what no retry mends (not authorized, unsupported version, wrong credentials).
+        """
+        async with self._finding:
+            failures_count = 0
+            while self.node_id == UNKNOWN_NODE:
+                try:
+                    await self._look_up()
+                except AiogroupError as error:
+                    if not error.retriable and not isinstance(error, ConnectionLostError | KafkaTimeoutError):
+                        raise
+                    failures_count += 1
+                    await sleep_ms(self._backoff_ms(failures_count))
+            return self.node_id
+
+    def lose(self, why: str) -> None:
+        """The coordinator moved or is silent: close its connections, so that nothing waits for it any longer."""
+        node_id, self.node_id = self.node_id, UNKNOWN_NODE
+        if node_id == UNKNOWN_NODE:
+            return
+        self._context.tell(events.CoordinatorLost(node_id, why))
+        self._context.link.disconnect(node_id, JOIN, HEARTBEAT, COMMIT)
+        self._context.group_changed.pulse()
+
+    async def exchange(
+        self, channel: str, timeout: int, request: Callable[[], Request[R_co] | None], *, at_most: int | None = None
+    ) -> R_co | None:
+        """Find the coordinator, make the request under the lock and write it; then wait for the answer.
+
+        `request` looks at the membership and returns `None` when there is nothing to send any more; then the answer
+        is `None` too.
+
+        Raises:
+            AiogroupError: no answer; the coordinator is looked up again next time.
+        """
+        node_id = await self.find()
+        try:
+            connection = await self._context.link.connect(node_id, channel)
+            async with self.lock:
+                message = request()
+                if message is None:
+                    return None
+                answer = connection.write(message, at_most=at_most)
+            response = await connection.answer(answer, timeout)
+        except (ConnectionLostError, KafkaTimeoutError) as error:
+            if self.node_id == node_id:
+                self.lose(str(error))
+            raise
+        self._context.link.note_throttle(node_id, response)
+        return response
+
+    async def _look_up(self) -> None:
+        request = FindCoordinatorRequest(coordinator_keys=(self._group_id,))
+        response = await self._context.link.ask_any(request)
+        found = response.coordinators[0]
+        match remedy_for(Rpc.FIND_COORDINATOR, found.error_code):
+            case Remedy.PROCEED:
+                pass
+            case Remedy.NOT_AUTHORIZED:
+                raise GroupAuthorizationError(
+                    f"not authorized for group {self._group_id!r}: grant READ on the group to this principal"
+                )
+            case remedy:
+                row = lookup(found.error_code)
+                raise BrokerError(
+                    found.error_code, row.name, f"looking for the coordinator of {self._group_id!r}: {row.message}",
+                    retriable=remedy is Remedy.RETRY,
+                )  # fmt: skip
+        if found.node_id not in self._context.link.cluster.brokers:
+            await self._context.link.fetch_metadata(self._context.link.cluster.topics)
+        self.node_id = found.node_id
+        self.found_at_ms = now_ms()
+        self._context.tell(events.CoordinatorFound(found.node_id))
+        self._context.group_changed.pulse()
+
+    def _backoff_ms(self, failures_count: int) -> int:
+        config = self._context.config
+        wait_ms = config.retry_backoff_ms * 2 ** min(failures_count - 1, 16)
+        return min(wait_ms, max(config.retry_backoff_ms, config.retry_backoff_max_ms))

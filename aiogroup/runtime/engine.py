@@ -1,0 +1,286 @@
+"""Builds a consumer's tasks and starts and ends them in order; keeps the subscription and the tasks in step."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import anyio
+from aiokafka.structs import TopicPartition
+
+from aiogroup.assignors import Assignor
+from aiogroup.cluster import Cluster
+from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig, parse_reset_policy
+from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.delivery import Delivery
+from aiogroup.membership import facts as f
+from aiogroup.membership.blobs import write_subscription
+from aiogroup.membership.classic import ClassicMembership, GroupSettings
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.states import MemberState
+from aiogroup.runtime.clock import now_ms
+from aiogroup.runtime.committer import Committer
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.enquiries import Enquiries
+from aiogroup.runtime.fetcher import Fetchers
+from aiogroup.runtime.heartbeat import Heartbeat
+from aiogroup.runtime.link import Link
+from aiogroup.runtime.poll_watchdog import PollWatchdog
+from aiogroup.runtime.positions import Positions
+from aiogroup.runtime.rebalance import Rebalance
+from aiogroup.runtime.refresher import Refresher
+from aiogroup.runtime.requests import Requests
+from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.subscription import Subscription
+from aiogroup.telemetry import events
+from aiogroup.telemetry.events import Tell
+
+__all__ = ["Engine", "Group"]
+
+
+@dataclass(slots=True)
+class Group:
+    """The tasks of a group member. With partitions assigned by hand only the committer of them is used."""
+
+    coordinator: Coordinator
+    committer: Committer
+    heartbeat: Heartbeat
+    watchdog: PollWatchdog
+    rebalance: Rebalance
+    scopes: list[anyio.CancelScope] = field(default_factory=list)
+
+    @property
+    def membership(self) -> ClassicMembership:
+        return self.coordinator.membership
+
+
+class Engine:
+    """Everything below the face. Made in the loop that runs it."""
+
+    def __init__(
+        self, config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription: Subscription, tell: Tell
+    ) -> None:
+        self.subscription = subscription
+        self.supervisor = Supervisor(self._on_task_failed)
+        assignment = Assignment()
+        delivery = Delivery(assignment, auto_ack=config.auto_ack, records_per_turn=RECORDS_PER_TURN)
+        self.context = Context(config, Link(config), self.supervisor, assignment, delivery, tell)
+        self.refresher = Refresher(self.context, subscription.wanted, self._on_refreshed)
+        self.group = self._make_group(config, assignors) if config.group_id is not None else None
+        committer = self.group.committer if self.group is not None else None
+        self.positions = Positions(self.context, self.refresher, committer)
+        self.fetchers = Fetchers(self.context, self.refresher, self.positions)
+        self.enquiries = Enquiries(self.context, self.refresher)
+        if self.group is not None:
+            self._complete_group(self.group, assignors)
+        self.requests = Requests(self.context, self.may_deliver, self._on_request, self._on_answer)
+        self._default_policy = parse_reset_policy(config.auto_offset_reset)
+        self._new_policy = parse_reset_policy(config.new_partition_reset)
+        self._group_started = False
+        self._auto_commit_started = False
+
+    # Making.
+
+    def _make_group(self, config: ConsumerConfig, assignors: tuple[Assignor, ...]) -> Group:
+        assert config.group_id is not None
+        settings = GroupSettings(
+            config.session_timeout_ms,
+            config.effective_rebalance_timeout_ms,
+            config.retry_backoff_ms,
+            max(config.retry_backoff_ms, config.retry_backoff_max_ms),
+        )
+
+        def subscriptions(topics: frozenset[str]) -> list[tuple[str, bytes]]:
+            return [
+                (each.name, write_subscription(topics, each.subscription_user_data(topics), config.client_rack))
+                for each in assignors
+            ]
+
+        membership = ClassicMembership(
+            Identity(config.group_id, config.instance_id), settings, subscriptions, self._on_move
+        )
+        membership.handle(f.LeaveWanted("not started"), now_ms())
+        coordinator = Coordinator(self.context, membership)
+        committer = Committer(self.context, coordinator, is_member=True)
+        watchdog = PollWatchdog(self.context, coordinator, self._on_poll_interval)
+        heartbeat = Heartbeat(self.context, coordinator)
+        return Group(coordinator, committer, heartbeat, watchdog, None)  # type: ignore[arg-type]
+
+    def _complete_group(self, group: Group, assignors: tuple[Assignor, ...]) -> None:
+        group.rebalance = Rebalance(
+            self.context,
+            group.coordinator,
+            group.committer,
+            self.positions,
+            self.refresher,
+            assignors,
+            lambda: self.subscription.listener,
+            self._on_assignment,
+        )
+
+    # Starting and ending.
+
+    async def start(self) -> None:
+        """Reach the cluster, then start the tasks.
+
+        Raises:
+            AiogroupError: no bootstrap server answered, or one refused the credentials.
+        """
+        await self.supervisor.start()
+        try:
+            await self.refresher.refresh()
+        except BaseException:
+            await self.close()
+            raise
+        spawn = self.supervisor.spawn
+        spawn("refresher", self.refresher.run)
+        spawn("positions", self.positions.run)
+        spawn("fetchers", self.fetchers.run)
+        spawn("inflater", self.fetchers.run_inflater)
+        self.follow_subscription("start")
+
+    async def wait_for_assignment(self, until_ms: int) -> None:
+        """Wait for the first assignment, or until something is wrong, at most until `until_ms`.
+
+        Raises:
+            AiogroupError: the group refused the member, or a callback failed.
+        """
+        group = self.group
+        while group is not None and self._group_started and self.subscription.names():
+            self.context.inbox.raise_next()
+            if group.membership.state is MemberState.STABLE or now_ms() >= until_ms:
+                return
+            await self.context.changed.wait(until_ms)
+
+    async def close(self) -> None:
+        """End every task and close every connection, at once."""
+        closing = self.context.link.close()
+        await self.supervisor.close()
+        if closing:
+            await asyncio.wait(closing, timeout=0.2)
+
+    def end_group_tasks(self) -> None:
+        """No rebalance and no commit of its own accord any more; heartbeats go on until `close`."""
+        if self.group is not None:
+            for scope in self.group.scopes:
+                scope.cancel()
+
+    # Following the subscription.
+
+    def follow_subscription(self, why: str) -> None:
+        """Make the tasks do what the subscription says now."""
+        subscription, group = self.subscription, self.group
+        subscription.match(self.context.link.cluster, exclude_internal=self.context.config.exclude_internal_topics)
+        if group is not None:
+            group.committer.is_member = not subscription.is_manual
+        if subscription.is_manual:
+            self._assign(subscription.assigned)
+            if group is not None:
+                self._start_auto_commit(group)
+        elif group is None:
+            self._assign_all_of(subscription.names())
+        elif subscription.is_by_topic or self._group_started:
+            self._start_group(group)
+            group.rebalance.note_sight()
+            if group.membership.topics != subscription.names():
+                group.rebalance.why_rejoin_at_once = why if why not in ("start", "metadata") else ""
+                group.coordinator.handle(f.SubscriptionChanged(subscription.names(), why))
+        self.refresher.want()
+
+    def _start_group(self, group: Group) -> None:
+        if self._group_started or self.requests.is_stopped:
+            return
+        self._group_started = True
+        spawn = self.supervisor.spawn
+        spawn("heartbeat", group.heartbeat.run)
+        spawn("poll watchdog", group.watchdog.run)
+        group.scopes.append(spawn("rebalance", group.rebalance.run))
+        self._start_auto_commit(group)
+
+    def _start_auto_commit(self, group: Group) -> None:
+        if self.context.config.enable_auto_commit and not self._auto_commit_started:
+            self._auto_commit_started = True
+            group.scopes.append(self.supervisor.spawn("committer", group.committer.run))
+
+    def _assign(self, wanted: frozenset[TopicPartition], *, new: bool = False) -> None:
+        """Without a group deciding: partitions that stay keep their position."""
+        assignment = self.context.assignment
+        removed = assignment.remove(assignment.names - wanted)
+        self.context.delivery.forget(removed)
+        policy = self._new_policy if new else self._default_policy
+        added = {tp: policy for tp in wanted if tp not in assignment}
+        if added:
+            assignment.add(added)
+        self._on_assignment()
+
+    def _assign_all_of(self, topics: frozenset[str]) -> None:
+        cluster, assignment = self.context.link.cluster, self.context.assignment
+        wanted = frozenset(tp for topic in topics for tp in cluster.partitions_of(topic))
+        known = {tp.topic for tp in assignment.names}
+        fresh = {tp for tp in wanted - assignment.names if tp.topic in known}
+        if fresh:
+            self._assign((assignment.names & wanted) | fresh, new=True)
+            for tp in fresh:
+                self.context.tell(events.NewPartitionFromEarliest(tp.topic, tp.partition))
+        if wanted != assignment.names:
+            self._assign(wanted)
+
+    # What the tasks tell each other.
+
+    def may_deliver(self) -> bool:
+        """The gate: closed while a rebalance wants, or has, what we held."""
+        group = self.group
+        return group is None or self.subscription.is_manual or not group.membership.is_rebalancing
+
+    def _on_request(self) -> None:
+        group = self.group
+        if group is None or self.subscription.is_manual:
+            return
+        group.watchdog.clock.on_request(now_ms())
+        if group.membership.state is MemberState.PARKED:
+            group.coordinator.handle(f.RecordsWanted())
+
+    def _on_answer(self) -> None:
+        group = self.group
+        if group is not None and not self.subscription.is_manual:
+            group.watchdog.clock.on_answer(now_ms())
+
+    def _on_assignment(self) -> None:
+        context = self.context
+        if self.group is not None:
+            holds = bool(context.assignment) and not self.subscription.is_manual
+            self.group.watchdog.clock.on_assignment(holds, now_ms())
+        context.fetchable.pulse()
+        context.positions_wanted.pulse()
+        context.changed.pulse()
+
+    def _on_poll_interval(self) -> None:
+        if self.group is not None:
+            self.group.rebalance.drop_for_later()
+
+    def _on_move(self, old: MemberState, new: MemberState, why: str) -> None:
+        self.context.tell(events.MemberMoved(old.value, new.value, why))
+
+    def _on_refreshed(self, _old: Cluster, _new: Cluster) -> None:
+        subscription, group = self.subscription, self.group
+        if self.requests.is_stopped or subscription.is_manual:
+            return
+        if group is None:
+            self._assign_all_of(self._matched())
+        elif self._group_started:
+            group.rebalance.note_sight()
+            names = self._matched()
+            if names != group.membership.topics:
+                group.coordinator.handle(f.SubscriptionChanged(names, "the topics that match the pattern changed"))
+            elif (why := group.rebalance.stale_assignment()) is not None:
+                group.coordinator.handle(f.RejoinWanted(why))
+
+    def _matched(self) -> frozenset[str]:
+        config = self.context.config
+        self.subscription.match(self.context.link.cluster, exclude_internal=config.exclude_internal_topics)
+        return self.subscription.names()
+
+    def _on_task_failed(self, name: str, error: BaseException) -> None:
+        self.context.tell(events.TaskFailed(name, repr(error)))
+        self.context.inbox.fail(error)

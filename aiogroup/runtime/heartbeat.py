@@ -1,0 +1,101 @@
+"""The heartbeat task: on its own deadline, whatever the application, a callback or a rebalance is doing."""
+
+from __future__ import annotations
+
+from aiogroup.errors import AiogroupError
+from aiogroup.membership.facts import Failed, HeartbeatAnswered
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.liveness import HeartbeatClock
+from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup.runtime.clock import now_ms, timeout_ms
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.link import HEARTBEAT
+from aiogroup.telemetry import events
+
+__all__ = ["Heartbeat"]
+
+
+class Heartbeat:
+    def __init__(self, context: Context, coordinator: Coordinator) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._identity: Identity | None = None
+        self._found_at_ms = 0
+        config = context.config
+        self.clock = HeartbeatClock(config.heartbeat_interval_ms, config.session_timeout_ms, now_ms())
+        self.acknowledged_at_ms: int | None = None
+
+    async def run(self) -> None:
+        while True:
+            membership = self._coordinator.membership
+            now = now_ms()
+            if not membership.may_heartbeat:
+                self._identity = None
+                await self._context.group_changed.wait()
+            elif membership.identity != self._identity:
+                self._identity = membership.identity
+                self.clock.on_joined(now)
+            elif self.clock.is_session_over(now) and self._coordinator.node_id >= 0:
+                self._give_up_coordinator()
+            elif now >= self.clock.due_at_ms:
+                await self._beat(membership.identity)
+            else:
+                await self._context.group_changed.wait(until_ms=self.clock.due_at_ms)
+
+    def _give_up_coordinator(self) -> None:
+        """No answer for a whole session (KIP-62): look for another coordinator; the generation is kept."""
+        config = self._context.config
+        self._context.tell(events.HeartbeatMissed(f"no answer for session_timeout_ms={config.session_timeout_ms}"))
+        self._coordinator.lose(f"no heartbeat answered for {config.session_timeout_ms} ms")
+        self.clock.on_coordinator_found(now_ms())
+
+    async def _beat(self, identity: Identity) -> None:
+        sent_at_ms = now_ms()
+        self.clock.on_sent(sent_at_ms)
+        left_ms = max(1, self.clock.session_ends_at_ms - sent_at_ms)
+
+        def request() -> HeartbeatRequest | None:
+            if not self._coordinator.membership.may_heartbeat or self._coordinator.identity != identity:
+                return None
+            self._context.tell(events.HeartbeatSent(identity.generation))
+            return HeartbeatRequest(
+                group_id=identity.group_id,
+                generation_id=identity.generation,
+                member_id=identity.member_id,
+                group_instance_id=identity.instance_id,
+            )
+
+        try:
+            # The session deadline counts from the last answer, through connecting, looking up and waiting.
+            async with timeout_ms(left_ms):
+                response = await self._coordinator.exchange(HEARTBEAT, self._context.config.request_timeout_ms, request)
+        except TimeoutError:
+            self._give_up_coordinator()
+            return
+        except AiogroupError as error:
+            if not error.retriable and type(error).__name__ in ("GroupAuthorizationError", "AuthenticationFailedError"):
+                await self._coordinator.tell(Failed(error))
+                return
+            self._context.tell(events.HeartbeatMissed(str(error)))
+            self.clock.on_failed(now_ms(), self._context.config.retry_backoff_ms)
+            return
+        if response is not None:
+            await self._take_answer(identity, response.error_code, sent_at_ms)
+
+    async def _take_answer(self, identity: Identity, error_code: int, sent_at_ms: int) -> None:
+        now = now_ms()
+        remedy = remedy_for(Rpc.HEARTBEAT, error_code)
+        if remedy in (Remedy.PROCEED, Remedy.REJOIN):
+            self.clock.on_acknowledged(now)
+            self.acknowledged_at_ms = now
+            self._context.tell(events.HeartbeatAcknowledged(identity.generation, now - sent_at_ms))
+        else:
+            self._context.tell(events.HeartbeatMissed(lookup(error_code).name))
+            self.clock.on_failed(now, self._context.config.retry_backoff_ms)
+        if remedy is Remedy.REDISCOVER:
+            self._coordinator.lose(lookup(error_code).name)
+        if remedy is not Remedy.PROCEED:
+            await self._coordinator.tell(HeartbeatAnswered(identity, error_code))

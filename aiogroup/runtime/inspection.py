@@ -1,0 +1,51 @@
+"""Reads a running consumer's health and figures off its tasks."""
+
+from __future__ import annotations
+
+from aiogroup.membership.states import MemberState
+from aiogroup.runtime.clock import now_ms
+from aiogroup.runtime.engine import Engine
+from aiogroup.telemetry.health import Health, HealthStatus
+
+__all__ = ["health_of", "metrics_of"]
+
+
+def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
+    if engine is None or is_stopped:
+        status = HealthStatus.STOPPED if is_stopped else HealthStatus.JOINING
+        return Health(status, "stopped" if is_stopped else "not started", 0, None, None)
+    now, group = now_ms(), engine.group
+    asked_at_ms = engine.requests.last_asked_at_ms
+    since_request_ms = None if asked_at_ms is None else now - asked_at_ms
+    since_heartbeat_ms = None
+    status, why = HealthStatus.READY, "reads"
+    if group is not None and not engine.subscription.is_manual:
+        acknowledged_at_ms = group.heartbeat.acknowledged_at_ms
+        since_heartbeat_ms = None if acknowledged_at_ms is None else now - acknowledged_at_ms
+        state = group.membership.state
+        if state is MemberState.PARKED:
+            status, why = HealthStatus.PARKED, "no request for records within max_poll_interval_ms"
+        elif state is not MemberState.STABLE:
+            status, why = HealthStatus.JOINING, state.value
+    if engine.context.inbox.fatal is not None:
+        status, why = HealthStatus.FAILED, str(engine.context.inbox.fatal)
+    return Health(status, why, len(engine.context.assignment), since_request_ms, since_heartbeat_ms)
+
+
+def metrics_of(engine: Engine) -> dict[str, float | int | None]:
+    context, now = engine.context, now_ms()
+    context.delivery.settle()
+    lags = [each.lag(read_committed=context.config.read_committed) for each in context.assignment]
+    known = [lag for lag in lags if lag is not None]
+    health = health_of(engine, is_stopped=False)
+    return {
+        "assigned_partitions": len(context.assignment),
+        "records_lag_max": max(known) if known and len(known) == len(lags) else None,
+        "records_lag_sum": sum(known) if known and len(known) == len(lags) else None,
+        "buffered_bytes": sum(each.buffered_bytes for each in context.assignment),
+        "rebalance_total": engine.group.rebalance.completed_count if engine.group is not None else None,
+        "last_poll_ms_ago": None
+        if engine.requests.last_asked_at_ms is None
+        else now - engine.requests.last_asked_at_ms,
+        "last_heartbeat_ms_ago": health.since_heartbeat_ms,
+    }

@@ -1,0 +1,227 @@
+"""The table of connections, and the way every request takes to a broker.
+
+Kafka answers one request at a time per connection, so a JoinGroup that stays unanswered for minutes, heartbeats,
+commits and fetches travel on channels of their own. Connecting has a lock per connection (aiokafka's client has one
+for all: a broker that hangs in its handshake holds every other up), a time-out and a backoff.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from typing import Final
+
+from aiokafka.errors import KafkaError
+
+from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import (
+    AiogroupError,
+    AuthenticationFailedError,
+    ConnectionLostError,
+    ConsumerStoppedError,
+    KafkaTimeoutError,
+)
+from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from aiogroup.protocol.schema import R_co, Request
+from aiogroup.runtime.clock import now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.connection import Connection
+
+__all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "Link"]
+
+JOIN: Final = "join"
+HEARTBEAT: Final = "heartbeat"
+COMMIT: Final = "commit"
+FETCH: Final = "fetch"
+METADATA: Final = "metadata"
+
+CONNECT_TIMEOUT_MS: Final = 10_000
+"""KIP-601's socket.connection.setup.timeout.ms: a broker that takes longer is not there."""
+AUTHENTICATION_ERRORS: Final = ("SaslAuthenticationFailed", "UnsupportedSaslMechanismError", "IllegalSaslStateError")
+
+
+class _Slot:
+    """The place of one connection: at most one attempt to connect at a time, and none before `retry_at_ms`."""
+
+    __slots__ = ("connection", "failures_count", "lock", "retry_at_ms")
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.lock = asyncio.Lock()
+        self.failures_count = 0
+        self.retry_at_ms = 0
+
+
+class Link:
+    """Connections by (node, channel), made when needed. Nodes below 0 are the bootstrap servers."""
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.cluster = Cluster()
+        self._config = config
+        self._bootstrap = {
+            -1 - index: Broker(-1 - index, host, port)
+            for index, (host, port) in enumerate(config.bootstrap_addresses)
+        }
+        self._slots: dict[tuple[int, str], _Slot] = {}
+        self._throttled_until_ms: dict[int, int] = {}
+        self._is_closed = False
+
+    async def connect(self, node_id: int, channel: str) -> Connection:
+        """The open connection to a node, made if need be.
+
+        Raises:
+            ConnectionLostError: the node is not known or not reachable.
+            AuthenticationFailedError: it refused the credentials.
+        """
+        slot = self._slots.setdefault((node_id, channel), _Slot())
+        if slot.connection is not None and slot.connection.is_open:
+            return slot.connection
+        async with slot.lock:
+            if slot.connection is not None and slot.connection.is_open:
+                return slot.connection
+            if self._is_closed:
+                raise ConsumerStoppedError("the consumer is stopped")
+            broker = self.cluster.brokers.get(node_id) or self._bootstrap.get(node_id)
+            if broker is None:
+                raise ConnectionLostError(f"node {node_id} is not in the cluster's metadata")
+            await sleep_ms(max(0, slot.retry_at_ms - now_ms()))
+            try:
+                slot.connection = await self._open(broker)
+            except BaseException:
+                slot.failures_count += 1
+                slot.retry_at_ms = now_ms() + self._backoff_ms(slot.failures_count)
+                raise
+            slot.failures_count = 0
+            return slot.connection
+
+    async def send(
+        self, node_id: int, request: Request[R_co], channel: str, timeout: int | None = None, *, at_most: int | None = None
+    ) -> R_co:
+        """Send and wait for the answer, at most `timeout` milliseconds (request_timeout_ms by default).
+
+        Raises:
+            ConnectionLostError, KafkaTimeoutError, ProtocolError, AuthenticationFailedError, UnsupportedVersionError
+        """
+        connection = await self.connect(node_id, channel)
+        await sleep_ms(max(0, self._throttled_until_ms.get(node_id, 0) - now_ms()))
+        answer = connection.write(request, at_most=at_most)
+        response = await connection.answer(answer, timeout or self._config.request_timeout_ms)
+        self.note_throttle(node_id, response)
+        return response
+
+    def note_throttle(self, node_id: int, response: object) -> None:
+        """A broker that says it is overloaded is left alone for as long as it says (KIP-219)."""
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms:
+            self._throttled_until_ms[node_id] = now_ms() + throttle_ms
+
+    def disconnect(self, node_id: int, *channels: str) -> None:
+        """Close connections: what is outstanding on them fails at once."""
+        for channel in channels:
+            slot = self._slots.get((node_id, channel))
+            if slot is not None and slot.connection is not None:
+                slot.connection.close()
+                slot.connection = None
+
+    def nodes(self) -> list[int]:
+        """Nodes to ask for what any broker knows: known brokers in random order, then the bootstrap servers."""
+        known = list(self.cluster.brokers)
+        random.shuffle(known)
+        bootstrap = list(self._bootstrap)
+        random.shuffle(bootstrap)
+        return [*known, *bootstrap]
+
+    async def ask_any(self, request: Request[R_co], timeout: int | None = None, *, channel: str = METADATA) -> R_co:
+        """Ask one node after another until one answers.
+
+        Raises:
+            AiogroupError: what the last node failed with; authentication failures at once.
+        """
+        last: AiogroupError = ConnectionLostError("no broker is known")
+        for node_id in self.nodes():
+            try:
+                return await self.send(node_id, request, channel, timeout)
+            except AuthenticationFailedError:
+                raise
+            except AiogroupError as error:
+                last = error
+                if isinstance(error, ConsumerStoppedError):
+                    raise
+        raise last
+
+    async def fetch_metadata(self, topics: Iterable[str] | None) -> Cluster:
+        """Ask for these topics (`None`: all) and lay the answer over what is known.
+
+        Raises:
+            AiogroupError: no broker answered.
+        """
+        request = MetadataRequest(
+            topics=None if topics is None else tuple(MetadataRequestTopic(name=name) for name in sorted(topics)),
+            allow_auto_topic_creation=self._config.allow_auto_create_topics and topics is not None,
+        )
+        response: MetadataResponse = await self.ask_any(request)
+        snapshot = _cluster(response)
+        if snapshot.brokers:
+            self.cluster = self.cluster.updated(snapshot)
+        return snapshot
+
+    def close(self) -> list[asyncio.Future[None]]:
+        """Close every connection; the futures end when the sockets did."""
+        self._is_closed = True
+        closing = [slot.connection.close() for slot in self._slots.values() if slot.connection is not None]
+        self._slots.clear()
+        return [each for each in closing if each is not None]
+
+    async def _open(self, broker: Broker) -> Connection:
+        where = f"node {broker.node_id} at {broker.host}:{broker.port}"
+        limit_ms = min(CONNECT_TIMEOUT_MS, self._config.request_timeout_ms)
+        connection = Connection(broker.host, broker.port, self._config)
+        try:
+            async with timeout_ms(limit_ms):
+                await connection.connect()
+        except TimeoutError as error:
+            connection.close()
+            raise KafkaTimeoutError(f"connecting to {where} took longer than {limit_ms} ms") from error
+        except (OSError, EOFError) as error:
+            connection.close()
+            raise ConnectionLostError(f"cannot connect to {where}: {error}") from error
+        except KafkaError as error:
+            connection.close()
+            if type(error).__name__ in AUTHENTICATION_ERRORS:
+                raise AuthenticationFailedError(
+                    f"{where} refused the credentials for {self._config.sasl_mechanism}"
+                ) from None  # the cause may quote what was sent
+            raise ConnectionLostError(f"cannot connect to {where}: {type(error).__name__}") from error
+        except BaseException:
+            connection.close()
+            raise
+        if self._is_closed:
+            connection.close()
+            raise ConsumerStoppedError("the consumer is stopped")
+        return connection
+
+    def _backoff_ms(self, failures_count: int) -> int:
+        wait_ms = self._config.retry_backoff_ms * 2 ** min(failures_count - 1, 16)
+        return min(wait_ms, max(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms))
+
+
+def _cluster(response: MetadataResponse) -> Cluster:
+    topics = {}
+    errors = {}
+    for topic in response.topics:
+        if topic.error_code:
+            errors[topic.name or ""] = topic.error_code
+            continue
+        partitions = {
+            each.partition_index: PartitionInfo(
+                each.leader_id if not each.error_code or each.error_code == 9 else -1,  # a replica is down: still led
+                each.leader_epoch,
+                tuple(each.replica_nodes),
+                tuple(each.isr_nodes),
+            )
+            for each in topic.partitions
+        }
+        topics[topic.name or ""] = TopicInfo(topic.name or "", topic.topic_id, partitions, topic.is_internal)
+    brokers = {each.node_id: Broker(each.node_id, each.host, each.port, each.rack) for each in response.brokers}
+    return Cluster(brokers, topics, errors, response.cluster_id)

@@ -1,0 +1,114 @@
+"""The positions task: where to start. Committed offsets first, then the policy; a position is never guessed."""
+
+from __future__ import annotations
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.config import ResetPolicy
+from aiogroup.errors import AiogroupError, NoOffsetForPartitionError
+from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.runtime.clock import now_ms, sleep_ms, wall_ms
+from aiogroup.runtime.committer import Committer
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.refresher import EARLIEST, LATEST, Refresher
+from aiogroup.telemetry import events
+
+__all__ = ["Positions"]
+
+
+class Positions:
+    """`committer` is `None` without a group: then every position comes from the policy."""
+
+    def __init__(self, context: Context, refresher: Refresher, committer: Committer | None) -> None:
+        self._context = context
+        self._refresher = refresher
+        self._committer = committer
+
+    async def run(self) -> None:
+        """Look up what is missing, whenever something is."""
+        failures_count = 0
+        while True:
+            wanted = [each for each in self._context.assignment if _is_wanted(each)]
+            if not wanted:
+                await self._context.positions_wanted.wait()
+                continue
+            try:
+                await self.resolve(wanted, now_ms() + self._context.config.request_timeout_ms)
+                failures_count = 0
+            except AiogroupError as error:
+                if not error.retriable:
+                    self._context.inbox.put(error)
+                    self._context.changed.pulse()
+                self._context.tell(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
+                failures_count += 1
+                base_ms = self._context.config.retry_backoff_ms * 2 ** min(failures_count - 1, 6)
+                await sleep_ms(base_ms)
+
+    async def resolve(self, partitions: list[Partition], until_ms: int) -> None:
+        """Give each partition its position; what is moved or lost meanwhile is left alone.
+
+        Raises:
+            AiogroupError: it could not be looked up until `until_ms`; the partitions stay as they are.
+        """
+        asked = {each: each.changes_count for each in partitions}
+        await self._resolve_committed([each for each in asked if each.state is PositionState.COMMITTED], until_ms)
+        await self._resolve_policy([each for each in asked if each.state is PositionState.RESET], until_ms)
+        self._context.fetchable.pulse()
+        self._context.changed.pulse()
+
+    async def _resolve_committed(self, partitions: list[Partition], until_ms: int) -> None:
+        if not partitions:
+            return
+        asked = {each.tp: (each, each.changes_count) for each in partitions}
+        found = {} if self._committer is None else await self._committer.fetch_committed(asked, until_ms)
+        for tp, (partition, changes_count) in asked.items():
+            if partition.changes_count != changes_count:
+                continue
+            committed = found.get(tp)
+            if committed is not None:
+                partition.start_at(committed.offset)
+                partition.committed = committed.offset
+            else:
+                self.reset(partition, partition.reset_policy, why="nothing is committed")
+
+    def reset(self, partition: Partition, policy: ResetPolicy, *, why: str) -> None:
+        """Start over as the policy says: the position is looked up, or the application must say where."""
+        if policy.kind == "none":
+            partition.stick(NoOffsetForPartitionError(partition.tp))
+            self._context.changed.pulse()
+            return
+        partition.await_reset(policy)
+        partition.reset_why = why
+        self._context.positions_wanted.pulse()
+
+    async def _resolve_policy(self, partitions: list[Partition], until_ms: int) -> None:
+        if not partitions:
+            return
+        asked: dict[TopicPartition, int] = {each.tp: _timestamp(each.reset_policy) for each in partitions}
+        counts = {each: each.changes_count for each in partitions}
+        read_committed = self._context.config.read_committed
+        found = await self._refresher.list_offsets(asked, until_ms, read_committed=read_committed)
+        ends = {tp: LATEST for tp, answer in found.items() if answer.offset < 0}  # no record is that new
+        if ends:
+            found |= await self._refresher.list_offsets(ends, until_ms, read_committed=read_committed)
+        for partition, changes_count in counts.items():
+            if partition.changes_count != changes_count:
+                continue
+            offset = found[partition.tp].offset
+            partition.start_at(offset, was_reset=True)
+            tp, policy = partition.tp, partition.reset_policy
+            self._context.tell(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset_why))
+
+
+def _is_wanted(partition: Partition) -> bool:
+    return partition.state in (PositionState.COMMITTED, PositionState.RESET)
+
+
+def _timestamp(policy: ResetPolicy) -> int:
+    match policy.kind:
+        case "earliest":
+            return EARLIEST
+        case "by_duration":
+            return max(0, wall_ms() - policy.duration_ms)
+        case _:
+            return LATEST

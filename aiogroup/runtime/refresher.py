@@ -1,0 +1,199 @@
+"""The refresher task: metadata by age and on demand. And the look-ups that ask leaders: offsets by time."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from aiokafka.structs import OffsetAndTimestamp, TopicPartition
+
+from aiogroup.cluster import Cluster
+from aiogroup.errors import (
+    AiogroupError,
+    AuthenticationFailedError,
+    ConsumerStoppedError,
+    KafkaTimeoutError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from aiogroup.protocol.errors import ErrorCode, lookup
+from aiogroup.protocol.messages.list_offsets import (
+    EARLIEST,
+    LATEST,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from aiogroup.runtime.clock import Signal, now_ms, sleep_ms
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.link import METADATA
+from aiogroup.telemetry import events
+
+__all__ = ["EARLIEST", "LATEST", "Refresher", "TopicsWanted"]
+
+TopicsWanted = Callable[[], "frozenset[str] | re.Pattern[str]"]
+"""Which topics the metadata should cover: names, or a pattern over all of them."""
+
+
+class Refresher:
+    """`on_refreshed(old, new)` is called after every change of the snapshot."""
+
+    def __init__(
+        self, context: Context, topics_wanted: TopicsWanted, on_refreshed: Callable[[Cluster, Cluster], None]
+    ) -> None:
+        self._context = context
+        self._topics_wanted = topics_wanted
+        self._on_refreshed = on_refreshed
+        self._wanted = Signal()
+        self._wanted_at_ms: int | None = None
+        self._refreshed = Signal()
+        self._refreshed_at_ms = -(2**40)
+
+    async def run(self) -> None:
+        config = self._context.config
+        failures_count = 0
+        while True:
+            due_at_ms = self._refreshed_at_ms + config.metadata_max_age_ms
+            if self._wanted_at_ms is not None:
+                due_at_ms = min(due_at_ms, max(self._wanted_at_ms, self._refreshed_at_ms + config.retry_backoff_ms))
+            if now_ms() < due_at_ms:
+                await self._wanted.wait(due_at_ms)
+                continue
+            try:
+                await self.refresh()
+                failures_count = 0
+            except AuthenticationFailedError as error:
+                self._context.inbox.fail(error)
+                self._context.changed.pulse()
+                raise
+            except ConsumerStoppedError:
+                return
+            except AiogroupError as error:
+                failures_count += 1
+                self._context.tell(events.MetadataFailed(str(error)))
+                await sleep_ms(min(config.retry_backoff_ms * 2 ** min(failures_count, 16), config.retry_backoff_max_ms))
+
+    def want(self) -> None:
+        """Refresh soon: a leader moved, a topic is not known yet. Many wishes in a moment are one refresh."""
+        if self._wanted_at_ms is None:
+            self._wanted_at_ms = now_ms()
+        self._wanted.pulse()
+
+    async def refreshed(self, until_ms: int) -> bool:
+        """Want a refresh and wait for it; False when it took longer."""
+        self.want()
+        return await self._refreshed.wait(until_ms)
+
+    async def refresh(self) -> None:
+        """Ask now.
+
+        Raises:
+            AiogroupError: no broker answered.
+        """
+        wanted = self._topics_wanted()
+        before = self._context.link.cluster
+        asked_at_ms = now_ms()
+        await self._context.link.fetch_metadata(None if isinstance(wanted, re.Pattern) else wanted)
+        self._refreshed_at_ms = now_ms()
+        if self._wanted_at_ms is not None and self._wanted_at_ms <= asked_at_ms:
+            self._wanted_at_ms = None
+        self._on_refreshed(before, self._context.link.cluster)
+        self._refreshed.pulse()
+        self._context.fetchable.pulse()
+        self._context.positions_wanted.pulse()
+
+    # Offsets by time.
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], until_ms: int, *, read_committed: bool
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """The first offset at or after each timestamp (milliseconds; EARLIEST, LATEST), -1 where there is none.
+
+        Raises:
+            KafkaTimeoutError: some leader did not answer until `until_ms`.
+            TopicAuthorizationError, UnsupportedVersionError
+        """
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        failures_count = 0
+        why = "no leader is known"
+        while True:
+            left = {tp: at for tp, at in wanted.items() if tp not in found}
+            by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+            for tp, at in left.items():
+                by_leader[self._context.link.cluster.leader(tp)][tp] = at
+            by_leader.pop(-1, None)
+            for node_id, part in by_leader.items():
+                try:
+                    why = await self._ask_leader(node_id, part, until_ms, found, read_committed=read_committed) or why
+                except (TopicAuthorizationError, UnsupportedVersionError, AuthenticationFailedError):
+                    raise
+                except AiogroupError as error:
+                    why = str(error)
+            if len(found) == len(wanted):
+                return found
+            if now_ms() >= until_ms:
+                missing = sorted(wanted.keys() - found.keys())
+                raise KafkaTimeoutError(f"no offsets for {missing} in time: {why}")
+            failures_count += 1
+            self.want()
+            base_ms = self._context.config.retry_backoff_ms * 2 ** min(failures_count - 1, 4)
+            await sleep_ms(min(base_ms, max(0, until_ms - now_ms())))
+
+    async def _ask_leader(
+        self,
+        node_id: int,
+        wanted: Mapping[TopicPartition, int],
+        until_ms: int,
+        found: dict[TopicPartition, OffsetAndTimestamp],
+        *,
+        read_committed: bool,
+    ) -> str:
+        """Put what this leader knows into `found`; say what it refused."""
+        request = ListOffsetsRequest(isolation_level=int(read_committed), topics=_by_topic(wanted))
+        limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
+        response: ListOffsetsResponse = await self._context.link.send(node_id, request, METADATA, limit_ms)
+        why = ""
+        for topic in response.topics:
+            for answer in topic.partitions:
+                tp = TopicPartition(topic.name, answer.partition_index)
+                if not answer.error_code:
+                    timestamp = answer.timestamp if answer.timestamp >= 0 else None
+                    found[tp] = OffsetAndTimestamp(answer.offset, timestamp)
+                    continue
+                row = lookup(answer.error_code)
+                why = f"{tp.topic}-{tp.partition}: {row.name}"
+                if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise TopicAuthorizationError([topic.name])
+                if answer.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                    found[tp] = OffsetAndTimestamp(-1, None)
+        return why
+
+    async def require_partitions(self, tps: Iterable[TopicPartition], until_ms: int) -> None:
+        """Wait until each partition is known.
+
+        Raises:
+            UnknownTopicOrPartitionError: one of them is not known until `until_ms`.
+        """
+        wanted = set(tps)
+        while missing := [tp for tp in wanted if self._context.link.cluster.partition(tp) is None]:
+            try:
+                await self._context.link.fetch_metadata({tp.topic for tp in wanted})
+            except AiogroupError as error:
+                self._context.tell(events.MetadataFailed(str(error)))
+            if all(self._context.link.cluster.partition(tp) is not None for tp in missing):
+                return
+            if now_ms() >= until_ms:
+                raise UnknownTopicOrPartitionError(f"no such partitions: {sorted(missing)}")
+            await sleep_ms(min(self._context.config.retry_backoff_ms, max(0, until_ms - now_ms())))
+
+
+def _by_topic(wanted: Mapping[TopicPartition, int]) -> tuple[ListOffsetsTopic, ...]:
+    topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for tp, at in sorted(wanted.items()):
+        topics[tp.topic].append(ListOffsetsPartition(partition_index=tp.partition, timestamp=at))
+    return tuple(ListOffsetsTopic(name=name, partitions=tuple(partitions)) for name, partitions in topics.items())
+
+

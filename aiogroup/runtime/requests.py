@@ -1,0 +1,163 @@
+"""The application's requests for records: one at a time, fair to the loop, and nothing is lost when one is cancelled.
+
+Records are taken by a synchronous step, directly before the request returns: a request that is cancelled while it waits
+has taken nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.config import TURN_MS
+from aiogroup.errors import ConcurrentConsumptionError, ConsumerStoppedError, IllegalStateError
+from aiogroup.records import PartitionMetadata, Record, Records
+from aiogroup.runtime.clock import now_ms
+from aiogroup.runtime.context import Context, in_callback
+from aiogroup.telemetry import events
+
+__all__ = ["Requests"]
+
+T = TypeVar("T")
+TURN_SECONDS: Final = TURN_MS / 1000
+
+
+class Requests:
+    """`may_deliver()`: the gate a rebalance closes. `on_request()`, `on_answer()`: for the poll watchdog."""
+
+    def __init__(
+        self,
+        context: Context,
+        may_deliver: Callable[[], bool],
+        on_request: Callable[[], None],
+        on_answer: Callable[[], None],
+    ) -> None:
+        self.turn_ends_at = 0.0
+        self.is_stopped = False
+        self.asked_count = 0
+        self.last_asked_at_ms: int | None = None
+        self.holder: asyncio.Task[object] | None = None
+        self._context = context
+        self._may_deliver = may_deliver
+        self._on_request = on_request
+        self._on_answer = on_answer
+        self._is_asking = False
+
+    async def next(self) -> Record:
+        """The next record for `async for`; opens the cursor for those behind it.
+
+        Raises:
+            StopAsyncIteration: the consumer was stopped.
+        """
+        with self._asking():
+            await asyncio.sleep(0)
+            record = await self._wait(self._take_first, None)
+        if record is None:
+            raise StopAsyncIteration
+        return record
+
+    async def one(self, only: Collection[TopicPartition]) -> Record:
+        def take() -> Record | None:
+            for records in self._context.delivery.take(1, only).values():
+                return records[0]
+            return None
+
+        with self._asking():
+            await self._let_loop_run()
+            record = await self._wait(take, None)
+        if record is None:
+            raise ConsumerStoppedError("the consumer was stopped while it waited for a record")
+        return record
+
+    async def batch(self, timeout: int | None, max_count: int | None, only: Collection[TopicPartition]) -> Records:
+        """Records that are there, waiting at most `timeout` milliseconds for the first."""
+        context = self._context
+
+        def take() -> Records | None:
+            taken = context.delivery.take(max_count, only)
+            return Records(taken, self._take_metadata()) if taken else None
+
+        with self._asking():
+            until_ms = None if timeout is None else now_ms() + timeout
+            await self._let_loop_run()
+            records = await self._wait(take, until_ms)
+        return records if records is not None else Records({}, {} if self.is_stopped else self._take_metadata())
+
+    def iterate(self) -> None:
+        """A new `async for` begins: what an earlier one left in hand comes again."""
+        self.turn_ends_at = 0.0
+        record = self._context.delivery.take_back_iterated()
+        if record is not None:
+            self._context.tell(events.RecordRedelivered(record.topic, record.partition, record.offset))
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        self._context.interrupt()
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """A request: what was in hand is processed, and the poll watchdog is told, however the request ends."""
+        config = self._context.config
+        if in_callback.get():
+            raise IllegalStateError("records cannot be asked for inside a rebalance callback; return from it first")
+        if self._is_asking and config.auto_ack:
+            raise ConcurrentConsumptionError(
+                "another request for records is waiting: await one before the next, or use auto_ack=False and "
+                "record.ack() for several workers"
+            )
+        was_asking, self._is_asking = self._is_asking, True
+        self.asked_count += 1
+        self.last_asked_at_ms = now_ms()
+        self.holder = asyncio.current_task()
+        self._on_request()
+        try:
+            if not self.is_stopped:  # after stop nothing more counts as processed
+                self._context.delivery.process_all()
+                if not self._may_deliver():
+                    self._context.group_changed.pulse()  # a rebalance may wait for this
+            yield
+        finally:
+            self._is_asking = was_asking
+            self._on_answer()
+
+    async def _wait(self, take: Callable[[], T | None], until_ms: int | None) -> T | None:
+        """Call `take` until it gives something; `None` when the time ended or the consumer was stopped."""
+        context = self._context
+        while True:
+            if self.is_stopped:
+                return None
+            context.inbox.raise_next()
+            if self._may_deliver():
+                taken = take()
+                if context.delivery.has_drained:
+                    context.delivery.has_drained = False
+                    context.fetchable.pulse()
+                if context.delivery.to_inflate:
+                    context.inflate_wanted.pulse()
+                if taken is not None:
+                    return taken
+            if until_ms is not None and now_ms() >= until_ms:
+                return None
+            await context.changed.wait(until_ms)
+
+    def _take_first(self) -> Record | None:
+        delivery = self._context.delivery
+        if not delivery.open_cursor():
+            return None
+        self.turn_ends_at = time.monotonic() + TURN_SECONDS
+        return next(delivery.cursor)
+
+    async def _let_loop_run(self) -> None:
+        """Requests that never have to wait must not keep the loop to themselves."""
+        now = time.monotonic()
+        if now >= self.turn_ends_at:
+            await asyncio.sleep(0)
+            self.turn_ends_at = time.monotonic() + TURN_SECONDS
+
+    def _take_metadata(self) -> dict[TopicPartition, PartitionMetadata]:
+        return self._context.delivery.take_opened(now_ms(), read_committed=self._context.config.read_committed)

@@ -1,0 +1,131 @@
+"""How a consumer ends: in order, and never later than its time-out, whatever the brokers do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.errors import AiogroupError
+from aiogroup.membership import facts as f
+from aiogroup.runtime.clock import now_ms, timeout_ms
+from aiogroup.runtime.engine import Engine, Group
+from aiogroup.runtime.link import HEARTBEAT
+from aiogroup.telemetry import events
+
+__all__ = ["Shutdown", "StopReport"]
+
+CLOSE_RESERVE_MS: Final = 250
+"""Kept back for closing sockets and ending tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopReport:
+    """What `stop` could not do. Empty when everything was done: `is_clean`.
+
+    `not_committed` holds processed offsets that are not durable, `in_hand` how many records of each partition the
+    application held unprocessed: both come again. `problems` says why.
+    """
+
+    not_committed: Mapping[TopicPartition, int] = field(default_factory=dict)
+    in_hand: Mapping[TopicPartition, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.not_committed or self.in_hand or self.problems)
+
+
+class Shutdown:
+    """One stop. Each step takes what the steps before it left of the time-out, and says what it could not do."""
+
+    def __init__(self, engine: Engine, timeout: int, *, drain: bool, leave_group: bool | None) -> None:
+        self._engine = engine
+        self._context = engine.context
+        self._started_at_ms = now_ms()
+        self._until_ms = self._started_at_ms + max(0, timeout - min(CLOSE_RESERVE_MS, timeout // 4))
+        self._timeout = timeout
+        self._drain = drain
+        self._leave_group = leave_group
+        self._problems: list[str] = []
+
+    async def run(self) -> StopReport:
+        engine, group = self._engine, self._engine.group
+        engine.requests.stop()
+        not_committed: dict[TopicPartition, int] = {}
+        in_hand: dict[TopicPartition, int] = {}
+        try:
+            await self._step("hand-over", self._wait_for_hand_over(), self._timeout // 2)
+            engine.end_group_tasks()
+            in_hand = self._context.delivery.in_hand()
+            if group is not None:
+                await self._leave_in_order(group)
+                if self._context.config.enable_auto_commit:
+                    not_committed = self._not_committed
+        finally:
+            await self._close()
+        report = StopReport(not_committed, in_hand, tuple(self._problems))
+        self._context.tell(events.ConsumerStopped(report.is_clean, now_ms() - self._started_at_ms))
+        return report
+
+    _not_committed: Mapping[TopicPartition, int] = {}
+
+    async def _leave_in_order(self, group: Group) -> None:
+        rebalance, assignment = group.rebalance, self._context.assignment
+        if self._engine.subscription.is_manual:
+            await self._step("commit", self._commit(group))
+            self._not_committed = self._left_over(group)
+            return
+        membership = group.membership
+        if membership.identity.is_member and assignment:
+            await self._step("commit", self._commit(group))
+            await self._step("revoked callback", rebalance.announce_revoked(assignment.names))
+            await self._step("commit", self._commit(group))
+            self._not_committed = self._left_over(group)
+            rebalance.drop_all()
+        else:
+            await self._step("lost callback", rebalance.lose("the consumer is stopped"))
+        even_static = self._leave_group is True
+        leave = None if self._leave_group is False else membership.leave_request("stop", even_static=even_static)
+        group.coordinator.handle(f.LeaveWanted("stop"))
+        if leave is not None:
+            limit_ms = self._context.config.request_timeout_ms
+            await self._step("LeaveGroup", group.coordinator.exchange(HEARTBEAT, limit_ms, lambda: leave))
+
+    async def _wait_for_hand_over(self) -> None:
+        """The application's task may finish what it holds; the task that stops the consumer cannot."""
+        holder = self._engine.requests.holder
+        if not self._drain or holder is None or holder.done() or holder is asyncio.current_task():
+            return
+        while self._context.delivery.is_in_hand and not holder.done():
+            await self._context.group_changed.wait(now_ms() + 50)
+
+    async def _commit(self, group: Group) -> None:
+        if self._context.config.enable_auto_commit:
+            entries = group.committer.processed(self._context.assignment)
+            if entries:
+                await group.committer.commit(entries, max(1, self._until_ms - now_ms()))
+
+    def _left_over(self, group: Group) -> dict[TopicPartition, int]:
+        return {tp: entry.offset for tp, entry in group.committer.processed(self._context.assignment).items()}
+
+    async def _step(self, what: str, work: object, limit_ms: int | None = None) -> None:
+        until_ms = self._until_ms if limit_ms is None else min(self._until_ms, now_ms() + limit_ms)
+        try:
+            async with timeout_ms(until_ms - now_ms()):
+                await work  # type: ignore[misc]
+        except TimeoutError:
+            self._problems.append(f"{what}: not done in time")
+        except AiogroupError as error:
+            self._problems.append(f"{what}: {error}")
+
+    async def _close(self) -> None:
+        left_ms = max(50, self._started_at_ms + self._timeout - now_ms())
+        try:
+            async with timeout_ms(left_ms):
+                await self._engine.close()
+        except TimeoutError:
+            self._problems.append("closing: a task did not end in time")

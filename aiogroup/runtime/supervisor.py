@@ -1,0 +1,120 @@
+"""The only place where tasks are born. If one dies they all end, and the application is told why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import anyio
+
+from aiogroup.errors import ConsumerStoppedError
+
+__all__ = ["Supervisor"]
+
+T = TypeVar("T")
+
+
+class Supervisor:
+    """A group of tasks inside one owner task, so that `start` and `close` may be called from different tasks.
+
+    `on_failure(name, error)` is called once, with the first task that ended by an exception.
+    """
+
+    def __init__(self, on_failure: Callable[[str, BaseException], None]) -> None:
+        self.failure: BaseException | None = None
+        self._on_failure = on_failure
+        self._owner: asyncio.Task[None] | None = None
+        self._group: anyio.abc.TaskGroup | None = None
+        self._ended = asyncio.Event()
+        self._results: set[asyncio.Future[Any]] = set()  # one per call under way
+
+    async def start(self) -> None:
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._owner = asyncio.create_task(self._own(started), name="aiogroup")  # noqa: TID251 (its one home)
+        await started
+
+    async def _own(self, started: asyncio.Future[None]) -> None:
+        try:
+            async with anyio.create_task_group() as group:  # noqa: TID251 (its one home)
+                self._group = group
+                if not started.done():
+                    started.set_result(None)
+                await self._ended.wait()
+                group.cancel_scope.cancel()
+        except BaseExceptionGroup as errors:
+            if self.failure is None:
+                self.failure = errors
+        finally:
+            self._group = None
+            for result in self._results:
+                _abandon(result)
+            self._results.clear()
+
+    def spawn(self, name: str, work: Callable[..., Coroutine[Any, Any, None]], *args: object) -> anyio.CancelScope:
+        """Start a task; cancel the returned scope to end it alone."""
+        if self._group is None:
+            raise RuntimeError(f"cannot start {name}: the supervisor is not running")
+        scope = anyio.CancelScope()
+        self._group.start_soon(self._run, name, scope, work, *args, name=f"aiogroup {name}")
+        return scope
+
+    async def _run(
+        self, name: str, scope: anyio.CancelScope, work: Callable[..., Coroutine[Any, Any, None]], *args: object
+    ) -> None:
+        try:
+            with scope:
+                await work(*args)
+        except Exception as error:
+            if self.failure is None:
+                self.failure = error
+                self._on_failure(name, error)
+            raise
+
+    async def finish(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Run `work` in a task of its own and return its result; cancelling the caller leaves it running.
+
+        Raises:
+            ConsumerStoppedError: the supervisor ended first.
+        """
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        result.add_done_callback(_seen)
+        self._results.add(result)
+
+        async def run() -> None:
+            try:
+                value = await work()
+            except Exception as error:  # noqa: BLE001 (handed to whoever waits)
+                if not result.done():
+                    result.set_exception(error)
+            else:
+                if not result.done():
+                    result.set_result(value)
+            finally:
+                self._results.discard(result)
+                _abandon(result)
+
+        try:
+            self.spawn(name, run)
+        except RuntimeError:
+            self._results.discard(result)
+            _abandon(result)
+        return await asyncio.shield(result)
+
+    async def close(self) -> None:
+        """End every task and wait for them."""
+        self._ended.set()
+        if self._owner is not None:
+            await asyncio.wait({self._owner})
+            self._owner = None
+
+
+def _abandon(result: asyncio.Future[Any]) -> None:
+    if not result.done():
+        result.set_exception(ConsumerStoppedError("the consumer was stopped before the call ended"))
+
+
+def _seen(result: asyncio.Future[Any]) -> None:
+    """A caller that was cancelled never looks at its error; asyncio would log that as forgotten."""
+    if not result.cancelled():
+        result.exception()

@@ -1,0 +1,94 @@
+"""What the application wants to read: topics, a pattern, or partitions it names itself. One of the three at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.cluster import Cluster
+from aiogroup.config import check_topic_name
+from aiogroup.errors import ConfigError, IllegalStateError
+from aiogroup.listener import check_listener
+
+__all__ = ["Subscription"]
+
+
+@dataclass(slots=True)
+class Subscription:
+    topics: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    assigned: frozenset[TopicPartition] = frozenset()
+    listener: object = None
+    matched: frozenset[str] = field(default=frozenset(), init=False)
+
+    @property
+    def is_manual(self) -> bool:
+        return bool(self.assigned)
+
+    @property
+    def is_by_topic(self) -> bool:
+        return bool(self.topics) or self.pattern is not None
+
+    def names(self) -> frozenset[str]:
+        """The topics meant now: the given ones, or those that match the pattern."""
+        return self.matched if self.pattern is not None else self.topics
+
+    def wanted(self) -> frozenset[str] | re.Pattern[str]:
+        """What the metadata must cover."""
+        if self.pattern is not None:
+            return self.pattern
+        return self.topics or frozenset(tp.topic for tp in self.assigned)
+
+    def subscribe(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None, listener: object) -> None:
+        """Read topics, or every topic that a pattern matches from its beginning (`re.match`).
+
+        Raises:
+            IllegalStateError: partitions were assigned by hand.
+            ConfigError, InvalidTopicError, TypeError, ValueError: not topics, not a pattern, not a listener.
+        """
+        if self.is_manual:
+            raise IllegalStateError("partitions were assigned by hand: unsubscribe() before subscribe()")
+        if isinstance(topics, str):
+            raise TypeError(f"subscribe takes a list of topics, not the text {topics!r}")
+        names = frozenset(check_topic_name(topic) for topic in topics)
+        if bool(names) == (pattern is not None):
+            raise ValueError("subscribe takes topics or a pattern: one of the two")
+        check_listener(listener)
+        try:
+            compiled = re.compile(pattern) if pattern is not None else None
+        except re.error as error:
+            raise ConfigError(f"pattern {pattern!r} is no regular expression: {error}") from error
+        self.topics, self.pattern, self.listener, self.matched = names, compiled, listener, frozenset()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions, without a group deciding.
+
+        Raises:
+            IllegalStateError: topics are subscribed.
+            TypeError, ValueError, InvalidTopicError: not partitions.
+        """
+        if self.is_by_topic:
+            raise IllegalStateError("topics are subscribed: unsubscribe() before assign()")
+        named = frozenset(partitions)
+        for tp in named:
+            if not isinstance(tp, TopicPartition):
+                raise TypeError(f"assign takes TopicPartitions, not {tp!r}")
+            check_topic_name(tp.topic)
+            if not isinstance(tp.partition, int) or tp.partition < 0:
+                raise ValueError(f"{tp}: a partition is a number from 0 on")
+        self.assigned = named
+
+    def clear(self) -> None:
+        self.topics, self.pattern, self.assigned, self.matched = frozenset(), None, frozenset(), frozenset()
+
+    def match(self, cluster: Cluster, *, exclude_internal: bool) -> None:
+        """Look which topics of the cluster the pattern matches."""
+        if self.pattern is not None:
+            self.matched = frozenset(
+                name
+                for name, info in cluster.topics.items()
+                if self.pattern.match(name) and not (info.is_internal and exclude_internal)
+            )

@@ -1,0 +1,247 @@
+"""Everything aiogroup tells about itself: one frozen dataclass per event.
+
+The class name in snake case is the log key, the fields are the log's fields. `LEVEL` is how loud it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal, Protocol
+
+from aiokafka.structs import TopicPartition
+
+__all__ = ["Event", "Observer"]
+
+Level = Literal["debug", "info", "warning", "error"]
+_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    LEVEL: ClassVar[Level] = "info"
+
+    @property
+    def name(self) -> str:
+        """The event's key in logs and metrics."""
+        return _WORD.sub("_", type(self).__name__).lower()
+
+    def fields(self) -> dict[str, object]:
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+
+
+class Observer(Protocol):
+    """Is told every event, in the loop, at once: it must not block and must not raise."""
+
+    def on_event(self, event: Event) -> None: ...
+
+
+Tell = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberMoved(Event):
+    LEVEL: ClassVar[Level] = "debug"
+    old: str
+    new: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatSent(Event):
+    LEVEL: ClassVar[Level] = "debug"
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAcknowledged(Event):
+    LEVEL: ClassVar[Level] = "debug"
+    generation: int
+    latency_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatMissed(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorFound(Event):
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorLost(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    node_id: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PollIntervalWarning(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    since_request_ms: int
+    max_poll_interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PollIntervalExceeded(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    partitions: tuple[TopicPartition, ...]
+    max_poll_interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventLoopBlocked(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    blocked_ms: int
+    session_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceStarted(Event):
+    why: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceWaitingForApplication(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    waited_ms: int
+    rebalance_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceCompleted(Event):
+    generation: int
+    partitions: tuple[TopicPartition, ...]
+    duration_ms: int
+    is_leader: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceFailed(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsRevoked(Event):
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsLost(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    partitions: tuple[TopicPartition, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFailed(Event):
+    """Fenced, not authorized, or another error that no retry mends."""
+
+    LEVEL: ClassVar[Level] = "error"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StaticMembershipDowngraded(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    group_instance_id: str
+    join_group_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerFailed(Event):
+    LEVEL: ClassVar[Level] = "error"
+    callback: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsCommitted(Event):
+    LEVEL: ClassVar[Level] = "debug"
+    partitions_count: int
+    latency_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFailed(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    partitions: tuple[TopicPartition, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class UncommittedAtRevoke(Event):
+    """Processed records of a revoked partition were not committed: its next owner repeats them."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset(Event):
+    """A position came from a policy, not from a commit: records may be repeated or passed over."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    partition: int
+    offset: int
+    policy: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitionFromEarliest(Event):
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailed(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    node_id: int
+    topic: str | None
+    partition: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFailed(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRedelivered(Event):
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoisonRecord(Event):
+    LEVEL: ClassVar[Level] = "error"
+    topic: str
+    partition: int
+    offset: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed(Event):
+    LEVEL: ClassVar[Level] = "error"
+    task: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStopped(Event):
+    clean: bool
+    duration_ms: int

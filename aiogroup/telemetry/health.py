@@ -1,0 +1,52 @@
+"""Health and figures of a consumer, from what is known locally: no remote call, no unknown read as 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["GroupMetadata", "Health", "HealthStatus"]
+
+
+class HealthStatus(StrEnum):
+    READY = "ready"
+    """Reads, or waits for records."""
+    JOINING = "joining"
+    """Alive; the group gives out partitions."""
+    PARKED = "parked"
+    """The application stopped asking for records, so the partitions were given up (KIP-62)."""
+    FAILED = "failed"
+    """Nothing but a new consumer helps."""
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`is_alive` for a liveness probe, `is_ready` for readiness; rebalancing is alive and not ready.
+
+    Ages are milliseconds, `None` when it has not happened yet.
+    """
+
+    status: HealthStatus
+    why: str
+    partitions_count: int
+    since_request_ms: int | None
+    since_heartbeat_ms: int | None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.status not in (HealthStatus.FAILED, HealthStatus.STOPPED, HealthStatus.PARKED)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.status is HealthStatus.READY
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """Who the member is: what a transactional producer needs to commit for the group (KIP-447)."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
