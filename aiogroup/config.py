@@ -237,7 +237,10 @@ class ConsumerConfig:
                 TOPIC_NAME.fullmatch(name) is not None and name not in (".", ".."),
                 f"group_instance_id={name!r}: 1 to 249 of letters, digits, '.', '_' and '-'",
             )
-        _require(bool(self.partition_assignment_strategy), "partition_assignment_strategy is empty: name an assignor")
+        _require(
+            bool(self.partition_assignment_strategy),
+            "partition_assignment_strategy is empty: name an assignor",
+        )
 
     def _check_fetch(self) -> None:
         _require(

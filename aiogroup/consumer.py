@@ -331,7 +331,10 @@ class Consumer:
     # What is read.
 
     def subscribe(
-        self, topics: Iterable[str] = (), pattern: str | re.Pattern[str] | None = None, listener: object = None
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: object = None,
     ) -> None:
         """Read these topics, or all that match a pattern, from now on; the change is made in the background.
 
@@ -396,7 +399,9 @@ class Consumer:
     async def topics(self) -> frozenset[str]:
         """Every topic that this principal may see, asked of a broker now."""
         cluster = await self._running().context.link.fetch_metadata(None)
-        return frozenset(n for n, i in cluster.topics.items() if not (i.is_internal and self.config.exclude_internal_topics))
+        return frozenset(
+            n for n, i in cluster.topics.items() if not (i.is_internal and self.config.exclude_internal_topics)
+        )
 
     def partitions_for_topic(self, topic: str) -> frozenset[int] | None:
         """The partition numbers of a topic, `None` while it is not known."""
@@ -524,4 +529,3 @@ class Consumer:
             if offset != partition.committed:
                 entries[partition.tp] = CommitEntry(offset, "", partition.ownership, partition.leader_epoch)
         return entries
-

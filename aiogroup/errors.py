@@ -7,7 +7,7 @@ Every error pickles.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from aiokafka import errors as aiokafka_errors
 
@@ -25,7 +25,7 @@ def _rebuild(cls: type[AiogroupError], state: dict[str, Any]) -> AiogroupError:
 class AiogroupError(Exception):
     """The root. `retriable`: the same call may succeed later without any change."""
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), {"args": self.args, **self.__dict__})
@@ -90,7 +90,7 @@ class BrokerError(AiogroupError, aiokafka_errors.BrokerResponseError):
         super().__init__(f"{name} ({code}): {message}")
         self.code = code
         self.name = name
-        self.retriable = retriable  # type: ignore[misc]
+        self.retriable = retriable
 
     @property
     def errno(self) -> int:  # type: ignore[override]
@@ -255,7 +255,13 @@ class RecordDeserializationError(CorruptRecordError):
     """
 
     def __init__(
-        self, tp: TopicPartition, offset: int, message: str, *, key: bytes | None = None, value: bytes | None = None
+        self,
+        tp: TopicPartition,
+        offset: int,
+        message: str,
+        *,
+        key: bytes | None = None,
+        value: bytes | None = None,
     ) -> None:
         super().__init__(tp, offset, message)
         self.topic = tp.topic

@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from aiokafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
-__all__ = ["LIVE", "OffsetAndMetadata", "OffsetAndTimestamp", "PartitionMetadata", "Record", "Records", "TopicPartition"]
+__all__ = [
+    "LIVE",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "PartitionMetadata",
+    "Record",
+    "Records",
+    "TopicPartition",
+]
 
 LIVE: Final = "live"
 

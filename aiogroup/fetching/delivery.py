@@ -161,7 +161,11 @@ class Delivery:
             position, end = partition.position, partition.last_offset(read_committed=read_committed)
             if position is not None and end is not None:
                 told[tp] = PartitionMetadata(
-                    partition.received_at_ms or now_ms, position, max(0, end - position), partition.begin_offset or 0, end
+                    partition.received_at_ms or now_ms,
+                    position,
+                    max(0, end - position),
+                    partition.begin_offset or 0,
+                    end,
                 )
         return told
 

@@ -50,9 +50,7 @@ MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
 }
 """From each state, where to. Every state but FAILED has a way back to STABLE."""
 
-HEARTBEATING: Final = frozenset(
-    {MemberState.PREPARING, MemberState.SYNCING, MemberState.ADOPTING, MemberState.STABLE}
-)
+HEARTBEATING: Final = frozenset({MemberState.PREPARING, MemberState.SYNCING, MemberState.ADOPTING, MemberState.STABLE})
 """Where silence would cost the membership. A parked JoinGroup is itself a sign of life to the coordinator."""
 
 DELIVERING: Final = frozenset({MemberState.STABLE})

@@ -46,7 +46,7 @@ class _Pending:
         self.version = version
 
 
-class Connection(AIOKafkaConnection):  # type: ignore[misc]
+class Connection(AIOKafkaConnection):
     """An open connection. Requests are answered in the order in which they were written (Kafka's rule)."""
 
     def __init__(self, host: str, port: int, config: ConsumerConfig, **kwargs: Any) -> None:  # noqa: ANN401
@@ -168,5 +168,3 @@ class Connection(AIOKafkaConnection):  # type: ignore[misc]
 def _seen(answer: asyncio.Future[Any]) -> None:
     if not answer.cancelled():
         answer.exception()
-
-

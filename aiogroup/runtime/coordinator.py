@@ -92,7 +92,12 @@ class Coordinator:
         self._context.group_changed.pulse()
 
     async def exchange(
-        self, channel: str, timeout: int, request: Callable[[], Request[R_co] | None], *, at_most: int | None = None
+        self,
+        channel: str,
+        timeout: int,
+        request: Callable[[], Request[R_co] | None],
+        *,
+        at_most: int | None = None,
     ) -> R_co | None:
         """Find the coordinator, make the request under the lock and write it; then wait for the answer.
 
@@ -144,5 +149,5 @@ class Coordinator:
 
     def _backoff_ms(self, failures_count: int) -> int:
         config = self._context.config
-        wait_ms = config.retry_backoff_ms * 2 ** min(failures_count - 1, 16)
+        wait_ms: int = config.retry_backoff_ms * 2 ** min(failures_count - 1, 16)
         return min(wait_ms, max(config.retry_backoff_ms, config.retry_backoff_max_ms))

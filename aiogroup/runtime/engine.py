@@ -93,7 +93,10 @@ class Engine:
 
         def subscriptions(topics: frozenset[str]) -> list[tuple[str, bytes]]:
             return [
-                (each.name, write_subscription(topics, each.subscription_user_data(topics), config.client_rack))
+                (
+                    each.name,
+                    write_subscription(topics, each.subscription_user_data(topics), config.client_rack),
+                )
                 for each in assignors
             ]
 

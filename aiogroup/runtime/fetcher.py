@@ -97,9 +97,7 @@ class Fetchers:
         wait_ms = WAIT_MIN_MS
         failures_count = 0
         while True:
-            plan = plan_fetch(
-                node_id, context.assignment, context.link.cluster, config, self._free_bytes(), now_ms()
-            )
+            plan = plan_fetch(node_id, context.assignment, context.link.cluster, config, self._free_bytes(), now_ms())
             if not plan.partitions:
                 await context.fetchable.wait(plan.wake_at_ms)
                 continue
@@ -176,16 +174,17 @@ class Fetchers:
     # The answer.
 
     def _take_answer(
-        self, node_id: int, response: FetchResponse, asked: Mapping[TopicPartition, tuple[Partition, int, int]]
+        self,
+        node_id: int,
+        response: FetchResponse,
+        asked: Mapping[TopicPartition, tuple[Partition, int, int]],
     ) -> None:
         names = {info.topic_id: name for name, info in self._context.link.cluster.topics.items()}
         single = sum(len(topic.partitions) for topic in response.responses) == 1
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for data in topic.partitions:
-                partition, changes_count, offset = asked.get(
-                    TopicPartition(name, data.partition_index), (None, 0, 0)
-                )
+                partition, changes_count, offset = asked.get(TopicPartition(name, data.partition_index), (None, 0, 0))
                 # An answer to where the partition was before a seek, a reset or a revocation says nothing.
                 if partition is not None and partition.changes_count == changes_count:
                     self._take_partition(node_id, partition, offset, data, copy=not single)
@@ -228,9 +227,7 @@ class Fetchers:
         partition.fetch_offset = offset if end is None else end
         partition.put(decoder)
 
-    def _mend(
-        self, node_id: int, partition: Partition, offset: int, data: PartitionData, remedy: FetchRemedy
-    ) -> None:
+    def _mend(self, node_id: int, partition: Partition, offset: int, data: PartitionData, remedy: FetchRemedy) -> None:
         context, config, tp = self._context, self._context.config, partition.tp
         row = lookup(data.error_code)
         context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, row.name))
@@ -249,7 +246,9 @@ class Fetchers:
     def _out_of_range(self, partition: Partition, offset: int) -> None:
         """The leader says so. Only what is at the position counts: behind it, records are still to be delivered."""
         if partition.buffer or (partition.slice is not None and partition.position != offset):
-            partition.back_off(now_ms(), self._context.config.retry_backoff_ms, self._context.config.retry_backoff_max_ms)
+            partition.back_off(
+                now_ms(), self._context.config.retry_backoff_ms, self._context.config.retry_backoff_max_ms
+            )
             return
         if self._policy.kind == "none":
             partition.stick(OffsetOutOfRangeError(partition.tp, offset))
@@ -273,5 +272,3 @@ class _Acknowledge:
         self._context.delivery.settle()
         self._partition.ledger.ack(record.offset)  # type: ignore[attr-defined]
         self._context.group_changed.pulse()
-
-

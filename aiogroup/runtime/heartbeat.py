@@ -76,7 +76,10 @@ class Heartbeat:
             self._give_up_coordinator()
             return
         except AiogroupError as error:
-            if not error.retriable and type(error).__name__ in ("GroupAuthorizationError", "AuthenticationFailedError"):
+            if not error.retriable and type(error).__name__ in (
+                "GroupAuthorizationError",
+                "AuthenticationFailedError",
+            ):
                 await self._coordinator.tell(Failed(error))
                 return
             self._context.tell(events.HeartbeatMissed(str(error)))

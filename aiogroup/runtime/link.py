@@ -38,7 +38,11 @@ METADATA: Final = "metadata"
 
 CONNECT_TIMEOUT_MS: Final = 10_000
 """KIP-601's socket.connection.setup.timeout.ms: a broker that takes longer is not there."""
-AUTHENTICATION_ERRORS: Final = ("SaslAuthenticationFailed", "UnsupportedSaslMechanismError", "IllegalSaslStateError")
+AUTHENTICATION_ERRORS: Final = (
+    "SaslAuthenticationFailed",
+    "UnsupportedSaslMechanismError",
+    "IllegalSaslStateError",
+)
 
 
 class _Slot:
@@ -60,8 +64,7 @@ class Link:
         self.cluster = Cluster()
         self._config = config
         self._bootstrap = {
-            -1 - index: Broker(-1 - index, host, port)
-            for index, (host, port) in enumerate(config.bootstrap_addresses)
+            -1 - index: Broker(-1 - index, host, port) for index, (host, port) in enumerate(config.bootstrap_addresses)
         }
         self._slots: dict[tuple[int, str], _Slot] = {}
         self._throttled_until_ms: dict[int, int] = {}
@@ -96,7 +99,13 @@ class Link:
             return slot.connection
 
     async def send(
-        self, node_id: int, request: Request[R_co], channel: str, timeout: int | None = None, *, at_most: int | None = None
+        self,
+        node_id: int,
+        request: Request[R_co],
+        channel: str,
+        timeout: int | None = None,
+        *,
+        at_most: int | None = None,
     ) -> R_co:
         """Send and wait for the answer, at most `timeout` milliseconds (request_timeout_ms by default).
 
@@ -202,7 +211,7 @@ class Link:
         return connection
 
     def _backoff_ms(self, failures_count: int) -> int:
-        wait_ms = self._config.retry_backoff_ms * 2 ** min(failures_count - 1, 16)
+        wait_ms: int = self._config.retry_backoff_ms * 2 ** min(failures_count - 1, 16)
         return min(wait_ms, max(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms))
 
 

@@ -19,10 +19,12 @@ from aiogroup.fetching.position import Partition, PositionState
 from aiogroup.listener import call_listener
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import read_subscription, write_assignment
+from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
-from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.sync_group import SyncGroupResponse
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context, in_callback
@@ -121,9 +123,7 @@ class Rebalance:
         self._context.delivery.close_cursor()
         self.is_waiting_for_application = True
         try:
-            while (
-                delivery.is_in_hand and membership.identity.is_member and membership.state is MemberState.PREPARING
-            ):
+            while delivery.is_in_hand and membership.identity.is_member and membership.state is MemberState.PREPARING:
                 if warnings and now_ms() >= warnings[0]:
                     warnings.pop(0)
                     waited_ms = now_ms() - self._started_at_ms
@@ -207,11 +207,19 @@ class Rebalance:
         if response is None:
             await self._coordinator.tell(f.RequestLost(identity, "superseded"))
             return
-        rpc = Rpc.JOIN_GROUP if is_join else Rpc.SYNC_GROUP
+        await self._take_answer(identity, response)
+
+    async def _take_answer(self, identity: Identity, response: object) -> None:
+        match response:
+            case JoinGroupResponse():
+                rpc, fact = Rpc.JOIN_GROUP, f.JoinAnswered(identity, response)
+            case SyncGroupResponse():
+                rpc, fact = Rpc.SYNC_GROUP, f.SyncAnswered(identity, response)  # type: ignore[assignment]
+            case _:
+                raise AssertionError(f"unexpected answer {response!r}")
         if remedy_for(rpc, response.error_code) is Remedy.REDISCOVER:
             self._coordinator.lose(f"{rpc.name}: error {response.error_code}")
-        answered = f.JoinAnswered if is_join else f.SyncAnswered
-        await self._coordinator.tell(answered(identity, response))  # type: ignore[arg-type]
+        await self._coordinator.tell(fact)
 
     async def _compute_assignment(self, effect: f.ComputeAssignment) -> None:
         members = {}

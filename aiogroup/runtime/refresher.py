@@ -195,5 +195,3 @@ def _by_topic(wanted: Mapping[TopicPartition, int]) -> tuple[ListOffsetsTopic, .
     for tp, at in sorted(wanted.items()):
         topics[tp.topic].append(ListOffsetsPartition(partition_index=tp.partition, timestamp=at))
     return tuple(ListOffsetsTopic(name=name, partitions=tuple(partitions)) for name, partitions in topics.items())
-
-

@@ -55,7 +55,7 @@ class Shutdown:
     async def run(self) -> StopReport:
         engine, group = self._engine, self._engine.group
         engine.requests.stop()
-        not_committed: dict[TopicPartition, int] = {}
+        not_committed: Mapping[TopicPartition, int] = {}
         in_hand: dict[TopicPartition, int] = {}
         try:
             await self._step("hand-over", self._wait_for_hand_over(), self._timeout // 2)

@@ -60,7 +60,11 @@ class Supervisor:
         return scope
 
     async def _run(
-        self, name: str, scope: anyio.CancelScope, work: Callable[..., Coroutine[Any, Any, None]], *args: object
+        self,
+        name: str,
+        scope: anyio.CancelScope,
+        work: Callable[..., Coroutine[Any, Any, None]],
+        *args: object,
     ) -> None:
         try:
             with scope:
