@@ -17,16 +17,12 @@ def _say(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m aiogroup.devkafka", description=f"Apache Kafka {KAFKA_VERSION}"
-    )
+    parser = argparse.ArgumentParser(prog="python -m aiogroup.devkafka", description=f"Apache Kafka {KAFKA_VERSION}")
     commands = parser.add_subparsers(dest="command", required=True)
     start = commands.add_parser("up", help="start Kafka and keep it until interrupted")
     start.add_argument("--nodes", type=int, choices=(1, 3), default=1)
     start.add_argument("--port", type=int, default=0, help="of the first node; 0 draws a free one")
-    start.add_argument(
-        "--security", default="PLAINTEXT", choices=("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
-    )
+    start.add_argument("--security", default="PLAINTEXT", choices=("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"))
     commands.add_parser("down", help="end what this user started with up")
     commands.add_parser("fetch", help="download the jars, and make starts quicker")
     return parser

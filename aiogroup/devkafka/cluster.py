@@ -211,9 +211,7 @@ class Cluster:
             nonlocal refusal, unsure
             for node in self._live():
                 try:
-                    code, text = wire.create_topic(
-                        node.port, name, partitions, replication_factor, config or {}
-                    )
+                    code, text = wire.create_topic(node.port, name, partitions, replication_factor, config or {})
                 except wire.WireError as error:
                     refusal, unsure = str(error), True
                     continue
@@ -238,9 +236,7 @@ class Cluster:
         """The end of each node's log, with its state."""
         parts = []
         for node in self.nodes:
-            state = (
-                "paused" if node.is_paused else "running" if node.is_running else f"ended {node.exit_code()}"
-            )
+            state = "paused" if node.is_paused else "running" if node.is_running else f"ended {node.exit_code()}"
             parts.append(f"--- node {node.node_id} ({state}), last {lines} lines\n{node.log_tail(lines)}")
         return "\n".join(parts)
 
@@ -347,9 +343,7 @@ class Cluster:
             live = self._live()
             ids = {node.node_id for node in live}
             views = [self._view(node) for node in live]
-            seen = all(
-                v is not None and v.broker_ids >= ids and v.cluster_id == self._cluster_id for v in views
-            )
+            seen = all(v is not None and v.broker_ids >= ids and v.cluster_id == self._cluster_id for v in views)
             if not seen:
                 return False
             try:
@@ -357,6 +351,4 @@ class Cluster:
             except wire.WireError:
                 return False
 
-        wait_until(
-            ready, self._start_timeout_ms, lambda: f"every node listed by every other\n{self.log_tail()}"
-        )
+        wait_until(ready, self._start_timeout_ms, lambda: f"every node listed by every other\n{self.log_tail()}")

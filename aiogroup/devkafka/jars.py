@@ -105,15 +105,11 @@ def jars() -> list[Path]:
     try:
         import jgo.maven  # noqa: F401, PLC0415 (an extra)
     except ImportError as error:
-        raise DevKafkaError(
-            f"Kafka's jars are fetched with jgo, which is not installed; {_EXTRA_HINT}"
-        ) from error
+        raise DevKafkaError(f"Kafka's jars are fetched with jgo, which is not installed; {_EXTRA_HINT}") from error
     with _trusting_the_system(), ThreadPoolExecutor(_DOWNLOAD_THREADS) as pool:
         paths = list(pool.map(_resolve, wanted))
     draft = record.with_suffix(f".{os.getpid()}")
-    draft.write_text(
-        json.dumps({c: [str(p), p.stat().st_size] for c, p in zip(wanted, paths, strict=True)}, indent=1)
-    )
+    draft.write_text(json.dumps({c: [str(p), p.stat().st_size] for c, p in zip(wanted, paths, strict=True)}, indent=1))
     draft.replace(record)
     return paths
 

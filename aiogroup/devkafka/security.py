@@ -65,8 +65,7 @@ def security_properties(certificates: Certificates, users: Mapping[str, str]) ->
         "scram-sha-256": f"{_MODULES}.scram.ScramLoginModule required;",
         "scram-sha-512": f"{_MODULES}.scram.ScramLoginModule required;",
         # The handlers that Kafka uses when none is named take unsecured JWS.
-        "oauthbearer": f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required"
-        ' unsecuredLoginStringClaim_sub="kafka";',
+        "oauthbearer": f'{_MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="kafka";',
     }
     properties = {
         "ssl.keystore.type": "PEM",

@@ -100,9 +100,7 @@ def api_versions(port: int, timeout_ms: int = 2_000) -> dict[int, tuple[int, int
     error = answer.number(2)
     if error:
         raise WireError(f"port {port}: ApiVersions error {error}")
-    return {
-        k: (low, high) for k, low, high in answer.array(lambda: tuple(answer.number(2) for _ in range(3)))
-    }
+    return {k: (low, high) for k, low, high in answer.array(lambda: tuple(answer.number(2) for _ in range(3)))}
 
 
 def metadata(port: int, topics: tuple[str, ...] = (), timeout_ms: int = 2_000) -> BrokerView:
@@ -140,9 +138,7 @@ def metadata(port: int, topics: tuple[str, ...] = (), timeout_ms: int = 2_000) -
     broker_ids = frozenset(answer.array(broker))
     cluster_id = answer.string()
     controller_id = answer.number(4)
-    leaders = {
-        name: {i: node for i, node in found.items() if node >= 0} for name, found in answer.array(topic)
-    }
+    leaders = {name: {i: node for i, node in found.items() if node >= 0} for name, found in answer.array(topic)}
     return BrokerView(broker_ids, cluster_id, controller_id, leaders)
 
 

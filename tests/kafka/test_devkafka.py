@@ -104,9 +104,7 @@ def test_data_outlives_a_kill(is_gone):
         with pytest.raises(DevKafkaError, match="does not run"):
             node.pause()
         node.start()
-        wait_until(
-            lambda: len(wire.metadata(node.port, ("kept",)).leaders["kept"]) == 2, 30_000, node.log_tail
-        )
+        wait_until(lambda: len(wire.metadata(node.port, ("kept",)).leaders["kept"]) == 2, 30_000, node.log_tail)
         with pytest.raises(DevKafkaError, match="runs already"):
             node.start()
         pid = node.pid
@@ -177,9 +175,7 @@ def test_up_and_down(tmp_path, is_gone):
     base = [sys.executable, "-m", "aiogroup.devkafka"]
     with subprocess.Popen([*base, "up"], stdout=subprocess.PIPE, text=True, env=env) as started:
         lines = iter(started.stdout.readline, "")
-        servers = (
-            next(line for line in lines if line.startswith("bootstrap servers: ")).split(": ")[1].strip()
-        )
+        servers = next(line for line in lines if line.startswith("bootstrap servers: ")).split(": ")[1].strip()
         assert wire.metadata(int(servers.rpartition(":")[2])).broker_ids == {1}
         ended = subprocess.run([*base, "down"], capture_output=True, text=True, env=env, check=True)
         assert ended.stdout.strip() == f"ended {servers}"
