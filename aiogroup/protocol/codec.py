@@ -54,7 +54,8 @@ class Reader:
     def remaining(self) -> int:
         return len(self.view) - self.pos
 
-    def _short(self, needed: int) -> ProtocolError:
+    def short(self, needed: int) -> ProtocolError:
+        """The error for bytes that are missing; the caller raises it."""
         return ProtocolError(f"{needed} bytes needed at byte {self.pos} of a frame of {len(self.view)}")
 
     def end(self) -> None:
@@ -68,7 +69,7 @@ class Reader:
         try:
             values = layout.unpack_from(self.view, pos)
         except struct_error:
-            raise self._short(layout.size) from None
+            raise self.short(layout.size) from None
         self.pos = pos + layout.size
         return values
 
@@ -103,7 +104,7 @@ class Reader:
         end = len(view)
         while True:
             if pos >= end:
-                raise self._short(pos - self.pos + 1)
+                raise self.short(pos - self.pos + 1)
             byte = view[pos]
             pos += 1
             value |= (byte & 0x7F) << shift
@@ -141,7 +142,7 @@ class Reader:
         pos = self.pos
         end = pos + length
         if end > len(self.view):
-            raise self._short(length)
+            raise self.short(length)
         self.pos = end
         return self.view[pos:end]
 
@@ -171,7 +172,8 @@ class Reader:
         return self._present(self.nullable_string(), "string")
 
     def compact_nullable_string(self) -> str | None:
-        return self._text(self._length(self.uvarint() - 1, "string"))
+        length = self.uvarint() - 1
+        return None if length < 0 else self._text(length)
 
     def compact_string(self) -> str:
         return self._present(self.compact_nullable_string(), "string")
@@ -183,8 +185,8 @@ class Reader:
 
     def compact_nullable_records(self) -> memoryview | None:
         """A slice of the frame, not a copy: it keeps the whole frame alive."""
-        length = self._length(self.uvarint() - 1, "bytes")
-        return None if length is None else self.slice(length)
+        length = self.uvarint() - 1
+        return None if length < 0 else self.slice(length)
 
     def records(self) -> memoryview:
         return self._present(self.nullable_records(), "records")
@@ -210,9 +212,7 @@ class Reader:
         """The length of an array, None for null; refused where its elements cannot all be in the frame."""
         count = self._length(self.uvarint() - 1 if compact else self.int32(), "array")
         if count is not None and count * element_bytes > self.remaining:
-            raise ProtocolError(
-                f"array of {count} elements before byte {self.pos}, and {self.remaining} bytes left"
-            )
+            raise ProtocolError(f"array of {count} elements before byte {self.pos}, and {self.remaining} bytes left")
         return count
 
     def tags(self, known: dict[int, Callable[[Reader], Any]] | None = None) -> dict[int, Any]:

@@ -77,9 +77,7 @@ def decode_assignment(data: bytes | memoryview) -> Assignment:
 
 def _encode(value: Structure, version: int) -> bytes:
     if not 0 <= version <= MAX_VERSION:
-        raise UnsupportedVersionError(
-            f"the consumer protocol has versions 0 to {MAX_VERSION} here, not {version}"
-        )
+        raise UnsupportedVersionError(f"the consumer protocol has versions 0 to {MAX_VERSION} here, not {version}")
     writer = Writer()
     writer.int16(version)
     encoder(type(value), version, False)(writer, value)

@@ -198,6 +198,4 @@ def lookup(code: int) -> ErrorRow:
     row = _ROWS.get(code)
     if row is not None:
         return row
-    return ErrorRow(
-        code, f"UNKNOWN_CODE_{code}", False, False, "a code that is newer than this version of aiogroup"
-    )
+    return ErrorRow(code, f"UNKNOWN_CODE_{code}", False, False, "a code that is newer than this version of aiogroup")

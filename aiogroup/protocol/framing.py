@@ -65,9 +65,7 @@ def decode_response(
     return correlation_id, cast("R_co", _read(reader, kind, answered, request_type.is_flexible(answered)))
 
 
-def encode_response(
-    request_type: type[Request[R_co]], message: Response, version: int, correlation_id: int
-) -> bytes:
+def encode_response(request_type: type[Request[R_co]], message: Response, version: int, correlation_id: int) -> bytes:
     """An answer with its header, without the 4-byte size: the broker's side.
 
     Raises:

@@ -27,7 +27,9 @@ def _versions(name: str) -> range:
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in ROWS if row["version"] != UNKNOWN_VERSION], ids=lambda row: f"{row['message']}-{row['version']}"
+    "row",
+    [row for row in ROWS if row["version"] != UNKNOWN_VERSION],
+    ids=lambda row: f"{row['message']}-{row['version']}",
 )
 def test_exchange_is_read_and_written_again(row) -> None:
     request_type = BY_NAME[row["message"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tracemalloc
 
 import pytest
@@ -13,26 +14,22 @@ from aiogroup.errors import ProtocolError, UnsupportedVersionError
 
 ROWS = [row for row in java_rows() if row.variant in {"full", "empty"}]
 NEWEST = list({row.message: row for row in ROWS if row.variant == "full"}.values())
-EXPECTED = (ProtocolError, UnsupportedVersionError)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-def test_every_prefix_is_refused(row: Row) -> None:
+def test_every_prefix_and_a_byte_too_much_are_refused(row: Row) -> None:
+    view = memoryview(row.frame)
     for length in range(1 if row.is_blob else 0, len(row.frame)):
         with pytest.raises(ProtocolError):
-            row.decode(memoryview(row.frame)[:length])
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-def test_a_byte_too_much_is_refused(row: Row) -> None:
+            row.decode(view[:length])
     if row.is_blob:  # newer members append fields
         assert row.decode(row.frame + b"\0") == row.decode(row.frame)
-        return
-    with pytest.raises(ProtocolError, match="left over"):
-        row.decode(row.frame + b"\0")
+    else:
+        with pytest.raises(ProtocolError, match="left over"):
+            row.decode(row.frame + b"\0")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None, database=None)
 @given(row=st.sampled_from(ROWS), data=st.data())
 def test_changed_bytes_raise_nothing_else(row: Row, data) -> None:
     frame = bytearray(row.frame)
@@ -43,7 +40,7 @@ def test_changed_bytes_raise_nothing_else(row: Row, data) -> None:
     _decode_or_refuse(row, bytes(frame))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None, database=None)
 @given(row=st.sampled_from(NEWEST), body=st.binary(max_size=200))
 def test_random_bytes_raise_nothing_else(row: Row, body: bytes) -> None:
     _decode_or_refuse(row, row.frame[:12] + body if row.is_request else body)
@@ -51,21 +48,20 @@ def test_random_bytes_raise_nothing_else(row: Row, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("row", NEWEST, ids=lambda row: row.id)
-@pytest.mark.parametrize("absurd", ["7fffffff", "ffffffff0f", "ffffffff07", "80000000", "ffffffffffffffffff7f"])
-def test_absurd_lengths_allocate_nothing(row: Row, absurd: str) -> None:
-    patch = bytes.fromhex(absurd)
+def test_absurd_lengths_allocate_nothing(row: Row) -> None:
     first = 8 if row.is_request else 0
     tracemalloc.start()
     try:
-        for at in range(first, len(row.frame), 3):
-            _decode_or_refuse(row, row.frame[:at] + patch + row.frame[at + len(patch) :])
+        for absurd in ("7fffffff", "ffffffff0f", "80000000", "ffffffffffffffffff7f"):
+            patch = bytes.fromhex(absurd)
+            for at in range(first, min(len(row.frame), 400)):
+                _decode_or_refuse(row, row.frame[:at] + patch + row.frame[at + len(patch) :])
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
 
 
 def _decode_or_refuse(row: Row, frame: bytes) -> None:
-    try:
+    expected = (ProtocolError, UnsupportedVersionError) if row.is_request else ProtocolError
+    with contextlib.suppress(expected):
         row.decode(frame)
-    except EXPECTED as error:
-        assert not isinstance(error, UnsupportedVersionError) or row.is_request

@@ -25,7 +25,10 @@ CASES = [
     for version in range(request.MIN_VERSION, request.MAX_VERSION + 1)
 ]
 QUICK = settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=3,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 

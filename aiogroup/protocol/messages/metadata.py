@@ -101,18 +101,14 @@ class MetadataRequest(Request[MetadataResponse]):
 
     def lower(self, version: int) -> Structure:
         # Brokers accept ids without names since version 12, though the schema has ids since 10 (KIP-516).
-        if version < 12 and any(
-            topic.topic_id != ZERO_UUID and topic.name is None for topic in self.topics or ()
-        ):
+        if version < 12 and any(topic.topic_id != ZERO_UUID and topic.name is None for topic in self.topics or ()):
             raise UnsupportedVersionError(
                 f"version {version} of MetadataRequest cannot ask by topic id: name the topics"
             )
         if version > 0:
             return self
         if self.topics == ():
-            raise UnsupportedVersionError(
-                "version 0 of MetadataRequest cannot ask for no topics: no topics mean all"
-            )
+            raise UnsupportedVersionError("version 0 of MetadataRequest cannot ask for no topics: no topics mean all")
         return MetadataRequest(
             self.topics or (),
             self.allow_auto_topic_creation,

@@ -17,8 +17,13 @@ from pathlib import Path
 from aiokafka import AIOKafkaProducer
 
 from aiogroup.protocol import decode_response, encode_request, negotiate
-from aiogroup.protocol.consumer_protocol import Assignment, Subscription, TopicPartitions
-from aiogroup.protocol.consumer_protocol import encode_assignment, encode_subscription
+from aiogroup.protocol.consumer_protocol import (
+    Assignment,
+    Subscription,
+    TopicPartitions,
+    encode_assignment,
+    encode_subscription,
+)
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -132,9 +137,7 @@ def session(link: Link, level: int, topic_id) -> None:
     latest = ListOffsetsTopic(TOPIC, (ListOffsetsPartition(0, -1, -1),))
     link.ask(ListOffsetsRequest(topics=(latest,), timeout_ms=1000), level)
     fetch = FetchTopic(TOPIC, topic_id, (FetchPartition(0, 0, 0, partition_max_bytes=10000),))
-    link.ask(
-        FetchRequest(max_wait_ms=100, min_bytes=1, isolation_level=1, session_epoch=0, topics=(fetch,)), level
-    )
+    link.ask(FetchRequest(max_wait_ms=100, min_bytes=1, isolation_level=1, session_epoch=0, topics=(fetch,)), level)
     epoch = OffsetForLeaderTopic(TOPIC, (OffsetForLeaderPartition(0, -1, 0),))
     link.ask(OffsetForLeaderEpochRequest(topics=(epoch,)), level)
     link.ask(LeaveGroupRequest(group, (MemberIdentity(member, reason="golden"),)), level)
@@ -172,7 +175,7 @@ def main() -> None:
         session(link, level, topic.topic_id)
     lines = [json.dumps(link.kept[each]) for each in sorted(link.kept)]
     Path(__file__).with_name("broker_session.jsonl").write_text("\n".join(lines) + "\n")
-    print(len(lines), "exchanges;", dict(sorted(link.ranges.items())))
+    sys.stdout.write(f"{len(lines)} exchanges; {dict(sorted(link.ranges.items()))}\n")
 
 
 if __name__ == "__main__":
