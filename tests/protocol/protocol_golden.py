@@ -81,6 +81,14 @@ def java_rows() -> list[Row]:
     return rows
 
 
+def by_message(rows: list[Row]) -> dict[str, list[Row]]:
+    """One test per message is five times as fast as one per row."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.message, []).append(row)
+    return found
+
+
 def camel(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(word.capitalize() for word in others)
