@@ -74,7 +74,7 @@ def settings(servers: str) -> dict[str, Any]:
     }
 
 
-async def iterate(consumer: Any, meter: Meter) -> None:  # noqa: ANN401 (either client's consumer)
+async def iterate(consumer: Any, meter: Meter) -> None:
     async for _ in consumer:
         if not meter.count:
             meter.first()
@@ -83,7 +83,7 @@ async def iterate(consumer: Any, meter: Meter) -> None:  # noqa: ANN401 (either 
             return
 
 
-async def batches(consumer: Any, meter: Meter) -> None:  # noqa: ANN401
+async def batches(consumer: Any, meter: Meter) -> None:
     while meter.count < meter.want_count:
         got = await consumer.getmany(timeout_ms=1000, max_records=500)
         if got and not meter.count:
