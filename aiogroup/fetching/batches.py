@@ -32,8 +32,6 @@ _SMALLEST_LENGTH: Final = 14  # a v0 message without key and value, as Kafka's B
 _V2: Final = struct.Struct(">qiibIhiqqqhii")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _ATTRIBUTES_OFFSET: Final = 21
-_LENGTH: Final = struct.Struct(">i")
-_LENGTH_OFFSET: Final = 8
 
 _CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
@@ -137,7 +135,6 @@ class Batch:
         (attributes,) = _ATTRIBUTES.unpack_from(plain, _ATTRIBUTES_OFFSET)
         _ATTRIBUTES.pack_into(plain, _ATTRIBUTES_OFFSET, attributes & ~_CODEC_MASK)
         plain += payload
-        _LENGTH.pack_into(plain, _LENGTH_OFFSET, len(plain) - _FRAME.size)
         self._frame = memoryview(plain)
         self._batch = DefaultRecordBatch(plain)
         self.packed_bytes = 0
@@ -153,13 +150,12 @@ class Batch:
         return islice(batch, None)  # the C iterator refuses a second `iter()`, which each slice does
 
     def is_abort_marker(self) -> bool:
-        """Whether this control batch ends a transaction by abort; false for one emptied by compaction."""
+        """Whether this control batch ends a transaction by abort; false for one emptied by compaction.
+
+        Raises whatever the decoder does for a damaged one, struct.error for one without a type.
+        """
         first = next(iter(self.records()), None)
-        if first is None:
-            return False
-        if first.key is None or len(first.key) < 4:
-            raise BatchError("control record without a type", self.base_offset)
-        return ControlRecord.parse(first.key).type_ == ABORT_MARKER.type_
+        return first is not None and ControlRecord.parse(first.key or b"").type_ == ABORT_MARKER.type_
 
 
 class LegacyBatch:
@@ -250,9 +246,7 @@ def _split_message_set(data: memoryview, magic: int) -> Iterator[memoryview]:
         pos += _FRAME.size + length
 
 
-def _parse_message(
-    message: memoryview, magic: int, offset: int | None
-) -> tuple[int, bytes | None, bytes | None]:
+def _parse_message(message: memoryview, magic: int, offset: int | None) -> tuple[int, bytes | None, bytes | None]:
     """Timestamp (-1 in format 0), key and value; every length is checked against the message."""
     try:
         pos = _LEGACY.size

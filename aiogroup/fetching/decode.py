@@ -259,14 +259,10 @@ class PartitionDecoder:
         if self._settings.key_deserializer is None and self._settings.value_deserializer is None:
             tp, kind, acknowledge = self._tp, batch.timestamp_type, self._acknowledge
             try:
-                # The C record says None for "no timestamp"; -1 stays comparable with others.
                 taken = [
-                    Record(
-                        tp, raw.offset, -1 if (time := raw.timestamp) is None else time, kind,
-                        raw.key, raw.value, raw.headers, acknowledge,
-                    )
+                    Record(tp, raw.offset, raw.timestamp, kind, raw.key, raw.value, raw.headers, acknowledge)
                     for raw in islice(self._records, count)
-                ]  # fmt: skip
+                ]
             except Exception:  # noqa: BLE001 (the C decoder raises several kinds)
                 # Again one by one, to keep what stands before the damage.
                 self._records = (raw for raw in batch.records() if raw.offset >= self.next_offset)
@@ -306,8 +302,7 @@ class PartitionDecoder:
                     message = f"the {what} deserializer raised {error!r}"
                     self._poison = _Poison(raw.offset, message, error, raw.key, raw.value)
                     return taken
-                time = -1 if raw.timestamp is None else raw.timestamp
-                taken.append(Record(tp, raw.offset, time, kind, key, value, raw.headers, acknowledge))
+                taken.append(Record(tp, raw.offset, raw.timestamp, kind, key, value, raw.headers, acknowledge))
         except Exception as error:  # noqa: BLE001 (the C decoder raises several kinds)
             offset = taken[-1].offset + 1 if taken else max(self.next_offset, batch.base_offset or 0)
             self._poison = _Poison(offset, _damage(batch, error), error)
@@ -354,7 +349,5 @@ def _damage(batch: Batch | LegacyBatch, error: Exception) -> str:
 def _ends_by_abort(batch: Batch | LegacyBatch) -> bool:
     try:
         return batch.is_abort_marker()
-    except BatchError:
-        raise
     except Exception as error:
         raise BatchError(f"damaged control record ({error!r})", batch.base_offset) from error

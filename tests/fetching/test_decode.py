@@ -68,15 +68,18 @@ def test_null_and_empty_parts_stay_apart():
 
 
 def test_log_append_time_is_the_batchs():
-    data = w.batch(
-        [w.Sent(0, timestamp=5), w.Sent(1, timestamp=6)], attributes=w.LOG_APPEND_TIME, max_timestamp=99
-    )
+    data = w.batch([w.Sent(0, timestamp=5), w.Sent(1, timestamp=6)], attributes=w.LOG_APPEND_TIME, max_timestamp=99)
     assert [(r.timestamp, r.timestamp_type) for r in drain(decoder(data))] == [(99, 1), (99, 1)]
 
 
 def test_records_before_the_position_are_dropped():
     assert offsets(drain(decoder(w.built(10) + w.built(10, base=10), 7))) == list(range(7, 20))
     assert offsets(drain(decoder(w.built(10) + w.built(10, base=10), 10))) == list(range(10, 20))
+
+
+def test_a_batch_before_the_position_is_not_even_decoded():
+    broken = w.batch([], base=0, last=2, payload=b"junk", count=3)
+    assert offsets(drain(decoder(broken + w.built(3, base=3), 3))) == [3, 4, 5]
 
 
 def test_the_position_is_behind_what_was_returned_and_what_nobody_gets():
@@ -142,6 +145,13 @@ def test_compressed_sets_of_old_messages(codec):
     assert offsets(got) == [8, 9, 10, 11, 12, 13, 14, 20, 21, 22, 23]
     assert [r.timestamp for r in got] == [1, 2, 3, 77, 77, 77, 77, -1, -1, -1, -1]
     assert decoding.next_offset == 24
+
+
+def test_format_0_has_absolute_offsets_inside_whatever_the_wrapper_says():
+    inner = w.message(20, None, b"a", magic=0) + w.message(21, None, b"b", magic=0)
+    decoding = decoder(w.wrapper(25, inner, w.GZIP, magic=0), 20)
+    assert offsets(drain(decoding)) == [20, 21]
+    assert decoding.next_offset == 26
 
 
 def test_read_committed_skips_aborted_transactions_only():

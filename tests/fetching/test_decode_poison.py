@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import tracemalloc
+import zlib
 
 import pytest
 from aiokafka.structs import TopicPartition
@@ -139,6 +140,16 @@ def test_hostile_lengths_inside_a_batch_with_a_right_checksum(payload, count, co
     assert error.offset == len(good)
 
 
+@pytest.mark.parametrize("max_records", [1, 2, 3, 4, 100])
+@pytest.mark.parametrize("fetch_offset", [0, 2])
+def test_what_stands_before_a_damaged_record_is_returned(max_records, fetch_offset):
+    records = b"".join(w.record_bytes(w.Sent(n), 0, 0) for n in range(5))
+    data = w.batch([], base=0, last=9, payload=records + b"\x20junk", count=10)
+    good, error = poison(decoder(data, fetch_offset), max_records)
+    assert (good, error.offset) == (list(range(fetch_offset, 5)), 5)
+    assert "ends at offset 9" in str(error)
+
+
 @pytest.mark.parametrize("length", [0, -1, 13, 48, 2**31 - 1, -(2**31)])
 def test_hostile_batch_lengths(length):
     data = bytearray(w.built(3, base=3))
@@ -202,10 +213,15 @@ def test_snappy_that_lies_about_its_size_is_not_believed():
         inflate(w.SNAPPY, memoryview(b"\x80\x80\x80\x20abc"), 1 << 30)
 
 
+@pytest.mark.parametrize("tail", [b"\0", b"\0\0\0\0", b"\0\0\0\7a", b"\xff\xff\xff\xfa"], ids=repr)
+def test_snappy_blocks_cut_off_or_backwards(tail):
+    packed = bytes(w.ENCODE[w.SNAPPY](b"a" * 50))
+    with pytest.raises(CodecError, match="damaged"):
+        inflate(w.SNAPPY, memoryview(packed + tail), 1 << 20)
+
+
 def test_inflate_elsewhere_keeps_its_error_for_next_slice():
-    decoding = decoder(
-        w.batch([], base=0, last=9, codec=w.ZSTD, payload=b"junk" * 50), inflate_inline_bytes=10
-    )
+    decoding = decoder(w.batch([], base=0, last=9, codec=w.ZSTD, payload=b"junk" * 50), inflate_inline_bytes=10)
     assert decoding.needs_inflate()
     decoding.inflate()
     assert not decoding.needs_inflate()
@@ -215,11 +231,22 @@ def test_inflate_elsewhere_keeps_its_error_for_next_slice():
 INNER = w.message(0, None, b"v")
 
 
+def old_frame(body):
+    """A message of format 1 with these bytes behind the checksum, which is right."""
+    return struct.pack(">qiI", 3, len(body) + 4, zlib.crc32(body)) + body
+
+
+LAST_BYTES_UNUSED = old_frame(w.message(0, b"k", b"v")[16:] + b"?")
+# A key of -8 bytes would make the decoder read the timestamp's end as the value's length, which fits.
+BACKWARDS = old_frame(struct.pack(">bbqi", 1, 0, 4, -8))
+
+
 @pytest.mark.parametrize(
     "data",
     [
         w.message(5, b"k", b"v", crc=1),
-        w.message(5, b"k", b"v")[:-1] + b"",
+        LAST_BYTES_UNUSED,
+        BACKWARDS,
         w.message(-5, b"k", b"v"),
         w.message(5, None, None, attributes=w.GZIP),
         w.message(5, None, b"junk", attributes=w.GZIP),
@@ -233,11 +260,9 @@ INNER = w.message(0, None, b"v")
         w.wrapper(5, w.message(0, None, b"v", crc=3), w.GZIP),
         w.wrapper(5, w.message(2, None, b"v") + w.message(1, None, b"w") * 2, w.GZIP),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_hostile_old_messages(data):
-    if data == w.message(5, b"k", b"v")[:-1]:  # the length says less than key and value take
-        data = data[:8] + struct.pack(">i", len(data) - 12) + data[12:]
     good, error = poison(decoder(w.built(3) + data))
     assert (good, error.offset in (3, 5)) == ([0, 1, 2], True)
 
