@@ -90,6 +90,7 @@ def _decode(kind: type[T], data: bytes | memoryview) -> T:
     if version < 0:
         raise ProtocolError(f"{kind.__name__} of the consumer protocol: version {version}")
     try:
+        # min() also keeps a peer from filling the table of decoders with versions that do not exist.
         # What is left over is skipped whatever the version: Java does, and so lets older versions grow too.
         return cast("T", decoder(kind, min(version, MAX_VERSION), False)(reader))
     except ProtocolError as error:

@@ -81,7 +81,7 @@ def test_bytes_of_each_type(method: str, value, raw: str) -> None:
     assert _read(method, bytes.fromhex(raw)) == value
 
 
-@pytest.mark.parametrize("raw", ["ffffffff1f", "ffffffffffff01", "8080808080808080808001"])
+@pytest.mark.parametrize("raw", ["ffffffff1f", "ffffffffffff01", "80808080808000", "8080808080808080808001"])
 def test_varints_that_are_too_long_or_too_large(raw: str) -> None:
     for method in ("uvarint", "varint"):
         with pytest.raises(ProtocolError, match="varint"):

@@ -7,6 +7,7 @@ import json
 import pytest
 from protocol_golden import BLOBS, GOLDEN, Row, by_message, camel, differences, java_rows
 
+from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages import REQUESTS
 from aiogroup.protocol.schema import Array, Nested, specs
@@ -61,7 +62,7 @@ def test_carries_drops_and_refuses_the_fields_java_does(request_type) -> None:
             ours = dict(_verdicts(message.form(version), version, name))
             java_here = {
                 path: verdicts[version - first]
-                for path, (first, verdicts) in java.items()
+                for path, (first, verdicts, _) in java.items()
                 if path.split(".")[0] == name and verdicts[version - first] != "-"
             }
             wrong = {
@@ -73,6 +74,29 @@ def test_carries_drops_and_refuses_the_fields_java_does(request_type) -> None:
             assert not wrong, f"{name} version {version}"
             carried = {path for path, verdict in java_here.items() if verdict == "c"}
             assert carried <= set(ours), f"{name} version {version}"
+
+
+def _defaults(structure, path: str):
+    for spec in specs(structure):
+        here = f"{path}.{camel(spec.name)}"
+        inner = spec.type.element if isinstance(spec.type, Array) else spec.type
+        if isinstance(inner, Nested):
+            yield from _defaults(inner.type, here)
+        is_empty = spec.default in ((), b"") or isinstance(spec.type, Nested)
+        yield here, "A" * 22 if spec.default == ZERO_UUID else "empty" if is_empty else spec.default
+
+
+def test_defaults_are_those_of_java() -> None:
+    java = json.loads((GOLDEN / "java_fields.json").read_text())
+    different = set()
+    for request_type in REQUESTS.values():
+        for kind, message in (("Request", request_type), ("Response", request_type.RESPONSE)):
+            for version in (request_type.MIN_VERSION, request_type.MAX_VERSION):
+                for path, default in _defaults(message.form(version), request_type.api_name() + kind):
+                    if path in java and (default, type(default)) != (java[path][2], type(java[path][2])):
+                        different.add(path)
+    # A client must say -1; Java's consumer sets it, its schema does not.
+    assert different == {"ListOffsetsRequest.replicaId", "OffsetForLeaderEpochRequest.replicaId"}
 
 
 def test_error_codes_are_those_of_java() -> None:

@@ -224,7 +224,7 @@ public final class Golden {
         return out.toString();
     }
 
-    /** Per field and version: c carried, d dropped, r refused, when the field alone is not at its default. */
+    /** Per field the first version; c carried, d dropped, r refused per version; the default. */
     private static String fields() throws Exception {
         List<String> lines = new ArrayList<>();
         for (short id : KEYS) {
@@ -249,7 +249,14 @@ public final class Golden {
             for (short v = key.oldestVersion(); v <= key.latestVersion(); v++) {
                 verdicts.append(verdict(root, path, field, v));
             }
-            lines.add(JSON.writeValueAsString(here) + ": [" + key.oldestVersion() + ", \"" + verdicts + "\"]");
+            Object initial = type.getMethod(field.getName()).invoke(type.getConstructor().newInstance());
+            if (initial instanceof Message || initial instanceof Collection || initial instanceof byte[]) {
+                initial = "empty";
+            } else if (initial instanceof Uuid id) {
+                initial = id.toString();
+            }
+            lines.add(JSON.writeValueAsString(here) + ": [" + key.oldestVersion() + ", \"" + verdicts + "\", "
+                + JSON.writeValueAsString(initial) + "]");
             Class<?> inner = structure(field);
             if (inner != null) {
                 List<Field> deeper = new ArrayList<>(path);
