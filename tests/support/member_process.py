@@ -1,0 +1,126 @@
+"""A member as a process of its own, to be killed: it appends one JSON line per thing that happened to a file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class MemberProcess:
+    """`settings` go to `Consumer`; `hold_first` makes it keep the first record in hand for good."""
+
+    def __init__(self, path, cluster, group, topic, **settings):
+        self.path = path
+        options = {
+            "path": str(path),
+            "topic": topic,
+            "hold_first": settings.pop("hold_first", False),
+            "settings": {
+                "bootstrap_servers": cluster.bootstrap_servers,
+                "group_id": group,
+                "auto_offset_reset": "earliest",
+                "retry_backoff_ms": 50,
+                **settings,
+            },
+        }
+        path.touch()
+        self._errors = path.with_suffix(".err")
+        with self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, json.dumps(options)],
+                stderr=errors,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+
+    def kill(self):
+        """SIGKILL: nothing more is written, committed or said to the group."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        """SIGTERM: the member stops in order."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, seconds):
+        return self.process.wait(seconds)
+
+    @property
+    def is_alive(self):
+        return self.process.poll() is None
+
+    def lines(self):
+        """What it wrote; a line cut off by SIGKILL did not happen."""
+        return [json.loads(line) for line in self.path.read_bytes().split(b"\n")[:-1]]
+
+    def assigned(self):
+        """The partitions of its last assignment."""
+        return next((line["assigned"] for line in reversed(self.lines()) if "assigned" in line), [])
+
+    def records(self):
+        """(partition, offset) in the order in which they were processed."""
+        return [tuple(line["record"]) for line in self.lines() if "record" in line]
+
+    def errors(self):
+        return self._errors.read_text(errors="replace")
+
+
+@asynccontextmanager
+async def spawned(path, cluster, group, topic, **settings):
+    """A member process, killed in the end if it still lives."""
+    process = MemberProcess(path, cluster, group, topic, **settings)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+class _Listener:
+    def __init__(self, write):
+        self._write = write
+
+    def on_partitions_assigned(self, partitions):
+        self._write(assigned=sorted(tp.partition for tp in partitions))
+
+    def on_partitions_revoked(self, partitions):
+        self._write(revoked=sorted(tp.partition for tp in partitions))
+
+    def on_partitions_lost(self, partitions):
+        self._write(lost=sorted(tp.partition for tp in partitions))
+
+
+async def _main(options):
+    from aiogroup import Consumer
+
+    with Path(options["path"]).open("ab", buffering=0) as out:
+
+        def write(**line):
+            out.write(json.dumps(line).encode() + b"\n")
+
+        consumer = Consumer(options["topic"], listener=_Listener(write), **options["settings"])
+        stopped = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+
+        async def stop():
+            await stopped.wait()
+            await consumer.stop()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(stop())
+            await consumer.start()
+            async for record in consumer:
+                write(record=(record.partition, record.offset), value=record.value.decode())
+                if options["hold_first"]:
+                    await asyncio.Event().wait()
+        write(stopped=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(json.loads(sys.argv[1])))

@@ -1,0 +1,82 @@
+"""What the tests of reading share: fill a topic, read it, wait for a condition with a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import AIOKafkaProducer
+
+from aiogroup import Consumer, Record, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from aiogroup.telemetry.events import Event
+
+
+class Told:
+    """An observer that keeps every event."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def names(self) -> list[str]:
+        return [each.name for each in self.events]
+
+    def of(self, name: str) -> list[Any]:
+        return [each for each in self.events if each.name == name]
+
+
+@asynccontextmanager
+async def producing(servers: str, **settings: Any) -> AsyncIterator[AIOKafkaProducer]:
+    producer = AIOKafkaProducer(bootstrap_servers=servers, **settings)
+    await producer.start()
+    try:
+        yield producer
+    finally:
+        await producer.stop()
+
+
+async def fill(servers: str, tp: TopicPartition, values: Iterable[bytes | None], **settings: Any) -> int:
+    """Write the values in order; the offset behind the last."""
+    async with producing(servers, **settings) as producer:
+        sent = [await producer.send(tp.topic, value, partition=tp.partition) for value in values]
+        return (await asyncio.gather(*sent))[-1].offset + 1 if sent else 0
+
+
+async def read(consumer: Consumer, count: int, within_s: float = 20) -> list[Record]:
+    """Exactly `count` records; more would fail the test, fewer time out with what came."""
+    records: list[Record] = []
+    try:
+        async with asyncio.timeout(within_s):
+            while len(records) < count:
+                records.extend((await consumer.getmany(timeout_ms=1_000)).all())
+    except TimeoutError:
+        raise AssertionError(f"only {len(records)} of {count} records in {within_s} s") from None
+    assert len(records) == count, f"{len(records)} instead of {count}"
+    return records
+
+
+async def eventually(holds: Callable[[], object], within_s: float = 15, what: str = "") -> None:
+    """Wait until `holds()`, which may be a coroutine function."""
+    try:
+        async with asyncio.timeout(within_s):
+            while True:
+                found = holds()
+                if asyncio.iscoroutine(found):
+                    found = await found
+                if found:
+                    return
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"not in {within_s} s: {what or holds}") from None
+
+
+def alone(servers: str, **settings: Any) -> Consumer:
+    """A consumer without a group, from the beginning, for `assign`."""
+    return Consumer(bootstrap_servers=servers, **{"auto_offset_reset": "earliest", **settings})
