@@ -1,0 +1,208 @@
+"""KIP-62 on real Kafka: three deadlines, each seen from the group's other members. Numbers are kip-62-liveness.md's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from support.group_members import Member, produce, running, shared_out, until
+from support.member_process import spawned
+
+from aiogroup import CommitFailedError
+from aiogroup.telemetry import events
+
+SESSION_MS = 1_500
+BEAT_MS = 150
+SHORT = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": BEAT_MS, "max_poll_interval_ms": 60_000}
+OVER_A_SESSION = 2 * SESSION_MS // BEAT_MS
+"""So many answered heartbeats take twice the session timeout."""
+
+
+@pytest.fixture
+async def topic(kafka_cluster, unique_name):
+    name = unique_name("liveness")
+    kafka_cluster.create_topic(name, partitions=2)
+    return name
+
+
+@pytest.fixture
+def group(unique_name):
+    return unique_name("group")
+
+
+async def holding(member, cluster, topic):
+    """The member's application has a record in hand and does not finish it."""
+    member.hold()
+    await produce(cluster, topic, 2, 2)
+    await until(lambda: member.in_hand is not None, what=member.tail)
+
+
+async def test_1_processing_longer_than_the_session_costs_nothing(kafka_cluster, topic, group):
+    member = Member(kafka_cluster, group, topic, **SHORT, enable_auto_commit=False)
+    async with running(member):
+        await holding(member, kafka_cluster, topic)
+        rebalances = member.rebalances
+        await member.beats(OVER_A_SESSION)
+        record = member.in_hand
+        await member.consumer.commit()
+        assert await member.consumer.committed(record.tp) == record.offset + 1
+        assert member.rebalances == rebalances
+        assert not member.count("lost", "revoked")
+
+
+async def test_2_processing_longer_than_the_poll_interval_gives_up_once(kafka_cluster, topic, group):
+    slow = Member(kafka_cluster, group, topic, **{**SHORT, "max_poll_interval_ms": SESSION_MS})
+    quick = Member(kafka_cluster, group, topic, **SHORT)
+    async with running(slow, quick):
+        await shared_out(2, slow, quick)
+        since = len(quick.log)
+        await holding(slow, kafka_cluster, topic)
+        record = slow.in_hand
+        await until(lambda: slow.count(events.PollIntervalExceeded), what=slow.tail)
+        await until(lambda: quick.count(events.RebalanceStarted, since=since), what=quick.tail)
+        # LeaveGroup, not the end of the session (which is a session later): the other's next heartbeat shows it.
+        noticed = quick.when(events.RebalanceStarted, since) - slow.when(events.PollIntervalExceeded)
+        assert noticed < (SESSION_MS - BEAT_MS) / 1000 / 2
+        await shared_out(2, quick)
+        with pytest.raises(CommitFailedError) as refused:
+            await slow.consumer.commit({record.tp: record.offset + 1})
+        assert refused.value.not_owned == {record.tp}
+        assert not slow.count("lost")  # the callback waits for the next request
+        slow.release()
+        await shared_out(2, slow, quick)
+        assert slow.count("lost") == slow.count(events.PollIntervalExceeded) == 1
+        assert slow.error is None
+
+
+async def test_3_a_crash_is_noticed_after_the_session(kafka_cluster, topic, group, tmp_path):
+    survivor = Member(kafka_cluster, group, topic, **SHORT)
+    async with running(survivor), spawned(tmp_path / "log", kafka_cluster, group, topic, **SHORT) as process:
+        await until(lambda: len(survivor.partitions) == 1 and process.assigned(), what=survivor.tail)
+        since, killed_at = len(survivor.log), time.monotonic()
+        process.kill()
+        await until(lambda: survivor.count(events.RebalanceStarted, since=since), what=survivor.tail)
+        took_ms = (survivor.when(events.RebalanceStarted, since) - killed_at) * 1000
+        assert SESSION_MS - 2 * BEAT_MS < took_ms < SESSION_MS + BEAT_MS + 1_500
+        await shared_out(2, survivor)
+
+
+async def test_4_a_rebalance_waits_for_the_record_in_hand(kafka_cluster, topic, group):
+    busy = Member(kafka_cluster, group, topic, **SHORT, enable_auto_commit=False)
+    newcomer = Member(kafka_cluster, group, topic, **SHORT, request_timeout_ms=1_000)
+    async with running(busy):
+        await holding(busy, kafka_cluster, topic)
+        record = busy.in_hand
+        async with running(newcomer):
+            await until(lambda: busy.count(events.RebalanceStarted) == 2, what=busy.tail)
+            await busy.beats(OVER_A_SESSION)
+            assert not newcomer.partitions
+            assert not busy.count("revoked")
+            await busy.consumer.commit()  # the broker still takes the old generation's
+            busy.release()
+            await shared_out(2, busy, newcomer)
+            assert busy.count("revoked") == 1
+            assert not busy.count("lost")
+            assert await busy.consumer.committed(record.tp) == record.offset + 1
+            assert record.offset not in {r.offset for r in newcomer.records if r.tp == record.tp}
+
+
+async def test_5_the_others_go_on_without_one_that_does_not_finish(kafka_cluster, topic, group):
+    short = {**SHORT, "rebalance_timeout_ms": 1_000}
+    stuck = Member(kafka_cluster, group, topic, **short)
+    other = Member(kafka_cluster, group, topic, **short)
+    async with running(stuck):
+        await holding(stuck, kafka_cluster, topic)
+        record = stuck.in_hand
+        async with running(other):
+            await shared_out(2, other)
+            await until(lambda: stuck.count("lost"), what=stuck.tail)
+            with pytest.raises(CommitFailedError):
+                await stuck.consumer.commit({record.tp: record.offset + 1})
+            stuck.release()
+            await shared_out(2, stuck, other)
+            await until(lambda: (record.partition, record.offset) in other.seen(), what=other.tail)
+            assert stuck.count("lost") == 1
+            assert stuck.error is None
+
+
+async def test_6_a_crash_during_a_rebalance_ends_it_after_the_session(kafka_cluster, topic, group, tmp_path):
+    survivor = Member(kafka_cluster, group, topic, **SHORT)
+    newcomer = Member(kafka_cluster, group, topic, **SHORT, request_timeout_ms=1_000)
+    crashing = spawned(tmp_path / "log", kafka_cluster, group, topic, **SHORT, hold_first=True)
+    async with running(survivor), crashing as process:
+        await until(lambda: len(survivor.partitions) == 1 and process.assigned(), what=survivor.tail)
+        await produce(kafka_cluster, topic, 2, 2)
+        await until(process.records)
+        since = len(survivor.log)
+        async with running(newcomer):
+            await until(lambda: survivor.count(events.RebalanceStarted, since=since), what=survivor.tail)
+            assert not newcomer.partitions
+            process.kill()
+            killed_at = time.monotonic()
+            await shared_out(2, survivor, newcomer)
+            assert time.monotonic() - killed_at < SESSION_MS / 1000 + 3
+
+
+async def test_9_waiting_for_records_is_progress(kafka_cluster, topic, group):
+    short = {**SHORT, "max_poll_interval_ms": SESSION_MS}
+    members = [Member(kafka_cluster, group, topic, **short) for _ in range(3)]  # one of them gets no partition
+    async with running(*members):
+        await shared_out(2, *members)
+        rebalances = [member.rebalances for member in members]
+        await asyncio.gather(*(member.beats(OVER_A_SESSION) for member in members))
+        assert [member.rebalances for member in members] == rebalances
+        assert not any(member.count(events.PollIntervalExceeded, "lost") for member in members)
+        sent = await produce(kafka_cluster, topic, 2, 4)
+        await until(lambda: set().union(*(member.seen() for member in members)) == sent)
+
+
+async def test_10_the_largest_rebalance_timeout_counts(kafka_cluster, topic, group):
+    hasty = Member(kafka_cluster, group, topic, **SHORT, rebalance_timeout_ms=500)
+    patient = Member(kafka_cluster, group, topic, **SHORT, rebalance_timeout_ms=20_000, request_timeout_ms=1_000)
+    async with running(hasty):
+        await holding(hasty, kafka_cluster, topic)
+        async with running(patient):
+            await until(lambda: hasty.count(events.RebalanceStarted) == 2, what=hasty.tail)
+            await hasty.beats(2_000 // BEAT_MS)  # four times its own
+            assert not patient.partitions
+            hasty.release()
+            await shared_out(2, hasty, patient)
+            assert not hasty.count("lost")
+
+
+async def test_12_a_callback_longer_than_the_session_costs_nothing(kafka_cluster, topic, group):
+    member = Member(kafka_cluster, group, topic, **SHORT)
+    called = []
+
+    async def take_long(callback):
+        await member.beats(OVER_A_SESSION)
+        called.append(callback)
+
+    member.in_callback = take_long
+    async with running(member):
+        await shared_out(2, member)
+        member.consumer.enforce_rebalance()
+        await until(lambda: called == ["assigned", "revoked", "assigned"], what=member.tail)
+        await shared_out(2, member)
+        assert member.rebalances == 2
+        sent = await produce(kafka_cluster, topic, 2, 4)
+        await until(lambda: member.seen() == sent, what=member.tail)
+        assert not member.count("lost")
+        member.in_callback = None
+
+
+async def test_13_a_blocked_loop_is_told_and_beats_first(kafka_cluster, topic, group):
+    member = Member(kafka_cluster, group, topic, **{**SHORT, "session_timeout_ms": 4_000})
+    async with running(member):
+        await shared_out(2, member)
+        rebalances, since = member.rebalances, len(member.log)
+        time.sleep(2.5)  # noqa: ASYNC251 (a library that blocks)
+        await until(lambda: member.count(events.EventLoopBlocked, since=since), what=member.tail)
+        blocked = member.all(events.EventLoopBlocked, since)[0]
+        assert blocked.session_timeout_ms == 4_000
+        assert 1_000 < blocked.blocked_ms < 3_500
+        requests = [what for what, _, _ in member.log[since:] if what in ("HeartbeatSent", "CoordinatorLost")]
+        assert requests[0] == "HeartbeatSent"
+        await member.beats(3)
+        assert member.rebalances == rebalances

@@ -1,0 +1,167 @@
+"""Static membership (KIP-345) on a real broker: one name, one member; a restart that nobody notices."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+
+import pytest
+from support.group_members import Member, produce, running, shared_out, until
+
+from aiogroup import DuplicateStaticMember, FencedInstanceIdError
+from aiogroup.telemetry import events
+
+BEAT_MS = 200
+NAMED = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": BEAT_MS, "max_poll_interval_ms": 60_000}
+"""The session never ends within a test: who goes, leaves or is fenced."""
+FENCED = DuplicateStaticMember
+
+
+@pytest.fixture
+async def topic(kafka_cluster, unique_name):
+    name = unique_name("static")
+    kafka_cluster.create_topic(name, partitions=3)
+    return name
+
+
+@pytest.fixture
+def group(unique_name):
+    return unique_name("group")
+
+
+async def test_the_older_of_two_with_one_name_is_fenced_and_never_comes_back(kafka_cluster, topic, group):
+    older = Member(kafka_cluster, group, topic, **NAMED, group_instance_id="one")
+    newer = Member(kafka_cluster, group, topic, **NAMED, group_instance_id="one")
+    async with running(older):
+        await shared_out(3, older)
+        sent = await produce(kafka_cluster, topic, 3, 9)
+        await until(lambda: older.seen() == sent, what=older.tail)
+        async with running(newer):
+            joined_at = newer.when(events.RebalanceCompleted)
+            await until(lambda: older.error is not None, what=older.tail)
+            assert isinstance(older.error, FencedInstanceIdError)
+            assert older.when("error") - joined_at < BEAT_MS / 1000 + 0.5
+            for call in (older.consumer.getone, older.consumer.commit, older.consumer.getmany):
+                with pytest.raises(FencedInstanceIdError, match="one"):
+                    await call()
+            fenced_at = len(older.log)
+            await newer.beats(10)
+            told = {what for what, _, _ in older.log[fenced_at:]}
+            assert not told & {"HeartbeatSent", "RebalanceStarted", "OffsetsCommitted", "MemberMoved"}
+            assert older.count("lost") == 1
+            assert not older.consumer.assignment()
+            more = await produce(kafka_cluster, topic, 3, 9)
+            await until(lambda: newer.seen() >= more, what=newer.tail)
+            assert newer.rebalances == 1
+            assert newer.error is None
+        assert not older.seen() & more
+
+
+async def test_a_restart_is_not_noticed_by_the_others(kafka_cluster, topic, group):
+    names = ("one", "two", "three")
+    async with AsyncExitStack() as stack:
+
+        async def started(name):
+            member = Member(kafka_cluster, group, topic, **NAMED, group_instance_id=name)
+            await stack.enter_async_context(running(member))
+            return member
+
+        members = {name: await started(name) for name in names}
+        everyone = list(members.values())
+        await shared_out(3, *everyone)
+        assert members["one"].is_leader
+        sent = await produce(kafka_cluster, topic, 3, 9)
+        await until(lambda: set().union(*(each.seen() for each in everyone)) == sent)
+        for name in ("two", "one"):  # a follower, then the leader (KIP-814)
+            held = members[name].partitions
+            others = [members[other] for other in names if other != name]
+            rebalances = [each.rebalances for each in others]
+            assert (await members[name].stop()).is_clean
+            members[name] = back = await started(name)
+            everyone.append(back)
+            assert back.partitions == held
+            more = await produce(kafka_cluster, topic, 3, 9)
+            sent |= more
+            await until(lambda: set().union(*(each.seen() for each in everyone)) == sent)
+            assert back.seen() <= more  # what was before is committed
+            await asyncio.gather(*(each.beats(3) for each in others))
+            assert [each.rebalances for each in others] == rebalances
+
+
+@pytest.mark.parametrize("leave_group", [None, False, True])
+async def test_stop_leaves_the_group_only_when_told_to(kafka_cluster, topic, group, leave_group):
+    static = Member(kafka_cluster, group, topic, **NAMED, group_instance_id="one")
+    other = Member(kafka_cluster, group, topic, **NAMED)
+    async with running(static, other):
+        await shared_out(3, static, other)
+        since = len(other.log)
+        await static.stop(leave_group=leave_group)
+        if leave_group:
+            await shared_out(3, other, seconds=5)
+        else:
+            await other.beats(5)
+            assert not other.count(events.RebalanceStarted, since=since)
+
+
+async def test_a_dynamic_member_may_stop_without_leaving(kafka_cluster, topic, group):
+    going = Member(kafka_cluster, group, topic, **NAMED)
+    staying = Member(kafka_cluster, group, topic, **NAMED)
+    async with running(going, staying):
+        await shared_out(3, going, staying)
+        since = len(staying.log)
+        await going.stop(leave_group=False)
+        await staying.beats(5)
+        assert not staying.count(events.RebalanceStarted, since=since)
+
+
+async def test_a_commit_carries_the_name_and_is_fenced_by_it(kafka_cluster, topic, group):
+    # The older one's heartbeats are so rare that its commit is what meets the newer one first.
+    rare = {**NAMED, "heartbeat_interval_ms": 15_000, "enable_auto_commit": False}
+    older = Member(kafka_cluster, group, topic, **rare, group_instance_id="one")
+    newer = Member(kafka_cluster, group, topic, **NAMED, group_instance_id="one")
+    async with running(older):
+        sent = await produce(kafka_cluster, topic, 3, 3)
+        await until(lambda: older.seen() == sent, what=older.tail)
+        async with running(newer):
+            await until(lambda: newer.seen() == sent, what=newer.tail)
+            began_at = time.monotonic()
+            with pytest.raises(FencedInstanceIdError, match="one"):
+                await older.consumer.commit()
+            assert time.monotonic() - began_at < 2
+            await until(lambda: older.error is not None, what=older.tail)
+            assert isinstance(older.error, FencedInstanceIdError)
+            assert newer.rebalances == 1
+
+
+async def test_an_auto_commit_is_fenced_too(kafka_cluster, topic, group):
+    rare = {**NAMED, "heartbeat_interval_ms": 15_000, "auto_commit_interval_ms": 100}
+    older = Member(kafka_cluster, group, topic, **rare, group_instance_id="one")
+    newer = Member(kafka_cluster, group, topic, **NAMED, group_instance_id="one")
+    async with running(older):
+        await shared_out(3, older)
+        async with running(newer):
+            await produce(kafka_cluster, topic, 3, 3)  # both read it; only one may commit it
+            await until(lambda: older.error is not None, what=older.tail)
+            assert isinstance(older.error, FencedInstanceIdError)
+            assert newer.error is None
+            assert newer.rebalances == 1
+
+
+async def test_past_the_poll_interval_a_static_member_goes_silent_and_comes_back(kafka_cluster, topic, group):
+    slow = {**NAMED, "session_timeout_ms": 1_200, "max_poll_interval_ms": 1_200}
+    static = Member(kafka_cluster, group, topic, **slow, group_instance_id="one")
+    other = Member(kafka_cluster, group, topic, **NAMED)
+    async with running(static, other):
+        await shared_out(3, static, other)
+        static.hold()
+        await produce(kafka_cluster, topic, 3, 3)
+        await until(lambda: static.count(events.PollIntervalExceeded), what=static.tail)
+        since = len(other.log)
+        await shared_out(3, other)
+        # No LeaveGroup: the broker waits for the session to end.
+        silent = other.when(events.RebalanceStarted, since) - static.when(events.PollIntervalExceeded)
+        assert silent > (1_200 - 2 * BEAT_MS) / 1000
+        static.release()
+        await shared_out(3, static, other)
+        assert static.count("lost") == 1
