@@ -24,7 +24,7 @@ from aiogroup.fetching.position import Partition
 from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import CommitEntry, Offsets, read_offsets
 from aiogroup.records import Record, Records
-from aiogroup.runtime.clock import now_ms
+from aiogroup.runtime.clock import now_ms, wall_ms
 from aiogroup.runtime.context import in_callback
 from aiogroup.runtime.engine import Engine, Group
 from aiogroup.runtime.inspection import health_of, metrics_of
@@ -173,7 +173,7 @@ class Consumer:
     async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> Records:
         """As `getmany`; without a time-out it returns with records only. See `Records.metadata` (KIP-695)."""
         engine = self._running()
-        return await engine.requests.batch(timeout_ms, self._limit(max_records), ())
+        return await engine.requests.batch(timeout_ms, self._limit(max_records), frozenset())
 
     async def skip(self) -> None:
         """What is in hand counts as processed: the next `async for` goes on behind it."""
@@ -325,8 +325,9 @@ class Consumer:
         return self._owned(partition).last_stable_offset
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
-        """When the last fetch answer of the partition came: milliseconds of the loop's clock."""
-        return self._owned(partition).received_at_ms
+        """When the last fetch answer of the partition came, in milliseconds since the epoch; `None` before."""
+        received_at_ms = self._owned(partition).received_at_ms
+        return None if received_at_ms is None else wall_ms() - (now_ms() - received_at_ms)
 
     # What is read.
 
@@ -410,7 +411,7 @@ class Consumer:
 
     # The group.
 
-    def enforce_rebalance(self, why: str = "enforce_rebalance") -> None:
+    async def enforce_rebalance(self, why: str = "enforce_rebalance") -> None:
         """Ask the group for a new round (KIP-568); returns at once.
 
         Raises:

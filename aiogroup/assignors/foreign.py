@@ -53,9 +53,7 @@ class ForeignAssignor:
     def __init__(self, theirs: type[AbstractPartitionAssignor] | AbstractPartitionAssignor) -> None:
         name: object = theirs.name
         if not isinstance(name, str):
-            raise ConfigError(
-                f"partition_assignment_strategy: {theirs!r} has no name as a class; pass an object"
-            )
+            raise ConfigError(f"partition_assignment_strategy: {theirs!r} has no name as a class; pass an object")
         self.name = name
         self._theirs = theirs
 
@@ -66,16 +64,12 @@ class ForeignAssignor:
         self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int]
     ) -> dict[str, list[TopicPartition]]:
         metadata = {
-            member: ConsumerProtocolMemberMetadata(
-                0, list(subscription.topics), subscription.user_data or b""
-            )
+            member: ConsumerProtocolMemberMetadata(0, list(subscription.topics), subscription.user_data or b"")
             for member, subscription in members.items()
         }
         answer = self._theirs.assign(ClusterView(partitions), metadata)  # type: ignore[arg-type]
         return {
-            member: [TopicPartition(*pair) for pair in answer[member].partitions()]
-            if member in answer
-            else []
+            member: [TopicPartition(*pair) for pair in answer[member].partitions()] if member in answer else []
             for member in members
         }
 

@@ -76,14 +76,16 @@ class Delivery:
         self.settle()
         return {each.tp: each.ledger.in_hand_count for each in self._held.values() if each.ledger.has_unprocessed}
 
-    def process_all(self) -> None:
-        """The application asks for more: what it held is processed (auto_ack)."""
+    def process_all(self, only: Collection[TopicPartition] = ()) -> None:
+        """The application asks for more, of these partitions if any are named: what it held is processed (auto_ack)."""
         self.close_cursor()
-        self._iterated = None
+        if self._iterated is not None and (not only or self._iterated[0].tp in only):
+            self._iterated = None
         if self._auto_ack:
-            for partition in self._held.values():
-                partition.ledger.process_all()
-            self._held.clear()
+            for partition in tuple(self._held.values()):
+                if not only or partition.tp in only:
+                    partition.ledger.process_all()
+                    del self._held[id(partition)]
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """These partitions are no longer ours, or their position was moved: nothing of them is in hand."""
@@ -141,7 +143,7 @@ class Delivery:
         left = max_count if max_count is not None else 2**62
         try:
             for partition in self._by_turn(only):
-                while left > 0 and (piece := self._ready(partition, min(left, self._records_per_turn))) is not None:
+                while left > 0 and (piece := self._ready(partition, self._records_per_turn)) is not None:
                     records = piece.records[piece.index : piece.index + left]
                     self._hand_out(partition, piece, piece.index + len(records), keep_last_only=False)
                     taken.setdefault(partition.tp, []).extend(records)

@@ -25,7 +25,7 @@ from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.schema import R_co, Request
-from aiogroup.runtime.clock import now_ms, sleep_ms
+from aiogroup.runtime.clock import now_ms, sleep_ms, timeout_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.link import COMMIT, HEARTBEAT, JOIN
 from aiogroup.telemetry import events
@@ -102,21 +102,31 @@ class Coordinator:
         """Find the coordinator, make the request under the lock and write it; then wait for the answer.
 
         `request` looks at the membership and returns `None` when there is nothing to send any more; then the answer
-        is `None` too.
+        is `None` too. `timeout` covers all of it, the look-up too.
 
         Raises:
             AiogroupError: no answer; the coordinator is looked up again next time.
         """
-        node_id = await self.find()
+        node_id = UNKNOWN_NODE
         try:
-            connection = await self._context.link.connect(node_id, channel)
-            async with self.lock:
-                message = request()
-                if message is None:
-                    return None
-                answer = connection.write(message, at_most=at_most)
-            response = await connection.answer(answer, timeout)
-        except (ConnectionLostError, KafkaTimeoutError) as error:
+            async with timeout_ms(timeout):
+                node_id = await self.find()
+                connection = await self._context.link.connect(node_id, channel)
+                async with self.lock:
+                    message = request()
+                    if message is None:
+                        return None
+                    answer = connection.write(message, at_most=at_most)
+                response = await connection.answer(answer, timeout)
+        except TimeoutError as error:
+            # What was written may still be answered, and would hold up whatever is written behind it.
+            self._context.link.disconnect(node_id, channel)
+            if timeout >= self._context.config.request_timeout_ms and self.node_id == node_id:
+                self.lose(f"no answer within {timeout} ms")
+            raise KafkaTimeoutError(
+                f"the coordinator of {self._group_id!r} did not answer within {timeout} ms"
+            ) from error
+        except ConnectionLostError as error:
             if self.node_id == node_id:
                 self.lose(str(error))
             raise

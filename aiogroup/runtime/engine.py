@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import anyio
 from aiokafka.structs import TopicPartition
@@ -11,6 +14,7 @@ from aiokafka.structs import TopicPartition
 from aiogroup.assignors import Assignor
 from aiogroup.cluster import Cluster
 from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig, parse_reset_policy
+from aiogroup.errors import AiogroupError, InvalidTopicError, TopicAuthorizationError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership import facts as f
@@ -18,6 +22,7 @@ from aiogroup.membership.blobs import write_subscription
 from aiogroup.membership.classic import ClassicMembership, GroupSettings
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.states import MemberState
+from aiogroup.protocol.errors import ErrorCode
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
@@ -37,6 +42,11 @@ from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Tell
 
 __all__ = ["Engine", "Group"]
+
+REFUSED_TOPIC: Final[Mapping[int, Callable[[str], AiogroupError]]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: lambda topic: TopicAuthorizationError([topic]),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: lambda topic: InvalidTopicError(f"the broker refuses the topic name {topic!r}"),
+}
 
 
 @dataclass(slots=True)
@@ -66,7 +76,7 @@ class Engine:
         assignment = Assignment()
         delivery = Delivery(assignment, auto_ack=config.auto_ack, records_per_turn=RECORDS_PER_TURN)
         self.context = Context(config, Link(config), self.supervisor, assignment, delivery, tell)
-        self.refresher = Refresher(self.context, subscription.wanted, self._on_refreshed)
+        self.refresher = Refresher(self.context, self._topics_wanted, self._on_refreshed)
         self.group = self._make_group(config, assignors) if config.group_id is not None else None
         committer = self.group.committer if self.group is not None else None
         self.positions = Positions(self.context, self.refresher, committer)
@@ -77,6 +87,7 @@ class Engine:
         self.requests = Requests(self.context, self.may_deliver, self._on_request, self._on_answer)
         self._default_policy = parse_reset_policy(config.auto_offset_reset)
         self._new_policy = parse_reset_policy(config.new_partition_reset)
+        self._refused: dict[str, int] = {}
         self._group_started = False
         self._auto_commit_started = False
 
@@ -238,7 +249,7 @@ class Engine:
 
     def _on_request(self) -> None:
         group = self.group
-        if group is None or self.subscription.is_manual:
+        if group is None:
             return
         group.watchdog.clock.on_request(now_ms())
         if group.membership.state is MemberState.PARKED:
@@ -246,7 +257,7 @@ class Engine:
 
     def _on_answer(self) -> None:
         group = self.group
-        if group is not None and not self.subscription.is_manual:
+        if group is not None:
             group.watchdog.clock.on_answer(now_ms())
 
     def _on_assignment(self) -> None:
@@ -265,8 +276,25 @@ class Engine:
     def _on_move(self, old: MemberState, new: MemberState, why: str) -> None:
         self.context.tell(events.MemberMoved(old.value, new.value, why))
 
-    def _on_refreshed(self, _old: Cluster, _new: Cluster) -> None:
+    def _topics_wanted(self) -> frozenset[str] | re.Pattern[str]:
+        """What we read, and as leader what the others read too."""
+        wanted = self.subscription.wanted()
+        if isinstance(wanted, re.Pattern) or self.group is None or not self._group_started:
+            return wanted
+        return wanted | self.group.rebalance.topics_led()
+
+    def _tell_refused(self, cluster: Cluster) -> None:
+        """A topic that may not be read, or cannot exist, is the application's to know; told when it becomes so."""
+        mine = self.subscription.names() | {tp.topic for tp in self.subscription.assigned}
+        refused = {name: code for name, code in cluster.errors.items() if name in mine and code in REFUSED_TOPIC}
+        for name, code in refused.items():
+            if self._refused.get(name) != code:
+                self.context.inbox.put(REFUSED_TOPIC[code](name))
+        self._refused = refused
+
+    def _on_refreshed(self, _old: Cluster, new: Cluster) -> None:
         subscription, group = self.subscription, self.group
+        self._tell_refused(new)
         if self.requests.is_stopped or subscription.is_manual:
             return
         if group is None:

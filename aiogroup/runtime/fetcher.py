@@ -21,7 +21,7 @@ from aiogroup.errors import (
 )
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.extent import end_of
-from aiogroup.fetching.planner import WAIT_MIN_MS, FetchPlan, node_for, plan_fetch
+from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES, WAIT_MIN_MS, FetchPlan, node_for, plan_fetch
 from aiogroup.fetching.position import PREFERRED_REPLICA_MS, UNKNOWN, Partition
 from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
 from aiogroup.protocol.errors import lookup
@@ -44,6 +44,8 @@ __all__ = ["Fetchers"]
 NO_ID: Final = uuid.UUID(int=0)
 BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
+LOOK_MS: Final = 1_000
+OVERDUE_MS: Final = 3_000
 MAX_GROWTH_BYTES: Final = 1 << 30
 
 
@@ -56,6 +58,7 @@ class Fetchers:
         self._positions = positions
         self._running: dict[int, anyio.CancelScope] = {}
         self._in_flight_bytes = 0
+        self._sent_at_ms: dict[int, int] = {}
         config = context.config
         self._policy = parse_reset_policy(config.auto_offset_reset)
         self._settings = DecodeSettings(
@@ -77,7 +80,14 @@ class Fetchers:
                 self._running[node_id] = self._context.supervisor.spawn(f"fetcher {node_id}", self._run_one, node_id)
             for node_id in self._running.keys() - nodes:
                 self._running.pop(node_id).cancel()
-            await self._context.fetchable.wait(now + 1_000 if UNKNOWN in nodes or not nodes else None)
+            self._look_for_silent_brokers(now)
+            await self._context.fetchable.wait(now + LOOK_MS)
+
+    def _look_for_silent_brokers(self, now: int) -> None:
+        """A fetch that is long overdue: perhaps its broker froze and leads no more; do not wait for the time-out."""
+        limit_ms = self._context.config.fetch_max_wait_ms + OVERDUE_MS
+        if any(now - sent_at_ms > limit_ms for sent_at_ms in self._sent_at_ms.values()):
+            self._refresher.want()
 
     async def run_inflater(self) -> None:
         """Decompress big batches in a worker thread: the loop goes on meanwhile."""
@@ -116,8 +126,15 @@ class Fetchers:
                 await context.fetchable.wait(until_ms)
 
     def _free_bytes(self) -> int:
-        used = sum(each.buffered_bytes for each in self._context.assignment)
-        return self._context.config.max_buffered_bytes - used - self._in_flight_bytes
+        bound = self._context.config.max_buffered_bytes - self._in_flight_bytes
+        free_bytes = bound - sum(each.buffered_bytes for each in self._context.assignment)
+        if free_bytes >= RESPONSE_FLOOR_BYTES:
+            return free_bytes
+        # What paused partitions keep must not starve the others: it is fetched again when they are resumed.
+        for partition in self._context.assignment:
+            if partition.is_paused and partition.buffer:
+                partition.drop_buffer()
+        return bound - sum(each.buffered_bytes for each in self._context.assignment)
 
     async def _fetch(self, node_id: int, plan: FetchPlan, wait_ms: int) -> bool:
         """One request and its answer; False when the broker did not give one."""
@@ -127,6 +144,7 @@ class Fetchers:
         for partition in plan.partitions:
             partition.is_fetching = True
         self._in_flight_bytes += plan.max_bytes
+        self._sent_at_ms[node_id] = now_ms()
         try:
             response = await context.link.send(node_id, request, FETCH, at_most=at_most)
         except (AuthenticationFailedError, ConsumerStoppedError):
@@ -136,6 +154,7 @@ class Fetchers:
             return False
         finally:
             self._in_flight_bytes -= plan.max_bytes
+            self._sent_at_ms.pop(node_id, None)
             for partition in plan.partitions:
                 partition.is_fetching = False
         if response.error_code:

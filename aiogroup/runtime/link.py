@@ -77,7 +77,7 @@ class Link:
             ConnectionLostError: the node is not known or not reachable.
             AuthenticationFailedError: it refused the credentials.
         """
-        slot = self._slots.setdefault((node_id, channel), _Slot())
+        slot = self._slot(node_id, channel)
         if slot.connection is not None and slot.connection.is_open:
             return slot.connection
         async with slot.lock:
@@ -134,12 +134,15 @@ class Link:
                 slot.connection = None
 
     def nodes(self) -> list[int]:
-        """Nodes to ask for what any broker knows: known brokers in random order, then the bootstrap servers."""
+        """Nodes to ask for what any broker knows: those that answered last, known brokers first, at random."""
         known = list(self.cluster.brokers)
         random.shuffle(known)
         bootstrap = list(self._bootstrap)
         random.shuffle(bootstrap)
-        return [*known, *bootstrap]
+        return sorted([*known, *bootstrap], key=lambda node_id: self._slot(node_id, METADATA).failures_count)
+
+    def _slot(self, node_id: int, channel: str) -> _Slot:
+        return self._slots.setdefault((node_id, channel), _Slot())
 
     async def ask_any(self, request: Request[R_co], timeout: int | None = None, *, channel: str = METADATA) -> R_co:
         """Ask one node after another until one answers.
@@ -148,9 +151,17 @@ class Link:
             AiogroupError: what the last node failed with; authentication failures at once.
         """
         last: AiogroupError = ConnectionLostError("no broker is known")
+        limit_ms = timeout or self._config.request_timeout_ms
         for node_id in self.nodes():
+            # A frozen broker must not hold up what the next one answers at once.
+            each_ms = max(limit_ms // 6, min(limit_ms, 1_000))
             try:
-                return await self.send(node_id, request, channel, timeout)
+                async with timeout_ms(each_ms):
+                    return await self.send(node_id, request, channel, each_ms)
+            except TimeoutError:
+                self.disconnect(node_id, channel)
+                self._slot(node_id, channel).failures_count += 1
+                last = KafkaTimeoutError(f"node {node_id} did not answer within {each_ms} ms")
             except AuthenticationFailedError:
                 raise
             except AiogroupError as error:

@@ -22,6 +22,7 @@ from aiogroup.membership.blobs import read_subscription, write_assignment
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
+from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupResponse
@@ -232,7 +233,7 @@ class Rebalance:
         topics = {topic for member in members.values() for topic in member.topics}
         await self._know(topics)
         counts = self._context.link.cluster.partition_counts(topics)
-        self._assigned_from = counts
+        self._assigned_from = {topic: counts.get(topic, 0) for topic in topics}
         assignor = self._assignors[effect.assignor]
         try:
             if sum(counts.values()) > INLINE_ASSIGNMENT:
@@ -259,9 +260,17 @@ class Rebalance:
         """As leader: why what we assigned no longer fits the metadata; `None` while it does."""
         if not self._coordinator.membership.is_leader or not self._assigned_from:
             return None
-        now = self._context.link.cluster.partition_counts(self._assigned_from)
+        cluster = self._context.link.cluster
+        now = cluster.partition_counts(self._assigned_from)
+        for topic in self._assigned_from.keys() - now.keys():
+            if cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                now[topic] = 0  # deleted; any other error says nothing about its partitions
         grown = sorted(topic for topic, count in self._assigned_from.items() if now.get(topic, count) != count)
         return f"partitions of {', '.join(grown)} changed" if grown else None
+
+    def topics_led(self) -> frozenset[str]:
+        """The topics whose partitions we gave out: as leader we watch them, also those that only others read."""
+        return frozenset(self._assigned_from) if self._coordinator.membership.is_leader else frozenset()
 
     # Adopting.
 

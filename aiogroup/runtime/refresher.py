@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from aiokafka.structs import OffsetAndTimestamp, TopicPartition
 
@@ -34,6 +35,7 @@ from aiogroup.telemetry import events
 
 __all__ = ["EARLIEST", "LATEST", "Refresher", "TopicsWanted"]
 
+MISSING_MS: Final = 1_000
 TopicsWanted = Callable[[], "frozenset[str] | re.Pattern[str]"]
 """Which topics the metadata should cover: names, or a pattern over all of them."""
 
@@ -57,6 +59,8 @@ class Refresher:
         failures_count = 0
         while True:
             due_at_ms = self._refreshed_at_ms + config.metadata_max_age_ms
+            if self._is_incomplete():
+                due_at_ms = min(due_at_ms, self._refreshed_at_ms + MISSING_MS)
             if self._wanted_at_ms is not None:
                 due_at_ms = min(due_at_ms, max(self._wanted_at_ms, self._refreshed_at_ms + config.retry_backoff_ms))
             if now_ms() < due_at_ms:
@@ -75,6 +79,11 @@ class Refresher:
                 failures_count += 1
                 self._context.tell(events.MetadataFailed(str(error)))
                 await sleep_ms(min(config.retry_backoff_ms * 2 ** min(failures_count, 16), config.retry_backoff_max_ms))
+
+    def _is_incomplete(self) -> bool:
+        """A topic that we are to read does not exist yet: look again before the metadata gets old."""
+        wanted = self._topics_wanted()
+        return not isinstance(wanted, re.Pattern) and bool(wanted - self._context.link.cluster.topics.keys())
 
     def want(self) -> None:
         """Refresh soon: a leader moved, a topic is not known yet. Many wishes in a moment are one refresh."""

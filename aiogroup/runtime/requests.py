@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
@@ -46,7 +46,7 @@ class Requests:
         self._may_deliver = may_deliver
         self._on_request = on_request
         self._on_answer = on_answer
-        self._is_asking = False
+        self._asking_of: list[frozenset[TopicPartition]] = []  # each request under way, empty for all partitions
 
     async def next(self) -> Record:
         """The next record for `async for`; opens the cursor for those behind it.
@@ -61,20 +61,20 @@ class Requests:
             raise StopAsyncIteration
         return record
 
-    async def one(self, only: Collection[TopicPartition]) -> Record:
+    async def one(self, only: frozenset[TopicPartition]) -> Record:
         def take() -> Record | None:
             for records in self._context.delivery.take(1, only).values():
                 return records[0]
             return None
 
-        with self._asking():
+        with self._asking(only):
             await self._let_loop_run()
             record = await self._wait(take, None)
         if record is None:
             raise ConsumerStoppedError("the consumer was stopped while it waited for a record")
         return record
 
-    async def batch(self, timeout: int | None, max_count: int | None, only: Collection[TopicPartition]) -> Records:
+    async def batch(self, timeout: int | None, max_count: int | None, only: frozenset[TopicPartition]) -> Records:
         """Records that are there, waiting at most `timeout` milliseconds for the first."""
         context = self._context
 
@@ -82,7 +82,7 @@ class Requests:
             taken = context.delivery.take(max_count, only)
             return Records(taken, self._take_metadata()) if taken else None
 
-        with self._asking():
+        with self._asking(only):
             until_ms = None if timeout is None else now_ms() + timeout
             await self._let_loop_run()
             records = await self._wait(take, until_ms)
@@ -100,29 +100,32 @@ class Requests:
         self._context.interrupt()
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """A request: what was in hand is processed, and the poll watchdog is told, however the request ends."""
+    def _asking(self, only: frozenset[TopicPartition] = frozenset()) -> Iterator[None]:
+        """A request: what was in hand is processed, and the poll watchdog is told, however the request ends.
+
+        Named partitions count each for itself, so that each may have a worker of its own.
+        """
         config = self._context.config
         if in_callback.get():
             raise IllegalStateError("records cannot be asked for inside a rebalance callback; return from it first")
-        if self._is_asking and config.auto_ack:
+        if config.auto_ack and any(not only or not other or only & other for other in self._asking_of):
             raise ConcurrentConsumptionError(
                 "another request for records is waiting: await one before the next, or use auto_ack=False and "
                 "record.ack() for several workers"
             )
-        was_asking, self._is_asking = self._is_asking, True
+        self._asking_of.append(only)
         self.asked_count += 1
         self.last_asked_at_ms = now_ms()
         self.holder = asyncio.current_task()
         self._on_request()
         try:
             if not self.is_stopped:  # after stop nothing more counts as processed
-                self._context.delivery.process_all()
+                self._context.delivery.process_all(only)
                 if not self._may_deliver():
                     self._context.group_changed.pulse()  # a rebalance may wait for this
             yield
         finally:
-            self._is_asking = was_asking
+            self._asking_of.remove(only)
             self._on_answer()
 
     async def _wait(self, take: Callable[[], T | None], until_ms: int | None) -> T | None:
