@@ -74,7 +74,9 @@ class KafkaTimeoutError(AiogroupError, aiokafka_errors.KafkaTimeoutError, Timeou
 
 
 class ProtocolError(AiogroupError, aiokafka_errors.KafkaProtocolError):
-    """A broker sent bytes that are not Kafka's protocol; the connection was closed."""
+    """A broker sent bytes that are not Kafka's protocol; the connection was closed, the next one may be good."""
+
+    retriable = True
 
 
 class UnsupportedVersionError(AiogroupError, aiokafka_errors.UnsupportedVersionError):

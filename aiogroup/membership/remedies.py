@@ -142,7 +142,7 @@ _TABLE: Final[dict[Rpc, dict[E, Remedy]]] = {
         E.REBALANCE_IN_PROGRESS: Remedy.RETRY,
         E.UNKNOWN_MEMBER_ID: Remedy.FORGET_MEMBER,
         E.STALE_MEMBER_EPOCH: Remedy.RETRY,
-        E.GROUP_ID_NOT_FOUND: Remedy.DONE,  # a group that never committed: no offsets
+        E.GROUP_ID_NOT_FOUND: Remedy.FATAL,  # told to KIP-848 members only; never "nothing is committed"
         E.TOPIC_AUTHORIZATION_FAILED: Remedy.REFUSE_PARTITION,
     },
 }

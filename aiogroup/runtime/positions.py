@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.config import ResetPolicy
-from aiogroup.errors import AiogroupError, NoOffsetForPartitionError
+from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError
 from aiogroup.fetching.position import Partition, PositionState
 from aiogroup.runtime.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.refresher import EARLIEST, LATEST, Refresher
+from aiogroup.runtime.refresher import EARLIEST, LATEST, Offsets, Refresher
 from aiogroup.telemetry import events
 
 __all__ = ["Positions"]
@@ -33,7 +31,8 @@ class Positions:
                 await self._context.positions_wanted.wait()
                 continue
             try:
-                await self.resolve(wanted, now_ms() + self._context.config.request_timeout_ms)
+                # One round of leaders: what is wanted meanwhile must not wait until the last of these is led again.
+                await self.resolve(wanted, now_ms() + self._context.config.request_timeout_ms, rounds=1)
                 failures_count = 0
             except AiogroupError as error:
                 if not error.retriable:
@@ -41,18 +40,24 @@ class Positions:
                     self._context.changed.pulse()
                 self._context.tell(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
                 failures_count += 1
-                base_ms = self._context.config.retry_backoff_ms * 2 ** min(failures_count - 1, 6)
-                await sleep_ms(base_ms)
+                await sleep_ms(self._backoff_ms(failures_count))
 
-    async def resolve(self, partitions: list[Partition], until_ms: int) -> None:
+    def _backoff_ms(self, failures_count: int) -> int:
+        config = self._context.config
+        wait_ms: int = config.retry_backoff_ms * 2 ** min(failures_count - 1, 16)
+        return min(wait_ms, max(config.retry_backoff_ms, config.retry_backoff_max_ms))
+
+    async def resolve(self, partitions: list[Partition], until_ms: int, rounds: int | None = None) -> None:
         """Give each partition its position; what is moved or lost meanwhile is left alone.
+
+        A partition has it as soon as its own leader answered. Leaders are asked in at most so many `rounds`.
 
         Raises:
             AiogroupError: it could not be looked up until `until_ms`; the partitions stay as they are.
         """
         asked = {each: each.changes_count for each in partitions}
         await self._resolve_committed([each for each in asked if each.state is PositionState.COMMITTED], until_ms)
-        await self._resolve_policy([each for each in asked if each.state is PositionState.RESET], until_ms)
+        await self._resolve_policy([each for each in asked if each.state is PositionState.RESET], until_ms, rounds)
         self._context.fetchable.pulse()
         self._context.changed.pulse()
 
@@ -81,23 +86,38 @@ class Positions:
         partition.reset_why = why
         self._context.positions_wanted.pulse()
 
-    async def _resolve_policy(self, partitions: list[Partition], until_ms: int) -> None:
-        if not partitions:
-            return
-        asked: dict[TopicPartition, int] = {each.tp: _timestamp(each.reset_policy) for each in partitions}
-        counts = {each: each.changes_count for each in partitions}
-        read_committed = self._context.config.read_committed
-        found = await self._refresher.list_offsets(asked, until_ms, read_committed=read_committed)
-        ends = {tp: LATEST for tp, answer in found.items() if answer.offset < 0}  # no record is that new
-        if ends:
-            found |= await self._refresher.list_offsets(ends, until_ms, read_committed=read_committed)
-        for partition, changes_count in counts.items():
-            if partition.changes_count != changes_count:
+    async def _resolve_policy(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
+        asked = {each.tp: (each, each.changes_count) for each in partitions}
+        wanted = {tp: _timestamp(each.reset_policy) for tp, (each, _) in asked.items()}
+
+        def take(found: Offsets) -> None:
+            for tp, answer in found.items():
+                partition, changes_count = asked[tp]
+                if answer.offset < 0 and wanted[tp] != LATEST:
+                    wanted[tp] = LATEST  # no record is that new
+                    continue
+                del wanted[tp]
+                if partition.changes_count == changes_count:
+                    self._start_at(partition, answer.offset)
+
+        rounds_count = failures_count = 0
+        while wanted:
+            read_committed = self._context.config.read_committed
+            why = await self._refresher.ask_leaders(dict(wanted), until_ms, take, read_committed=read_committed)
+            if not wanted or not why:
                 continue
-            offset = found[partition.tp].offset
-            partition.start_at(offset, was_reset=True)
-            tp, policy = partition.tp, partition.reset_policy
-            self._context.tell(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset_why))
+            rounds_count += 1
+            if rounds_count == rounds or now_ms() >= until_ms:
+                raise KafkaTimeoutError(f"no offsets for {sorted(wanted)} yet: {why}")
+            failures_count += 1
+            await sleep_ms(min(self._backoff_ms(failures_count), max(0, until_ms - now_ms())))
+
+    def _start_at(self, partition: Partition, offset: int) -> None:
+        partition.start_at(offset, was_reset=True)
+        tp, policy = partition.tp, partition.reset_policy
+        self._context.tell(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset_why))
+        self._context.fetchable.pulse()
+        self._context.changed.pulse()
 
 
 def _is_wanted(partition: Partition) -> bool:

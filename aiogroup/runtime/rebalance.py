@@ -321,7 +321,7 @@ class Rebalance:
                 await self._positions.resolve(wanted, now_ms() + self._context.config.request_timeout_ms // 3)
             except AiogroupError as error:
                 self._context.tell(events.RebalanceFailed(f"positions: {error}"))
-                if all(each.state is PositionState.RESET for each in wanted):
+                if not any(each.state is PositionState.COMMITTED for each in wanted):
                     return  # only leaders are missing: the positions task goes on, the callback need not wait
                 if not error.retriable:
                     await self._coordinator.tell(f.Failed(error))
@@ -335,9 +335,13 @@ class Rebalance:
 
     def note_sight(self) -> None:
         """Remember how many partitions a topic had when we first saw it: later ones are new."""
-        for topic, info in self._context.link.cluster.topics.items():
-            if topic in self._coordinator.membership.topics and info.partitions:
+        cluster = self._context.link.cluster
+        for topic in self._coordinator.membership.topics:
+            info = cluster.topics.get(topic)
+            if info is not None and info.partitions:
                 self._counts_at_first_sight.setdefault(topic, len(info.partitions))
+            elif cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._counts_at_first_sight.setdefault(topic, 0)  # whatever it will hold came after us
 
     # Callbacks and failure.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from aiokafka.structs import OffsetAndTimestamp, TopicPartition
@@ -33,7 +35,9 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.link import METADATA
 from aiogroup.telemetry import events
 
-__all__ = ["EARLIEST", "LATEST", "Refresher", "TopicsWanted"]
+__all__ = ["EARLIEST", "LATEST", "Offsets", "Refresher", "TopicsWanted"]
+
+Offsets = dict[TopicPartition, OffsetAndTimestamp]
 
 MISSING_MS: Final = 1_000
 TopicsWanted = Callable[[], "frozenset[str] | re.Pattern[str]"]
@@ -127,36 +131,65 @@ class Refresher:
         """
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
         failures_count = 0
-        why = "no leader is known"
         while True:
             left = {tp: at for tp, at in wanted.items() if tp not in found}
-            by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-            for tp, at in left.items():
-                by_leader[self._context.link.cluster.leader(tp)][tp] = at
-            by_leader.pop(-1, None)
-            for node_id, part in by_leader.items():
-                try:
-                    why = await self._ask_leader(node_id, part, until_ms, found, read_committed=read_committed) or why
-                except (TopicAuthorizationError, UnsupportedVersionError, AuthenticationFailedError):
-                    raise
-                except AiogroupError as error:
-                    why = str(error)
+            why = await self.ask_leaders(left, until_ms, found.update, read_committed=read_committed)
             if len(found) == len(wanted):
                 return found
             if now_ms() >= until_ms:
                 missing = sorted(wanted.keys() - found.keys())
                 raise KafkaTimeoutError(f"no offsets for {missing} in time: {why}")
             failures_count += 1
-            self.want()
             base_ms = self._context.config.retry_backoff_ms * 2 ** min(failures_count - 1, 4)
             await sleep_ms(min(base_ms, max(0, until_ms - now_ms())))
+
+    async def ask_leaders(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        until_ms: int,
+        take: Callable[[Offsets], object],
+        *,
+        read_committed: bool,
+    ) -> str:
+        """Ask every leader once, all at a time; `take` is given each answer when it comes.
+
+        Returns why some partitions are without an answer; then a refresh of the metadata was asked for, too.
+
+        Raises:
+            TopicAuthorizationError, UnsupportedVersionError, AuthenticationFailedError
+        """
+        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        for tp, at in wanted.items():
+            by_leader[self._context.link.cluster.leader(tp)][tp] = at
+        why = "no leader is known" if by_leader.pop(-1, None) else ""
+
+        async def ask(node_id: int, part: Mapping[TopicPartition, int]) -> str:
+            found: Offsets = {}
+            refusal = await self._ask_leader(node_id, part, until_ms, found, read_committed=read_committed)
+            take(found)
+            return refusal or ("" if len(found) == len(part) else "the answer lacks partitions")
+
+        begin = self._context.supervisor.begin
+        answers = [begin("offsets", partial(ask, *each)) for each in by_leader.items()]
+        if answers:
+            await asyncio.wait(answers)
+        for answer in answers:
+            try:
+                why = answer.result() or why
+            except (TopicAuthorizationError, UnsupportedVersionError, AuthenticationFailedError, ConsumerStoppedError):
+                raise
+            except AiogroupError as error:
+                why = str(error)
+        if why:
+            self.want()
+        return why
 
     async def _ask_leader(
         self,
         node_id: int,
         wanted: Mapping[TopicPartition, int],
         until_ms: int,
-        found: dict[TopicPartition, OffsetAndTimestamp],
+        found: Offsets,
         *,
         read_committed: bool,
     ) -> str:

@@ -81,6 +81,10 @@ class Supervisor:
         Raises:
             ConsumerStoppedError: the supervisor ended first.
         """
+        return await asyncio.shield(self.begin(name, work))
+
+    def begin(self, name: str, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+        """Run `work` in a task of its own; the future has its result or error, `ConsumerStoppedError` at the end."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         result.add_done_callback(_seen)
         self._results.add(result)
@@ -103,7 +107,7 @@ class Supervisor:
         except RuntimeError:
             self._results.discard(result)
             _abandon(result)
-        return await asyncio.shield(result)
+        return result
 
     async def close(self) -> None:
         """End every task and wait for them."""

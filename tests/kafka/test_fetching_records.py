@@ -10,10 +10,10 @@ import sys
 import threading
 
 import pytest
-from reading import alone, fill, producing, read
 
 from aiogroup import TopicPartition
 from aiogroup.fetching.batches import Batch
+from tests.support.reading import alone, fill, producing, read
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
 

@@ -1,4 +1,4 @@
-"""What the tests of reading share: fill a topic, read it, wait for a condition with a bound."""
+"""What the tests of reading share: fill a topic and read it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,7 @@ from aiokafka import AIOKafkaProducer
 from aiogroup import Consumer, Record, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
-
-    from aiogroup.telemetry.events import Event
-
-
-class Told:
-    """An observer that keeps every event."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def on_event(self, event: Event) -> None:
-        self.events.append(event)
-
-    def names(self) -> list[str]:
-        return [each.name for each in self.events]
-
-    def of(self, name: str) -> list[Any]:
-        return [each for each in self.events if each.name == name]
+    from collections.abc import AsyncIterator, Iterable
 
 
 @asynccontextmanager
@@ -60,21 +42,6 @@ async def read(consumer: Consumer, count: int, within_s: float = 20) -> list[Rec
         raise AssertionError(f"only {len(records)} of {count} records in {within_s} s") from None
     assert len(records) == count, f"{len(records)} instead of {count}"
     return records
-
-
-async def eventually(holds: Callable[[], object], within_s: float = 15, what: str = "") -> None:
-    """Wait until `holds()`, which may be a coroutine function."""
-    try:
-        async with asyncio.timeout(within_s):
-            while True:
-                found = holds()
-                if asyncio.iscoroutine(found):
-                    found = await found
-                if found:
-                    return
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"not in {within_s} s: {what or holds}") from None
 
 
 def alone(servers: str, **settings: Any) -> Consumer:
