@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -59,7 +61,8 @@ class Consumer:
         self.config = ConsumerConfig.of(**settings)
         self._assignors = resolve(self.config.partition_assignment_strategy)
         self._subscription = Subscription()
-        self._observers = (Log(self.config.group_id, self.config.client_id), *observers)
+        # No bound method of ours: what the tasks hold must not keep a forgotten consumer from being noticed.
+        self._tell = partial(_tell, (Log(self.config.group_id, self.config.client_id), *observers))
         self._engine: Engine | None = None
         self._stopping: asyncio.Future[StopReport] | None = None
         if topics:
@@ -131,6 +134,14 @@ class Consumer:
         with anyio.CancelScope(shield=True):
             await self.stop()
 
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if getattr(self, "_engine", None) is not None and self._stopping is None:
+            warn(f"a Consumer was forgotten without stop(): {self!r}", ResourceWarning, source=self, stacklevel=1)
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._stopping is not None else "new" if self._engine is None else "running"
+        return f"<Consumer group={self.config.group_id!r} topics={sorted(self.subscription())} {state}>"
+
     # Records.
 
     def __aiter__(self) -> Self:
@@ -145,6 +156,7 @@ class Consumer:
             for record in engine.context.delivery.cursor:
                 return record
         if engine.requests.is_stopped:
+            engine.requests.ask_too_late()
             raise StopAsyncIteration
         return await engine.requests.next()
 
@@ -156,7 +168,7 @@ class Consumer:
             ConcurrentConsumptionError: another request is waiting.
             RecordDeserializationError, OffsetOutOfRangeError, NoOffsetForPartitionError: `seek` to go on.
         """
-        engine = self._running()
+        engine = self._asked(partitions)
         return await engine.requests.one(self._named(partitions))
 
     async def getmany(
@@ -166,13 +178,13 @@ class Consumer:
 
         Waits at most `timeout_ms` milliseconds for the first; empty when none came. Raises as `getone`.
         """
-        engine = self._running()
+        engine = self._asked(partitions)
         limit = self._limit(max_records)
         return await engine.requests.batch(max(0, timeout_ms), limit, self._named(partitions))
 
     async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> Records:
         """As `getmany`; without a time-out it returns with records only. See `Records.metadata` (KIP-695)."""
-        engine = self._running()
+        engine = self._asked()
         return await engine.requests.batch(timeout_ms, self._limit(max_records), frozenset())
 
     async def skip(self) -> None:
@@ -253,8 +265,9 @@ class Consumer:
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
         """To the committed offsets; a partition without one stays where it is. Raises as `committed`."""
-        engine, group = self._running(), self._grouped("seek_to_committed")
+        engine = self._running()
         owned = [self._owned(tp) for tp in partitions or engine.context.assignment.names]
+        group = self._grouped("seek_to_committed")
         until_ms = now_ms() + self.config.default_api_timeout_ms
         found = await group.committer.fetch_committed([each.tp for each in owned], until_ms) if owned else {}
         for partition in owned:
@@ -439,10 +452,6 @@ class Consumer:
 
     # Leaves.
 
-    def _tell(self, event: Event) -> None:
-        for observer in self._observers:
-            observer.on_event(event)
-
     def _started(self) -> Engine:
         if self._engine is None:
             self._check_not_stopped()
@@ -452,6 +461,12 @@ class Consumer:
     def _running(self) -> Engine:
         self._check_not_stopped()
         return self._started()
+
+    def _asked(self, partitions: tuple[TopicPartition, ...] = ()) -> Engine:
+        """As `_running`, for requests for records."""
+        if self._engine is not None and self._engine.requests.is_stopped:
+            self._engine.requests.ask_too_late(frozenset(partitions))
+        return self._running()
 
     def _check_not_stopped(self) -> None:
         if self._stopping is not None and not in_callback.get():
@@ -472,9 +487,11 @@ class Consumer:
         return group
 
     def _owned(self, tp: TopicPartition) -> Partition:
+        if not isinstance(tp, TopicPartition):
+            raise TypeError(f"a TopicPartition is needed, not {tp!r}")
         partition = self._running().context.assignment.get(tp)
         if partition is None:
-            raise IllegalStateError(f"{tp} is not assigned to this consumer; see assignment()")
+            raise IllegalStateError(f"Partition {tp} is not assigned to this consumer; see assignment()")
         return partition
 
     def _named(self, partitions: tuple[TopicPartition, ...]) -> frozenset[TopicPartition]:
@@ -516,9 +533,16 @@ class Consumer:
         for tp, (offset, metadata) in read_offsets(offsets).items():
             partition = assignment.get(tp)
             if partition is None and not assignment.was_owned(tp):
-                raise IllegalStateError(f"commit: {tp} is not assigned to this consumer; see assignment()")
+                raise IllegalStateError(f"commit: {self._why_not_assigned(tp)}")
             entries[tp] = CommitEntry(offset, metadata, -1 if partition is None else partition.ownership)
         return entries
+
+    def _why_not_assigned(self, tp: TopicPartition) -> str:
+        if not (self._subscription.is_by_topic or self._subscription.is_manual):
+            return "Not subscribed to any topics"
+        if not self.assignment():
+            return "No partitions assigned yet"
+        return f"Partition {tp} is not assigned to this consumer; see assignment()"
 
     def _entries_of_all(self, engine: Engine) -> dict[TopicPartition, CommitEntry]:
         delivery, entries = engine.context.delivery, {}
@@ -530,3 +554,8 @@ class Consumer:
             if offset != partition.committed:
                 entries[partition.tp] = CommitEntry(offset, "", partition.ownership, partition.leader_epoch)
         return entries
+
+
+def _tell(observers: tuple[Observer, ...], event: Event) -> None:
+    for observer in observers:
+        observer.on_event(event)

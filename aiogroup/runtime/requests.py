@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from aiokafka.structs import TopicPartition
 
-from aiogroup.config import TURN_MS
+from aiogroup.config import RECORDS_PER_TURN, TURN_MS
 from aiogroup.errors import ConcurrentConsumptionError, ConsumerStoppedError, IllegalStateError
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.clock import now_ms
@@ -25,6 +25,8 @@ __all__ = ["Requests"]
 
 T = TypeVar("T")
 TURN_SECONDS: Final = TURN_MS / 1000
+BATCH_COUNT: Final = 100_000
+"""Without `max_poll_records` a batch is bounded all the same, as what is buffered is."""
 
 
 class Requests:
@@ -39,6 +41,7 @@ class Requests:
     ) -> None:
         self.turn_ends_at = 0.0
         self.is_stopped = False
+        self._turn_count = 0
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None
         self.holder: asyncio.Task[object] | None = None
@@ -70,6 +73,7 @@ class Requests:
         with self._asking(only):
             await self._let_loop_run()
             record = await self._wait(take, None)
+            self._turn_count += 1
         if record is None:
             raise ConsumerStoppedError("the consumer was stopped while it waited for a record")
         return record
@@ -77,15 +81,20 @@ class Requests:
     async def batch(self, timeout: int | None, max_count: int | None, only: frozenset[TopicPartition]) -> Records:
         """Records that are there, waiting at most `timeout` milliseconds for the first."""
         context = self._context
+        count = max_count if max_count is not None else BATCH_COUNT
+
+        def decode_ahead() -> bool:
+            return context.delivery.decode_ahead(count, only)
 
         def take() -> Records | None:
-            taken = context.delivery.take(max_count, only)
+            taken = context.delivery.take(count, only)
             return Records(taken, self._take_metadata()) if taken else None
 
         with self._asking(only):
             until_ms = None if timeout is None else now_ms() + timeout
             await self._let_loop_run()
-            records = await self._wait(take, until_ms)
+            records = await self._wait(take, until_ms, decode_ahead)
+            self._turn_count += records.count if records is not None else 0
         return records if records is not None else Records({}, {} if self.is_stopped else self._take_metadata())
 
     def iterate(self) -> None:
@@ -94,6 +103,12 @@ class Requests:
         record = self._context.delivery.take_back_iterated()
         if record is not None:
             self._context.tell(events.RecordRedelivered(record.topic, record.partition, record.offset))
+
+    def ask_too_late(self, only: frozenset[TopicPartition] = frozenset()) -> None:
+        """A request after stop gets nothing, but says that what was in hand is processed: stop may wait for that."""
+        if not in_callback.get():
+            self._context.delivery.process_all(only)
+            self._context.group_changed.pulse()
 
     def stop(self) -> None:
         self.is_stopped = True
@@ -128,14 +143,22 @@ class Requests:
             self._asking_of.remove(only)
             self._on_answer()
 
-    async def _wait(self, take: Callable[[], T | None], until_ms: int | None) -> T | None:
-        """Call `take` until it gives something; `None` when the time ended or the consumer was stopped."""
+    async def _wait(
+        self, take: Callable[[], T | None], until_ms: int | None, decode_ahead: Callable[[], bool] = lambda: False
+    ) -> T | None:
+        """Call `take` until it gives something; `None` when the time ended or the consumer was stopped.
+
+        Before that `decode_ahead`, while there is some, a turn of the loop each: `take` must not be long.
+        """
         context = self._context
         while True:
             if self.is_stopped:
                 return None
             context.inbox.raise_next()
             if self._may_deliver():
+                if decode_ahead():
+                    await asyncio.sleep(0)
+                    continue
                 taken = take()
                 if context.delivery.has_drained:
                     context.delivery.has_drained = False
@@ -157,8 +180,8 @@ class Requests:
 
     async def _let_loop_run(self) -> None:
         """Requests that never have to wait must not keep the loop to themselves."""
-        now = time.monotonic()
-        if now >= self.turn_ends_at:
+        if self._turn_count >= RECORDS_PER_TURN or time.monotonic() >= self.turn_ends_at:
+            self._turn_count = 0
             await asyncio.sleep(0)
             self.turn_ends_at = time.monotonic() + TURN_SECONDS
 
