@@ -1,0 +1,202 @@
+"""Each example runs as a user would run it: a process of its own against real Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+
+from tests.support.kafka import Place
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 40
+
+
+class Running:
+    """An example that runs; its output goes to a file."""
+
+    def __init__(self, place: Place, log: Path, *command: str, **variables: str) -> None:
+        self.log = log
+        settings = {
+            "KAFKA_BOOTSTRAP_SERVERS": place.cluster.bootstrap_servers,
+            "KAFKA_GROUP_ID": place.group,
+            "KAFKA_TOPIC": place.topic,
+        }
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=ROOT,
+                env={**os.environ, **settings, **variables},
+                stdout=file,
+                stderr=file,
+            )
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text()
+
+    async def says(self, pattern: str, times: int = 1) -> str:
+        """Wait until the output has the pattern so many times; its last group, or all of it."""
+        until = time.monotonic() + LIMIT_S
+        while len(found := re.findall(pattern, self.output)) < times:
+            assert self.process.poll() is None, self.output
+            assert time.monotonic() < until, self.output
+            await asyncio.sleep(0.05)
+        return str(found[-1])
+
+    async def end(self, number: int, within_s: float = 15) -> int:
+        self.process.send_signal(number)
+        return await asyncio.to_thread(self.process.wait, within_s)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    with ExitStack() as stack:
+
+        def start(place: Place, *command: str, **variables: str) -> Running:
+            running = Running(place, tmp_path / f"{len(list(tmp_path.iterdir()))}.log", *command, **variables)
+            stack.callback(running.close)
+            return running
+
+        yield start
+
+
+def children_of(pid: int) -> list[str]:
+    command = ["ps", "-o", "pid=", "--ppid", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+
+
+async def members_count(place: Place) -> int:
+    admin = AIOKafkaAdminClient(bootstrap_servers=place.cluster.bootstrap_servers)
+    await admin.start()
+    try:
+        (response,) = await admin.describe_consumer_groups([place.group])
+    finally:
+        await admin.close()
+    (group,) = response.to_object()["groups"]
+    return len(group["members"])
+
+
+async def test_hello_prints_and_commits_on_ctrl_c(make_place, run):
+    place = make_place()
+    await place.produce(range(5))
+    hello = run(place, "-m", "examples.hello_group")
+    await hello.says(rf"{place.topic}-0 @(\d): b'\d'", times=5)
+    assert await hello.end(signal.SIGINT) == 0, hello.output
+    assert "Traceback" not in hello.output
+    assert await place.committed() == 5
+    assert await members_count(place) == 0
+
+
+async def test_manual_commit_commits_what_it_handled(make_place, run):
+    place = make_place()
+    await place.produce(range(250))
+    manual = run(place, "-m", "examples.manual_commit")
+    await manual.says(r"handled .*\.\.249")
+    await manual.says(r"committed (\d+)", times=3)
+    assert await place.committed() == 250
+    assert await manual.end(signal.SIGTERM) == 0, manual.output
+    assert await members_count(place) == 0
+
+
+async def ask(client: httpx.AsyncClient, path: str, until: Callable[[httpx.Response], bool]) -> httpx.Response:
+    limit = time.monotonic() + LIMIT_S
+    while not until(response := await client.get(path)):
+        assert time.monotonic() < limit, response.text
+        await asyncio.sleep(0.05)
+    return response
+
+
+async def test_the_fastapi_worker_tells_its_health_and_lag_and_drains_on_sigterm(make_place, run):
+    place = make_place(2)
+    await place.produce(range(100), 0)
+    worker = run(place, "-m", "examples.fastapi_worker", PORT="0")
+    url = await worker.says(r"running on (http://127\.0\.0\.1:\d+)")
+    async with httpx.AsyncClient(base_url=url) as client:
+        alive = await client.get("/livez")  # at once: joining is alive, ready or not
+        assert alive.status_code == 200
+        health = await ask(client, "/healthz", lambda response: response.status_code == 200)
+        assert health.json()["status"] == "ready"
+        lag = await ask(client, "/lag", lambda response: response.json()["lag"] == 0)
+        assert lag.json()["partitions"] == {f"{place.topic}-0": 0, f"{place.topic}-1": 0}
+        assert (await client.get("/readyz")).json()["handled_count"] == 100
+        assert await members_count(place) == 1
+    at = time.monotonic()
+    assert await worker.end(signal.SIGTERM) == 0, worker.output
+    assert time.monotonic() - at < 10
+    assert await members_count(place) == 0
+    assert await place.committed(0) == 100
+
+
+async def test_the_fastapi_worker_under_uvicorns_own_command(make_place, run):
+    place = make_place()
+    await place.produce(range(3))
+    worker = run(place, "-m", "uvicorn", "examples.fastapi_worker:app", "--port", "0")
+    url = await worker.says(r"running on (http://127\.0\.0\.1:\d+)")
+    async with httpx.AsyncClient(base_url=url) as client:
+        await ask(client, "/healthz", lambda response: response.json()["handled_count"] == 3)
+    # uvicorn raises the signal again when everything is ended: the lifespan ran to its end before.
+    assert await worker.end(signal.SIGTERM) in (0, -signal.SIGTERM)
+    assert "Application shutdown complete" in worker.output
+    assert await members_count(place) == 0
+    assert await place.committed() == 3
+
+
+async def test_a_dead_processing_task_fails_the_workers_health(make_place, run, tmp_path):
+    place = make_place()
+    await place.produce(["good", "bad"])
+    broken = tmp_path / "broken_worker.py"
+    broken.write_text(
+        "import examples.fastapi_worker as worker\n"
+        "async def handle(record):\n"
+        "    if record.value == b'bad':\n"
+        "        raise ValueError('cannot read this')\n"
+        "worker.handle = handle\n"
+        "app = worker.app\n"
+    )
+    worker = run(
+        place, "-m", "uvicorn", "broken_worker:app", "--port", "0", "--app-dir", str(tmp_path), PYTHONPATH=str(ROOT)
+    )
+    url = await worker.says(r"running on (http://127\.0\.0\.1:\d+)")
+    async with httpx.AsyncClient(base_url=url) as client:
+        dead = await ask(client, "/healthz", lambda response: response.json()["processing_died"] is not None)
+        assert dead.status_code == 503
+        assert "cannot read this" in dead.json()["processing_died"]
+        assert (await client.get("/livez")).status_code == 503
+    await worker.end(signal.SIGTERM)
+    assert "the processing task died" in worker.output
+    assert await place.committed() == 1  # the good one; the bad one comes again
+
+
+async def test_the_demo_loses_nothing(make_place, run):
+    demo = run(make_place(), "-m", "examples.demo", "--records", "5000")
+    assert await asyncio.to_thread(demo.process.wait, 120) == 0, demo.output
+    sums = dict(re.findall(r"^ +(produced|processed|lost) +([\d,]+)", demo.output, re.MULTILINE))
+    assert sums == {"produced": "5,000", "processed": "5,000", "lost": "0"}
+    assert re.search(r"hand-over +\d+\.\d s", demo.output)
+
+
+async def test_the_demo_ends_what_it_started_when_interrupted(make_place, run, is_gone):
+    demo = run(make_place(), "-m", "examples.demo", "--records", "5000")
+    await demo.says(r"member-2 reads partitions")
+    children = children_of(demo.process.pid)
+    assert len(children) >= 3  # two members, and what keeps Kafka
+    assert await demo.end(signal.SIGINT, within_s=30) == 130
+    assert all(is_gone(int(pid)) for pid in children)
+    assert "Traceback" not in demo.output
