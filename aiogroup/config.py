@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import re
 import ssl
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -142,6 +143,8 @@ class ConsumerConfig:
         for name in settings.keys() - known - OBSOLETE:
             near = difflib.get_close_matches(name, known, n=1)
             raise ConfigError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        for name in settings.keys() & OBSOLETE:
+            warnings.warn(f"{name} has no meaning in aiogroup and is ignored", DeprecationWarning, stacklevel=3)
         return cls(**{name: value for name, value in settings.items() if name in known})
 
     def __post_init__(self) -> None:

@@ -123,8 +123,8 @@ class TopicAuthorizationError(AiogroupError, aiokafka_errors.TopicAuthorizationF
         return str(self.args[0])
 
 
-class UnknownTopicOrPartitionError(AiogroupError, aiokafka_errors.UnknownTopicOrPartitionError):
-    """The topic or partition does not exist (yet)."""
+class UnknownTopicOrPartitionError(KafkaTimeoutError, aiokafka_errors.UnknownTopicOrPartitionError):  # type: ignore[misc]
+    """The topic or partition did not exist until the time-out ended."""
 
     retriable = True
 
@@ -192,6 +192,13 @@ class RebalanceInProgressError(GroupError, aiokafka_errors.RebalanceInProgressEr
     """The group was rebalancing until the time-out ended: ask for records, then commit again."""
 
     retriable = True
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class InvalidSessionTimeoutError(GroupError, aiokafka_errors.InvalidSessionTimeoutError):
+    """The broker refuses `session_timeout_ms`: see its group.min/max.session.timeout.ms. Fatal."""
 
     def __str__(self) -> str:
         return str(self.args[0])

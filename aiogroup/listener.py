@@ -9,8 +9,6 @@ from typing import Any, Protocol
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.structs import TopicPartition
 
-from aiogroup.errors import ConfigError
-
 __all__ = ["ConsumerRebalanceListener", "RebalanceListener", "check_listener"]
 
 
@@ -36,11 +34,11 @@ def check_listener(listener: object) -> None:
     """Refuse what has none of the callbacks.
 
     Raises:
-        ConfigError: it is not a listener.
+        TypeError: it is not a listener.
     """
     names = ("on_partitions_revoked", "on_partitions_assigned", "on_partitions_lost")
     if listener is not None and not any(callable(getattr(listener, name, None)) for name in names):
-        raise ConfigError(f"listener {listener!r} has none of {', '.join(names)}")
+        raise TypeError(f"listener {listener!r} has none of {', '.join(names)}")
 
 
 async def call_listener(listener: Any, callback: str, partitions: Set[TopicPartition]) -> None:  # noqa: ANN401

@@ -36,7 +36,7 @@ class Record:
     delivered it.
     """
 
-    __slots__ = ("_acknowledge", "headers", "key", "offset", "timestamp", "timestamp_type", "tp", "value")
+    __slots__ = ("_acknowledge", "_headers", "key", "offset", "timestamp", "timestamp_type", "tp", "value")
 
     lane: Final = LIVE
 
@@ -57,7 +57,7 @@ class Record:
         self.timestamp_type = timestamp_type
         self.key = key
         self.value = value
-        self.headers = headers
+        self._headers = headers
         self._acknowledge = acknowledge
 
     @property
@@ -71,6 +71,11 @@ class Record:
     @property
     def topic_partition(self) -> TopicPartition:
         return self.tp
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """(name, value) pairs in the producer's order; a name may come twice, a value may be `None`."""
+        return tuple(self._headers)
 
     @property
     def serialized_key_size(self) -> int:

@@ -47,7 +47,7 @@ class Subscription:
 
         Raises:
             IllegalStateError: partitions were assigned by hand.
-            ConfigError, InvalidTopicError, TypeError, ValueError: not topics, not a pattern, not a listener.
+            ConfigError, InvalidTopicError, TypeError: not topics, not a pattern, not a listener.
         """
         if self.is_manual:
             raise IllegalStateError("partitions were assigned by hand: unsubscribe() before subscribe()")
@@ -55,7 +55,7 @@ class Subscription:
             raise TypeError(f"subscribe takes a list of topics, not the text {topics!r}")
         names = frozenset(check_topic_name(topic) for topic in topics)
         if bool(names) == (pattern is not None):
-            raise ValueError("subscribe takes topics or a pattern: one of the two")
+            raise TypeError("subscribe takes topics or a pattern: one of the two")
         check_listener(listener)
         try:
             compiled = re.compile(pattern) if pattern is not None else None

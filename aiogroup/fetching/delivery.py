@@ -115,6 +115,46 @@ class Delivery:
 
     # What is next.
 
+    def decode_ahead(self, count: int, only: Collection[TopicPartition] = ()) -> bool:
+        """Decode one more slice towards `count` records that `take` then only copies; False when there is no need."""
+        self.close_cursor()
+        ready_count = 0
+        for partition in self._assignment:
+            if partition.is_paused or (only and partition.tp not in only):
+                continue
+            piece = partition.slice
+            ready_count += len(piece.records) - piece.index if piece is not None else 0
+            if ready_count >= count:
+                return False
+            if self._decode_behind(partition):
+                return True
+        return False
+
+    def _decode_behind(self, partition: Partition) -> bool:
+        """Append to the partition's slice; False when nothing is buffered that can be decoded here and now."""
+        piece = partition.slice
+        if piece is None or piece.index == len(piece.records):
+            try:
+                return self._ready(partition, self._records_per_turn) is not None
+            except RecordError:
+                return False  # `take` raises it when it is the partition's turn
+        while partition.buffer:
+            decoder = partition.buffer[0]
+            if decoder.needs_inflate():
+                return False
+            try:
+                records = decoder.next_slice(self._records_per_turn)
+            except RecordError:
+                return False
+            piece.end = decoder.next_offset
+            if records:
+                piece.records = piece.records[piece.index :] + records
+                piece.index = 0
+                return True
+            partition.buffer.popleft()
+            self.has_drained = True
+        return False
+
     def open_cursor(self, only: Collection[TopicPartition] = ()) -> bool:
         """Point the cursor at the next slice; False when nothing is ready.
 

@@ -10,17 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from aiogroup.errors import (
-    AiogroupError,
-    BrokerError,
-    FencedInstanceIdError,
-    GroupAuthorizationError,
-    InconsistentGroupProtocolError,
-    ProtocolError,
-)
+from aiogroup.errors import AiogroupError, InconsistentGroupProtocolError, ProtocolError
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import read_assignment
-from aiogroup.membership.identity import Identity
+from aiogroup.membership.failures import failure_of
+from aiogroup.membership.identity import NO_GENERATION, Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import HEARTBEATING, MOVES, MemberState
 from aiogroup.protocol.errors import lookup
@@ -72,6 +66,7 @@ class ClassicMembership:
         self._requests: list[f.Request] = []
         self._assignments: Mapping[str, bytes] = {}
         self._adopt: f.Adopt | None = None
+        self._adopting_generation = NO_GENERATION
 
     # The two methods of every machine.
 
@@ -209,6 +204,9 @@ class ClassicMembership:
         if not self.topics:
             self._on_unsubscribed()
             return
+        # Nothing is ours any more, so nothing that is said of the old generation may touch the join: a commit refused
+        # meanwhile would change who we are, and the answer to the join would then belong to nobody.
+        self.identity = self.identity.without_generation()
         self._move(MemberState.JOINING, self.rejoin_why or "handed over")
         self.rejoin_why = None
 
@@ -247,7 +245,7 @@ class ClassicMembership:
         )
 
     def _on_join(self, fact: f.JoinAnswered, now_ms: int) -> None:
-        if self.state is not MemberState.JOINING or fact.identity.member_id != self.identity.member_id:
+        if self.state is not MemberState.JOINING or fact.identity != self.identity:
             return
         self._asked = False
         answer = fact.response
@@ -318,8 +316,6 @@ class ClassicMembership:
         self._adopt = f.Adopt(fact.identity.generation, partitions, self.assignor, self.is_leader)
         self._move(MemberState.ADOPTING, f"synced generation {fact.identity.generation}")
 
-    _adopting_generation = -1
-
     def _on_request_lost(self, fact: f.RequestLost, now_ms: int) -> None:
         if self.state not in (MemberState.JOINING, MemberState.SYNCING) or fact.identity != self.identity:
             return
@@ -337,7 +333,7 @@ class ClassicMembership:
             case Remedy.FORGET_MEMBER | Remedy.NEXT_GENERATION:
                 self._lose_generation(remedy, f"heartbeat: {lookup(fact.error_code).name}")
             case Remedy.FENCED | Remedy.NOT_AUTHORIZED | Remedy.FATAL | Remedy.INCONSISTENT:
-                self._fail(self._error(remedy, fact.error_code))
+                self._fail(self._failure_of(remedy, fact.error_code))
             case Remedy.REDISCOVER:
                 self._effects.append(f.FindCoordinator(f"heartbeat: {lookup(fact.error_code).name}"))
             case _:
@@ -354,7 +350,7 @@ class ClassicMembership:
             case Remedy.FORGET_MEMBER | Remedy.NEXT_GENERATION:
                 self._lose_generation(remedy, f"commit: {lookup(fact.error_code).name}")
             case Remedy.FENCED | Remedy.NOT_AUTHORIZED:
-                self._fail(self._error(remedy, fact.error_code))
+                self._fail(self._failure_of(remedy, fact.error_code))
             case _:
                 pass
 
@@ -370,7 +366,7 @@ class ClassicMembership:
         why = f"{rpc.name}: {lookup(code).name}"
         match remedy:
             case Remedy.FENCED | Remedy.NOT_AUTHORIZED | Remedy.INCONSISTENT | Remedy.FATAL:
-                self._fail(self._error(remedy, code))
+                self._fail(self._failure_of(remedy, code))
             case Remedy.FORGET_MEMBER:
                 self.identity = self.identity.forgotten()
                 self._join_again(why, now_ms, backoff=rpc is Rpc.JOIN_GROUP and self._failures_count > 0)
@@ -394,24 +390,6 @@ class ClassicMembership:
         if self.state is MemberState.SYNCING:
             self._move(MemberState.JOINING, why)
 
-    def _error(self, remedy: Remedy, code: int) -> AiogroupError:
-        who, row = self.identity, lookup(code)
-        match remedy:
-            case Remedy.FENCED:
-                return FencedInstanceIdError(
-                    f"another member of group {who.group_id!r} uses group_instance_id={who.instance_id!r} now; give "
-                    "each process a name of its own"
-                )
-            case Remedy.NOT_AUTHORIZED:
-                return GroupAuthorizationError(
-                    f"not authorized for group {who.group_id!r}: grant READ on the group to this principal"
-                )
-            case Remedy.INCONSISTENT:
-                offered = ", ".join(name for name, _ in self._subscriptions(self.topics))
-                return InconsistentGroupProtocolError(
-                    f"no other member of group {who.group_id!r} offers any of {offered}: add an assignor the group "
-                    "uses to partition_assignment_strategy"
-                )
-            case _:
-                hint = f" (session_timeout_ms={self._settings.session_timeout_ms})" if code == 26 else ""
-                return BrokerError(code, row.name, f"group {who.group_id!r}: {row.message}{hint}")
+    def _failure_of(self, remedy: Remedy, code: int) -> AiogroupError:
+        offered = [name for name, _ in self._subscriptions(self.topics)]
+        return failure_of(remedy, code, self.identity, self._settings.session_timeout_ms, offered)

@@ -37,12 +37,14 @@ def read_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
     read = {}
     for tp, given in offsets.items():
         if not isinstance(tp, TopicPartition):
-            raise TypeError(f"commit: {tp!r} is not a TopicPartition")
-        offset, metadata = given if isinstance(given, tuple) and len(given) == 2 else (given, "")
+            raise TypeError(f"commit: Key should be TopicPartition instance, not {tp!r}")
+        if isinstance(given, tuple) and len(given) != 2:
+            raise ValueError(f"commit: {given!r} for {tp} is neither an offset nor (offset, metadata)")
+        offset, metadata = given if isinstance(given, tuple) else (given, "")
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise TypeError(f"commit: the offset of {tp} is {offset!r}; a whole number is needed")
         if not isinstance(metadata, str):
-            raise TypeError(f"commit: the metadata of {tp} must be text, not {type(metadata).__name__}")
+            raise TypeError(f"commit: Metadata should be a string, not {type(metadata).__name__} (for {tp})")
         if not 0 <= offset <= MAX_OFFSET:
             raise ValueError(f"commit: the offset of {tp} is {offset}; it must not be below 0")
         if len(metadata.encode()) > MAX_COMMIT_METADATA:

@@ -88,6 +88,7 @@ class Engine:
         self._default_policy = parse_reset_policy(config.auto_offset_reset)
         self._new_policy = parse_reset_policy(config.new_partition_reset)
         self._refused: dict[str, int] = {}
+        self._once_missing: set[str] = set()  # topics that did not exist when they were first looked for
         self._group_started = False
         self._auto_commit_started = False
 
@@ -189,6 +190,8 @@ class Engine:
         if group is not None:
             group.committer.is_member = not subscription.is_manual
         if subscription.is_manual:
+            if group is not None and group.membership.state is not MemberState.LEFT:
+                return  # the group's partitions are given up first: see _on_move
             self._assign(subscription.assigned)
             if group is not None:
                 self._start_auto_commit(group)
@@ -200,6 +203,9 @@ class Engine:
             if group.membership.topics != subscription.names():
                 group.rebalance.why_rejoin_at_once = why if why not in ("start", "metadata") else ""
                 group.coordinator.handle(f.SubscriptionChanged(subscription.names(), why))
+            elif why == "subscribe":  # the same topics, perhaps with another listener: it hears what is assigned
+                group.rebalance.why_rejoin_at_once = why
+                group.coordinator.handle(f.RejoinWanted(why))
         self.refresher.want()
 
     def _start_group(self, group: Group) -> None:
@@ -231,7 +237,8 @@ class Engine:
     def _assign_all_of(self, topics: frozenset[str]) -> None:
         cluster, assignment = self.context.link.cluster, self.context.assignment
         wanted = frozenset(tp for topic in topics for tp in cluster.partitions_of(topic))
-        known = {tp.topic for tp in assignment.names}
+        known = {tp.topic for tp in assignment.names} | self._once_missing
+        self._once_missing |= topics - cluster.topics.keys()
         fresh = {tp for tp in wanted - assignment.names if tp.topic in known}
         if fresh:
             self._assign((assignment.names & wanted) | fresh, new=True)
@@ -245,7 +252,11 @@ class Engine:
     def may_deliver(self) -> bool:
         """The gate: closed while a rebalance wants, or has, what we held."""
         group = self.group
-        return group is None or self.subscription.is_manual or not group.membership.is_rebalancing
+        if group is None:
+            return True
+        if self.subscription.is_manual:
+            return group.membership.state is MemberState.LEFT
+        return not group.membership.is_rebalancing
 
     def _on_request(self) -> None:
         group = self.group
@@ -275,6 +286,8 @@ class Engine:
 
     def _on_move(self, old: MemberState, new: MemberState, why: str) -> None:
         self.context.tell(events.MemberMoved(old.value, new.value, why))
+        if new is MemberState.LEFT and self.subscription.is_manual and not self.requests.is_stopped:
+            self.follow_subscription("the group was left")
 
     def _topics_wanted(self) -> frozenset[str] | re.Pattern[str]:
         """What we read, and as leader what the others read too."""
