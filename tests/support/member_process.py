@@ -45,6 +45,11 @@ class MemberProcess:
         self.process.kill()
         self.process.wait()
 
+    @property
+    def takes_signals(self):
+        """Python is up and SIGTERM will be handled."""
+        return bool(self.lines())
+
     def stop(self):
         """SIGTERM: the member stops in order."""
         self.process.send_signal(signal.SIGTERM)
@@ -114,6 +119,7 @@ async def _main(options):
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(stop())
+            write(starts=True)
             await consumer.start()
             async for record in consumer:
                 write(record=(record.partition, record.offset), value=record.value.decode())

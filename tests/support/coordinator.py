@@ -1,0 +1,188 @@
+"""A coordinator of one group for one member, and what a runtime does: the other half of the membership machine."""
+
+from __future__ import annotations
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.membership import facts as f
+from aiogroup.membership.blobs import write_assignment
+from aiogroup.membership.classic import ClassicMembership, GroupSettings
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.states import MOVES
+from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+SETTINGS = GroupSettings(
+    session_timeout_ms=10_000, rebalance_timeout_ms=300_000, retry_backoff_ms=100, retry_backoff_max_ms=1_000
+)
+ORDERS = frozenset({"orders"})
+
+ANSWERED = (JoinGroupRequest, SyncGroupRequest, f.HandOver, f.ComputeAssignment, f.Adopt)
+
+
+def joined(member_id="m1", generation=1, *, error_code=0, leader=None, skip_assignment=False, protocol="range", **more):
+    """An answer to JoinGroup; the member leads unless `leader` says who does."""
+    leader = member_id if leader is None else leader
+    members = (JoinGroupResponseMember(member_id, None, b""),) if leader == member_id and not error_code else ()
+    return JoinGroupResponse(
+        error_code=error_code,
+        generation_id=generation,
+        protocol_type=more.get("protocol_type", "consumer"),
+        protocol_name=protocol,
+        leader=leader,
+        skip_assignment=skip_assignment,
+        member_id=member_id,
+        members=members,
+    )
+
+
+def synced(*partitions, error_code=0, assignment=None, protocol="range"):
+    """An answer to SyncGroup that gives `partitions` of the topic orders."""
+    blob = write_assignment(TopicPartition("orders", number) for number in partitions)
+    return SyncGroupResponse(
+        error_code=error_code,
+        protocol_type="consumer",
+        protocol_name=protocol,
+        assignment=blob if assignment is None else assignment,
+    )
+
+
+class Member:
+    """A membership with its runtime: keeps what it asked for, and answers as told."""
+
+    def __init__(self, instance_id=None, *, topics=ORDERS, settings=SETTINGS):
+        self.now_ms = 0
+        self.moves = []
+        self.machine = ClassicMembership(
+            Identity("billing", instance_id),
+            settings,
+            lambda topics: [("range", ",".join(sorted(topics)).encode()), ("roundrobin", b"")],
+            self.on_move,
+        )
+        self.sent = []
+        self.effects = []
+        self.wake_at_ms = None
+        self.asked_as = None
+        self.pending = []  # (what was asked for, who we were): not answered yet
+        if topics:
+            self.tell(f.SubscriptionChanged(topics, "subscribe"))
+
+    def on_move(self, old, new, why):
+        assert new in MOVES[old]
+        assert why
+        self.moves.append((old, new))
+
+    @property
+    def state(self):
+        return self.machine.state.value
+
+    @property
+    def identity(self):
+        return self.machine.identity
+
+    def tell(self, fact):
+        self.machine.handle(fact, self.now_ms)
+
+    def poll(self):
+        """What it asks for now: requests and effects, in one list."""
+        step = self.machine.poll(self.now_ms)
+        self.wake_at_ms = step.wake_at_ms
+        self.sent += step.requests
+        self.effects += step.effects
+        for request in step.requests:
+            if not isinstance(request, LeaveGroupRequest):
+                self.asked_as = self.identity
+        asked = [*step.requests, *step.effects]
+        self.pending += [(each, self.identity) for each in asked if isinstance(each, ANSWERED)]
+        return asked
+
+    def ask(self, kind):
+        """Poll; exactly one thing of this kind is asked for."""
+        asked = [each for each in self.poll() if isinstance(each, kind)]
+        assert len(asked) == 1, f"{kind.__name__} expected in state {self.state}, asked for {asked}"
+        return asked[0]
+
+    def pass_ms(self, duration_ms):
+        self.now_ms += duration_ms
+
+    # The ways of an honest run.
+
+    def to_joining(self):
+        self.ask(f.HandOver)
+        self.tell(f.HandedOver())
+        return self.ask(JoinGroupRequest)
+
+    def answer_join(self, response, identity=None):
+        self.tell(f.JoinAnswered(identity or self.asked_as, response))
+
+    def answer_sync(self, response, identity=None):
+        self.tell(f.SyncAnswered(identity or self.asked_as, response))
+
+    def to_syncing(self, member_id="m1", generation=1, *, leader="another"):
+        self.to_joining()
+        self.answer_join(joined(member_id, generation, leader=leader))
+        if leader == member_id:
+            self.ask(f.ComputeAssignment)
+            self.tell(f.AssignmentComputed(generation, {member_id: write_assignment([TopicPartition("orders", 0)])}))
+        return self.ask(SyncGroupRequest)
+
+    def to_adopting(self, member_id="m1", generation=1, *, leader="another"):
+        self.to_syncing(member_id, generation, leader=leader)
+        self.answer_sync(synced(0, 1))
+        return self.ask(f.Adopt)
+
+    def to_stable(self, member_id="m1", generation=1, *, leader="another"):
+        adopt = self.to_adopting(member_id, generation, leader=leader)
+        self.tell(f.Adopted(generation))
+        assert self.state == "stable"
+        assert self.poll() == []
+        return adopt
+
+    def settle_pending(self):
+        """What was asked for before the faults ended: requests are lost by their time-outs, effects are done."""
+        pending, self.pending = self.pending, []
+        for asked, identity in pending:
+            if isinstance(asked, JoinGroupRequest | SyncGroupRequest):
+                self.tell(f.RequestLost(identity, "timed out"))
+            else:
+                self.do(asked)
+
+    def do(self, effect):
+        match effect:
+            case f.HandOver():
+                self.tell(f.HandedOver())
+            case f.ComputeAssignment():
+                self.tell(f.AssignmentComputed(effect.generation, {}))
+            case f.Adopt():
+                self.tell(f.Adopted(effect.generation))
+
+    def recover(self):
+        """The faults are over and the application does its part: afterwards the member is stable, or failed."""
+        self.settle_pending()
+        self.tell(f.RecordsWanted())
+        self.tell(f.SubscriptionChanged(ORDERS, "subscribe"))
+        self.serve()
+
+    def serve(self, step_count=30):
+        """Answer everything well until nothing is asked for any more."""
+        generation = max(100, self.identity.generation)
+        for _ in range(step_count):
+            asked = self.poll()
+            self.pending.clear()
+            for each in asked:
+                generation += 1
+                match each:
+                    case JoinGroupRequest() if not each.member_id and not self.identity.is_static:
+                        self.answer_join(joined("m-new", -1, error_code=79))
+                    case JoinGroupRequest():
+                        self.answer_join(joined(each.member_id or "m-new", generation))
+                    case SyncGroupRequest():
+                        self.answer_sync(synced(0))
+                    case _:
+                        self.do(each)
+            if not asked:
+                if self.wake_at_ms is None:
+                    return
+                self.now_ms = max(self.now_ms, self.wake_at_ms)
+        raise AssertionError(f"not settled after {step_count} steps: {self.state}, {self.identity}")

@@ -1,0 +1,44 @@
+"""Records, partitions and decoders as the fetcher would make them, without a broker."""
+
+from __future__ import annotations
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.config import ResetPolicy
+from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
+from tests.fetching import wire_batches
+
+LATEST = ResetPolicy("latest")
+
+
+def tp(number, topic="orders"):
+    return TopicPartition(topic, number)
+
+
+def fetched(partition, count, base=0, *, data=b"", acknowledge=lambda record: None, **settings):
+    """What a fetch answer with `count` records from `base` on becomes; `data` follows them."""
+    sent = wire_batches.built(count, base, value=b"v") if count else b""
+    return PartitionDecoder(partition.tp, sent + data, base, (), DecodeSettings(**settings), acknowledge)
+
+
+def assigned(*numbers, start_at=0, topic="orders"):
+    """An assignment with these partitions, each at `start_at`, and the partitions."""
+    assignment = Assignment()
+    partitions = assignment.add({tp(number, topic): LATEST for number in numbers})
+    for partition in partitions:
+        partition.start_at(start_at)
+    return assignment, partitions
+
+
+def offsets(records):
+    return [record.offset for record in records]
+
+
+def read_all(delivery):
+    """Every record that `async for` would get now, as (partition, offset)."""
+    given = []
+    while delivery.open_cursor():
+        given += [(record.partition, record.offset) for record in delivery.cursor]
+        delivery.process_all()
+    return given
