@@ -8,8 +8,12 @@ from uuid import uuid4
 
 import pytest
 
+from tests.support.kafka import Place
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from aiogroup.devkafka import Cluster
 
 
 @pytest.fixture
@@ -29,3 +33,15 @@ def is_gone() -> Callable[[int], bool]:
         return not state or state.startswith("Z")
 
     return ask
+
+
+@pytest.fixture
+def make_place(kafka_cluster: Cluster, unique_name: Callable[[str], str]) -> Callable[..., Place]:
+    """Make a topic with so many partitions, and name a group that nobody else uses."""
+
+    def make(partitions: int = 1, **topic_settings: str) -> Place:
+        place = Place(kafka_cluster, unique_name("topic"), unique_name("group"), partitions)
+        kafka_cluster.create_topic(place.topic, partitions, config=topic_settings)
+        return place
+
+    return make
