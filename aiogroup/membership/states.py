@@ -42,7 +42,7 @@ MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
     MemberState.PREPARING: frozenset({MemberState.JOINING}) | _ENDS,
     MemberState.JOINING: frozenset({MemberState.SYNCING}) | _ENDS,
     MemberState.SYNCING: frozenset({MemberState.JOINING, MemberState.ADOPTING}) | _ENDS,
-    MemberState.ADOPTING: frozenset({MemberState.STABLE, MemberState.PREPARING}) | _ENDS,
+    MemberState.ADOPTING: frozenset({MemberState.STABLE}) | _ENDS,
     MemberState.STABLE: frozenset({MemberState.PREPARING}) | _ENDS,
     MemberState.PARKED: frozenset({MemberState.PREPARING, MemberState.LEFT, MemberState.FAILED}),
     MemberState.LEFT: frozenset({MemberState.UNJOINED, MemberState.FAILED}),

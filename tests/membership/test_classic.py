@@ -1,0 +1,601 @@
+"""The classic group protocol, through the two methods of its machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiogroup.errors import (
+    AiogroupError,
+    BrokerError,
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
+)
+from aiogroup.membership import facts as f
+from aiogroup.membership.identity import NO_GENERATION, Identity
+from aiogroup.membership.states import HEARTBEATING
+from aiogroup.protocol.errors import ErrorCode as E
+from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest
+from tests.support.coordinator import ORDERS, Member, joined, synced
+
+FATAL = [
+    (E.FENCED_INSTANCE_ID, FencedInstanceIdError),
+    (E.GROUP_AUTHORIZATION_FAILED, GroupAuthorizationError),
+]
+
+
+def heartbeat(member, code, identity=None):
+    member.tell(f.HeartbeatAnswered(identity or member.identity, code))
+
+
+def refuse_commit(member, code, identity=None):
+    member.tell(f.CommitRefused(identity or member.identity, code))
+
+
+def assert_failed(member, kind):
+    assert member.state == "failed"
+    (fail,) = [each for each in member.poll() if isinstance(each, f.Fail)]
+    assert type(fail.error) is kind
+    assert member.machine.failure is fail.error
+    assert not member.machine.may_heartbeat
+    assert member.poll() == []
+
+
+# Joining.
+
+
+def test_member_without_topics_asks_for_nothing():
+    member = Member(topics=frozenset())
+    assert member.poll() == []
+    assert member.state == "unjoined"
+
+
+def test_member_hands_over_before_it_joins():
+    member = Member()
+    assert member.poll() == [f.HandOver("subscribe")]
+    assert member.state == "preparing"
+    assert member.poll() == []
+    member.tell(f.HandedOver())
+    assert member.state == "joining"
+
+
+def test_dynamic_member_takes_the_id_it_is_given_and_joins_again_at_once():
+    member = Member()
+    request = member.to_joining()
+    assert (request.member_id, request.group_instance_id) == ("", None)
+    member.answer_join(joined("m1", -1, error_code=E.MEMBER_ID_REQUIRED))
+    again = member.ask(JoinGroupRequest)
+    assert again.member_id == "m1"
+    member.answer_join(joined("m1", 4, leader="another"))
+    assert member.state == "syncing"
+    assert (member.identity.member_id, member.identity.generation) == ("m1", 4)
+
+
+def test_join_carries_the_time_outs_and_every_assignor_in_order():
+    request = Member("pod-1").to_joining()
+    assert (request.group_id, request.session_timeout_ms, request.rebalance_timeout_ms) == ("billing", 10_000, 300_000)
+    assert [(each.name, each.metadata) for each in request.protocols] == [("range", b"orders"), ("roundrobin", b"")]
+    assert (request.protocol_type, request.group_instance_id) == ("consumer", "pod-1")
+
+
+def test_follower_syncs_without_assigning():
+    member = Member()
+    sync = member.to_syncing(leader="another")
+    assert sync.assignments == ()
+    assert (sync.generation_id, sync.member_id, sync.protocol_name) == (1, "m1", "range")
+    assert not member.machine.is_leader
+
+
+def test_leader_assigns_before_it_syncs():
+    member = Member()
+    member.to_joining()
+    member.answer_join(joined("m1", 3))
+    compute = member.ask(f.ComputeAssignment)
+    assert (compute.generation, compute.assignor) == (3, "range")
+    assert [each[0] for each in compute.members] == ["m1"]
+    assert member.poll() == []
+    member.tell(f.AssignmentComputed(3, {"m1": b"mine", "m2": b"theirs"}))
+    sync = member.ask(SyncGroupRequest)
+    assert {each.member_id: each.assignment for each in sync.assignments} == {"m1": b"mine", "m2": b"theirs"}
+    assert member.machine.is_leader
+
+
+def test_leader_told_to_skip_the_assignment_runs_no_assignor():
+    member = Member("pod-1")
+    member.to_joining()
+    member.answer_join(joined("m1", 3, skip_assignment=True))
+    assert member.ask(SyncGroupRequest).assignments == ()
+    member.answer_sync(synced(0))
+    assert member.ask(f.Adopt).is_leader
+    assert not [each for each in member.effects if isinstance(each, f.ComputeAssignment)]
+
+
+def test_assignment_of_an_older_generation_is_not_sent():
+    member = Member()
+    member.to_joining()
+    member.answer_join(joined("m1", 3))
+    member.ask(f.ComputeAssignment)
+    member.tell(f.AssignmentComputed(2, {"m1": b"old"}))
+    assert member.poll() == []
+
+
+def test_member_is_stable_only_after_it_adopted_its_partitions():
+    member = Member()
+    adopt = member.to_adopting(generation=7)
+    assert [(tp.topic, tp.partition) for tp in adopt.partitions] == [("orders", 0), ("orders", 1)]
+    assert adopt.generation == 7
+    assert member.machine.is_rebalancing
+    member.tell(f.Adopted(6))
+    assert member.state == "adopting"
+    member.tell(f.Adopted(7))
+    assert member.state == "stable"
+    assert not member.machine.is_rebalancing
+
+
+def test_each_thing_is_asked_for_once():
+    member = Member()
+    for way in (member.to_joining, member.to_syncing, member.to_adopting, member.to_stable):
+        other = Member()
+        getattr(other, way.__name__)()
+        assert other.poll() == []
+        assert other.poll() == []
+
+
+def test_group_of_another_kind_is_refused():
+    member = Member()
+    member.to_joining()
+    member.answer_join(joined("m1", 1, protocol_type="connect"))
+    assert_failed(member, InconsistentGroupProtocolError)
+
+
+def test_group_that_joins_and_syncs_with_different_assignors_is_refused():
+    member = Member()
+    member.to_syncing()
+    member.answer_sync(synced(0, protocol="roundrobin"))
+    assert_failed(member, InconsistentGroupProtocolError)
+
+
+# Rebalances.
+
+
+def test_heartbeat_that_tells_of_a_rebalance_starts_a_hand_over_and_keeps_the_generation():
+    member = Member()
+    member.to_stable(generation=5)
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    assert member.machine.is_rebalancing
+    member.ask(f.HandOver)
+    assert member.state == "preparing"
+    assert member.identity.generation == 5
+    assert member.machine.may_heartbeat
+    member.tell(f.HandedOver())
+    assert member.ask(JoinGroupRequest).member_id == "m1"
+    assert not member.machine.may_heartbeat
+
+
+def test_rebalance_told_while_adopting_begins_when_it_is_adopted():
+    member = Member()
+    member.to_adopting()
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    assert member.poll() == []
+    member.tell(f.Adopted(1))
+    member.ask(f.HandOver)
+
+
+@pytest.mark.parametrize("way", ["to_syncing", "to_stable"])
+def test_member_heartbeats_where_silence_would_cost_its_membership(way):
+    member = Member()
+    getattr(member, way)()
+    assert member.machine.state in HEARTBEATING
+    assert member.machine.may_heartbeat
+
+
+def test_unknown_member_on_heartbeat_drops_the_id_and_joins_as_a_newcomer():
+    member = Member()
+    member.to_stable()
+    heartbeat(member, E.UNKNOWN_MEMBER_ID)
+    assert not member.machine.may_heartbeat
+    assert member.to_joining().member_id == ""
+
+
+def test_illegal_generation_on_heartbeat_keeps_the_id():
+    member = Member()
+    member.to_stable()
+    heartbeat(member, E.ILLEGAL_GENERATION)
+    assert member.identity == Identity("billing", None, "m1", NO_GENERATION)
+    assert member.to_joining().member_id == "m1"
+
+
+@pytest.mark.parametrize(
+    ("code", "member_id"), [(E.ILLEGAL_GENERATION, "m1"), (E.REBALANCE_IN_PROGRESS, "m1"), (E.UNKNOWN_MEMBER_ID, "")]
+)
+def test_sync_that_is_refused_sends_the_member_back_to_joining(code, member_id):
+    member = Member()
+    member.to_syncing()
+    member.answer_sync(synced(error_code=code))
+    assert member.state == "joining"
+    assert member.ask(JoinGroupRequest).member_id == member_id
+
+
+@pytest.mark.parametrize(
+    ("code", "member_id"), [(E.ILLEGAL_GENERATION, "m1"), (E.GROUP_ID_NOT_FOUND, "m1"), (E.UNKNOWN_MEMBER_ID, "")]
+)
+def test_commit_that_is_refused_ends_the_generation(code, member_id):
+    member = Member()
+    member.to_stable()
+    refuse_commit(member, code)
+    assert not member.identity.is_member
+    assert member.to_joining().member_id == member_id
+
+
+def test_commit_that_meets_a_rebalance_keeps_identity_and_rejoins():
+    member = Member()
+    member.to_stable(generation=5)
+    refuse_commit(member, E.REBALANCE_IN_PROGRESS)
+    member.ask(f.HandOver)
+    assert member.identity.generation == 5
+
+
+@pytest.mark.parametrize("code", [E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID])
+def test_generation_that_ends_while_preparing_still_ends_in_a_join(code):
+    member = Member()
+    member.to_stable()
+    member.tell(f.RejoinWanted("enforced"))
+    member.ask(f.HandOver)
+    heartbeat(member, code)
+    assert not member.identity.is_member
+    assert member.state == "preparing"
+    member.tell(f.HandedOver())
+    assert member.ask(JoinGroupRequest).member_id == ("m1" if code == E.ILLEGAL_GENERATION else "")
+
+
+@pytest.mark.parametrize("code", [E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID])
+@pytest.mark.parametrize("ending", ["answered", "lost"])
+def test_commit_refused_while_a_join_is_under_way_does_not_leave_the_member_waiting_for_ever(code, ending):
+    member = Member()
+    member.to_stable(generation=5)
+    member.tell(f.RejoinWanted("enforced"))
+    member.to_joining()
+    sent_as = member.identity
+    refuse_commit(member, code)
+    member.tell(f.RequestLost(sent_as, "closed") if ending == "lost" else f.JoinAnswered(sent_as, joined("m1", 6)))
+    member.serve()
+    assert member.state == "stable"
+
+
+def test_enforced_rebalance_tells_why():
+    member = Member()
+    member.to_stable()
+    member.tell(f.RejoinWanted("enforce_rebalance"))
+    assert member.ask(f.HandOver).why == "enforce_rebalance"
+
+
+# Fatal ends.
+
+
+@pytest.mark.parametrize(("code", "kind"), FATAL)
+@pytest.mark.parametrize("where", ["join", "sync", "heartbeat", "commit"])
+def test_fenced_and_unauthorized_members_fail_whoever_is_told(where, code, kind):
+    member = Member("pod-1")
+    if where == "join":
+        member.to_joining()
+        member.answer_join(joined("", -1, error_code=code))
+    elif where == "sync":
+        member.to_syncing()
+        member.answer_sync(synced(error_code=code))
+    else:
+        member.to_stable()
+        (heartbeat if where == "heartbeat" else refuse_commit)(member, code)
+    assert_failed(member, kind)
+
+
+def test_failure_is_final():
+    member = Member("pod-1")
+    member.to_stable()
+    heartbeat(member, E.FENCED_INSTANCE_ID)
+    assert_failed(member, FencedInstanceIdError)
+    for fact in (
+        f.RecordsWanted(),
+        f.RejoinWanted("enforced"),
+        f.SubscriptionChanged(frozenset({"others"}), "subscribe"),
+        f.PollIntervalPassed(),
+        f.HandedOver(),
+        f.Failed(AiogroupError("another")),
+    ):
+        member.tell(fact)
+        assert member.poll() == []
+        assert member.state == "failed"
+    assert isinstance(member.machine.failure, FencedInstanceIdError)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "word"),
+    [
+        (E.INCONSISTENT_GROUP_PROTOCOL, InconsistentGroupProtocolError, "partition_assignment_strategy"),
+        (E.INVALID_SESSION_TIMEOUT, InvalidSessionTimeoutError, "session_timeout_ms=10000"),
+        (E.GROUP_MAX_SIZE_REACHED, BrokerError, "GROUP_MAX_SIZE_REACHED"),
+        (E.INVALID_GROUP_ID, BrokerError, "INVALID_GROUP_ID"),
+    ],
+)
+def test_join_that_no_retry_mends_says_what_to_change(code, kind, word):
+    member = Member()
+    member.to_joining()
+    member.answer_join(joined("", -1, error_code=code))
+    assert word in str(member.machine.failure)
+    assert_failed(member, kind)
+
+
+def test_failure_from_outside_ends_the_member():
+    member = Member()
+    member.to_joining()
+    member.tell(f.Failed(GroupAuthorizationError("no rights")))
+    assert_failed(member, GroupAuthorizationError)
+
+
+# Faults.
+
+
+@pytest.mark.parametrize("code", [E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE])
+@pytest.mark.parametrize("where", ["join", "sync"])
+def test_member_looks_for_the_coordinator_and_waits_before_it_joins_again(where, code):
+    member = Member()
+    if where == "join":
+        member.to_joining()
+        member.answer_join(joined("", -1, error_code=code))
+    else:
+        member.to_syncing()
+        member.answer_sync(synced(error_code=code))
+    (effect,) = member.poll()
+    assert isinstance(effect, f.FindCoordinator)
+    assert member.wake_at_ms == 100
+    member.pass_ms(99)
+    assert member.poll() == []
+    member.pass_ms(1)
+    member.ask(JoinGroupRequest)
+
+
+def test_coordinator_that_moved_is_looked_for_when_a_heartbeat_says_so():
+    member = Member()
+    member.to_stable()
+    heartbeat(member, E.NOT_COORDINATOR)
+    member.ask(f.FindCoordinator)
+    assert member.state == "stable"
+    assert member.identity.is_member
+
+
+@pytest.mark.parametrize("way", ["to_joining", "to_syncing"])
+def test_disconnect_keeps_the_member_id(way):
+    member = Member()
+    member.to_stable()
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    getattr(member, way)()
+    member.tell(f.RequestLost(member.asked_as, "connection closed"))
+    member.ask(f.FindCoordinator)
+    member.pass_ms(100)
+    assert member.ask(JoinGroupRequest).member_id == "m1"
+
+
+def test_backoff_grows_to_its_bound_and_begins_anew_after_a_join():
+    member = Member()
+    member.to_joining()
+    waits = []
+    for _ in range(6):
+        member.answer_join(joined("", -1, error_code=E.COORDINATOR_LOAD_IN_PROGRESS))
+        assert member.poll() == []
+        waits.append(member.wake_at_ms - member.now_ms)
+        member.now_ms = member.wake_at_ms
+        member.ask(JoinGroupRequest)
+    assert waits == [100, 200, 400, 800, 1_000, 1_000]
+    member.answer_join(joined("m1", 1, leader="another"))
+    member.ask(SyncGroupRequest)
+    member.answer_sync(synced(error_code=E.COORDINATOR_LOAD_IN_PROGRESS))
+    member.poll()
+    assert member.wake_at_ms - member.now_ms == 100
+
+
+def test_first_unknown_member_answer_to_a_join_is_retried_at_once_and_later_ones_are_not():
+    member = Member()
+    member.to_stable()
+    member.tell(f.RejoinWanted("enforced"))
+    member.to_joining()
+    member.answer_join(joined("", -1, error_code=E.UNKNOWN_MEMBER_ID))
+    assert member.ask(JoinGroupRequest).member_id == ""
+    member.answer_join(joined("", -1, error_code=E.UNKNOWN_MEMBER_ID))
+    assert member.poll() == []
+    assert member.wake_at_ms is not None
+
+
+@pytest.mark.parametrize("blob", [b"\x00", b"\xff\xff\x00\x00", b"\x00\x01\x7f\xff\xff\xff"])
+def test_unreadable_assignment_is_left_to_the_next_round(blob):
+    member = Member()
+    member.to_syncing()
+    member.answer_sync(synced(assignment=blob))
+    assert member.state == "joining"
+    assert member.poll() == []
+    member.now_ms = member.wake_at_ms
+    assert member.ask(JoinGroupRequest).member_id == "m1"
+
+
+def test_no_assignment_at_all_is_an_empty_one():
+    member = Member()
+    member.to_syncing()
+    member.answer_sync(synced(assignment=b""))
+    assert member.ask(f.Adopt).partitions == ()
+
+
+# Late answers.
+
+
+@pytest.mark.parametrize("code", [E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.REBALANCE_IN_PROGRESS, *dict(FATAL)])
+def test_late_answers_to_an_older_self_change_nothing(code):
+    member = Member("pod-1")
+    member.to_stable(generation=5)
+    for older in (
+        Identity("billing", "pod-1", "m1", 4),
+        Identity("billing", "pod-1", "m0", 5),
+        Identity("billing", "pod-1"),
+    ):
+        heartbeat(member, code, older)
+        refuse_commit(member, code, older)
+        member.answer_join(joined("m0", 9, error_code=code), older)
+        member.answer_sync(synced(error_code=code), older)
+        member.tell(f.RequestLost(older, "closed"))
+        assert member.poll() == []
+        assert member.state == "stable"
+        assert member.identity.generation == 5
+
+
+def test_answer_to_a_sync_of_an_older_generation_is_not_adopted():
+    member = Member()
+    member.to_syncing(generation=1)
+    older = member.identity
+    heartbeat(member, E.ILLEGAL_GENERATION)
+    assert member.state == "joining"
+    member.ask(JoinGroupRequest)
+    member.answer_sync(synced(0), older)
+    assert member.state == "joining"
+    member.answer_join(joined("m1", 2, leader="another"))
+    member.ask(SyncGroupRequest)
+    member.answer_sync(synced(0), older)
+    assert member.state == "syncing"
+
+
+def test_join_answered_after_the_member_was_parked_changes_nothing():
+    member = Member()
+    member.to_joining()
+    asked_as = member.asked_as
+    member.tell(f.PollIntervalPassed())
+    member.answer_join(joined("m1", 1), asked_as)
+    assert member.state == "parked"
+    assert member.identity.member_id == ""
+
+
+# The application.
+
+
+def test_member_that_stops_polling_leaves_and_waits():
+    member = Member()
+    member.to_stable()
+    member.tell(f.PollIntervalPassed())
+    leave = member.ask(LeaveGroupRequest)
+    assert [(each.member_id, each.reason) for each in leave.members] == [("m1", "max_poll_interval_ms passed")]
+    assert member.state == "parked"
+    assert not member.identity.is_member
+    for fact in (f.RejoinWanted("metadata"), f.SubscriptionChanged(frozenset({"a", "b"}), "pattern"), f.HandedOver()):
+        member.tell(fact)
+        assert member.poll() == []
+        assert member.state == "parked"
+    member.tell(f.RecordsWanted())
+    request = member.to_joining()
+    assert request.member_id == ""
+    assert request.protocols[0].metadata == b"a,b"
+
+
+def test_static_member_that_stops_polling_goes_silent_without_leaving():
+    member = Member("pod-1")
+    member.to_stable()
+    member.tell(f.PollIntervalPassed())
+    assert member.poll() == []
+    assert member.state == "parked"
+    assert not member.machine.may_heartbeat
+
+
+@pytest.mark.parametrize("way", ["to_joining", "to_syncing", "to_adopting", "to_stable"])
+def test_stall_is_noticed_in_every_state(way):
+    member = Member()
+    member.to_stable()
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    getattr(member, way)(generation=2) if way != "to_joining" else member.to_joining()
+    member.tell(f.PollIntervalPassed())
+    member.ask(LeaveGroupRequest)
+    assert member.state == "parked"
+
+
+def test_unsubscribing_hands_over_then_leaves_and_a_new_subscription_joins_as_a_newcomer():
+    member = Member()
+    member.to_stable()
+    member.tell(f.SubscriptionChanged(frozenset(), "unsubscribe"))
+    member.ask(f.HandOver)
+    member.tell(f.HandedOver())
+    assert member.ask(LeaveGroupRequest).members[0].member_id == "m1"
+    assert member.state == "left"
+    assert member.poll() == []
+    member.tell(f.SubscriptionChanged(ORDERS, "subscribe"))
+    assert member.to_joining().member_id == ""
+    member.answer_join(joined("m2", 1, leader="another"))
+    assert member.state == "syncing"
+
+
+def test_unsubscribing_while_a_join_waits_to_be_retried_leaves_at_once():
+    member = Member()
+    member.to_joining()
+    member.answer_join(joined("m1", -1, error_code=E.MEMBER_ID_REQUIRED))
+    member.ask(JoinGroupRequest)
+    member.tell(f.RequestLost(member.asked_as, "closed"))
+    member.tell(f.SubscriptionChanged(frozenset(), "unsubscribe"))
+    member.ask(LeaveGroupRequest)
+    assert member.state == "left"
+
+
+def test_static_member_that_unsubscribes_keeps_its_name_in_the_group():
+    member = Member("pod-1")
+    member.to_stable()
+    member.tell(f.SubscriptionChanged(frozenset(), "unsubscribe"))
+    member.ask(f.HandOver)
+    member.tell(f.HandedOver())
+    assert member.poll() == []
+    assert member.state == "left"
+
+
+def test_subscription_changed_during_a_join_is_joined_with_afterwards():
+    member = Member()
+    member.to_joining()
+    member.tell(f.SubscriptionChanged(frozenset({"payments"}), "subscribe"))
+    member.answer_join(joined("m1", 1, leader="another"))
+    member.ask(SyncGroupRequest)
+    member.answer_sync(synced(0))
+    member.ask(f.Adopt)
+    member.tell(f.Adopted(1))
+    assert member.ask(f.HandOver).why == "subscribe"
+    member.tell(f.HandedOver())
+    assert member.ask(JoinGroupRequest).protocols[0].metadata == b"payments"
+
+
+def test_subscription_that_did_not_change_rejoins_nothing():
+    member = Member()
+    member.to_stable()
+    member.tell(f.SubscriptionChanged(ORDERS, "subscribe"))
+    assert member.poll() == []
+    assert not member.machine.is_rebalancing
+
+
+def test_stopped_member_stays_out_until_it_subscribes_again():
+    member = Member()
+    member.to_stable()
+    member.tell(f.LeaveWanted("stop"))
+    assert member.state == "left"
+    assert member.poll() == []
+    member.tell(f.RecordsWanted())
+    member.tell(f.RejoinWanted("metadata"))
+    assert member.poll() == []
+    member.tell(f.SubscriptionChanged(ORDERS, "subscribe"))
+    assert member.state == "unjoined"
+
+
+def test_leave_request_names_a_dynamic_member_and_a_static_one_only_when_asked_to():
+    dynamic, static = Member(), Member("pod-1")
+    assert dynamic.machine.leave_request("stop") is None
+    dynamic.to_stable()
+    static.to_stable()
+    assert dynamic.machine.leave_request("stop").members[0].member_id == "m1"
+    assert static.machine.leave_request("stop") is None
+    leave = static.machine.leave_request("stop", even_static=True)
+    assert leave.members[0].group_instance_id == "pod-1"
+
+
+def test_blocked_heartbeats_of_a_parked_join_are_not_sent():
+    member = Member()
+    member.to_joining()
+    assert not member.machine.may_heartbeat

@@ -1,0 +1,126 @@
+"""Random facts, in any order, late ones too: never an illegal move, never a dead end."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from aiogroup.membership import facts as f
+from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest
+from tests.support.coordinator import ORDERS, Member, joined, synced
+
+GENERATIONS = st.integers(-1, 4)
+IDS = st.sampled_from(["", "m1", "m2"])
+# 82 and the other fatal codes have tests of their own: here a member that failed would only stand still.
+JOIN_CODES = st.sampled_from([0, 0, 0, 14, 15, 16, 25, 27, 79, -1, 9999, 13, 22])
+SYNC_CODES = st.sampled_from([0, 0, 0, 14, 15, 16, 22, 25, 27, -1])
+BEAT_CODES = st.sampled_from([0, 14, 15, 16, 22, 25, 27, -1])
+COMMIT_CODES = st.sampled_from([22, 25, 27, 69])
+TOPICS = st.sampled_from([ORDERS, frozenset(), frozenset({"payments"}), frozenset({"orders", "payments"})])
+BLOBS = st.sampled_from([None, None, b"", b"\x00\x01\xff"])
+
+
+class MembershipUnderFaults(RuleBasedStateMachine):
+    @initialize(instance_id=st.sampled_from([None, "pod-1"]))
+    def begin(self, instance_id):
+        self.member = Member(instance_id, topics=frozenset())
+        self.selves = [self.member.identity]
+
+    def who(self, pick):
+        self.selves.append(self.member.identity)
+        return self.selves[-1 - pick % len(self.selves)]
+
+    @rule()
+    def poll(self):
+        asked = self.member.poll()
+        step_kinds = [type(each) for each in asked if isinstance(each, JoinGroupRequest | SyncGroupRequest)]
+        assert len(step_kinds) <= 1
+        for each in asked:
+            if isinstance(each, LeaveGroupRequest):
+                assert not self.member.identity.is_static
+                assert each.members[0].member_id
+
+    @rule(duration_ms=st.integers(0, 2_000))
+    def pass_time(self, duration_ms):
+        self.member.pass_ms(duration_ms)
+
+    @rule(topics=TOPICS)
+    def subscribe(self, topics):
+        self.member.tell(f.SubscriptionChanged(topics, "subscribe"))
+
+    @rule(fact=st.sampled_from([f.RejoinWanted("metadata"), f.RecordsWanted(), f.PollIntervalPassed()]))
+    def application(self, fact):
+        self.member.tell(fact)
+
+    @rule()
+    def stop(self):
+        self.member.tell(f.LeaveWanted("stop"))
+
+    @precondition(lambda self: self.member.pending)
+    @rule(pick=st.integers(0, 5), code=JOIN_CODES, blob=BLOBS, lost=st.booleans(), leads=st.booleans())
+    def answer_what_is_pending(self, pick, code, blob, lost, leads):
+        member = self.member
+        asked, who = member.pending.pop(pick % len(member.pending))
+        match asked:
+            case JoinGroupRequest() | SyncGroupRequest() if lost:
+                member.tell(f.RequestLost(who, "closed"))
+            case JoinGroupRequest():
+                leader = None if leads else "another"
+                member.tell(f.JoinAnswered(who, joined("m1", 3, error_code=code, leader=leader)))
+            case SyncGroupRequest():
+                code = code if code not in (79, 9999, 13) else 0
+                member.tell(f.SyncAnswered(who, synced(0, error_code=code, assignment=blob)))
+            case _:
+                member.do(asked)
+
+    @rule(pick=st.integers(0, 9), code=JOIN_CODES, generation=GENERATIONS, member_id=IDS)
+    def join_answered_out_of_turn(self, pick, code, generation, member_id):
+        self.member.tell(f.JoinAnswered(self.who(pick), joined(member_id, generation, error_code=code)))
+
+    @rule(pick=st.integers(0, 9), code=SYNC_CODES, blob=BLOBS)
+    def sync_answered_out_of_turn(self, pick, code, blob):
+        self.member.tell(f.SyncAnswered(self.who(pick), synced(0, error_code=code, assignment=blob)))
+
+    @rule(pick=st.integers(0, 9))
+    def request_lost(self, pick):
+        self.member.tell(f.RequestLost(self.who(pick), "closed"))
+
+    @rule(pick=st.integers(0, 9), code=BEAT_CODES)
+    def heartbeat_answered(self, pick, code):
+        self.member.tell(f.HeartbeatAnswered(self.who(pick), code))
+
+    @rule(pick=st.integers(0, 9), code=COMMIT_CODES)
+    def commit_refused(self, pick, code):
+        self.member.tell(f.CommitRefused(self.who(pick), code))
+
+    @rule(generation=GENERATIONS)
+    def done_out_of_turn(self, generation):
+        self.member.tell(f.AssignmentComputed(generation, {}))
+        self.member.tell(f.Adopted(generation))
+
+    @invariant()
+    def what_it_says_of_itself_fits(self):
+        machine = self.member.machine
+        assert self.member.state != "failed"
+        if machine.may_heartbeat:
+            assert machine.identity.is_member
+        if machine.state in ("joining", "parked", "left", "unjoined"):
+            assert machine.identity.generation == -1
+        if not machine.is_rebalancing:
+            assert machine.identity.is_member
+            assert machine.topics
+
+    def teardown(self):
+        if hasattr(self, "member"):
+            self.member.recover()
+            assert self.member.state == "stable"
+            assert self.member.identity.is_member
+
+
+MembershipUnderFaults.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestMembershipUnderFaults = MembershipUnderFaults.TestCase

@@ -1,0 +1,134 @@
+"""The table of moves, and the machine held against it: walked through as far as its facts lead."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+
+import pytest
+
+from aiogroup.errors import AiogroupError
+from aiogroup.membership import facts as f
+from aiogroup.membership.states import DELIVERING, HEARTBEATING, MOVES, MemberState
+from aiogroup.protocol.errors import ErrorCode as E
+from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from tests.support.coordinator import ORDERS, Member, joined, synced
+
+S = MemberState
+
+
+def answers(member):
+    """Every kind of answer to what is pending, and every other fact, as functions of a member."""
+
+    def reply(index, fact):
+        def tell(other):
+            other.pending.pop(index)
+            other.tell(fact)
+
+        return tell
+
+    def say(fact):
+        return lambda other: other.tell(fact)
+
+    who = member.identity
+    for index, (asked, as_who) in enumerate(member.pending):
+        if isinstance(asked, f.HandOver):
+            yield reply(index, f.HandedOver())
+        elif isinstance(asked, f.ComputeAssignment):
+            yield reply(index, f.AssignmentComputed(asked.generation, {}))
+        elif isinstance(asked, f.Adopt):
+            yield reply(index, f.Adopted(asked.generation))
+        else:
+            yield reply(index, f.RequestLost(as_who, "closed"))
+            is_join = isinstance(asked, JoinGroupRequest)
+            for code in (0, 14, 16, 22, 25, 79):
+                if is_join:
+                    yield reply(index, f.JoinAnswered(as_who, joined("m1", 5, error_code=code)))
+                    yield reply(index, f.JoinAnswered(as_who, joined("m1", 5, error_code=code, leader="m2")))
+                else:
+                    yield reply(index, f.SyncAnswered(as_who, synced(0, error_code=code)))
+    for code in (E.REBALANCE_IN_PROGRESS, E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.NOT_COORDINATOR, 82):
+        yield say(f.HeartbeatAnswered(who, code))
+        yield say(f.CommitRefused(who, code))
+    for topics in (ORDERS, frozenset()):
+        yield say(f.SubscriptionChanged(topics, "subscribe"))
+    yield say(f.RejoinWanted("metadata"))
+    yield say(f.PollIntervalPassed())
+    yield say(f.RecordsWanted())
+    yield say(f.LeaveWanted("stop"))
+    yield say(f.Failed(AiogroupError("no")))
+
+
+def snapshot(member):
+    """What tells two situations apart."""
+    who = member.identity
+    pending = tuple((type(asked), as_who == who) for asked, as_who in member.pending)
+    return (
+        member.machine.state,
+        bool(who.member_id),
+        who.is_member,
+        bool(member.machine.topics),
+        member.machine.rejoin_why is None,
+        frozenset(pending),
+    )
+
+
+def walk():
+    """One member for each situation that facts can lead to, and every move seen on the way."""
+    first = Member(topics=frozenset())
+    seen, todo, moves = {snapshot(first): first}, deque([first]), set()
+    while todo:
+        member = todo.popleft()
+        for tell in answers(member):
+            other = copy.deepcopy(member)
+            other.moves.clear()
+            tell(other)
+            for _ in range(3):
+                other.poll()
+                other.now_ms += 2_000
+            moves.update(other.moves)
+            if len(other.pending) <= 1 and seen.setdefault(snapshot(other), other) is other:
+                todo.append(other)
+    return list(seen.values()), moves
+
+
+@pytest.fixture(scope="module")
+def walked():
+    return walk()
+
+
+def test_every_state_has_its_moves():
+    assert set(MOVES) == set(S)
+
+
+def test_every_state_is_reached(walked):
+    situations, _ = walked
+    assert {member.machine.state for member in situations} == set(S)
+
+
+def test_every_move_of_the_table_can_happen(walked):
+    _, moves = walked
+    assert moves == {(old, new) for old, others in MOVES.items() for new in others}
+
+
+def test_every_situation_but_failure_has_a_way_back_to_stable(walked):
+    situations, _ = walked
+    assert len(situations) > 50
+    for member in situations:
+        before = snapshot(member)
+        other = copy.deepcopy(member)
+        other.recover()
+        assert other.state == ("failed" if member.state == "failed" else "stable"), before
+        if other.state == "stable":
+            assert other.identity.is_member
+            assert not other.machine.is_rebalancing
+
+
+def test_member_delivers_only_where_it_heartbeats():
+    assert DELIVERING < HEARTBEATING
+    assert S.JOINING not in HEARTBEATING
+    assert not HEARTBEATING & {S.PARKED, S.LEFT, S.FAILED, S.UNJOINED}
+
+
+def test_failure_leads_nowhere_but_out():
+    assert MOVES[S.FAILED] == {S.LEFT}
