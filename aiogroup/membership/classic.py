@@ -49,7 +49,7 @@ class ClassicMembership:
         subscriptions: Callable[[frozenset[str]], Sequence[tuple[str, bytes]]],
         on_move: Callable[[MemberState, MemberState, str], None] = lambda _old, _new, _why: None,
     ) -> None:
-        self.state = MemberState.UNJOINED
+        self.state = MemberState.LEFT
         self.identity = identity
         self.topics: frozenset[str] = frozenset()
         self.is_leader = False

@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-A member begins UNJOINED. With topics to read it PREPARES: the application hands over what it holds, the partitions
+A member begins LEFT. With topics to read it is UNJOINED and PREPARES: the application hands over what it holds, partitions
 are revoked (or found lost) and what was processed is committed. Only then JoinGroup is sent: from then on another
 member may be given what we held. JOINING ends with a generation; the leader computes the assignment and everyone is
 SYNCING until the coordinator says what is whose. ADOPTING looks up positions and runs the assigned callback; then the

@@ -115,7 +115,6 @@ class Engine:
         membership = ClassicMembership(
             Identity(config.group_id, config.instance_id), settings, subscriptions, self._on_move
         )
-        membership.handle(f.LeaveWanted("not started"), now_ms())
         coordinator = Coordinator(self.context, membership)
         committer = Committer(self.context, coordinator, is_member=True)
         watchdog = PollWatchdog(self.context, coordinator, self._on_poll_interval)
