@@ -145,7 +145,11 @@ class Consumer:
     # Records.
 
     def __aiter__(self) -> Self:
-        """Iterate over records. The record that an earlier loop left in hand comes again; see `skip`."""
+        """Iterate over records. The record that an earlier loop left in hand comes again; see `skip`.
+
+        The loop ends when the consumer is stopped; a new one then raises ConsumerStoppedError.
+        """
+        self._check_not_stopped()
         if self._engine is not None:
             self._engine.requests.iterate()
         return self
