@@ -107,15 +107,24 @@ class Link:
         *,
         at_most: int | None = None,
     ) -> R_co:
-        """Send and wait for the answer, at most `timeout` milliseconds (request_timeout_ms by default).
+        """Connect, send and wait for the answer, all in `timeout` milliseconds (request_timeout_ms by default).
 
         Raises:
             ConnectionLostError, KafkaTimeoutError, ProtocolError, AuthenticationFailedError, UnsupportedVersionError
         """
-        connection = await self.connect(node_id, channel)
-        await sleep_ms(max(0, self._throttled_until_ms.get(node_id, 0) - now_ms()))
+        limit_ms = timeout or self._config.request_timeout_ms
+        until_ms = now_ms() + limit_ms
+        try:
+            # Several may queue for one attempt to connect, each attempt with a time-out of its own.
+            async with timeout_ms(limit_ms):
+                connection = await self.connect(node_id, channel)
+                await sleep_ms(max(0, self._throttled_until_ms.get(node_id, 0) - now_ms()))
+        except KafkaTimeoutError:
+            raise
+        except TimeoutError as error:
+            raise KafkaTimeoutError(f"node {node_id} could not be asked within {limit_ms} ms") from error
         answer = connection.write(request, at_most=at_most)
-        response = await connection.answer(answer, timeout or self._config.request_timeout_ms)
+        response = await connection.answer(answer, max(1, until_ms - now_ms()))
         self.note_throttle(node_id, response)
         return response
 
@@ -145,16 +154,19 @@ class Link:
         return self._slots.setdefault((node_id, channel), _Slot())
 
     async def ask_any(self, request: Request[R_co], timeout: int | None = None, *, channel: str = METADATA) -> R_co:
-        """Ask one node after another until one answers.
+        """Ask one node after another until one answers, all in `timeout` ms (request_timeout_ms by default).
 
         Raises:
             AiogroupError: what the last node failed with; authentication failures at once.
         """
         last: AiogroupError = ConnectionLostError("no broker is known")
         limit_ms = timeout or self._config.request_timeout_ms
+        until_ms = now_ms() + limit_ms
         for node_id in self.nodes():
             # A frozen broker must not hold up what the next one answers at once.
-            each_ms = max(limit_ms // 6, min(limit_ms, 1_000))
+            each_ms = min(max(limit_ms // 6, min(limit_ms // 2, 1_000)), until_ms - now_ms())
+            if each_ms <= 0:
+                break
             try:
                 async with timeout_ms(each_ms):
                     return await self.send(node_id, request, channel, each_ms)
@@ -170,8 +182,8 @@ class Link:
                     raise
         raise last
 
-    async def fetch_metadata(self, topics: Iterable[str] | None) -> Cluster:
-        """Ask for these topics (`None`: all) and lay the answer over what is known.
+    async def fetch_metadata(self, topics: Iterable[str] | None, timeout: int | None = None) -> Cluster:
+        """Ask for these topics (`None`: all) as `ask_any` does, and lay the answer over what is known.
 
         Raises:
             AiogroupError: no broker answered.
@@ -180,7 +192,7 @@ class Link:
             topics=None if topics is None else tuple(MetadataRequestTopic(name=name) for name in sorted(topics)),
             allow_auto_topic_creation=self._config.allow_auto_create_topics and topics is not None,
         )
-        response: MetadataResponse = await self.ask_any(request)
+        response: MetadataResponse = await self.ask_any(request, timeout)
         snapshot = _cluster(response)
         if snapshot.brokers:
             self.cluster = self.cluster.updated(snapshot)

@@ -222,7 +222,9 @@ class Refresher:
         wanted = set(tps)
         while missing := [tp for tp in wanted if self._context.link.cluster.partition(tp) is None]:
             try:
-                await self._context.link.fetch_metadata({tp.topic for tp in wanted})
+                left_ms = max(1, until_ms - now_ms())
+                limit_ms = min(left_ms, self._context.config.request_timeout_ms)
+                await self._context.link.fetch_metadata({tp.topic for tp in wanted}, limit_ms)
             except AiogroupError as error:
                 self._context.tell(events.MetadataFailed(str(error)))
             if all(self._context.link.cluster.partition(tp) is not None for tp in missing):
