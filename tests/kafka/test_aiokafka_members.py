@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from itertools import chain
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -71,7 +72,7 @@ async def theirs(cluster, group, topic, assignor):
 async def shared_with(them, ours):
     def shared():
         held = [them.partitions, ours.partitions]
-        return all(held) and sorted(sum(held, [])) == list(range(PARTITIONS_COUNT)) and ours.is_ready
+        return all(held) and sorted(chain(*held)) == list(range(PARTITIONS_COUNT)) and ours.is_ready
 
     await until(shared, 20, lambda: f"{them.partitions} {ours.partitions}\n{ours.tail()}")
 

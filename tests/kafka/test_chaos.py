@@ -7,6 +7,7 @@ import os
 import random
 import time
 
+import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from support.group_members import until
@@ -115,9 +116,20 @@ def disorder(member):
     return wrong
 
 
-async def test_no_acknowledged_record_is_lost(kafka_cluster_3, unique_name, tmp_path):
+@pytest.fixture
+def say(capsys):
+    """Print, also when the test passes: the figures are what it is run for."""
+
+    def out(text):
+        with capsys.disabled():
+            print(f"\nchaos: {text}", end="", flush=True)  # noqa: T201
+
+    return out
+
+
+async def test_no_acknowledged_record_is_lost(kafka_cluster_3, unique_name, tmp_path, say):
     seed = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(2**32)
-    print(f"\nchaos: seed {seed} (CHAOS_SEED={seed} repeats it)")
+    say(f"seed {seed} (CHAOS_SEED={seed} draws the same)")
     topic = unique_name("chaos")
     await asyncio.to_thread(kafka_cluster_3.create_topic, topic, PARTITIONS_COUNT, replication_factor=3)
     chaos = Chaos(kafka_cluster_3, topic, unique_name("group"), tmp_path, seed)
@@ -130,7 +142,7 @@ async def test_no_acknowledged_record_is_lost(kafka_cluster_3, unique_name, tmp_
             tasks.create_task(chaos.kill_members(ends_at))
             tasks.create_task(chaos.restart_brokers(ends_at))
         caught_up_from = time.monotonic()
-        await _caught_up(chaos)
+        await _caught_up(chaos, say)
         took = time.monotonic() - caught_up_from
         await until(lambda: all(member.takes_signals for member in chaos.alive))
         for member in chaos.alive:
@@ -143,8 +155,8 @@ async def test_no_acknowledged_record_is_lost(kafka_cluster_3, unique_name, tmp_
     counts = chaos.processed()
     lost = chaos.acknowledged - counts.keys()
     repeated = sum(count - 1 for count in counts.values())
-    print(
-        f"chaos: acknowledged {len(chaos.acknowledged)} (refused {chaos.refused_count}), processed "
+    say(
+        f"acknowledged {len(chaos.acknowledged)} (refused {chaos.refused_count}), processed "
         f"{sum(counts.values())}, repeated {repeated}, lost {len(lost)}; {len(chaos.members) - MEMBERS_COUNT} members "
         f"killed, brokers: {', '.join(chaos.restarts)}; caught up in {took:.1f} s"
     )
@@ -155,7 +167,7 @@ async def test_no_acknowledged_record_is_lost(kafka_cluster_3, unique_name, tmp_
     assert len(chaos.restarts) >= 2
 
 
-async def _caught_up(chaos):
+async def _caught_up(chaos, say):
     """Until all is processed, or nothing more comes for the time in which two rebalances would be over."""
     missing = None
 
@@ -167,6 +179,6 @@ async def _caught_up(chaos):
     try:
         await until(all_processed, 45)
     except AssertionError:
-        print(f"chaos: {len(missing)} still missing: {sorted(missing)[:20]}")
+        say(f"{len(missing)} still missing: {sorted(missing)[:20]}")
         for member in chaos.alive:
-            print(member.path.name, member.assigned(), member.lines()[-1:], member.errors()[-3_000:])
+            say(f"{member.path.name} {member.assigned()} {member.lines()[-1:]} {member.errors()[-3_000:]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 
 import pytest
 from support.group_members import Member, produce, running, until
@@ -31,7 +32,7 @@ async def shared_with_java(java, *members):
 
     def shared():
         held = [java.partitions, *(member.partitions for member in members)]
-        return all(held) and sorted(sum(held, [])) == list(range(PARTITIONS_COUNT))
+        return all(held) and sorted(chain(*held)) == list(range(PARTITIONS_COUNT))
 
     await until(shared, 30, lambda: f"{java.partitions} {java.tail()}\n" + "\n".join(m.tail() for m in members))
 

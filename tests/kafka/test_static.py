@@ -83,7 +83,7 @@ async def test_a_restart_is_not_noticed_by_the_others(kafka_cluster, topic, grou
             assert back.partitions == held
             more = await produce(kafka_cluster, topic, 3, 9)
             sent |= more
-            await until(lambda: set().union(*(each.seen() for each in everyone)) == sent)
+            await until(lambda: set().union(*(each.seen() for each in everyone)) == sent)  # noqa: B023 (awaited)
             assert back.seen() <= more  # what was before is committed
             await asyncio.gather(*(each.beats(3) for each in others))
             assert [each.rebalances for each in others] == rebalances
