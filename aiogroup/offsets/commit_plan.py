@@ -46,7 +46,7 @@ def read_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
         if not isinstance(metadata, str):
             raise TypeError(f"commit: Metadata should be a string, not {type(metadata).__name__} (for {tp})")
         if not 0 <= offset <= MAX_OFFSET:
-            raise ValueError(f"commit: the offset of {tp} is {offset}; it must not be below 0")
+            raise ValueError(f"commit: the offset of {tp} is {offset}; it must lie between 0 and {MAX_OFFSET}")
         if len(metadata.encode()) > MAX_COMMIT_METADATA:
             raise ValueError(f"commit: the metadata of {tp} has more than {MAX_COMMIT_METADATA} bytes")
         read[tp] = OffsetAndMetadata(offset, metadata)

@@ -62,8 +62,7 @@ class Ledger:
         if self._is_closed or not hand or not hand[0] <= offset <= hand[-1]:
             return
         acked.add(offset)
-        while hand and hand[0] in acked:
-            acked.remove(hand.popleft())
+        self._pass_acked()
 
     def process_all(self) -> None:
         """Everything in hand is processed."""
@@ -75,6 +74,7 @@ class Ledger:
         hand = self._hand
         while hand and hand[0] < offset:
             self._acked.discard(hand.popleft())
+        self._pass_acked()
 
     def move(self, position: int) -> None:
         """Seek: what is in hand is taken back, not processed."""
@@ -84,3 +84,8 @@ class Ledger:
     def close(self) -> None:
         """The ownership ended."""
         self._is_closed = True
+
+    def _pass_acked(self) -> None:
+        hand, acked = self._hand, self._acked
+        while hand and hand[0] in acked:
+            acked.remove(hand.popleft())

@@ -472,6 +472,18 @@ def test_join_answered_after_the_member_was_parked_changes_nothing():
     assert member.identity.member_id == ""
 
 
+def test_join_answered_to_an_older_self_does_not_end_the_new_join():
+    member = Member()
+    member.to_stable()
+    older = member.identity
+    heartbeat(member, E.UNKNOWN_MEMBER_ID)
+    member.to_joining()
+    for who in (older, older.without_generation()):
+        member.answer_join(joined("m1", 9), who)
+        assert member.state == "joining"
+    assert member.poll() == []
+
+
 # The application.
 
 
