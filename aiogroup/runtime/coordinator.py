@@ -17,6 +17,7 @@ from aiogroup.errors import (
     ConnectionLostError,
     GroupAuthorizationError,
     KafkaTimeoutError,
+    ProtocolError,
 )
 from aiogroup.membership.classic import ClassicMembership
 from aiogroup.membership.facts import Fact
@@ -126,9 +127,11 @@ class Coordinator:
             raise KafkaTimeoutError(
                 f"the coordinator of {self._group_id!r} did not answer within {timeout} ms"
             ) from error
-        except ConnectionLostError as error:
+        except (ConnectionLostError, ProtocolError) as error:
             if self.node_id == node_id:
                 self.lose(str(error))
+            if isinstance(error, ProtocolError):  # the connection is closed: for the caller it is lost
+                raise ConnectionLostError(str(error)) from error
             raise
         self._context.link.note_throttle(node_id, response)
         return response

@@ -131,6 +131,7 @@ class Engine:
             assignors,
             lambda: self.subscription.listener,
             self._on_assignment,
+            self._on_callback,
         )
 
     # Starting and ending.
@@ -163,14 +164,16 @@ class Engine:
         group = self.group
         while group is not None and self._group_started and self.subscription.names():
             self.context.inbox.raise_next()
-            if group.membership.state is MemberState.STABLE or now_ms() >= until_ms:
+            if group.membership.state in (MemberState.STABLE, MemberState.PARKED) or now_ms() >= until_ms:
                 return
             await self.context.changed.wait(until_ms)
 
     async def close(self) -> None:
         """End every task and close every connection, at once."""
-        closing = self.context.link.close()
-        await self.supervisor.close()
+        try:
+            await self.supervisor.close()
+        finally:
+            closing = self.context.link.close()  # after the tasks: none of them shall see its connection break
         if closing:
             await asyncio.wait(closing, timeout=0.2)
 
@@ -278,6 +281,13 @@ class Engine:
         context.fetchable.pulse()
         context.positions_wanted.pulse()
         context.changed.pulse()
+
+    def _on_callback(self, begins: bool) -> None:
+        group = self.group
+        assert group is not None
+        group.watchdog.clock.on_callback(now_ms(), begins=begins)
+        if not begins and self.requests.is_asking and group.membership.state is MemberState.PARKED:
+            group.coordinator.handle(f.RecordsWanted())  # it took too long, and records are waited for all the time
 
     def _on_poll_interval(self) -> None:
         if self.group is not None:

@@ -175,7 +175,7 @@ async def test_a_seek_behind_the_end_is_out_of_range(kafka_cluster, tp):
 # Committed offsets: an error is never "nothing is committed".
 
 
-async def _spoiled(proxy, tp, group, spoil, *, seconds=0.7, **settings):
+async def _spoiled(proxy, tp, group, spoil, *, seconds=0.5, **settings):
     """Start a member whose OffsetFetch answers are spoiled for a while; its first record and its resets."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
@@ -278,7 +278,7 @@ async def test_a_refused_look_up_backs_off_and_refreshes_the_metadata(kafka_clus
         proxy.rules[ListOffsetsRequest] = spoil
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign([tp])
-        until = loop.time() + 1
+        until = loop.time() + 0.5
         async with consumer:
             assert (await read(consumer, 10))[0].offset == 0
         assert 2 <= proxy.counts[ListOffsetsRequest] <= 15
