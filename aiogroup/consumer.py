@@ -160,6 +160,7 @@ class Consumer:
             for record in engine.context.delivery.cursor:
                 return record
         if engine.requests.is_stopped:
+            self._check_outside_callback("__anext__")
             engine.requests.ask_too_late()
             raise StopAsyncIteration
         return await engine.requests.next()

@@ -49,7 +49,8 @@ class PollClock:
     """When the application counts as stalled: it holds partitions and has not asked for records for too long.
 
     Waiting for records is progress, so the clock stands still during a request, however it ends. It stands still too
-    while nothing is assigned: there is nothing to make progress with.
+    while nothing is assigned: there is nothing to make progress with. A rebalance callback has the interval for
+    itself, also while records are waited for: nobody would notice one that never returns.
     """
 
     def __init__(self, interval_ms: int, now_ms: int) -> None:
@@ -57,19 +58,25 @@ class PollClock:
         self._since_ms = now_ms
         self._requests_count = 0
         self._holds_partitions = False
+        self._in_callback = False
 
     def on_request(self, now_ms: int) -> None:
         self._requests_count += 1
-        self._since_ms = now_ms
+        self.on_progress(now_ms)
 
     def on_answer(self, now_ms: int) -> None:
         """The request ended: with records, without, by an error or cancelled."""
         assert self._requests_count > 0
         self._requests_count -= 1
-        self._since_ms = now_ms
+        self.on_progress(now_ms)
 
     def on_progress(self, now_ms: int) -> None:
         """Records were asked for and handed out without waiting."""
+        if not self._in_callback:
+            self._since_ms = now_ms
+
+    def on_callback(self, now_ms: int, *, begins: bool) -> None:
+        self._in_callback = begins
         self._since_ms = now_ms
 
     def on_assignment(self, holds_partitions: bool, now_ms: int) -> None:
@@ -79,7 +86,7 @@ class PollClock:
 
     @property
     def is_running(self) -> bool:
-        return self._holds_partitions and not self._requests_count
+        return self._holds_partitions and (self._in_callback or not self._requests_count)
 
     @property
     def warns_at_ms(self) -> int:

@@ -44,7 +44,10 @@ INLINE_ASSIGNMENT: Final = 2_000
 
 
 class Rebalance:
-    """`on_assignment()` is called after every change of what is assigned; `listener()` gives the callbacks now."""
+    """`on_assignment()` is called after every change of what is assigned; `listener()` gives the callbacks now.
+
+    `on_callback(begins)` is called before and after each of them.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Rebalance:
         assignors: Sequence[Assignor],
         listener: Callable[[], object],
         on_assignment: Callable[[], None],
+        on_callback: Callable[[bool], None],
     ) -> None:
         self._context = context
         self._coordinator = coordinator
@@ -65,6 +69,7 @@ class Rebalance:
         self._assignors = {each.name: each for each in assignors}
         self._listener = listener
         self._on_assignment = on_assignment
+        self._on_callback = on_callback
         self._started_at_ms = now_ms()
         self._counts_at_first_sight: dict[str, int] = {}
         self._assigned_from: Mapping[str, int] = {}
@@ -102,8 +107,7 @@ class Rebalance:
         membership = self._coordinator.membership
         self._started_at_ms = now_ms()
         self._context.tell(events.RebalanceStarted(why, membership.identity.generation))
-        if not self.why_rejoin_at_once:
-            await self._wait_for_hand_over()
+        await self._wait_for_hand_over()
         self.why_rejoin_at_once = ""
         if membership.state is not MemberState.PREPARING:
             return  # the poll interval passed, or the consumer stops
@@ -125,6 +129,8 @@ class Rebalance:
         self.is_waiting_for_application = True
         try:
             while delivery.is_in_hand and membership.identity.is_member and membership.state is MemberState.PREPARING:
+                if self.why_rejoin_at_once:
+                    break
                 if warnings and now_ms() >= warnings[0]:
                     warnings.pop(0)
                     waited_ms = now_ms() - self._started_at_ms
@@ -350,6 +356,7 @@ class Rebalance:
         if listener is None:
             return
         token = in_callback.set(True)
+        self._on_callback(True)
         try:
             await call_listener(listener, callback, frozenset(tps))
         except Exception as error:  # noqa: BLE001 (does not veto the rebalance; the next call raises it)
@@ -357,6 +364,7 @@ class Rebalance:
             self._context.inbox.put(error)
             self._context.changed.pulse()
         finally:
+            self._on_callback(False)
             in_callback.reset(token)
 
     async def _fail(self, error: AiogroupError) -> None:

@@ -112,6 +112,10 @@ class Requests:
             self._context.delivery.process_all(only)
             self._context.group_changed.pulse()
 
+    @property
+    def is_asking(self) -> bool:
+        return bool(self._asking_of)
+
     def stop(self) -> None:
         self.is_stopped = True
         self._context.interrupt()
