@@ -27,8 +27,6 @@ T = TypeVar("T")
 TURN_SECONDS: Final = TURN_MS / 1000
 BATCH_COUNT: Final = 100_000
 """Without `max_poll_records` a batch is bounded all the same, as what is buffered is."""
-BATCH_COUNT: Final = 100_000
-"""Without `max_poll_records` a batch is bounded all the same, as what is buffered is."""
 
 
 class Requests:
