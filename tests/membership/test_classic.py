@@ -50,12 +50,12 @@ def assert_failed(member, kind):
 def test_member_without_topics_asks_for_nothing():
     member = Member(topics=frozenset())
     assert member.poll() == []
-    assert member.state == "unjoined"
+    assert member.state == "left"
 
 
 def test_member_hands_over_before_it_joins():
     member = Member()
-    assert member.poll() == [f.HandOver("subscribe")]
+    assert member.ask(f.HandOver).why
     assert member.state == "preparing"
     assert member.poll() == []
     member.tell(f.HandedOver())

@@ -76,19 +76,20 @@ def snapshot(member):
 def walk():
     """One member for each situation that facts can lead to, and every move seen on the way."""
     first = Member(topics=frozenset())
-    seen, todo, moves = {snapshot(first): first}, deque([first]), set()
+    seen, todo, moves = {snapshot(first): copy.deepcopy(first)}, deque([first]), set()
     while todo:
         member = todo.popleft()
         for tell in answers(member):
             other = copy.deepcopy(member)
             other.moves.clear()
             tell(other)
-            for _ in range(3):
+            for _ in range(2):  # what follows when nothing is asked in between, and when it is
+                if len(other.pending) <= 1 and snapshot(other) not in seen:
+                    seen[snapshot(other)] = copy.deepcopy(other)
+                    todo.append(seen[snapshot(other)])
                 other.poll()
                 other.now_ms += 2_000
             moves.update(other.moves)
-            if len(other.pending) <= 1 and seen.setdefault(snapshot(other), other) is other:
-                todo.append(other)
     return list(seen.values()), moves
 
 
