@@ -1,0 +1,91 @@
+"""The pages in docs/ say what the code says."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from aiogroup import ConsumerConfig, Event
+from aiogroup.telemetry import events
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+KINDS = {kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)} - {Event}
+
+
+def rows(page: str, columns: int) -> list[list[str]]:
+    """The cells of every table row of a page that begins with code and has so many columns."""
+    lines = (DOCS / page).read_text().splitlines()
+    found = [
+        [cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in lines if line.startswith("| `")
+    ]
+    return [row for row in found if len(row) == columns]
+
+
+def test_settings_has_every_setting_with_its_default():
+    told = {name.strip("`"): default.strip("`") for name, default, _ in rows("settings.md", 3)}
+    told = {name: default for name, default in told.items() if re.fullmatch(r"[a-z_]+", name)}
+    assert told == {each.name: repr(each.default) for each in dataclasses.fields(ConsumerConfig)}
+
+
+def test_events_has_every_event_with_level_and_fields():
+    told = {name.strip("`"): (level, re.findall(r"`(\w+)`", fields)) for name, level, fields, _ in rows("events.md", 4)}
+    # The key of an event in the log is a property of its instances; what they hold does not matter to it.
+    assert told == {
+        kind.name.fget(object.__new__(kind)): (kind.LEVEL, [each.name for each in dataclasses.fields(kind)])
+        for kind in KINDS
+    }
+
+
+def test_what_a_page_calls_reserved_is_told_by_nothing_and_the_rest_is():
+    source = "\n".join(path.read_text() for path in (ROOT / "aiogroup").rglob("*.py"))
+    reserved = {name.strip("`") for name, _, _, when in rows("events.md", 4) if when.startswith("reserved")}
+    silent = {
+        kind.name.fget(object.__new__(kind)) for kind in KINDS if not re.search(rf"events\.{kind.__name__}\(", source)
+    }
+    assert reserved == silent
+
+
+def test_the_file_map_has_every_file_and_no_other():
+    told = {path.strip("`") for path, _ in rows("architecture.md", 2) if path.endswith(".py`")}
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "aiogroup").rglob("*.py") if path.read_text().strip()}
+    assert told - files == set(), "these do not exist"
+    assert files - told == set(), "add a row with one line each to docs/architecture.md"
+
+
+def test_the_architecture_stays_short():
+    assert len((DOCS / "architecture.md").read_text().splitlines()) <= 300
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        path, _, mark = target.partition("#")
+        if "://" in path:
+            continue
+        goal = page.parent / path if path else page
+        assert goal.exists(), target
+        if mark:
+            headings = re.findall(r"^#+ (.+)$", goal.read_text(), re.MULTILINE)
+            assert mark in {heading.lower().replace(" ", "-") for heading in headings}, target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_are_python(page):
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        ast.parse(block)
+
+
+def test_paths_that_pages_name_exist():
+    for page in PAGES:
+        named = set(
+            re.findall(r"`((?:aiogroup|runtime|fetching|membership|offsets|protocol)/[\w/]*\.py)`", page.read_text())
+        )
+        missing = {name for name in named if not (ROOT / name).exists() and not (ROOT / "aiogroup" / name).exists()}
+        assert missing == set(), page.name

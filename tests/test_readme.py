@@ -1,0 +1,103 @@
+"""The README's code runs, and its tables are true where the code can say so."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from uuid import uuid4
+
+import mypy.api
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from aiogroup import Consumer, ConsumerConfig
+from aiogroup.assignors.foreign import resolve
+from tests.support.kafka import Place
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+TEN_LINES = BLOCKS[0]
+
+
+def test_the_ten_lines_are_ten():
+    assert len([line for line in TEN_LINES.splitlines() if line.strip()]) <= 10
+
+
+def test_every_block_passes_the_type_checker(tmp_path):
+    for number, block in enumerate(BLOCKS):
+        (tmp_path / f"block_{number}.py").write_text(block)
+    said, errors, code = mypy.api.run(
+        [
+            "--strict",
+            "--no-error-summary",
+            "--follow-imports=silent",
+            "--cache-dir",
+            str(ROOT / ".mypy_cache/readme"),
+            str(tmp_path),
+        ]
+    )
+    assert code == 0, said + errors
+
+
+def test_the_differences_in_defaults_are_those():
+    theirs = {name: each.default for name, each in inspect.signature(AIOKafkaConsumer.__init__).parameters.items()}
+    ours = {each.name: each.default for each in dataclasses.fields(ConsumerConfig)}
+    differ = {name for name in theirs.keys() & ours.keys() if theirs[name] != ours[name]}
+    named = set(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE))
+    # client_id is a label, the port of bootstrap_servers is the same; the assignors have a row without the name.
+    assert differ - named == {"client_id", "bootstrap_servers", "partition_assignment_strategy"}
+    assert "| `request_timeout_ms` | 40 000 | 30 000 |" in README
+    assert (theirs["request_timeout_ms"], ours["request_timeout_ms"]) == (40_000, 30_000)
+    assert (theirs["fetch_max_bytes"], ours["fetch_max_bytes"]) == (50 << 20, 8 << 20)
+    assert (theirs["max_poll_records"], ours["max_poll_records"]) == (None, 500)
+
+
+def test_what_is_said_to_be_there_is():
+    for name in re.findall(r"`(current_lag|lags|lag|health|getmany|poll|skip|stop)\b", README):
+        assert callable(getattr(Consumer, name))
+
+
+def test_what_is_not_there_yet_is_not_there():
+    """When one of these fails, the feature came: change the README's row."""
+    for name in ("cooperative-sticky", "sticky"):
+        with pytest.raises(ValueError, match=name):
+            resolve([name])
+    assert not [name for name in ("merged", "catch_up", "recovery") if hasattr(Consumer, name)]
+    source = "\n".join(path.read_text() for path in (ROOT / "aiogroup/runtime").glob("*.py"))
+    for never_sent in ("OffsetForLeaderEpochRequest", "session_id=", "session_epoch="):
+        assert never_sent not in source
+
+
+@pytest.mark.kafka
+def test_the_ten_lines_run(kafka_cluster, tmp_path):
+    place = Place(kafka_cluster, f"topic-{uuid4().hex[:8]}", f"group-{uuid4().hex[:8]}")
+    kafka_cluster.create_topic(place.topic)
+    asyncio.run(place.produce(range(3)))
+    program, printed = tmp_path / "ten_lines.py", tmp_path / "printed"
+    program.write_text(
+        TEN_LINES.replace("localhost:9092", kafka_cluster.bootstrap_servers)
+        .replace('"orders"', repr(place.topic))
+        .replace('"billing"', repr(place.group))
+    )
+    with printed.open("wb") as out:
+        running = subprocess.Popen(
+            [sys.executable, str(program)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=out
+        )
+    try:
+        until = time.monotonic() + 30
+        while printed.read_text().count("\n") < 3:
+            assert running.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    finally:
+        running.kill()
+        running.wait()
+    assert printed.read_text().splitlines() == ["0 0 b'0'", "0 1 b'1'", "0 2 b'2'"]
