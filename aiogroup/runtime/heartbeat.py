@@ -72,9 +72,6 @@ class Heartbeat:
             # The session deadline counts from the last answer, through connecting, looking up and waiting.
             async with timeout_ms(left_ms):
                 response = await self._coordinator.exchange(HEARTBEAT, self._context.config.request_timeout_ms, request)
-        except TimeoutError:
-            self._give_up_coordinator()
-            return
         except AiogroupError as error:
             if not error.retriable and type(error).__name__ in (
                 "GroupAuthorizationError",
@@ -84,6 +81,9 @@ class Heartbeat:
                 return
             self._context.tell(events.HeartbeatMissed(str(error)))
             self.clock.on_failed(now_ms(), self._context.config.retry_backoff_ms)
+            return
+        except TimeoutError:  # the session's; a request's is a KafkaTimeoutError, which is one too
+            self._give_up_coordinator()
             return
         if response is not None:
             await self._take_answer(identity, response.error_code, sent_at_ms)
