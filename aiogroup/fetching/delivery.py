@@ -21,6 +21,7 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.position import Partition, PositionState, Slice
 from aiogroup.records import PartitionMetadata, Record
 
@@ -36,6 +37,8 @@ class Delivery:
         self.cursor: Iterator[Record] = NOTHING
         self.to_inflate: deque[Partition] = deque()
         self.opened: dict[TopicPartition, Partition] = {}
+        self.inflating: PartitionDecoder | None = None  # a worker thread has it: it must not be touched
+        self.drained_count = 0
         self.has_drained = False  # a fetched piece was used up since a fetcher was last told
         self._assignment = assignment
         self._auto_ack = auto_ack
@@ -110,6 +113,7 @@ class Delivery:
         piece.index -= 1
         partition.ledger.move(record.offset)
         self._held.pop(id(partition), None)
+        self._turns.remove(partition)
         self._turns.appendleft(partition)
         return record
 
@@ -120,7 +124,7 @@ class Delivery:
         self.close_cursor()
         ready_count = 0
         for partition in self._assignment:
-            if partition.is_paused or (only and partition.tp not in only):
+            if partition.is_paused or partition.is_held or (only and partition.tp not in only):
                 continue
             piece = partition.slice
             ready_count += len(piece.records) - piece.index if piece is not None else 0
@@ -140,7 +144,7 @@ class Delivery:
                 return False  # `take` raises it when it is the partition's turn
         while partition.buffer:
             decoder = partition.buffer[0]
-            if decoder.needs_inflate():
+            if decoder is self.inflating or decoder.needs_inflate():
                 return False
             try:
                 records = decoder.next_slice(self._records_per_turn)
@@ -153,6 +157,7 @@ class Delivery:
                 return True
             partition.buffer.popleft()
             self.has_drained = True
+            self.drained_count += 1
         return False
 
     def open_cursor(self, only: Collection[TopicPartition] = ()) -> bool:
@@ -191,8 +196,11 @@ class Delivery:
                 if left <= 0:
                     break
         except RecordError:
-            if not taken:  # what came before the failure is given first; the partition's turn comes again
+            if not taken:
                 raise
+            # What came before the failure is given first. The partition that cannot go on (it went to the end as it got
+            # its turn) is the next: behind others that always have records its error would never be told.
+            self._turns.rotate(1)
         return taken
 
     def take_opened(self, now_ms: int, *, read_committed: bool) -> dict[TopicPartition, PartitionMetadata]:
@@ -234,6 +242,8 @@ class Delivery:
             return piece
         while partition.buffer:
             decoder = partition.buffer[0]
+            if decoder is self.inflating:
+                return None
             if decoder.needs_inflate():
                 if partition not in self.to_inflate:
                     self.to_inflate.append(partition)
@@ -245,6 +255,7 @@ class Delivery:
             partition.ledger.pass_over(decoder.next_offset)
             partition.buffer.popleft()
             self.has_drained = True
+            self.drained_count += 1
         return None
 
     def _by_turn(self, only: Collection[TopicPartition]) -> Iterator[Partition]:
@@ -255,13 +266,9 @@ class Delivery:
             kept = [each for each in self._turns if id(each) in known]
             seen = {id(each) for each in kept}
             self._turns = deque([*kept, *(each for each in self._assignment if id(each) not in seen)])
-        looked_at: set[int] = set()
         for _ in range(len(self._turns)):
             partition = self._turns.popleft()
-            if id(partition) in looked_at:
-                continue
-            looked_at.add(id(partition))
-            if partition.is_paused or (only and partition.tp not in only):
+            if partition.is_paused or partition.is_held or (only and partition.tp not in only):
                 self._turns.append(partition)
                 continue
             if partition.state is PositionState.STUCK and partition.error is not None:

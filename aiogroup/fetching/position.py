@@ -47,7 +47,7 @@ class Partition:
 
     __slots__ = (
         "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "end_offset", "error",
-        "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_fetching", "is_paused",
+        "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_fetching", "is_held", "is_paused",
         "last_stable_offset", "leader_epoch", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
         "received_at_ms", "reset_policy", "reset_why", "slice", "state", "tp", "was_reset",
     )  # fmt: skip
@@ -64,6 +64,7 @@ class Partition:
         self.is_broken = False
         self.leader_epoch = UNKNOWN
         self.is_paused = False
+        self.is_held = False  # nothing is delivered until the position is committed
         self.buffer: deque[PartitionDecoder] = deque()
         self.slice: Slice | None = None
         self.fetch_offset = 0
@@ -94,6 +95,7 @@ class Partition:
         self.fetch_offset = offset
         self.leader_epoch = leader_epoch
         self.was_reset = was_reset
+        self.is_held = False
         self.is_broken = False
         self.state = PositionState.FETCHING
         self.error = None

@@ -1,0 +1,472 @@
+"""What is handed out, what is in hand, what is processed."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiogroup.errors import NoOffsetForPartitionError, RecordDeserializationError
+from aiogroup.fetching.delivery import Delivery
+from tests.fetching import wire_batches
+from tests.support.records import assigned, fetched, offsets, read_all, tp
+
+
+def delivering(assignment, *, auto_ack=True, records_per_turn=4):
+    return Delivery(assignment, auto_ack=auto_ack, records_per_turn=records_per_turn)
+
+
+def one_partition(count=10, **how):
+    """A delivery over one partition with `count` records."""
+    assignment, (partition,) = assigned(0)
+    partition.put(fetched(partition, count))
+    return delivering(assignment, **how), partition
+
+
+def take_all(delivery, max_count=None):
+    return {name.partition: offsets(records) for name, records in delivery.take(max_count).items()}
+
+
+def poison_at(offset):
+    def refuse(value):
+        raise ValueError("unreadable")
+
+    return {"value_deserializer": refuse} if offset == 0 else {"key_deserializer": _refuse_key(b"k%d" % offset)}
+
+
+def _refuse_key(bad):
+    def read(key):
+        if key == bad:
+            raise ValueError("unreadable")
+        return key
+
+    return read
+
+
+# The cursor of `async for`.
+
+
+def test_cursor_gives_records_in_order_and_the_position_follows_on_settling():
+    delivery, partition = one_partition()
+    assert delivery.open_cursor()
+    assert next(delivery.cursor).offset == 0
+    assert next(delivery.cursor).offset == 1
+    delivery.settle()
+    assert partition.position == 2
+    assert partition.ledger.committable == 1
+    assert delivery.in_hand() == {tp(0): 1}
+
+
+def test_settling_twice_changes_nothing():
+    delivery, partition = one_partition()
+    delivery.open_cursor()
+    next(delivery.cursor)
+    for _ in range(3):
+        delivery.settle()
+        assert (partition.position, partition.ledger.committable) == (1, 0)
+
+
+def test_nothing_is_in_hand_before_the_first_record():
+    delivery, partition = one_partition()
+    assert not delivery.is_in_hand
+    delivery.open_cursor()
+    assert not delivery.is_in_hand
+    assert partition.position == 0
+
+
+def test_closed_cursor_gives_nothing_and_loses_nothing():
+    delivery, partition = one_partition(count=3)
+    delivery.open_cursor()
+    next(delivery.cursor)
+    delivery.close_cursor()
+    assert list(delivery.cursor) == []
+    assert partition.position == 1
+    delivery.process_all()
+    assert read_all(delivery) == [(0, 1), (0, 2)]
+
+
+def test_asking_for_the_next_record_processes_the_one_in_hand():
+    delivery, partition = one_partition()
+    delivery.open_cursor()
+    next(delivery.cursor)
+    delivery.process_all()
+    assert not delivery.is_in_hand
+    assert partition.ledger.committable == 1
+
+
+def test_drained_partition_tells_that_there_is_room():
+    delivery, partition = one_partition(count=2)
+    assert read_all(delivery) == [(0, 0), (0, 1)]
+    assert not delivery.open_cursor()
+    assert delivery.has_drained
+    assert not partition.buffer
+
+
+def test_position_passes_offsets_without_records_with_the_last_record():
+    assignment, (partition,) = assigned(0)
+    partition.put(fetched(partition, 2, data=wire_batches.marker(2, producer=7, abort=False)))
+    delivery = delivering(assignment)
+    delivery.open_cursor()
+    assert offsets(delivery.cursor) == [0, 1]
+    delivery.settle()
+    assert partition.position == 3
+    delivery.process_all()
+    assert partition.ledger.committable == 3
+
+
+# Batches.
+
+
+def test_batch_takes_at_most_what_is_asked_for_and_goes_on_behind_it():
+    delivery, partition = one_partition(count=10)
+    assert take_all(delivery, 3) == {0: [0, 1, 2]}
+    assert (partition.position, partition.ledger.committable) == (3, 0)
+    assert delivery.in_hand() == {tp(0): 3}
+    delivery.process_all()
+    assert partition.ledger.committable == 3
+    assert take_all(delivery) == {0: list(range(3, 10))}
+
+
+@pytest.mark.parametrize("max_count", [None, 1_000])
+def test_batch_without_a_bound_takes_every_partition(max_count):
+    assignment, partitions = assigned(0, 1, 2)
+    for partition in partitions:
+        partition.put(fetched(partition, 6))
+    assert take_all(delivering(assignment), max_count) == dict.fromkeys(range(3), list(range(6)))
+
+
+def test_only_named_partitions_are_taken():
+    assignment, partitions = assigned(0, 1)
+    for partition in partitions:
+        partition.put(fetched(partition, 2))
+    delivery = delivering(assignment)
+    assert list(delivery.take(None, [tp(1)])) == [tp(1)]
+    assert list(delivery.take(None)) == [tp(0)]
+
+
+def test_nothing_ready_gives_an_empty_batch():
+    assignment, _ = assigned(0)
+    delivery = delivering(assignment)
+    assert delivery.take(10) == {}
+    assert not delivery.open_cursor()
+
+
+# Fairness.
+
+
+def test_partitions_take_turns():
+    assignment, partitions = assigned(0, 1, 2)
+    for partition in partitions:
+        partition.put(fetched(partition, 8))
+    given = read_all(delivering(assignment, records_per_turn=4))
+    turns = [(number, len(list(group))) for number, group in itertools.groupby(given, key=lambda each: each[0])]
+    assert turns == [(0, 4), (1, 4), (2, 4)] * 2
+
+
+def test_small_batches_reach_every_partition():
+    assignment, partitions = assigned(0, 1, 2)
+    for partition in partitions:
+        partition.put(fetched(partition, 100))
+    delivery = delivering(assignment, records_per_turn=4)
+    first = [next(iter(take_all(delivery, 2))) for _ in range(6)]
+    assert first == [0, 1, 2, 0, 1, 2]
+
+
+def test_partition_that_came_later_gets_its_turn():
+    assignment, (first,) = assigned(0)
+    first.put(fetched(first, 100))
+    delivery = delivering(assignment)
+    assert take_all(delivery, 1) == {0: [0]}
+    ((second),) = assignment.add({tp(1): first.reset_policy})
+    second.start_at(0)
+    second.put(fetched(second, 1))
+    served = [next(iter(take_all(delivery, 1))) for _ in range(2)]
+    assert set(served) == {0, 1}
+
+
+def test_redelivery_gives_a_partition_no_more_than_its_turn():
+    assignment, (first, second) = assigned(0, 1)
+    delivery = delivering(assignment, records_per_turn=2)
+    for partition in (first, second):
+        partition.put(fetched(partition, 20))
+    for _ in range(10):
+        assert delivery.open_cursor()
+        assert next(delivery.cursor).tp == tp(0)
+        assert delivery.take_back_iterated() is not None
+    given = [number for number, _ in read_all(delivery)]
+    assert given[:8] == [0, 0, 1, 1, 0, 0, 1, 1]
+
+
+# Leaves: pause, seek, revoke.
+
+
+def test_paused_partition_keeps_what_is_buffered():
+    assignment, (first, second) = assigned(0, 1)
+    for partition in (first, second):
+        partition.put(fetched(partition, 4))
+    delivery = delivering(assignment, records_per_turn=2)
+    assert take_all(delivery, 1) == {0: [0]}
+    first.is_paused = True
+    delivery.process_all()
+    assert take_all(delivery) == {1: [0, 1, 2, 3]}
+    first.is_paused = False
+    assert take_all(delivery) == {0: [1, 2, 3]}
+
+
+def test_forgotten_partition_has_nothing_in_hand():
+    delivery, partition = one_partition()
+    take_all(delivery, 3)
+    delivery.forget([partition])
+    assert not delivery.is_in_hand
+    assert delivery.in_hand() == {}
+
+
+def test_revoked_partition_gives_nothing_from_an_open_cursor():
+    assignment, (first, second) = assigned(0, 1)
+    for partition in (first, second):
+        partition.put(fetched(partition, 4))
+    delivery = delivering(assignment)
+    delivery.open_cursor()
+    assert next(delivery.cursor).tp == tp(0)
+    delivery.forget(assignment.remove([tp(0)]))
+    assert list(delivery.cursor) == []
+    assert read_all(delivery) == [(1, each) for each in range(4)]
+
+
+def test_seek_takes_back_what_is_in_hand():
+    delivery, partition = one_partition()
+    take_all(delivery, 5)
+    delivery.forget([partition])
+    partition.start_at(2)
+    assert partition.ledger.committable == 2
+    assert take_all(delivery) == {}
+    partition.put(fetched(partition, 3, base=2))
+    assert take_all(delivery) == {0: [2, 3, 4]}
+
+
+# The record that an ended loop left in hand.
+
+
+@pytest.mark.parametrize("given_count", [1, 2, 4])
+def test_record_of_an_ended_loop_comes_again(given_count):
+    delivery, partition = one_partition(count=6)
+    delivery.open_cursor()
+    given = [next(delivery.cursor) for _ in range(given_count)]
+    again = delivery.take_back_iterated()
+    assert again is given[-1]
+    assert not delivery.is_in_hand
+    assert partition.position == partition.ledger.committable == given_count - 1
+    assert read_all(delivery) == [(0, each) for each in range(given_count - 1, 6)]
+
+
+def test_record_comes_again_before_those_of_other_partitions():
+    assignment, (first, second) = assigned(0, 1)
+    for partition in (first, second):
+        partition.put(fetched(partition, 2))
+    delivery = delivering(assignment, records_per_turn=1)
+    delivery.open_cursor()
+    next(delivery.cursor)
+    delivery.take_back_iterated()
+    assert read_all(delivery)[0] == (0, 0)
+
+
+def test_what_was_committed_or_skipped_does_not_come_again():
+    delivery, partition = one_partition()
+    delivery.open_cursor()
+    next(delivery.cursor)
+    delivery.settle()
+    partition.ledger.process_below(1)
+    assert delivery.take_back_iterated() is None
+    delivery.open_cursor()
+    next(delivery.cursor)
+    delivery.process_all()
+    assert delivery.take_back_iterated() is None
+    assert read_all(delivery)[0] == (0, 2)
+
+
+def test_batches_are_not_taken_back():
+    delivery, _ = one_partition()
+    take_all(delivery, 2)
+    assert delivery.take_back_iterated() is None
+    assert delivery.in_hand() == {tp(0): 2}
+
+
+def test_record_of_a_partition_that_left_is_not_taken_back():
+    delivery, partition = one_partition()
+    delivery.open_cursor()
+    next(delivery.cursor)
+    delivery.forget([partition])
+    assert delivery.take_back_iterated() is None
+
+
+# Acknowledgements.
+
+
+def test_without_auto_ack_only_acknowledged_records_are_processed():
+    delivery, partition = one_partition(auto_ack=False)
+    delivery.open_cursor()
+    for _ in range(3):
+        next(delivery.cursor)
+    delivery.process_all()
+    assert delivery.in_hand() == {tp(0): 3}
+    partition.ledger.ack(1)
+    assert partition.ledger.committable == 0
+    partition.ledger.ack(0)
+    assert partition.ledger.committable == 2
+    delivery.process_all()
+    assert delivery.in_hand() == {tp(0): 1}
+    assert delivery.take_back_iterated() is None
+
+
+# Poison.
+
+
+def test_good_records_come_before_the_poison_and_the_position_stays_on_it():
+    assignment, (partition,) = assigned(0)
+    partition.put(fetched(partition, 6, **poison_at(3)))
+    delivery = delivering(assignment)
+    assert take_all(delivery, 100) == {0: [0, 1, 2]}
+    for _ in range(2):
+        with pytest.raises(RecordDeserializationError) as failed:
+            delivery.take(100)
+        assert (failed.value.offset, failed.value.key) == (3, b"k3")
+        assert partition.position == 3
+
+
+def test_poison_loses_nothing_that_other_partitions_gave():
+    assignment, (good, bad) = assigned(0, 1)
+    good.put(fetched(good, 3))
+    bad.put(fetched(bad, 3, **poison_at(0)))
+    delivery = delivering(assignment)
+    assert take_all(delivery) == {0: [0, 1, 2]}
+    with pytest.raises(RecordDeserializationError):
+        delivery.take(None)
+    assert delivery.in_hand() == {tp(0): 3}
+
+
+def test_poison_is_told_though_other_partitions_always_have_records():
+    assignment, (good, bad) = assigned(0, 1)
+    bad.put(fetched(bad, 3, **poison_at(0)))
+    delivery = delivering(assignment)
+    told = 0
+    for number in range(6):
+        good.put(fetched(good, 2, base=2 * number))
+        try:
+            delivery.take(None)
+        except RecordDeserializationError:
+            told += 1
+    assert told == 3
+
+
+def test_other_partitions_go_on_beside_the_poison():
+    assignment, (bad, good) = assigned(0, 1)
+    bad.put(fetched(bad, 1, **poison_at(0)))
+    good.put(fetched(good, 8))
+    delivery = delivering(assignment, records_per_turn=4)
+    given, told = [], 0
+    for _ in range(6):
+        try:
+            delivery.open_cursor()
+        except RecordDeserializationError:
+            told += 1
+        given += [(record.partition, record.offset) for record in delivery.cursor]
+    assert given == [(1, each) for each in range(8)]
+    assert told > 0
+
+
+def test_partition_that_needs_a_seek_raises_its_error_until_it_gets_one():
+    assignment, (partition, other) = assigned(0, 1)
+    other.put(fetched(other, 1))
+    partition.stick(NoOffsetForPartitionError(tp(0)))
+    delivery = delivering(assignment)
+    with pytest.raises(NoOffsetForPartitionError):
+        delivery.open_cursor()
+    assert delivery.open_cursor()
+    partition.start_at(0)
+    partition.put(fetched(partition, 1))
+    assert sorted(read_all(delivery)) == [(0, 0), (1, 0)]
+
+
+def test_poison_of_a_paused_partition_waits():
+    assignment, (bad,) = assigned(0)
+    bad.put(fetched(bad, 1, **poison_at(0)))
+    bad.is_paused = True
+    delivery = delivering(assignment)
+    assert delivery.take(None) == {}
+    bad.is_paused = False
+    with pytest.raises(RecordDeserializationError):
+        delivery.take(None)
+
+
+# Decompression that is worth a thread.
+
+
+def test_batch_that_is_worth_a_thread_is_asked_for_and_not_waited_for():
+    assignment, (packed, other) = assigned(0, 1)
+    data = wire_batches.built(4, codec=wire_batches.GZIP)
+    packed.put(fetched(packed, 0, data=data, inflate_inline_bytes=1))
+    other.put(fetched(other, 2))
+    delivery = delivering(assignment)
+    assert take_all(delivery) == {1: [0, 1]}
+    assert list(delivery.to_inflate) == [packed]
+    packed.buffer[0].inflate()
+    assert take_all(delivery) == {0: [0, 1, 2, 3]}
+
+
+# All of it at once.
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    counts=st.lists(st.integers(0, 9), min_size=1, max_size=3),
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("iterate"), st.integers(1, 5)),
+            st.tuples(st.just("take"), st.integers(1, 7)),
+            st.tuples(st.sampled_from(["settle", "close", "pause", "break"]), st.integers(0, 2)),
+        ),
+        max_size=12,
+    ),
+)
+def test_each_record_comes_once_and_in_order_whatever_the_way_of_asking(counts, steps):
+    assignment, partitions = assigned(*range(len(counts)))
+    for partition, count in zip(partitions, counts, strict=True):
+        partition.put(fetched(partition, count))
+    delivery, given = delivering(assignment, records_per_turn=3), []
+
+    def iterate(count):
+        for _ in range(count):
+            record = next(delivery.cursor, None)
+            if record is None:
+                delivery.process_all()
+                if not delivery.open_cursor():
+                    return
+                record = next(delivery.cursor)
+            given.append((record.partition, record.offset))
+
+    for what, number in steps:
+        if what == "iterate":
+            iterate(number)
+        elif what == "take":
+            delivery.process_all()
+            for records in delivery.take(number).values():
+                given += [(record.partition, record.offset) for record in records]
+        elif what == "settle":
+            delivery.settle()
+        elif what == "close":
+            delivery.close_cursor()
+        elif what == "pause":
+            delivery.close_cursor()
+            partition = partitions[number % len(partitions)]
+            partition.is_paused = not partition.is_paused
+        elif (record := delivery.take_back_iterated()) is not None:
+            assert given.pop() == (record.partition, record.offset)
+    for partition in partitions:
+        partition.is_paused = False
+    delivery.process_all()
+    given += read_all(delivery)
+    for number, count in enumerate(counts):
+        assert [offset for owner, offset in given if owner == number] == list(range(count))
+        assert partitions[number].ledger.committable == count
