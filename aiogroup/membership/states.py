@@ -2,9 +2,9 @@
 
 Theory of operation
 -------------------
-A member begins LEFT. With topics to read it is UNJOINED and PREPARES: the application hands over what it holds, partitions
-are revoked (or found lost) and what was processed is committed. Only then JoinGroup is sent: from then on another
-member may be given what we held. JOINING ends with a generation; the leader computes the assignment and everyone is
+A member begins LEFT. With topics to read it is UNJOINED and PREPARES: the application hands over what it holds, the
+partitions are revoked (or found lost) and what was processed is committed. Only then JoinGroup is sent: from then on
+another member may be given what we held. JOINING ends with a generation; the leader computes the assignment and all are
 SYNCING until the coordinator says what is whose. ADOPTING looks up positions and runs the assigned callback; then the
 member is STABLE and records flow.
 

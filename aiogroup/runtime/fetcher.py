@@ -91,30 +91,37 @@ class Fetchers:
 
     async def run_inflater(self) -> None:
         """Decompress big batches in a worker thread: the loop goes on meanwhile."""
-        queue = self._context.delivery.to_inflate
+        delivery = self._context.delivery
+        queue = delivery.to_inflate
         while True:
             if not queue:
                 await self._context.inflate_wanted.wait()
                 continue
-            partition = queue[0]
+            partition = queue.popleft()
             if partition.buffer and partition.buffer[0].needs_inflate():
-                await asyncio.to_thread(partition.buffer[0].inflate)
-            queue.popleft()
+                delivery.inflating = partition.buffer[0]
+                try:
+                    await asyncio.to_thread(partition.buffer[0].inflate)
+                finally:
+                    delivery.inflating = None
             self._context.changed.pulse()
 
     async def _run_one(self, node_id: int) -> None:
         context, config = self._context, self._context.config
         wait_ms = WAIT_MIN_MS
-        failures_count = 0
+        drained_count = failures_count = 0
         while True:
             plan = plan_fetch(node_id, context.assignment, context.link.cluster, config, self._free_bytes(), now_ms())
             if not plan.partitions:
                 await context.fetchable.wait(plan.wake_at_ms)
                 continue
-            # A partition with a full buffer may be drained any moment: do not stay away from it for long, but
-            # longer each time, since a slow application would have us ask for nothing fifty times a second.
-            wait_ms = min(wait_ms * 2, config.fetch_max_wait_ms) if plan.full_count else WAIT_MIN_MS
+            # A partition with a full buffer may be drained any moment: do not stay away from it for long. While the
+            # application drains nothing wait longer each time, or we would ask for nothing fifty times a second.
+            is_draining = drained_count != context.delivery.drained_count
+            drained_count = context.delivery.drained_count
+            wait_ms = WAIT_MIN_MS if is_draining or not plan.full_count else wait_ms * 2
             limit_ms = min(wait_ms, config.fetch_max_wait_ms) if plan.full_count else config.fetch_max_wait_ms
+            wait_ms = min(wait_ms, config.fetch_max_wait_ms)
             if await self._fetch(node_id, plan, limit_ms):
                 failures_count = 0
                 continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aiogroup.config import ResetPolicy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError
 from aiogroup.fetching.position import Partition, PositionState
@@ -12,6 +14,8 @@ from aiogroup.runtime.refresher import EARLIEST, LATEST, Offsets, Refresher
 from aiogroup.telemetry import events
 
 __all__ = ["Positions"]
+
+NOT_COMMITTED: Final = "nothing is committed"
 
 
 class Positions:
@@ -26,6 +30,7 @@ class Positions:
         """Look up what is missing, whenever something is."""
         failures_count = 0
         while True:
+            await self._commit_held()
             wanted = [each for each in self._context.assignment if _is_wanted(each)]
             if not wanted:
                 await self._context.positions_wanted.wait()
@@ -41,6 +46,22 @@ class Positions:
                 self._context.tell(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
                 failures_count += 1
                 await sleep_ms(self._backoff_ms(failures_count))
+
+    async def _commit_held(self) -> None:
+        """A position by policy is durable before the first delivery: a crash must not make it another one."""
+        held = [each for each in self._context.assignment if each.is_held]
+        if not held or self._committer is None:
+            return
+        await self._committer.commit_processed(held, self._context.config.request_timeout_ms // 3)
+        for partition in held:
+            partition.is_held = False
+        self._context.changed.pulse()
+
+    def _must_hold(self, partition: Partition) -> bool:
+        """Where a member adopts partitions its rebalance commits, after the assigned callback, which may seek."""
+        if self._committer is None or not self._context.config.enable_auto_commit:
+            return False
+        return not self._committer.is_member or partition.reset_why != NOT_COMMITTED
 
     def _backoff_ms(self, failures_count: int) -> int:
         config = self._context.config
@@ -74,7 +95,7 @@ class Positions:
                 partition.start_at(committed.offset)
                 partition.committed = committed.offset
             else:
-                self.reset(partition, partition.reset_policy, why="nothing is committed")
+                self.reset(partition, partition.reset_policy, why=NOT_COMMITTED)
 
     def reset(self, partition: Partition, policy: ResetPolicy, *, why: str) -> None:
         """Start over as the policy says: the position is looked up, or the application must say where."""
@@ -114,8 +135,12 @@ class Positions:
 
     def _start_at(self, partition: Partition, offset: int) -> None:
         partition.start_at(offset, was_reset=True)
+        partition.is_held = self._must_hold(partition)
         tp, policy = partition.tp, partition.reset_policy
-        self._context.tell(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset_why))
+        if partition.reset_why == NOT_COMMITTED:
+            self._context.tell(events.PositionFromPolicy(tp.topic, tp.partition, offset, policy.kind))
+        else:
+            self._context.tell(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset_why))
         self._context.fetchable.pulse()
         self._context.changed.pulse()
 

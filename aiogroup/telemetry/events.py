@@ -185,8 +185,18 @@ class UncommittedAtRevoke(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PositionFromPolicy(Event):
+    """Nothing was committed for a partition: the policy said where to start."""
+
+    topic: str
+    partition: int
+    offset: int
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetReset(Event):
-    """A position came from a policy, not from a commit: records may be repeated or passed over."""
+    """A position was no longer in the log and the policy moved it: records were passed over or come again."""
 
     LEVEL: ClassVar[Level] = "warning"
     topic: str

@@ -45,7 +45,7 @@ def test_every_codec_gives_the_same_records(codec, as_view):
     assert offsets(records) == list(range(50, 360))
     first = records[0]
     assert (first.tp, first.key, first.value) == (TP, b"k0", b"v" * 100)
-    assert (first.timestamp, first.timestamp_type, first.headers) == (1000, 0, [("h", b"x")])
+    assert (first.timestamp, first.timestamp_type, first.headers) == (1000, 0, (("h", b"x"),))
     assert pickle.loads(pickle.dumps(first)) == first
 
 
@@ -64,7 +64,7 @@ def test_null_and_empty_parts_stay_apart():
     ]
     got = drain(decoder(w.batch(sent)))
     assert [(r.key, r.value, r.timestamp) for r in got] == [(None, None, 5), (b"", b"", 6), (b"k", None, -1)]
-    assert got[1].headers == [("", b""), ("é", None), ("é", b"2")]
+    assert got[1].headers == (("", b""), ("é", None), ("é", b"2"))
 
 
 def test_log_append_time_is_the_batchs():
@@ -131,7 +131,7 @@ def test_formats_may_change_within_an_answer():
         (2, None, b"two", 0, 0),
         (3, b"", None, 9, 1),
     ]
-    assert got[0].headers == []
+    assert got[0].headers == ()
 
 
 @pytest.mark.parametrize("codec", [w.GZIP, w.SNAPPY, w.LZ4])

@@ -13,7 +13,7 @@ from aiogroup import Consumer, NoOffsetForPartitionError, OffsetOutOfRangeError,
 from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
-from aiogroup.telemetry.events import OffsetReset
+from aiogroup.telemetry.events import OffsetReset, PositionFromPolicy
 from tests.support.kafka import Ears, eventually
 from tests.support.proxy import CUT, Proxy
 from tests.support.reading import alone, fill, producing, read
@@ -62,8 +62,9 @@ async def test_without_a_commit_the_policy_decides_and_is_durable_at_once(
     async with _member(servers, tp, group, auto_offset_reset=policy, observers=[ears]) as consumer:
         assert await consumer.position(tp) == expected
         assert await consumer.committed(tp) == expected
-    (told,) = ears.heard(OffsetReset)
-    assert (told.offset, told.policy, told.why) == (expected, policy, "nothing is committed")
+    (told,) = ears.heard(PositionFromPolicy)
+    assert (told.offset, told.policy) == (expected, policy)
+    assert not ears.heard(OffsetReset)
 
 
 async def test_none_says_so_until_a_seek(kafka_cluster, unique_name, tp):
@@ -184,7 +185,7 @@ async def _spoiled(proxy, tp, group, spoil, *, seconds=0.5, **settings):
     consumer = _member(proxy.bootstrap_servers, tp, group, auto_offset_reset="latest", observers=[ears], **settings)
     async with consumer:
         record = await asyncio.wait_for(consumer.getone(), 15)
-        return record.offset, ears.heard(OffsetReset)
+        return record.offset, [*ears.heard(OffsetReset), *ears.heard(PositionFromPolicy)]
 
 
 @pytest.mark.parametrize("code", [16, 14, 15, 7])
