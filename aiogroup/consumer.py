@@ -211,7 +211,6 @@ class Consumer:
             ValueError, TypeError: not offsets.
         """
         engine, group = self._running(), self._grouped("commit")
-        self._check_fatal()
         entries = self._entries(offsets) if offsets is not None else self._entries_of_all(engine)
         failed = engine.context.assignment.failed_commit
         lost = frozenset(failed) if offsets is None else frozenset()
@@ -332,6 +331,7 @@ class Consumer:
 
     def lags(self) -> dict[TopicPartition, int | None]:
         """`current_lag` of every assigned partition."""
+        self._running()
         return {tp: self.current_lag(tp) for tp in self.assignment()}
 
     def highwater(self, partition: TopicPartition) -> int | None:
@@ -362,7 +362,7 @@ class Consumer:
             InvalidTopicError, ConfigError, TypeError, ValueError
         """
         self._check_outside_callback("subscribe")
-        self._check_not_stopped()
+        self._check_alive()
         self._subscription.subscribe(topics, pattern, listener)
         self._follow("subscribe")
 
@@ -373,7 +373,7 @@ class Consumer:
             IllegalStateError: topics are subscribed, or called inside a rebalance callback.
         """
         self._check_outside_callback("assign")
-        self._check_not_stopped()
+        self._check_alive()
         self._subscription.assign(partitions)
         self._follow("assign")
 
@@ -384,7 +384,7 @@ class Consumer:
             IllegalStateError: called inside a rebalance callback.
         """
         self._check_outside_callback("unsubscribe")
-        self._check_not_stopped()
+        self._check_alive()
         self._subscription.clear()
         self._follow("unsubscribe")
 
@@ -453,7 +453,8 @@ class Consumer:
 
     def metrics(self) -> dict[str, float | int | None]:
         """Figures under Java's names in snake case; `None` is "not known", never 0."""
-        return metrics_of(self._running())
+        self._check_not_stopped()
+        return metrics_of(self._started())
 
     # Leaves.
 
@@ -464,7 +465,7 @@ class Consumer:
         return self._engine
 
     def _running(self) -> Engine:
-        self._check_not_stopped()
+        self._check_alive()
         return self._started()
 
     def _asked(self, partitions: tuple[TopicPartition, ...] = ()) -> Engine:
@@ -482,8 +483,10 @@ class Consumer:
         if in_callback.get():
             raise IllegalStateError(f"{call}() cannot be called inside a rebalance callback; return from it first")
 
-    def _check_fatal(self) -> None:
-        self._running().context.inbox.raise_fatal()
+    def _check_alive(self) -> None:
+        self._check_not_stopped()
+        if self._engine is not None and not in_callback.get():
+            self._engine.context.inbox.raise_fatal()
 
     def _grouped(self, call: str) -> Group:
         group = self._running().group
