@@ -11,7 +11,7 @@ import logging
 import struct
 from typing import Any, Final
 
-from aiokafka.conn import AIOKafkaConnection, CloseReason
+from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
 from aiokafka.errors import KafkaConnectionError
 
 from aiogroup.config import ConsumerConfig
@@ -34,6 +34,23 @@ class _Redact(logging.Filter):
 
 
 logging.getLogger("aiokafka.conn").addFilter(_Redact())
+
+
+class TokenError(Exception):
+    """The application's token provider raised; says which kind of error, since its text may hold the token."""
+
+
+class _Oauth(OAuthAuthenticator):
+    """aiokafka's takes a refusal for a success: it comes as a challenge, to be answered by 0x01 (RFC 7628, 3.2.3)."""
+
+    async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
+        if self._token_sent:
+            return (b"\x01", True) if payload else None
+        try:
+            return await super().step(payload)  # type: ignore[no-any-return]
+        except Exception as error:  # noqa: BLE001 (the application's code)
+            kind = type(error).__name__
+        raise TokenError(f"sasl_oauth_token_provider raised {kind}")
 
 
 class _Pending:
@@ -66,6 +83,28 @@ class Connection(AIOKafkaConnection):
             sasl_oauth_token_provider=config.sasl_oauth_token_provider,
             **kwargs,
         )
+
+    def authenticator_oauth(self) -> _Oauth:
+        return _Oauth(sasl_oauth_token_provider=self._sasl_oauth_token_provider)
+
+    @property
+    def closing(self) -> asyncio.Future[None] | None:
+        """Ends when the socket did, after `close`; `None` when it did, or there was none."""
+        if self._protocol is None or self._closed_fut is None or self._closed_fut.done():
+            return None
+        return self._closed_fut  # type: ignore[no-any-return]
+
+    def close(self, reason: CloseReason | None = None, exc: BaseException | None = None) -> asyncio.Future[None] | None:
+        if self._writer is not None:
+            self._transport = self._writer.transport
+        return super().close(reason=reason, exc=exc)  # type: ignore[no-any-return]
+
+    def abort(self) -> None:
+        """End a socket that `close` could not."""
+        if self._transport is not None and self.closing is not None:
+            self._transport.abort()
+
+    _transport: asyncio.WriteTransport | None = None
 
     @property
     def is_open(self) -> bool:

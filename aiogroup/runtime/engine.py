@@ -175,7 +175,10 @@ class Engine:
         finally:
             closing = self.context.link.close()  # after the tasks: none of them shall see its connection break
         if closing:
-            await asyncio.wait(closing, timeout=0.2)
+            _, late = await asyncio.wait(closing, timeout=0.2)
+            self.context.link.abort()
+            if late:
+                await asyncio.wait(late, timeout=0.1)
 
     def end_group_tasks(self) -> None:
         """No rebalance and no commit of its own accord any more; heartbeats go on until `close`."""

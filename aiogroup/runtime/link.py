@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import Iterable
 from typing import Final
-
-from aiokafka.errors import KafkaError
 
 from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
@@ -26,7 +25,7 @@ from aiogroup.errors import (
 from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aiogroup.protocol.schema import R_co, Request
 from aiogroup.runtime.clock import now_ms, sleep_ms, timeout_ms
-from aiogroup.runtime.connection import Connection
+from aiogroup.runtime.connection import Connection, TokenError
 
 __all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "Link"]
 
@@ -68,6 +67,7 @@ class Link:
         }
         self._slots: dict[tuple[int, str], _Slot] = {}
         self._throttled_until_ms: dict[int, int] = {}
+        self._made: set[Connection] = set()
         self._is_closed = False
 
     async def connect(self, node_id: int, channel: str) -> Connection:
@@ -199,11 +199,18 @@ class Link:
         return snapshot
 
     def close(self) -> list[asyncio.Future[None]]:
-        """Close every connection; the futures end when the sockets did."""
+        """Close every connection; the futures end when the sockets did, of those that were closed before, too."""
         self._is_closed = True
-        closing = [slot.connection.close() for slot in self._slots.values() if slot.connection is not None]
+        for slot in self._slots.values():
+            if slot.connection is not None:
+                slot.connection.close()
         self._slots.clear()
-        return [each for each in closing if each is not None]
+        return [closing for each in self._made if (closing := each.closing) is not None]
+
+    def abort(self) -> None:
+        """End the sockets whose peer does not answer the farewell of TLS."""
+        for connection in self._made:
+            connection.abort()
 
     async def _open(self, broker: Broker) -> Connection:
         where = f"node {broker.node_id} at {broker.host}:{broker.port}"
@@ -212,26 +219,40 @@ class Link:
         try:
             async with timeout_ms(limit_ms):
                 await connection.connect()
-        except TimeoutError as error:
+        except Exception as error:  # noqa: BLE001 (aiokafka's handshake may raise anything for hostile bytes)
             connection.close()
-            raise KafkaTimeoutError(f"connecting to {where} took longer than {limit_ms} ms") from error
-        except (OSError, EOFError) as error:
-            connection.close()
-            raise ConnectionLostError(f"cannot connect to {where}: {error}") from error
-        except KafkaError as error:
-            connection.close()
-            if type(error).__name__ in AUTHENTICATION_ERRORS:
-                raise AuthenticationFailedError(
-                    f"{where} refused the credentials for {self._config.sasl_mechanism}"
-                ) from None  # the cause may quote what was sent
-            raise ConnectionLostError(f"cannot connect to {where}: {type(error).__name__}") from error
+            failure = self._failure(error, where, limit_ms)
         except BaseException:
             connection.close()
             raise
-        if self._is_closed:
+        else:
+            if not self._is_closed:
+                return connection
             connection.close()
             raise ConsumerStoppedError("the consumer is stopped")
-        return connection
+        finally:
+            self._made = {each for each in self._made if each.closing is not None} | {connection}
+        raise failure  # outside of the handler: what was caught may quote a secret, and would be its context
+
+    def _failure(self, error: Exception, where: str, limit_ms: int) -> AiogroupError:
+        """What a handshake that failed means, and what to do about it."""
+        if isinstance(error, TimeoutError):
+            return KafkaTimeoutError(f"connecting to {where} took longer than {limit_ms} ms")
+        if type(error).__name__ in AUTHENTICATION_ERRORS:
+            return AuthenticationFailedError(f"{where} refused the credentials for {self._config.sasl_mechanism}")
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return ConnectionLostError(
+                f"cannot connect to {where}: its certificate is not trusted ({error.verify_message}); trust its "
+                "authority with ssl_context=ssl.create_default_context(cafile=...)"
+            )
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, ssl.SSLError):
+            return ConnectionLostError(f"cannot connect to {where}: {error}")
+        if isinstance(error, TokenError):
+            return ConnectionLostError(f"cannot connect to {where}: {error}")
+        return ConnectionLostError(
+            f"cannot connect to {where}: {type(error).__name__} during the handshake; does its listener speak "
+            f"security_protocol={self._config.security_protocol!r}?"
+        )
 
     def _backoff_ms(self, failures_count: int) -> int:
         wait_ms: int = self._config.retry_backoff_ms * 2 ** min(failures_count - 1, 16)

@@ -1,0 +1,215 @@
+"""Every secure listener is read from; what is refused is refused at once, and no secret is told anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import traceback
+
+import pytest
+import trustme
+from aiokafka.abc import AbstractTokenProvider
+
+from aiogroup import AiogroupError, AuthenticationFailedError, ConnectionLostError, Consumer, TopicPartition
+from aiogroup.devkafka import Cluster, unsecured_jws
+from tests.support.kafka import Ears
+from tests.support.reading import fill
+
+PASSWORD = "s3cret-of-alice"
+WRONG = "wr0ng-s3cret"
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+
+
+class Token(AbstractTokenProvider):
+    def __init__(self, principal: str = "alice", lifetime_ms: int = 3_600_000) -> None:
+        self.given = unsecured_jws(principal, lifetime_ms)
+        self.asked_count = 0
+
+    async def token(self) -> str:
+        self.asked_count += 1
+        return self.given
+
+
+@pytest.fixture(scope="module")
+def secure():
+    with Cluster(security="SASL_SSL", users={"alice": PASSWORD}) as cluster:
+        cluster.create_topic("secured", 1)
+        asyncio.run(fill(cluster.bootstrap_servers, TopicPartition("secured", 0), [b"0", b"1", b"2"]))
+        yield cluster
+
+
+@pytest.fixture
+def everything_logged(caplog):
+    """Every logger at DEBUG, into caplog."""
+    caplog.set_level(logging.DEBUG)
+    changed = []
+    for name in list(logging.root.manager.loggerDict):
+        logger = logging.getLogger(name)
+        changed.append((logger, logger.level))
+        logger.setLevel(logging.DEBUG)
+    yield caplog
+    for logger, level in changed:
+        logger.setLevel(level)
+
+
+def _settings(cluster, protocol, mechanism="PLAIN", password=PASSWORD, **more):
+    given = {
+        "bootstrap_servers": cluster.bootstrap(protocol),
+        "security_protocol": protocol,
+        "auto_offset_reset": "earliest",
+        "request_timeout_ms": 8_000,
+    }
+    if protocol.endswith("SSL"):
+        given["ssl_context"] = ssl.create_default_context(cafile=cluster.ca_pem)
+    if protocol.startswith("SASL"):
+        given["sasl_mechanism"] = mechanism
+        if mechanism == "OAUTHBEARER":
+            given["sasl_oauth_token_provider"] = Token()
+        else:
+            given |= {"sasl_plain_username": "alice", "sasl_plain_password": password}
+    return given | more
+
+
+def _told(error: BaseException) -> str:
+    """All that an error says of itself, of its causes and of its contexts."""
+    parts, todo, seen = [], [error], set()
+    while todo:
+        each = todo.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        parts += [str(each), repr(each), repr(each.args), repr(vars(each))]
+        todo += [each.__cause__, each.__context__]
+    parts += traceback.format_exception(error)
+    return "\n".join(parts)
+
+
+def _assert_untold(caplog, ears, consumer, *secrets, errors=()):
+    logged = "\n".join(f"{record.getMessage()} {record.args!r} {record.exc_text}" for record in caplog.records)
+    events = "\n".join(map(repr, ears.events))
+    shown = [repr(consumer), str(consumer), repr(consumer.config), str(consumer.config), repr(consumer.health())]
+    shown += map(_told, errors)
+    assert logged
+    for secret in secrets:
+        for where in (logged, events, *shown):
+            assert secret not in where
+            assert repr(secret.encode()) not in where
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism"),
+    [("SSL", "PLAIN")] + [(protocol, each) for protocol in ("SASL_SSL", "SASL_PLAINTEXT") for each in MECHANISMS],
+)
+async def test_each_listener_is_read_in_a_group_and_nothing_is_told(
+    secure, unique_name, everything_logged, protocol, mechanism
+):
+    ears = Ears()
+    settings = _settings(secure, protocol, mechanism)
+    consumer = Consumer("secured", group_id=unique_name("group"), observers=[ears], **settings)
+    async with consumer:
+        values = [(await asyncio.wait_for(consumer.getone(), 10)).value for _ in range(3)]
+        await consumer.commit()
+        assert await consumer.committed(TopicPartition("secured", 0)) == 3
+    assert values == [b"0", b"1", b"2"]
+    provider = settings.get("sasl_oauth_token_provider")
+    _assert_untold(everything_logged, ears, consumer, PASSWORD, *([provider.given] if provider else []))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_wrong_credentials_are_refused_at_once(secure, everything_logged, mechanism, monkeypatch):
+    ears = Ears()
+    settings = _settings(secure, "SASL_SSL", mechanism, WRONG)
+    provider = settings.get("sasl_oauth_token_provider")
+    if provider is not None:
+        provider.given = "no.real." + WRONG
+    attempts = []
+    connect = asyncio.BaseEventLoop.create_connection
+
+    def counted(self, *args, **kwargs):
+        attempts.append(args)
+        return connect(self, *args, **kwargs)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", counted)
+    consumer = Consumer("secured", group_id="g", observers=[ears], **settings)
+    started_at = asyncio.get_running_loop().time()
+    with pytest.raises(AuthenticationFailedError, match=mechanism) as raised:
+        await consumer.start()
+    assert asyncio.get_running_loop().time() - started_at < 5
+    assert len(attempts) == 1
+    await consumer.stop()
+    _assert_untold(everything_logged, ears, consumer, WRONG, errors=[raised.value])
+
+
+async def test_a_mechanism_that_the_broker_does_not_have_is_refused(secure, everything_logged):
+    """The listener itself offers all, so a listener without SASL stands for the broker that refuses."""
+    consumer = Consumer("secured", **_settings(secure, "SASL_PLAINTEXT", bootstrap_servers=secure.bootstrap_servers))
+    with pytest.raises(AiogroupError) as raised:
+        await asyncio.wait_for(consumer.start(), 20)
+    assert PASSWORD not in _told(raised.value)
+    assert not isinstance(raised.value, TimeoutError)
+
+
+async def test_an_unknown_authority_is_named_with_what_to_do(secure, everything_logged, tmp_path):
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    settings = _settings(secure, "SASL_SSL") | {
+        "ssl_context": ssl.create_default_context(cafile=tmp_path / "other.pem")
+    }
+    ears = Ears()
+    consumer = Consumer("secured", observers=[ears], **settings)
+    with pytest.raises(ConnectionLostError, match="ssl_context") as raised:
+        await consumer.start()
+    assert "cafile" in str(raised.value)
+    _assert_untold(everything_logged, ears, consumer, PASSWORD, errors=[raised.value])
+
+
+async def test_plain_text_to_a_secure_listener_ends_with_a_typed_error(secure):
+    consumer = Consumer("secured", bootstrap_servers=secure.bootstrap("SSL"), request_timeout_ms=3_000)
+    with pytest.raises(AiogroupError) as raised:
+        await asyncio.wait_for(consumer.start(), 10)
+    assert "security_protocol" in str(raised.value)
+
+
+async def test_tls_to_a_plain_listener_ends_with_a_typed_error(secure):
+    settings = _settings(secure, "SSL", bootstrap_servers=secure.bootstrap_servers)
+    consumer = Consumer("secured", **(settings | {"request_timeout_ms": 3_000}))
+    with pytest.raises(AiogroupError) as raised:
+        await asyncio.wait_for(consumer.start(), 10)
+    assert "security_protocol" in str(raised.value)
+
+
+async def test_a_token_provider_that_fails_is_a_typed_error_without_the_token(secure, everything_logged):
+    class Broken(Token):
+        async def token(self) -> str:
+            raise ValueError(f"cannot use {self.given}")
+
+    provider, ears = Broken(), Ears()
+    settings = _settings(secure, "SASL_SSL", "OAUTHBEARER", sasl_oauth_token_provider=provider)
+    consumer = Consumer("secured", observers=[ears], **settings)
+    with pytest.raises(AiogroupError, match="sasl_oauth_token_provider") as raised:
+        await asyncio.wait_for(consumer.start(), 10)
+    _assert_untold(everything_logged, ears, consumer, provider.given, errors=[raised.value])
+
+
+async def test_credentials_that_are_revoked_while_reading_are_told_to_the_application(secure, everything_logged):
+    """The broker goes away; when it is back it refuses the token: told once, no storm of attempts."""
+    provider, ears = Token(), Ears()
+    settings = _settings(secure, "SASL_PLAINTEXT", "OAUTHBEARER", sasl_oauth_token_provider=provider)
+    consumer = Consumer("secured", observers=[ears], **settings)
+    async with consumer:
+        assert (await asyncio.wait_for(consumer.getone(), 10)).value == b"0"
+        provider.given = "no.real.token"
+        asked_count = provider.asked_count
+        await asyncio.to_thread(secure.nodes[0].stop)
+        await asyncio.to_thread(secure.nodes[0].start)
+        with pytest.raises(AuthenticationFailedError):
+            await _drain(consumer)
+        assert provider.asked_count - asked_count <= 8
+        with pytest.raises(AuthenticationFailedError):  # fatal: raised again
+            await asyncio.wait_for(consumer.getone(), 2)
+
+
+async def _drain(consumer: Consumer) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            await consumer.getone()
