@@ -185,6 +185,10 @@ class ConsumerConfig:
         """(host, port) of every bootstrap server; the port is 9092 where none is given."""
         servers = self.bootstrap_servers
         names = servers.split(",") if isinstance(servers, str) else servers
+        _require(
+            isinstance(names, Sequence) and all(isinstance(name, str) for name in names),
+            f"bootstrap_servers={servers!r}: host:port, or a list of such",
+        )
         return tuple(_address(name.strip()) for name in names)
 
     def _check_types(self) -> None:
@@ -204,6 +208,7 @@ class ConsumerConfig:
             "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "rebalance_timeout_ms",
             "auto_commit_interval_ms", "max_poll_records", "fetch_max_bytes", "max_partition_fetch_bytes",
             "max_buffered_bytes", "request_timeout_ms", "default_api_timeout_ms", "metadata_max_age_ms",
+            "connections_max_idle_ms",
         ):  # fmt: skip
             value = getattr(self, name)
             _require(value is None or 1 <= value < 2**31, f"{name}={value}: must lie between 1 and 2147483647")
@@ -293,6 +298,6 @@ def _address(name: str) -> tuple[str, int]:
     host, colon, port = name.rpartition(":")
     if not colon or name.endswith("]"):
         host, port = name, "9092"
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"bootstrap_servers: {name!r} is not host:port")
     return host.strip("[]"), int(port)

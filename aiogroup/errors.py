@@ -14,9 +14,15 @@ from aiokafka import errors as aiokafka_errors
 if TYPE_CHECKING:
     from aiokafka.structs import TopicPartition
 
+_HEAP_TYPE = 1 << 9
+"""CPython's Py_TPFLAGS_HEAPTYPE: the class was made by a class statement."""
+
 
 def _rebuild(cls: type[AiogroupError], state: dict[str, Any]) -> AiogroupError:
-    error = cls.__new__(cls)
+    built_in: Any = cls
+    while built_in.__flags__ & _HEAP_TYPE:
+        built_in = built_in.__base__  # the one whose memory layout the class has: TimeoutError is an OSError
+    error: AiogroupError = built_in.__new__(cls)
     error.args = state.pop("args")
     error.__dict__.update(state)
     return error
@@ -26,6 +32,10 @@ class AiogroupError(Exception):
     """The root. `retriable`: the same call may succeed later without any change."""
 
     retriable: bool = False
+
+    def __str__(self) -> str:
+        """The message alone: aiokafka's classes put numbers and their own words in front of it."""
+        return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), {"args": self.args, **self.__dict__})
@@ -99,15 +109,9 @@ class BrokerError(AiogroupError, aiokafka_errors.BrokerResponseError):
         """aiokafka's name for `code`."""
         return self.code
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class GroupAuthorizationError(AiogroupError, aiokafka_errors.GroupAuthorizationFailedError):
     """The principal may not READ this group: add the ACL. Fatal."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class TopicAuthorizationError(AiogroupError, aiokafka_errors.TopicAuthorizationFailedError):
@@ -119,24 +123,15 @@ class TopicAuthorizationError(AiogroupError, aiokafka_errors.TopicAuthorizationF
             f"not authorized to read {sorted(self.topics)}: grant READ and DESCRIBE on the topic to this principal"
         )
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class UnknownTopicOrPartitionError(KafkaTimeoutError, aiokafka_errors.UnknownTopicOrPartitionError):  # type: ignore[misc]
     """The topic or partition did not exist until the time-out ended."""
 
     retriable = True
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class InvalidTopicError(AiogroupError, aiokafka_errors.InvalidTopicError, ValueError):
     """Kafka refuses this topic name: letters, digits, '.', '_' and '-', at most 249."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 # The group.
@@ -184,31 +179,19 @@ class CommitFailedError(GroupError, aiokafka_errors.CommitFailedError):
         self.not_owned = frozenset(not_owned)
         self.committed = dict(committed or {})
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class RebalanceInProgressError(GroupError, aiokafka_errors.RebalanceInProgressError):
     """The group was rebalancing until the time-out ended: ask for records, then commit again."""
 
     retriable = True
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class InvalidSessionTimeoutError(GroupError, aiokafka_errors.InvalidSessionTimeoutError):
     """The broker refuses `session_timeout_ms`: see its group.min/max.session.timeout.ms. Fatal."""
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class InconsistentGroupProtocolError(GroupError, aiokafka_errors.InconsistentGroupProtocolError):
     """The members of the group have no assignor in common: see `partition_assignment_strategy`. Fatal."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 # Records and positions.
@@ -220,9 +203,6 @@ class RecordError(AiogroupError):
     def __init__(self, tp: TopicPartition, message: str) -> None:
         Exception.__init__(self, message)
         self.tp = tp
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class OffsetOutOfRangeError(RecordError, aiokafka_errors.OffsetOutOfRangeError):

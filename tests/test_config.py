@@ -1,0 +1,206 @@
+"""Settings: every relation is checked where the value is made, and the message names both sides."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import ssl
+
+import aiokafka
+import pytest
+
+from aiogroup.config import OBSOLETE, ConsumerConfig, ResetPolicy, check_topic_name, parse_reset_policy
+from aiogroup.errors import ConfigError, InvalidTopicError
+
+NAMES = {each.name for each in dataclasses.fields(ConsumerConfig)}
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+CONTRADICTIONS = [
+    ({"heartbeat_interval_ms": 10_000}, "heartbeat_interval_ms=10000", "session_timeout_ms=10000"),
+    ({"request_timeout_ms": 500}, "request_timeout_ms=500", "fetch_max_wait_ms=500"),
+    ({"member_name": "a", "group_instance_id": "b", "group_id": "g"}, "member_name='a'", "group_instance_id='b'"),
+    ({"group_instance_id": "pod-1"}, "group_instance_id='pod-1'", "group_id"),
+    ({"max_buffered_bytes": 1_000}, "max_buffered_bytes=1000", "max_partition_fetch_bytes=1048576"),
+    ({"security_protocol": "SSL"}, "security_protocol='SSL'", "ssl_context"),
+    ({"security_protocol": "SASL_SSL"}, "security_protocol='SASL_SSL'", "ssl_context"),
+    ({"security_protocol": "SASL_PLAINTEXT"}, "sasl_mechanism='PLAIN'", "sasl_plain_username"),
+    (
+        {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"},
+        "sasl_mechanism='OAUTHBEARER'",
+        "sasl_oauth_token_provider",
+    ),
+]
+OUT_OF_RANGE = [
+    *(
+        ({name: value}, name)
+        for name in (
+            "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "rebalance_timeout_ms",
+            "auto_commit_interval_ms", "max_poll_records", "fetch_max_bytes", "max_partition_fetch_bytes",
+            "max_buffered_bytes", "request_timeout_ms", "default_api_timeout_ms", "metadata_max_age_ms",
+            "connections_max_idle_ms",
+        )
+        for value in (0, -1, 2**31)
+    ),
+    *(({name: -1}, name) for name in ("fetch_min_bytes", "fetch_max_wait_ms", "retry_backoff_ms")),
+    ({"group_id": ""}, "group_id"),
+    ({"group_id": "g", "group_instance_id": "a b"}, "group_instance_id"),
+    ({"group_id": "g", "group_instance_id": "."}, "group_instance_id"),
+    ({"group_id": "g", "group_instance_id": "x" * 250}, "group_instance_id"),
+    ({"partition_assignment_strategy": ()}, "partition_assignment_strategy"),
+    ({"isolation_level": "serializable"}, "isolation_level"),
+    ({"security_protocol": "TLS"}, "security_protocol"),
+    ({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "MD5"}, "sasl_mechanism"),
+    ({"auto_offset_reset": "first"}, "auto_offset_reset"),
+    ({"new_partition_reset": "first"}, "new_partition_reset"),
+    *(
+        ({"bootstrap_servers": value}, "bootstrap_servers")
+        for value in ("", [], "host:port", "host:0", "host:65536", ":9092", "a:1,,b:2", "host:\u00b2", 5, [5], None)
+    ),
+]  # fmt: skip
+WRONG_TYPES = [
+    ({"session_timeout_ms": "10000"}, "session_timeout_ms"),
+    ({"session_timeout_ms": 10.5}, "session_timeout_ms"),
+    ({"session_timeout_ms": None}, "session_timeout_ms"),
+    ({"max_poll_records": True}, "max_poll_records"),
+    ({"enable_auto_commit": "yes"}, "enable_auto_commit"),
+    ({"client_id": b"me"}, "client_id"),
+    ({"group_id": 5}, "group_id"),
+]
+
+
+def test_defaults_are_kip_62s():
+    config = ConsumerConfig()
+    assert (config.session_timeout_ms, config.heartbeat_interval_ms) == (10_000, 3_000)
+    assert (config.max_poll_interval_ms, config.max_poll_records) == (300_000, 500)
+
+
+@pytest.mark.parametrize(("given", "one", "other"), CONTRADICTIONS, ids=lambda each: str(each)[:40])
+def test_contradiction_names_both_settings(given, one, other):
+    with pytest.raises(ConfigError) as refused:
+        ConsumerConfig.of(**given)
+    assert one in str(refused.value)
+    assert other in str(refused.value)
+
+
+@pytest.mark.parametrize(("given", "name"), OUT_OF_RANGE + WRONG_TYPES, ids=lambda each: str(each)[:40])
+def test_value_out_of_range_or_of_the_wrong_type_is_refused_by_name(given, name):
+    with pytest.raises(ConfigError, match=name):
+        ConsumerConfig.of(**given)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "meant"),
+    [("sesion_timeout_ms", "session_timeout_ms"), ("max_poll_interval", "max_poll_interval_ms")],
+)
+def test_unknown_setting_suggests_the_nearest(unknown, meant):
+    with pytest.raises(ConfigError, match=rf"'{unknown}'; did you mean '{meant}'\?"):
+        ConsumerConfig.of(**{unknown: 1})
+
+
+def test_unknown_setting_without_a_neighbour_is_refused_all_the_same():
+    with pytest.raises(ConfigError, match=r"unknown setting 'zzz'$"):
+        ConsumerConfig.of(zzz=1)
+
+
+def test_every_setting_of_aiokafkas_consumer_is_taken():
+    theirs = inspect.signature(aiokafka.AIOKafkaConsumer.__init__).parameters.keys() - {"self", "topics"}
+    assert {name for name in theirs if name not in NAMES and name not in OBSOLETE} == set()
+
+
+def test_aiokafkas_defaults_are_values_we_take():
+    parameters = inspect.signature(aiokafka.AIOKafkaConsumer.__init__).parameters
+    given = {name: each.default for name, each in parameters.items() if each.default is not inspect.Parameter.empty}
+    with pytest.warns(DeprecationWarning, match="has no meaning"):
+        ConsumerConfig.of(**given)
+
+
+@pytest.mark.parametrize("name", sorted(OBSOLETE))
+def test_obsolete_setting_is_ignored_and_told(name):
+    with pytest.warns(DeprecationWarning, match=name):
+        config = ConsumerConfig.of(**{name: object()})
+    assert config == ConsumerConfig()
+
+
+def test_secrets_are_not_shown():
+    config = ConsumerConfig(
+        security_protocol="SASL_SSL",
+        ssl_context=TLS,
+        sasl_plain_username="alice-secret",
+        sasl_plain_password="password-secret",
+        sasl_oauth_token_provider="token-secret",
+    )
+    assert "secret" not in repr(config)
+    assert "SSLContext" not in repr(config)
+
+
+def test_settings_cannot_be_changed_afterwards():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ConsumerConfig().session_timeout_ms = 1
+
+
+@pytest.mark.parametrize(
+    ("session", "poll", "effective"), [(10_000, 300_000, 300_000), (45_000, 20_000, 45_000), (10_000, 10_000, 10_000)]
+)
+def test_poll_interval_is_never_shorter_than_the_session(session, poll, effective):
+    config = ConsumerConfig(session_timeout_ms=session, max_poll_interval_ms=poll)
+    assert config.effective_poll_interval_ms == effective
+    assert config.effective_rebalance_timeout_ms == effective
+
+
+def test_join_may_stay_unanswered_longer_than_the_rebalance_takes():
+    assert ConsumerConfig().join_timeout_ms == 305_000
+    assert ConsumerConfig(rebalance_timeout_ms=60_000).join_timeout_ms == 65_000
+    assert ConsumerConfig(rebalance_timeout_ms=1_000).join_timeout_ms == 30_000
+
+
+def test_member_name_is_another_name_of_the_instance_id():
+    assert ConsumerConfig(group_id="g", member_name="pod-1").instance_id == "pod-1"
+    assert ConsumerConfig(group_id="g", member_name="pod-1", group_instance_id="pod-1").instance_id == "pod-1"
+    assert ConsumerConfig(group_id="g").instance_id is None
+
+
+@pytest.mark.parametrize(
+    ("servers", "addresses"),
+    [
+        ("a", [("a", 9092)]),
+        ("a:1, b:2", [("a", 1), ("b", 2)]),
+        (["a:1", "b"], [("a", 1), ("b", 9092)]),
+        ("[::1]:9093", [("::1", 9093)]),
+        ("[::1]", [("::1", 9092)]),
+    ],
+)
+def test_bootstrap_servers_are_read(servers, addresses):
+    assert list(ConsumerConfig(bootstrap_servers=servers).bootstrap_addresses) == addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("earliest", ResetPolicy("earliest")),
+        ("none", ResetPolicy("none")),
+        ("by_duration:PT6H", ResetPolicy("by_duration", 6 * 3_600_000)),
+        ("by_duration:P1DT2H3M4.5S", ResetPolicy("by_duration", 93_784_500)),
+        ("by_duration:PT0S", ResetPolicy("by_duration", 0)),
+    ],
+)
+def test_reset_policy_is_read(text, policy):
+    assert parse_reset_policy(text) == policy
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Earliest", "by_duration", "by_duration:", "by_duration:P", "by_duration:PT", "6h"]
+)
+def test_reset_policy_that_means_nothing_is_refused(text):
+    with pytest.raises(ConfigError, match="by_duration:PT6H"):
+        parse_reset_policy(text)
+
+
+@pytest.mark.parametrize("topic", ["a", "A.b_c-1", "x" * 249])
+def test_topic_kafka_takes_is_taken(topic):
+    assert check_topic_name(topic) == topic
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a b", "a/b", "x" * 250, "\u00e9", "a\n", None, 5, b"a"])
+def test_topic_kafka_would_refuse_is_refused(topic):
+    with pytest.raises(InvalidTopicError, match="249"):
+        check_topic_name(topic)

@@ -1,0 +1,165 @@
+"""What the application wants to read, and whom it wants to be told."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import pytest
+from aiokafka.structs import TopicPartition
+
+from aiogroup.cluster import Cluster, TopicInfo
+from aiogroup.errors import ConfigError, IllegalStateError, InvalidTopicError
+from aiogroup.listener import ConsumerRebalanceListener, call_listener, check_listener
+from aiogroup.subscription import Subscription
+
+TP = TopicPartition("orders", 0)
+
+
+def cluster(*names, internal=()):
+    topics = {name: TopicInfo(name, uuid.UUID(int=0), {}, name in internal) for name in (*names, *internal)}
+    return Cluster(topics=topics)
+
+
+def by_topics(*topics):
+    subscription = Subscription()
+    subscription.subscribe(topics, None, None)
+    return subscription
+
+
+def test_nothing_is_wanted_at_first():
+    subscription = Subscription()
+    assert not subscription.is_by_topic
+    assert not subscription.is_manual
+    assert subscription.names() == subscription.wanted() == frozenset()
+
+
+def test_topics_are_wanted_by_name():
+    subscription = by_topics("orders", "payments", "orders")
+    assert subscription.names() == subscription.wanted() == {"orders", "payments"}
+    assert subscription.is_by_topic
+
+
+def test_later_subscription_replaces_the_earlier():
+    subscription = by_topics("orders")
+    subscription.subscribe(["payments"], None, None)
+    assert subscription.names() == {"payments"}
+    subscription.subscribe((), "pay", None)
+    assert subscription.names() == frozenset()
+    assert subscription.wanted() == re.compile("pay")
+
+
+def test_pattern_matches_from_the_beginning_and_leaves_internal_topics_out():
+    subscription = Subscription()
+    subscription.subscribe((), "a|__", None)
+    subscription.match(cluster("apples", "bananas", internal=("__offsets",)), exclude_internal=True)
+    assert subscription.names() == {"apples"}
+    subscription.match(cluster("apples", internal=("__offsets",)), exclude_internal=False)
+    assert subscription.names() == {"apples", "__offsets"}
+
+
+def test_matching_changes_nothing_without_a_pattern():
+    subscription = by_topics("orders")
+    subscription.match(cluster("apples"), exclude_internal=True)
+    assert subscription.names() == {"orders"}
+
+
+@pytest.mark.parametrize(
+    ("topics", "pattern", "kind"),
+    [
+        ("orders", None, TypeError),
+        ((), None, TypeError),
+        (["orders"], "o", TypeError),
+        (["a b"], None, InvalidTopicError),
+        ([5], None, InvalidTopicError),
+        ((), "(", ConfigError),
+    ],
+)
+def test_refused_subscription_leaves_the_earlier_one(topics, pattern, kind):
+    subscription = by_topics("orders")
+    with pytest.raises(kind):
+        subscription.subscribe(topics, pattern, None)
+    assert subscription.names() == {"orders"}
+    assert subscription.pattern is None
+
+
+def test_one_way_of_reading_at_a_time():
+    subscription = by_topics("orders")
+    with pytest.raises(IllegalStateError, match=r"unsubscribe\(\) before assign"):
+        subscription.assign([TP])
+    subscription.clear()
+    subscription.assign([TP])
+    assert subscription.is_manual
+    assert subscription.wanted() == {"orders"}
+    with pytest.raises(IllegalStateError, match=r"unsubscribe\(\) before subscribe"):
+        subscription.subscribe(["orders"], None, None)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "kind"),
+    [
+        ([("orders", 0)], TypeError),
+        (["orders"], TypeError),
+        ([TopicPartition("a b", 0)], InvalidTopicError),
+        ([TopicPartition("orders", -1)], ValueError),
+        ([TopicPartition("orders", "0")], ValueError),
+    ],
+)
+def test_what_is_no_partition_is_not_assigned(partitions, kind):
+    subscription = Subscription()
+    with pytest.raises(kind):
+        subscription.assign(partitions)
+    assert not subscription.is_manual
+
+
+# Listeners.
+
+
+class OnlyRevoked:
+    def __init__(self):
+        self.told = []
+
+    def on_partitions_revoked(self, revoked):
+        self.told.append(("revoked", revoked))
+
+
+class Everything(OnlyRevoked):
+    async def on_partitions_assigned(self, assigned):
+        self.told.append(("assigned", assigned))
+
+    async def on_partitions_lost(self, lost):
+        self.told.append(("lost", lost))
+
+
+class Theirs(ConsumerRebalanceListener):
+    def on_partitions_revoked(self, revoked):
+        pass
+
+    def on_partitions_assigned(self, assigned):
+        pass
+
+
+@pytest.mark.parametrize("listener", [None, OnlyRevoked(), Everything(), Theirs()])
+def test_listener_with_any_callback_is_taken(listener):
+    check_listener(listener)
+
+
+@pytest.mark.parametrize("listener", [object(), "listener", print])
+def test_listener_without_a_callback_is_refused(listener):
+    with pytest.raises(TypeError, match="on_partitions_revoked"):
+        by_topics("orders").subscribe(["orders"], None, listener)
+
+
+async def test_callbacks_are_called_sync_or_async():
+    listener = Everything()
+    for callback in ("revoked", "assigned", "lost"):
+        await call_listener(listener, f"on_partitions_{callback}", frozenset({TP}))
+    assert listener.told == [("revoked", {TP}), ("assigned", {TP}), ("lost", {TP})]
+
+
+async def test_lost_partitions_are_told_as_revoked_where_nothing_else_listens():
+    listener = OnlyRevoked()
+    await call_listener(listener, "on_partitions_lost", frozenset({TP}))
+    await call_listener(listener, "on_partitions_assigned", frozenset({TP}))
+    await call_listener(None, "on_partitions_lost", frozenset({TP}))
+    assert listener.told == [("revoked", {TP})]
