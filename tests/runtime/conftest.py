@@ -1,0 +1,9 @@
+"""Every test here runs on the virtual loop: no test waits for the real clock."""
+
+from __future__ import annotations
+
+from tests.support.virtual_loop import VirtualLoop
+
+
+def pytest_asyncio_loop_factories():
+    return {"virtual": VirtualLoop}

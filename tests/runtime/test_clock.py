@@ -1,0 +1,80 @@
+"""Signals: no pulse is missed, every waiter wakes, time ends a wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiogroup.runtime.clock import Signal, now_ms, timeout_ms, wall_ms
+
+
+async def test_pulse_wakes_every_waiter():
+    signal = Signal()
+    waiting = [asyncio.create_task(signal.wait()) for _ in range(3)]
+    await asyncio.sleep(0)
+    signal.pulse()
+    assert await asyncio.gather(*waiting) == [True] * 3
+
+
+async def test_pulse_without_a_waiter_is_forgotten():
+    signal = Signal()
+    signal.pulse()
+    assert await signal.wait(now_ms() + 10) is False
+
+
+@pytest.mark.parametrize("wait_ms", [0, 1, 250, 3_600_000])
+async def test_wait_ends_at_its_instant_and_not_before(wait_ms):
+    until_ms = now_ms() + wait_ms
+    assert await Signal().wait(until_ms) is False
+    assert until_ms <= now_ms() <= until_ms + 2
+
+
+async def test_pulse_between_the_look_and_the_wait_cannot_be_missed():
+    signal, looked = Signal(), []
+
+    async def waiter():
+        while len(looked) < 3:
+            looked.append(now_ms())
+            await signal.wait()
+
+    task = asyncio.create_task(waiter())
+    for _ in range(3):
+        await asyncio.sleep(0)
+        signal.pulse()
+    await task
+    assert len(looked) == 3
+
+
+async def test_cancelled_waiter_is_forgotten_and_the_others_wake():
+    signal = Signal()
+    gone, there = asyncio.create_task(signal.wait()), asyncio.create_task(signal.wait(now_ms() + 1_000))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.sleep(0)
+    signal.pulse()
+    assert await there is True
+    assert gone.cancelled()
+
+
+async def test_pulse_and_end_at_once_wake_once():
+    signal = Signal()
+    task = asyncio.create_task(signal.wait(now_ms()))
+    await asyncio.sleep(0)
+    signal.pulse()
+    signal.pulse()
+    assert await task is True
+
+
+async def test_no_time_out_waits_for_ever_and_a_past_one_ends_at_once():
+    async with timeout_ms(None):
+        await asyncio.sleep(1_000)
+    now = now_ms()
+    with pytest.raises(TimeoutError):
+        async with timeout_ms(-5):
+            await asyncio.sleep(1_000)
+    assert now_ms() == now
+
+
+def test_wall_clock_counts_milliseconds_since_the_epoch():
+    assert 1_700_000_000_000 < wall_ms() < 5_000_000_000_000

@@ -1,0 +1,299 @@
+"""Requests for records: one at a time, and a cancelled one has taken nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import AiogroupError, ConcurrentConsumptionError, ConsumerStoppedError, IllegalStateError
+from aiogroup.fetching.delivery import Delivery
+from aiogroup.membership.liveness import PollClock
+from aiogroup.runtime.clock import now_ms, sleep_ms
+from aiogroup.runtime.context import Context, in_callback
+from aiogroup.runtime.link import Link
+from aiogroup.runtime.requests import Requests
+from aiogroup.runtime.supervisor import Supervisor
+from tests.support.records import assigned, fetched, offsets, tp
+
+NONE = frozenset()
+
+
+class Reading:
+    """Requests over one assignment, with a gate, a poll clock and the events that were told."""
+
+    def __init__(self, *numbers, auto_ack=True):
+        self.is_open = True
+        self.events = []
+        self.assignment, self.partitions = assigned(*(numbers or (0,)))
+        self.delivery = Delivery(self.assignment, auto_ack=auto_ack, records_per_turn=256)
+        self.clock = PollClock(300_000, now_ms())
+        self.clock.on_assignment(True, now_ms())
+        config = ConsumerConfig(auto_ack=auto_ack)
+        self.context = Context(
+            config, Link(config), Supervisor(print), self.assignment, self.delivery, self.events.append
+        )
+        self.requests = Requests(
+            self.context,
+            lambda: self.is_open,
+            lambda: self.clock.on_request(now_ms()),
+            lambda: self.clock.on_answer(now_ms()),
+        )
+
+    def put(self, count, base=0, number=0):
+        partition = self.assignment[tp(number)]
+        partition.put(fetched(partition, count, base, acknowledge=lambda record: partition.ledger.ack(record.offset)))
+        self.context.changed.pulse()
+
+    async def one(self):
+        return (await self.requests.one(NONE)).offset
+
+    async def many(self, timeout=None, max_count=None):
+        return offsets((await self.requests.batch(timeout, max_count, NONE)).all())
+
+
+@pytest.fixture
+async def reading():
+    return Reading()
+
+
+async def waiting(call):
+    task = asyncio.create_task(call)
+    await sleep_ms(10)
+    assert not task.done()
+    return task
+
+
+async def test_request_waits_for_its_record(reading):
+    task = await waiting(reading.one())
+    reading.put(2)
+    assert await task == 0
+    assert await reading.one() == 1
+
+
+async def test_batch_ends_with_its_time_out_and_is_empty(reading):
+    began = now_ms()
+    assert await reading.many(timeout=5_000) == []
+    assert 5_000 <= now_ms() - began <= 5_002
+
+
+async def test_batch_without_waiting_returns_what_is_there(reading):
+    began = now_ms()
+    assert await reading.many(timeout=0) == []
+    reading.put(3)
+    assert await reading.many(timeout=0, max_count=2) == [0, 1]
+    assert now_ms() == began
+
+
+async def test_next_request_processes_what_the_last_one_gave(reading):
+    reading.put(3)
+    ledger = reading.assignment[tp(0)].ledger
+    assert await reading.one() == 0
+    assert ledger.committable == 0
+    assert await reading.one() == 1
+    assert ledger.committable == 1
+
+
+async def test_cursor_goes_on_where_the_request_left_it(reading):
+    reading.put(3)
+    assert (await reading.requests.next()).offset == 0
+    assert offsets(reading.delivery.cursor) == [1, 2]
+
+
+# One at a time.
+
+
+@pytest.mark.parametrize("second", ["one", "many", "next"])
+async def test_second_request_is_refused_before_anything_moves(reading, second):
+    reading.put(1)
+    assert await reading.one() == 0
+    first = await waiting(reading.one())
+    reading.assignment[tp(0)].ledger.deliver([1], 2)
+    before = (reading.requests.asked_count, reading.delivery.in_hand(), reading.clock.expires_at_ms)
+    call = reading.requests.next() if second == "next" else getattr(reading, second)()
+    with pytest.raises(ConcurrentConsumptionError, match="auto_ack=False"):
+        await call
+    assert (reading.requests.asked_count, reading.delivery.in_hand(), reading.clock.expires_at_ms) == before
+    reading.put(1, base=2)
+    assert await first == 2
+
+
+async def test_requests_may_follow_each_other_from_any_task(reading):
+    reading.put(3)
+    assert [await asyncio.create_task(reading.one()) for _ in range(3)] == [0, 1, 2]
+
+
+async def test_named_partitions_may_have_a_worker_each():
+    reading = Reading(0, 1)
+    first = await waiting(reading.requests.one(frozenset({tp(0)})))
+    second = await waiting(reading.requests.one(frozenset({tp(1)})))
+    with pytest.raises(ConcurrentConsumptionError):
+        await reading.requests.one(frozenset({tp(1)}))
+    with pytest.raises(ConcurrentConsumptionError):
+        await reading.one()
+    reading.put(1, number=1)
+    reading.put(1, number=0)
+    assert ((await first).partition, (await second).partition) == (0, 1)
+
+
+async def test_several_workers_share_the_records_without_auto_ack():
+    reading = Reading(auto_ack=False)
+    workers = [asyncio.create_task(reading.one()) for _ in range(3)]
+    await sleep_ms(1)
+    reading.put(3)
+    assert sorted(await asyncio.gather(*workers)) == [0, 1, 2]
+    assert reading.assignment[tp(0)].ledger.committable == 0
+
+
+async def test_no_request_inside_a_rebalance_callback(reading):
+    token = in_callback.set(True)
+    try:
+        with pytest.raises(IllegalStateError, match="callback"):
+            await reading.one()
+    finally:
+        in_callback.reset(token)
+    assert reading.requests.asked_count == 0
+
+
+# Cancelled requests.
+
+
+async def test_thousand_cancelled_requests_lose_nothing_and_leave_the_clock_right(reading):
+    dice = random.Random(7)
+    given, put_count = [], 0
+    for _ in range(1_000):
+        task = asyncio.create_task(reading.one() if dice.random() < 0.5 else reading.many(max_count=2))
+        for _ in range(dice.randrange(4)):
+            await asyncio.sleep(0)
+        if dice.random() < 0.3:
+            reading.put(1, base=put_count)
+            put_count += 1
+        await sleep_ms(dice.randrange(3))
+        task.cancel()
+        try:
+            answer = await task
+        except asyncio.CancelledError:
+            continue
+        given += answer if isinstance(answer, list) else [answer]
+    last_ms = now_ms()
+    while len(given) < put_count:
+        given.append(await reading.one())
+    assert given == list(range(put_count))
+    assert put_count > 200
+    assert reading.clock.is_running
+    assert reading.clock.expires_at_ms == last_ms + 300_000
+
+
+async def test_waiting_is_no_stall_and_a_stall_after_cancelled_requests_is_one(reading):
+    task = await waiting(reading.one())
+    await sleep_ms(10_000_000)
+    assert not reading.clock.is_expired(now_ms())
+    task.cancel()
+    await sleep_ms(299_990)
+    assert not reading.clock.is_expired(now_ms())
+    await sleep_ms(20)
+    assert reading.clock.is_expired(now_ms())
+
+
+# The gate.
+
+
+async def test_closed_gate_gives_nothing_and_what_is_there_comes_when_it_opens(reading):
+    reading.put(2)
+    reading.is_open = False
+    task = await waiting(reading.one())
+    assert reading.assignment[tp(0)].position == 0
+    reading.is_open = True
+    reading.context.changed.pulse()
+    assert await task == 0
+
+
+async def test_request_at_a_closed_gate_hands_over_what_was_in_hand(reading):
+    reading.put(2)
+    assert await reading.one() == 0
+    handed_over = asyncio.create_task(reading.context.group_changed.wait())
+    await asyncio.sleep(0)
+    reading.is_open = False
+    await waiting(reading.one())
+    assert await handed_over is True
+    assert not reading.delivery.is_in_hand
+
+
+# Errors and stop.
+
+
+async def test_error_is_raised_by_the_waiting_request_and_only_once(reading):
+    task = await waiting(reading.one())
+    reading.context.inbox.put(AiogroupError("a callback failed"))
+    with pytest.raises(AiogroupError, match="callback"):
+        await task
+    reading.put(1)
+    assert await reading.one() == 0
+
+
+async def test_fatal_error_is_raised_by_every_later_request(reading):
+    reading.put(3)
+    reading.context.inbox.fail(AiogroupError("fenced"))
+    for call in (reading.one, reading.many, reading.requests.next):
+        with pytest.raises(AiogroupError, match="fenced"):
+            await call()
+    assert reading.assignment[tp(0)].position == 0
+
+
+async def test_stop_ends_each_kind_of_waiting_request_in_its_way():
+    one, many, iterating = Reading(), Reading(), Reading()
+    tasks = [
+        await waiting(one.one()),
+        await waiting(many.many()),
+        await waiting(iterating.requests.next()),
+    ]
+    for reading in (one, many, iterating):
+        reading.requests.stop()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(ended[0], ConsumerStoppedError)
+    assert ended[1] == []
+    assert isinstance(ended[2], StopAsyncIteration)
+
+
+async def test_nothing_is_handed_out_after_stop(reading):
+    reading.put(3)
+    assert await reading.one() == 0
+    reading.requests.stop()
+    with pytest.raises(ConsumerStoppedError):
+        await reading.one()
+    assert await reading.many() == []
+    assert reading.assignment[tp(0)].position == 1
+
+
+# A new loop.
+
+
+async def test_new_loop_gets_the_record_that_the_last_one_left_in_hand_and_it_is_told(reading):
+    reading.put(3)
+    reading.requests.iterate()
+    assert (await reading.requests.next()).offset == 0
+    reading.requests.iterate()
+    assert (await reading.requests.next()).offset == 0
+    assert [(event.name, event.offset) for event in reading.events] == [("record_redelivered", 0)]
+
+
+# Fairness.
+
+
+@pytest.mark.parametrize("kind", ["one", "many"])
+async def test_requests_that_never_wait_let_the_loop_run(reading, kind):
+    reading.put(2_000)
+    turns = []
+
+    async def neighbour():
+        while True:
+            turns.append(now_ms())
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(neighbour())
+    for _ in range(2_000 if kind == "one" else 200):
+        await (reading.one() if kind == "one" else reading.many(max_count=10))
+    task.cancel()
+    assert len(turns) >= 2_000 // 256

@@ -1,0 +1,166 @@
+"""Tasks live and end together, and whoever waits for one is never left waiting."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiogroup.errors import ConsumerStoppedError
+from aiogroup.runtime.clock import now_ms, sleep_ms
+from aiogroup.runtime.supervisor import Supervisor
+
+
+class Watched(Supervisor):
+    """Keeps what it was told of failures."""
+
+    def __init__(self):
+        self.told = []
+        super().__init__(lambda name, error: self.told.append((name, error)))
+
+
+@pytest.fixture
+async def supervisor():
+    watched = Watched()
+    await watched.start()
+    yield watched
+    await watched.close()
+
+
+async def forever(ended):
+    try:
+        await asyncio.Event().wait()
+    finally:
+        ended.append(now_ms())
+
+
+async def fail(after_ms=0, error=None):
+    await sleep_ms(after_ms)
+    raise error or ValueError("broken")
+
+
+async def test_when_one_task_dies_all_end_and_the_failure_is_told_once(supervisor):
+    ended = []
+    supervisor.spawn("one", forever, ended)
+    supervisor.spawn("two", forever, ended)
+    supervisor.spawn("broken", fail, 100)
+    supervisor.spawn("broken too", fail, 100)
+    await sleep_ms(200)
+    assert len(ended) == 2
+    assert [name for name, _ in supervisor.told] == ["broken"]
+    assert isinstance(supervisor.failure, ValueError)
+    with pytest.raises(RuntimeError, match="cannot start late"):
+        supervisor.spawn("late", forever, ended)
+
+
+async def test_task_that_returns_ends_alone(supervisor):
+    ended = []
+    supervisor.spawn("short", sleep_ms, 10)
+    supervisor.spawn("long", forever, ended)
+    await sleep_ms(50)
+    assert ended == []
+    assert supervisor.failure is None
+
+
+async def test_scope_ends_its_task_alone(supervisor):
+    ended, others = [], []
+    scope = supervisor.spawn("one", forever, ended)
+    supervisor.spawn("two", forever, others)
+    await sleep_ms(10)
+    scope.cancel()
+    await sleep_ms(10)
+    assert (len(ended), len(others)) == (1, 0)
+    assert supervisor.told == []
+
+
+async def test_start_and_close_may_come_from_different_tasks():
+    supervisor, ended = Watched(), []
+    await asyncio.create_task(supervisor.start())
+    supervisor.spawn("one", forever, ended)
+    await sleep_ms(1)
+    await asyncio.create_task(supervisor.close())
+    await supervisor.close()
+    assert len(ended) == 1
+    assert supervisor.failure is None
+
+
+async def test_close_before_start_returns():
+    await Watched().close()
+
+
+async def test_finish_gives_the_result_or_the_error(supervisor):
+    async def answer():
+        await sleep_ms(10)
+        return 42
+
+    assert await supervisor.finish("answer", answer) == 42
+    with pytest.raises(ValueError, match="broken"):
+        await supervisor.finish("broken", fail)
+    assert supervisor.failure is None
+    assert supervisor.told == []
+
+
+async def test_finish_goes_on_when_its_caller_is_cancelled(supervisor):
+    done = []
+
+    async def work():
+        await sleep_ms(100)
+        done.append(True)
+
+    caller = asyncio.create_task(supervisor.finish("work", work))
+    await sleep_ms(10)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    await sleep_ms(200)
+    assert done == [True]
+
+
+async def test_error_that_a_cancelled_caller_never_sees_is_not_logged_as_forgotten(supervisor, caplog):
+    caller = asyncio.create_task(supervisor.finish("work", lambda: fail(100)))
+    await sleep_ms(10)
+    caller.cancel()
+    await sleep_ms(200)
+    assert caller.cancelled()
+    assert caplog.records == []
+    assert supervisor.failure is None
+
+
+@pytest.mark.parametrize("how", ["closed", "failed"])
+async def test_nothing_waits_for_ever_when_the_supervisor_ends(supervisor, how):
+    async def work():
+        await asyncio.Event().wait()
+
+    waiting = [asyncio.create_task(supervisor.finish("work", work)) for _ in range(3)]
+    await sleep_ms(10)
+    if how == "closed":
+        await supervisor.close()
+    else:
+        supervisor.spawn("broken", fail)
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(each) for each in ended] == [ConsumerStoppedError] * 3
+
+
+@pytest.mark.parametrize("moment", ["before start", "after close"])
+async def test_finish_without_a_running_supervisor_says_that_it_is_stopped(moment):
+    supervisor = Watched()
+    if moment == "after close":
+        await supervisor.start()
+        await supervisor.close()
+    with pytest.raises(ConsumerStoppedError):
+        await supervisor.finish("work", fail)
+
+
+async def test_work_that_takes_its_time_to_end_is_waited_for(supervisor):
+    ended = []
+
+    async def slow_to_end():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    supervisor.spawn("slow", slow_to_end)
+    await sleep_ms(1)
+    await supervisor.close()
+    assert ended == [True]
