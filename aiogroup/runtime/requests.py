@@ -15,7 +15,12 @@ from typing import Final, TypeVar
 from aiokafka.structs import TopicPartition
 
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS
-from aiogroup.errors import ConcurrentConsumptionError, ConsumerStoppedError, IllegalStateError
+from aiogroup.errors import (
+    ConcurrentConsumptionError,
+    ConsumerStoppedError,
+    IllegalStateError,
+    RecordDeserializationError,
+)
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context, in_callback
@@ -49,6 +54,7 @@ class Requests:
         self._may_deliver = may_deliver
         self._on_request = on_request
         self._on_answer = on_answer
+        self._told_poison: dict[TopicPartition, int] = {}
         self._asking_of: list[frozenset[TopicPartition]] = []  # each request under way, empty for all partitions
 
     async def next(self) -> Record:
@@ -163,7 +169,11 @@ class Requests:
                 if decode_ahead():
                     await asyncio.sleep(0)
                     continue
-                taken = take()
+                try:
+                    taken = take()
+                except RecordDeserializationError as error:
+                    self._tell_poison(error)
+                    raise
                 if context.delivery.has_drained:
                     context.delivery.has_drained = False
                     context.fetchable.pulse()
@@ -174,6 +184,12 @@ class Requests:
             if until_ms is not None and now_ms() >= until_ms:
                 return None
             await context.changed.wait(until_ms)
+
+    def _tell_poison(self, error: RecordDeserializationError) -> None:
+        """Once for each: every request that meets it raises it again."""
+        if self._told_poison.get(error.tp) != error.offset:
+            self._told_poison[error.tp] = error.offset
+            self._context.tell(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
 
     def _take_first(self) -> Record | None:
         delivery = self._context.delivery

@@ -149,13 +149,6 @@ class MemberFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StaticMembershipDowngraded(Event):
-    LEVEL: ClassVar[Level] = "warning"
-    group_instance_id: str
-    join_group_version: int
-
-
-@dataclass(frozen=True, slots=True)
 class ListenerFailed(Event):
     LEVEL: ClassVar[Level] = "error"
     callback: str
