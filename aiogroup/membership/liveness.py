@@ -20,17 +20,22 @@ class HeartbeatClock:
         self._session_timeout_ms = session_timeout_ms
         self.due_at_ms = now_ms
         self.session_ends_at_ms = now_ms + session_timeout_ms
+        self.is_answered = True
+        """Every heartbeat since the session began was: if it is over, we were silent (a blocked loop), not they."""
 
     def on_joined(self, now_ms: int) -> None:
         """A generation began: the coordinator has just heard from us."""
         self.due_at_ms = now_ms + self._interval_ms
         self.session_ends_at_ms = now_ms + self._session_timeout_ms
+        self.is_answered = True
 
     def on_sent(self, now_ms: int) -> None:
         self.due_at_ms = now_ms + self._interval_ms
+        self.is_answered = False
 
     def on_acknowledged(self, now_ms: int) -> None:
         """The coordinator answered and still counts us as a member (REBALANCE_IN_PROGRESS too)."""
+        self.is_answered = True
         self.session_ends_at_ms = now_ms + self._session_timeout_ms
 
     def on_failed(self, now_ms: int, backoff_ms: int) -> None:

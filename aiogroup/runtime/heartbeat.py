@@ -39,7 +39,10 @@ class Heartbeat:
                 self._identity = membership.identity
                 self.clock.on_joined(now)
             elif self.clock.is_session_over(now) and self._coordinator.node_id >= 0:
-                self._give_up_coordinator()
+                if self.clock.is_answered:
+                    self.clock.on_coordinator_found(now)  # the loop was blocked: ask before giving anything up
+                else:
+                    self._give_up_coordinator()
             elif now >= self.clock.due_at_ms:
                 await self._beat(membership.identity)
             else:

@@ -192,17 +192,25 @@ async def test_12_a_callback_longer_than_the_session_costs_nothing(kafka_cluster
         member.in_callback = None
 
 
-async def test_13_a_blocked_loop_is_told_and_beats_first(kafka_cluster, topic, group):
-    member = Member(kafka_cluster, group, topic, **{**SHORT, "session_timeout_ms": 4_000})
+@pytest.mark.parametrize("session_ms", [4_000, 2_000], ids=["in-the-session", "beyond-the-session"])
+async def test_13_a_blocked_loop_is_told_and_beats_first(kafka_cluster, topic, group, session_ms):
+    member = Member(kafka_cluster, group, topic, **{**SHORT, "session_timeout_ms": session_ms})
     async with running(member):
         await shared_out(2, member)
+        await member.beats(1)
         rebalances, since = member.rebalances, len(member.log)
         time.sleep(2.5)  # noqa: ASYNC251 (a library that blocks)
+        woke_at = time.monotonic()
         await until(lambda: member.count(events.EventLoopBlocked, since=since), what=member.tail)
         blocked = member.all(events.EventLoopBlocked, since)[0]
-        assert blocked.session_timeout_ms == 4_000
+        assert blocked.session_timeout_ms == session_ms
         assert 1_000 < blocked.blocked_ms < 3_500
-        requests = [what for what, _, _ in member.log[since:] if what in ("HeartbeatSent", "CoordinatorLost")]
-        assert requests[0] == "HeartbeatSent"
-        await member.beats(3)
-        assert member.rebalances == rebalances
+        told = [what for what, _, at in member.log if at >= woke_at and what in ("HeartbeatSent", "CoordinatorLost")]
+        assert told[0] == "HeartbeatSent"
+        if session_ms > 2_500:
+            await member.beats(3)
+            assert member.rebalances == rebalances
+        else:  # the broker has removed it
+            await until(lambda: member.count("lost", "assigned", since=since) == 2, what=member.tail)
+            assert not member.count(events.CoordinatorLost)
+        await shared_out(2, member)
