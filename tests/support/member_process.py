@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -15,7 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class MemberProcess:
-    """`settings` go to `Consumer`; `hold_first` makes it keep the first record in hand for good."""
+    """`settings` go to `Consumer`; `hold_first` makes it keep the first record in hand for good.
+
+    With `batches` it reads by `getmany`, else by `async for`. It writes `got` when records are handed out and `record`
+    when one is processed, which takes `work_ms`.
+    """
 
     def __init__(self, path, cluster, group, topic, **settings):
         self.path = path
@@ -23,6 +28,8 @@ class MemberProcess:
             "path": str(path),
             "topic": topic,
             "hold_first": settings.pop("hold_first", False),
+            "batches": settings.pop("batches", False),
+            "work_ms": settings.pop("work_ms", 0),
             "settings": {
                 "bootstrap_servers": cluster.bootstrap_servers,
                 "group_id": group,
@@ -101,10 +108,34 @@ class _Listener:
         self._write(lost=sorted(tp.partition for tp in partitions))
 
 
-async def _main(options):
-    from aiogroup import Consumer
+async def _work(consumer, options, write):
+    """The application: some work, then a line for each record that is processed."""
 
-    with Path(options["path"]).open("ab", buffering=0) as out:  # noqa: ASYNC230 (a line is on disk before the record counts)
+    async def work(record):
+        if options["work_ms"]:
+            await asyncio.sleep(options["work_ms"] / 1000)
+        write(record=(record.partition, record.offset))
+        if options["hold_first"]:
+            await asyncio.Event().wait()
+
+    def got(*records):
+        write(got=[(record.partition, record.offset) for record in records])
+
+    if options["batches"]:
+        while True:
+            batch = await consumer.getmany(timeout_ms=500)
+            got(*batch.all())
+            for record in batch.all():
+                await work(record)
+    async for record in consumer:
+        got(record)
+        await work(record)
+
+
+async def _main(options):
+    from aiogroup import Consumer, ConsumerStoppedError
+
+    with Path(options["path"]).open("ab", buffering=0) as out:  # noqa: ASYNC230 (on disk before the record counts)
 
         def write(**line):
             out.write(json.dumps(line).encode() + b"\n")
@@ -120,11 +151,9 @@ async def _main(options):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(stop())
             write(starts=True)
-            await consumer.start()
-            async for record in consumer:
-                write(record=(record.partition, record.offset), value=record.value.decode())
-                if options["hold_first"]:
-                    await asyncio.Event().wait()
+            with contextlib.suppress(ConsumerStoppedError):
+                await consumer.start()
+                await _work(consumer, options, write)
         write(stopped=True)
 
 
