@@ -75,6 +75,8 @@ class Rebalance:
         self._assigned_from: Mapping[str, int] = {}
         self.completed_count = 0
         self.is_waiting_for_application = False
+        self.is_in_callback = False
+        self._announced: frozenset[TopicPartition] = frozenset()
         self.why_rejoin_at_once = ""  # set by the application's own subscribe, which waits for no hand-over
 
     async def run(self) -> None:
@@ -154,7 +156,10 @@ class Rebalance:
         self._context.tell(events.PartitionsRevoked(tuple(sorted(tps))))
 
     async def announce_revoked(self, tps: Collection[TopicPartition]) -> None:
-        """The callback alone: the application may still commit what belongs to them."""
+        """The callback alone, once: the application may still commit what belongs to them."""
+        if tps and self._announced >= frozenset(tps):
+            return  # stop() came between the callback and the end of the ownership
+        self._announced = frozenset(tps)
         await self._call("on_partitions_revoked", tps)
 
     async def lose(self, why: str) -> None:
@@ -181,6 +186,7 @@ class Rebalance:
         self._dropped = self.drop_all() | self._dropped
 
     def _remove(self, tps: Collection[TopicPartition]) -> None:
+        self._announced = frozenset()
         removed = self._context.assignment.remove(tps)
         self._context.delivery.forget(removed)
         self._on_assignment()
@@ -356,6 +362,7 @@ class Rebalance:
         if listener is None:
             return
         token = in_callback.set(True)
+        self.is_in_callback = True
         self._on_callback(True)
         try:
             await call_listener(listener, callback, frozenset(tps))
@@ -366,6 +373,8 @@ class Rebalance:
         finally:
             self._on_callback(False)
             in_callback.reset(token)
+            self.is_in_callback = False
+            self._context.group_changed.pulse()
 
     async def _fail(self, error: AiogroupError) -> None:
         self._context.tell(events.MemberFailed(str(error)))

@@ -59,6 +59,8 @@ class Shutdown:
         in_hand: dict[TopicPartition, int] = {}
         try:
             await self._step("hand-over", self._wait_for_hand_over(), self._timeout // 2)
+            if group is not None:
+                await self._step("a callback that was running", self._wait_for_callback(group))
             engine.end_group_tasks()
             in_hand = self._context.delivery.in_hand()
             if group is not None:
@@ -101,6 +103,10 @@ class Shutdown:
         if not self._drain or holder is None or holder.done() or holder is asyncio.current_task():
             return
         while self._context.delivery.is_in_hand and not holder.done():
+            await self._context.group_changed.wait(now_ms() + 50)
+
+    async def _wait_for_callback(self, group: Group) -> None:
+        while group.rebalance.is_in_callback:
             await self._context.group_changed.wait(now_ms() + 50)
 
     async def _commit(self, group: Group) -> None:

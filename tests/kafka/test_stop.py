@@ -1,0 +1,294 @@
+"""How a consumer ends (delivery.md, "Stop"): in order, within its time-out, and saying what it could not do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiogroup import ConnectionLostError, ConsumerStoppedError, StopReport
+from aiogroup.devkafka import Cluster
+from aiogroup.telemetry import events
+from tests.support.kafka import Ears, Listener, Place, eventually, take, turns
+
+
+async def timed(work):
+    """The result, and how many milliseconds it took."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    result = await work
+    return result, (loop.time() - began) * 1_000
+
+
+def listening(place, listener, **settings):
+    consumer = place.unsubscribed(**settings)
+    consumer.subscribe([place.topic], listener=listener)
+    return consumer
+
+
+async def test_the_order_is_commit_callback_leave(make_place):
+    place, listener, committed = make_place(), Listener(), []
+    await place.produce(range(3))
+
+    async def look(_):
+        committed.append(await place.committed())
+        await consumer.commit({place.tp(): 1})
+
+    listener.inside["revoked"] = look
+    consumer = listening(place, listener, auto_commit_interval_ms=600_000)
+    await consumer.start()
+    await take(consumer, 3)
+    report = await consumer.stop()
+    assert committed == [2]  # processed offsets before the callback
+    assert listener.calls[1:] == [("revoked", frozenset({place.tp()}))]
+    assert report.in_hand == {place.tp(): 1}
+    async with place.consumer(session_timeout_ms=60_000) as other:  # left: nobody waits for a session
+        assert other.assignment() == {place.tp()}
+
+
+async def test_a_pending_request_ends_as_its_kind_does(make_place):
+    place = make_place()
+    for call in ("getone", "getmany", "poll", "async for"):
+        async with place.consumer() as consumer:
+            asking = {
+                "getone": consumer.getone,
+                "getmany": lambda consumer=consumer: consumer.getmany(timeout_ms=60_000),
+                "poll": consumer.poll,
+                "async for": lambda consumer=consumer: _all(consumer),
+            }[call]
+            pending = asyncio.create_task(asking())
+            await turns()
+            report, took_ms = await timed(consumer.stop())
+            assert took_ms < 5_000
+            assert report == StopReport()
+            assert report.is_clean
+            if call == "getone":
+                with pytest.raises(ConsumerStoppedError):
+                    await pending
+            else:
+                assert not await asyncio.wait_for(pending, 1)
+
+
+async def _all(consumer):
+    return [record async for record in consumer]
+
+
+async def test_every_later_call_raises(make_place):
+    place = make_place()
+    async with place.consumer() as consumer:
+        pass
+    for call in (
+        consumer.start,
+        consumer.getone,
+        consumer.getmany,
+        consumer.poll,
+        consumer.commit,
+        lambda: consumer.committed(place.tp()),
+        lambda: consumer.position(place.tp()),
+        consumer.lag,
+        consumer.skip,
+        consumer.topics,
+        consumer.seek_to_beginning,
+        consumer.enforce_rebalance,
+        lambda: _all(consumer),
+        lambda: consumer.end_offsets([place.tp()]),
+    ):
+        with pytest.raises(ConsumerStoppedError):
+            await call()
+    for call in (
+        lambda: consumer.subscribe([place.topic]),
+        lambda: consumer.assign([place.tp()]),
+        consumer.unsubscribe,
+        lambda: consumer.seek(place.tp(), 0),
+        lambda: consumer.current_lag(place.tp()),
+        consumer.lags,
+        lambda: consumer.pause(place.tp()),
+        consumer.group_metadata,
+    ):
+        with pytest.raises(ConsumerStoppedError):
+            call()
+
+
+async def test_it_is_idempotent_and_concurrent_stops_get_one_report(make_place):
+    place, ears = make_place(), Ears()
+    await place.produce(range(1))
+    consumer = place.consumer(observers=[ears])
+    await consumer.start()
+    await take(consumer, 1)
+    first, second = await asyncio.gather(consumer.stop(timeout_ms=1_000), consumer.stop())
+    assert first is second
+    assert await consumer.stop() is first
+    assert first.in_hand == {place.tp(): 1}
+    assert len(ears.heard(events.ConsumerStopped)) == 1
+    never_started = place.consumer()
+    assert (await never_started.stop()).is_clean
+
+
+async def test_another_task_may_finish_what_it_holds(make_place):
+    place = make_place()
+    await place.produce(range(3))
+    working, finish, seen = asyncio.Event(), asyncio.Event(), []
+
+    async def work():
+        async for record in consumer:
+            seen.append(record.offset)
+            if record.offset == 1:
+                working.set()
+                await finish.wait()
+
+    consumer = place.consumer()
+    await consumer.start()
+    task = asyncio.create_task(work())
+    await working.wait()
+    stopping = asyncio.create_task(consumer.stop(timeout_ms=10_000))
+    await turns()
+    assert not stopping.done()
+    finish.set()
+    report = await stopping
+    await task
+    assert seen == [0, 1]
+    assert report.is_clean
+    assert await place.committed() == 2
+
+
+@pytest.mark.parametrize("drain", [True, False])
+async def test_it_waits_at_most_half_of_the_time_out_for_what_is_held(make_place, drain):
+    place = make_place()
+    await place.produce(range(3))
+
+    async def hold():
+        async for _ in consumer:
+            await asyncio.sleep(60)
+
+    consumer = place.consumer()
+    await consumer.start()
+    task = asyncio.create_task(hold())
+    await eventually(lambda: _position(consumer, place.tp(), 1))
+    report, took_ms = await timed(consumer.stop(timeout_ms=3_000, drain=drain))
+    assert report.in_hand == {place.tp(): 1}
+    assert took_ms < 2_500
+    assert (took_ms >= 1_400) == drain
+    task.cancel()
+    assert await place.committed() in (None, 0)
+
+
+async def _position(consumer, tp, offset):
+    return await consumer.position(tp) == offset
+
+
+async def test_the_task_that_holds_a_record_does_not_wait_for_itself(make_place):
+    place = make_place()
+    await place.produce(range(3))
+    async with place.consumer() as consumer:
+        async for _ in consumer:
+            report, took_ms = await timed(consumer.stop())
+        assert took_ms < 5_000
+        assert report.in_hand == {place.tp(): 1}
+
+
+@pytest.mark.parametrize("leave", [None, True, False])
+@pytest.mark.parametrize("static", [True, False])
+async def test_dynamic_members_leave_and_static_ones_keep_their_name(make_place, leave, static):
+    place = make_place()
+    settings = {"session_timeout_ms": 60_000, **({"group_instance_id": "one"} if static else {})}
+    consumer = place.consumer(**settings)
+    await consumer.start()
+    await consumer.stop(leave_group=leave)
+    async with place.admin() as admin:
+        (described,) = (await admin.describe_consumer_groups([place.group]))[0].groups
+    members = described[5]
+    expected = leave if leave is not None else not static
+    assert bool(members) != expected
+
+
+async def test_a_running_callback_ends_and_none_runs_twice(make_place):
+    place, listener, ended = make_place(), Listener(), []
+
+    async def slow(_):
+        await asyncio.sleep(0.3)
+        ended.append(True)
+
+    listener.inside["revoked"] = slow
+    consumer = listening(place, listener)
+    await consumer.start()
+    await consumer.enforce_rebalance()
+    await eventually(lambda: listener.names() == ["assigned", "revoked"])
+    report = await consumer.stop()
+    assert report.is_clean
+    assert listener.names() == ["assigned", "revoked"]
+    assert ended == [True]
+
+
+async def test_async_with_stops_also_on_cancellation(make_place):
+    place, listener, ears = make_place(), Listener(), Ears()
+    await place.produce(range(3))
+    holding = asyncio.Event()
+
+    async def work():
+        async with listening(place, listener, auto_commit_interval_ms=600_000, observers=[ears]) as consumer:
+            async for record in consumer:
+                if record.offset == 2:
+                    holding.set()
+                    await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    await holding.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert listener.names() == ["assigned", "revoked"]
+    assert await place.committed() == 2
+    assert ears.heard(events.ConsumerStopped)
+
+
+async def test_an_error_in_the_block_is_not_hidden(make_place):
+    place = make_place()
+    consumer = place.consumer()
+
+    async def fail():
+        async with consumer:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    with pytest.raises(ConsumerStoppedError):
+        await consumer.getone()
+
+
+@pytest.fixture(scope="module")
+def own_cluster():
+    """Not the shared one: its node is frozen and killed."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("state", ["paused", "killed"])
+@pytest.mark.parametrize("timeout_ms", [0, 1_000])
+async def test_it_is_bounded_when_the_broker_is_gone_and_says_what_was_not_done(
+    own_cluster, unique_name, state, timeout_ms
+):
+    (node,) = own_cluster.nodes
+    place, listener = Place(own_cluster, unique_name("topic"), unique_name("group")), Listener()
+    await asyncio.to_thread(own_cluster.create_topic, place.topic)
+    await place.produce(range(3))
+    consumer = listening(place, listener, auto_commit_interval_ms=600_000)
+    await consumer.start()
+    await take(consumer, 3)
+    await asyncio.to_thread(node.pause if state == "paused" else node.kill)
+    try:
+        report, took_ms = await timed(consumer.stop(timeout_ms=timeout_ms))
+        assert took_ms <= timeout_ms + 400  # what a loop on a busy machine is late by
+        assert report.not_committed == {place.tp(): 2}
+        assert report.in_hand == {place.tp(): 1}
+        assert report.problems
+        assert not report.is_clean
+        assert listener.names() == ["assigned", "revoked"]
+    finally:
+        await asyncio.to_thread(node.resume if state == "paused" else node.start)
+
+
+async def test_start_and_the_end_of_the_block_are_bounded_where_no_broker_is(own_cluster):
+    consumer = Place(own_cluster, "none", "none").consumer(bootstrap_servers="127.0.0.1:1")
+    with pytest.raises(ConnectionLostError, match=r"127\.0\.0\.1:1"):
+        await asyncio.wait_for(consumer.start(), 5)
+    assert (await consumer.stop()).is_clean
