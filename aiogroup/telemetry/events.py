@@ -21,6 +21,8 @@ _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """Something that happened to a consumer: what an `Observer` is told, and what the log writes."""
+
     LEVEL: ClassVar[Level] = "info"
 
     @property

@@ -9,6 +9,8 @@ __all__ = ["GroupMetadata", "Health", "HealthStatus"]
 
 
 class HealthStatus(StrEnum):
+    """How a consumer is, in one word; what each means for a probe is in `Health`."""
+
     READY = "ready"
     """Reads, or waits for records."""
     JOINING = "joining"

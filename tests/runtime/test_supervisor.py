@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -122,6 +123,8 @@ async def test_error_that_a_cancelled_caller_never_sees_is_not_logged_as_forgott
     caller.cancel()
     await sleep_ms(200)
     assert caller.cancelled()
+    del caller
+    gc.collect()
     assert caplog.records == []
     assert supervisor.failure is None
 

@@ -1,0 +1,70 @@
+"""The project's own sources, read as trees."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Source:
+    path: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def package(self):
+        """The dotted name of the package the module is in."""
+        return ".".join(Path(self.path).parent.parts)
+
+    def imports(self):
+        """Every module that is imported, also for type checkers only, by its full name."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from (each.name for each in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                up = self.package.split(".")[: len(self.package.split(".")) - node.level + 1] if node.level else []
+                module = ".".join([*up, *([node.module] if node.module else [])])
+                yield from (f"{module}.{each.name}" for each in node.names)
+
+    def functions(self):
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node
+
+    def names(self):
+        """Every name that is used or reached for: `x`, and `a.x` as x."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute):
+                yield node.attr
+            elif isinstance(node, ast.Name):
+                yield node.id
+
+    def calls(self):
+        """Each call with the dotted name of what is called."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                yield ast.unparse(node.func), node
+
+
+@cache
+def sources(folder="aiogroup"):
+    """Every Python file below `folder`."""
+    found = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        text = path.read_text()
+        found.append(Source(str(path.relative_to(ROOT)), text, ast.parse(text)))
+    assert found
+    return tuple(found)
+
+
+@cache
+def committed_files():
+    """Paths that git knows; none outside of a checkout."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return tuple(ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file())

@@ -1,0 +1,276 @@
+"""The rules of the design, held against the sources: floors, one home for tasks and for seconds, sizes, words."""
+
+from __future__ import annotations
+
+import ast
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.support.sources import committed_files, sources
+
+ROOMS = {"protocol", "assignors", "offsets", "fetching", "membership", "recovery"}
+"""They decide and speak, without an event loop, a clock or a log."""
+BELOW = {
+    "words": set(),
+    "protocol": {"words"},
+    "assignors": {"words"},
+    "offsets": {"words"},
+    "membership": {"words", "protocol", "assignors"},
+    "fetching": {"words", "protocol", "offsets"},
+    "recovery": {"words", "protocol", "offsets", "fetching"},
+    "runtime": {"words", *ROOMS},
+    "face": {"words", *ROOMS, "runtime"},
+    "edge": {"words", *ROOMS, "runtime", "face"},
+    # What judges the rest must not stand on it.
+    "devkafka": {"words", "protocol"},
+    "embedded": {"words", "protocol"},
+}
+WORDS = {"config", "records", "errors", "listener", "cluster", "subscription", "telemetry"}
+FACE = {"consumer", "__init__"}
+IMPURE = {"asyncio", "anyio", "socket", "time", "random", "logging", "structlog", "threading", "datetime", "selectors"}
+LOW_LEVEL = {"client", "conn", "consumer", "producer", "cluster", "util", "helpers", "protocol"}
+"""What of aiokafka opens connections or makes tasks."""
+CONNECTS = {"aiogroup/runtime/link.py", "aiogroup/runtime/connection.py"}
+TASKS = {"create_task", "ensure_future", "TaskGroup", "create_task_group", "gather", "wait_for", "Runner"}
+TASKS_AT_HOME = {"aiogroup/runtime/supervisor.py"}
+SECONDS = {
+    "aiogroup/runtime/clock.py": "the clock",
+    "aiogroup/runtime/requests.py": "time.monotonic on the per-record path: the loop's clock costs a call more",
+    "aiogroup/consumer.py": "the same path: __anext__ compares the instant at which the turn ends",
+    "aiogroup/runtime/engine.py": "asyncio.wait takes seconds: 0.2 for sockets that close",
+}
+LONG_FILES = {"aiogroup/consumer.py": "the public docstrings are half of it"}
+LONG_FUNCTIONS: dict[str, str] = {}
+BANNED = {"utils", "util", "helpers", "helper", "common", "manager", "base"}
+
+everywhere = pytest.mark.parametrize("source", sources(), ids=lambda source: source.path)
+
+
+def room_of(module):
+    """The room of `aiogroup.x.y`, by its first part below the package."""
+    part = module.split(".")[1] if "." in module else "__init__"
+    if part in WORDS:
+        return "words"
+    if part in FACE:
+        return "face"
+    return part if part in BELOW else "edge"
+
+
+def room_of_file(source):
+    parts = Path(source.path).with_suffix("").parts
+    return room_of(".".join(parts))
+
+
+def is_own(name):
+    return name == "aiogroup" or name.startswith("aiogroup.")
+
+
+def is_development(source):
+    """Starts processes and waits for them on the real clock, outside of any consumer."""
+    return room_of_file(source) == "devkafka"
+
+
+@everywhere
+def test_imports_point_down(source):
+    room = room_of_file(source)
+    for name in filter(is_own, source.imports()):
+        target = room_of(name)
+        assert target == room or target in BELOW[room], f"{source.path} ({room}) imports {name} ({target})"
+
+
+@everywhere
+def test_what_decides_knows_no_loop_no_clock_and_no_log(source):
+    if room_of_file(source) in ROOMS:
+        assert {name.split(".")[0] for name in source.imports()} & IMPURE == set()
+
+
+@everywhere
+def test_only_the_link_opens_connections(source):
+    if source.path in CONNECTS or is_development(source):
+        return
+    theirs = {name.split(".")[1] for name in source.imports() if name.startswith("aiokafka.")}
+    assert theirs & LOW_LEVEL == set()
+    assert "socket" not in {name.split(".")[0] for name in source.imports()}
+    assert "open_connection" not in set(source.names())
+
+
+@everywhere
+def test_tasks_are_born_in_one_place(source):
+    if source.path not in TASKS_AT_HOME and not is_development(source):
+        assert set(source.names()) & TASKS == set()
+
+
+def seconds_in(source):
+    for name in source.imports():
+        if name.split(".")[0] == "time":
+            yield "import time"
+    for called, node in source.calls():
+        waits_for_nothing = called == "asyncio.sleep" and ast.unparse(node.args[0]) == "0"
+        if called in ("asyncio.sleep", "anyio.sleep") and not waits_for_nothing:
+            yield called
+        if called in ("asyncio.timeout", "asyncio.timeout_at", "anyio.move_on_after", "anyio.fail_after"):
+            yield called
+        if called.endswith((".call_later", ".call_at")):
+            yield called
+        if called == "asyncio.wait" and any(keyword.arg == "timeout" for keyword in node.keywords):
+            yield called
+
+
+@everywhere
+def test_seconds_are_known_in_one_place(source):
+    if source.path not in SECONDS and not is_development(source):
+        assert list(seconds_in(source)) == []
+
+
+def test_every_exception_for_seconds_is_needed():
+    assert {source.path for source in sources() if list(seconds_in(source)) and not is_development(source)} == {
+        *SECONDS
+    }
+
+
+@everywhere
+def test_only_command_lines_print(source):
+    if not source.path.startswith("aiogroup/cli/") and not source.path.endswith("__main__.py"):
+        assert "print" not in [called for called, _ in source.calls()]
+
+
+@everywhere
+def test_files_are_short(source):
+    if source.path not in LONG_FILES:
+        assert len(source.text.splitlines()) <= 400
+
+
+def length(function):
+    return function.end_lineno - function.lineno + 1
+
+
+@everywhere
+def test_functions_are_short(source):
+    long = {f"{source.path}:{each.name}" for each in source.functions() if length(each) > 70}
+    assert long - LONG_FUNCTIONS.keys() == set()
+
+
+def test_every_exception_for_length_is_needed():
+    long = {source.path for source in sources() if len(source.text.splitlines()) > 400}
+    assert long == LONG_FILES.keys()
+    functions = {
+        f"{source.path}:{each.name}" for source in sources() for each in source.functions() if length(each) > 70
+    }
+    assert functions == LONG_FUNCTIONS.keys()
+
+
+def words_of(name):
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+@everywhere
+def test_names_say_something(source):
+    classes = [node.name for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]
+    for name in (*Path(source.path).with_suffix("").parts, *classes):
+        assert words_of(name) & BANNED == set(), name
+
+
+@everywhere
+def test_every_module_and_public_class_says_what_it_is_for(source):
+    if source.text.strip():
+        assert ast.get_docstring(source.tree)
+
+
+@pytest.mark.parametrize("folder", ["aiogroup", "tests", "benchmarks", "examples"])
+def test_nothing_is_left_to_do(folder):
+    left = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b(?!.*#\d+)")
+    assert [source.path for source in sources(folder) if left.search(source.text)] == []
+
+
+# One way to change the state.
+
+
+def assigns_state(function):
+    for node in ast.walk(function):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in targets:
+            if isinstance(target, ast.Attribute) and target.attr == "state":
+                yield ast.unparse(target.value)
+
+
+def test_membership_state_changes_through_one_function():
+    machine = next(source for source in sources() if source.path == "aiogroup/membership/classic.py")
+    changing = {each.name for each in machine.functions() if list(assigns_state(each))}
+    assert changing == {"__init__", "_move"}
+
+
+@everywhere
+def test_nobody_else_changes_a_members_state(source):
+    owners = {owner for each in source.functions() for owner in assigns_state(each)}
+    assert not [owner for owner in owners if "membership" in owner]
+
+
+def enums():
+    for source in sources():
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef) and {"Enum", "StrEnum"} & {ast.unparse(each) for each in node.bases}:
+                members = [
+                    each.targets[0].id
+                    for each in node.body
+                    if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
+                ]
+                yield node.name, members
+
+
+@pytest.mark.parametrize(("name", "members"), list(enums()), ids=lambda each: each if isinstance(each, str) else "")
+def test_every_member_of_an_enum_is_used(name, members):
+    used = {
+        node.attr
+        for source in sources()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).split(".")[-1] == name
+    }
+    assert members
+    assert set(members) - used == set()
+
+
+# Tests.
+
+
+REAL_CLOCK = {
+    "tests/protocol/golden/record_broker.py": "records answers of real Kafka; run by hand",
+    "tests/test_readme.py": "runs the README's program as a process and waits for its lines",
+}
+
+
+@pytest.mark.parametrize("source", sources("tests"), ids=lambda source: source.path)
+def test_fast_tests_never_wait_for_the_real_clock(source):
+    if source.path in REAL_CLOCK or source.path.startswith(("tests/kafka/", "tests/support/", "tests/runtime/")):
+        return  # real Kafka, what its tests use, and the virtual loop
+    for called, node in source.calls():
+        assert called != "time.sleep"
+        if called == "asyncio.sleep":
+            assert ast.unparse(node.args[0]) == "0"
+
+
+@pytest.mark.parametrize("source", sources("tests"), ids=lambda source: source.path)
+def test_tests_reach_into_nothing_private(source):
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and re.match(r"_[^_]", node.attr):
+            assert ast.unparse(node.value) in ("self", "cls", "super()"), ast.unparse(node)
+    private = [name for name in source.imports() if is_own(name) and re.search(r"\._[^_]", name)]
+    assert private == []
+
+
+# What is committed.
+
+
+def test_no_machine_and_no_place_on_it_is_named_in_what_is_committed():
+    if not committed_files():
+        pytest.skip("not a git checkout")
+    places = re.compile(rf"/(?:work|root|Users)/\w|/home/(?!runner\b)\w|\b{re.escape(socket.gethostname())}\b")
+    named = []
+    for path in committed_files():
+        if path.suffix in (".bin", ".png", ".jks", ".p12"):
+            continue
+        text = path.read_text(errors="replace")
+        named += [f"{path.name}: {found.group()}" for found in places.finditer(text)]
+    assert named == []

@@ -1,0 +1,80 @@
+"""What `import aiogroup` promises: the names, and that moving from aiokafka is a change of import."""
+
+from __future__ import annotations
+
+import inspect
+import types
+
+import aiokafka
+import pytest
+
+import aiogroup
+from tests.support.sources import sources
+
+MOVED = [
+    "start", "stop", "getone", "getmany", "commit", "committed", "position", "seek", "seek_to_beginning", "seek_to_end",
+    "seek_to_committed", "assignment", "subscribe", "subscription", "unsubscribe", "assign", "pause", "resume",
+    "paused", "highwater", "last_stable_offset", "beginning_offsets", "end_offsets", "offsets_for_times",
+    "partitions_for_topic", "topics", "__aiter__", "__anext__", "__aenter__", "__aexit__",
+]  # fmt: skip
+NEW = ["poll", "lag", "current_lag", "lags", "group_metadata", "enforce_rebalance", "health", "metrics", "skip"]
+
+
+def test_names_are_sorted_and_told_once():
+    assert list(aiogroup.__all__) == sorted(set(aiogroup.__all__))
+
+
+def test_public_names_are_what_is_exported():
+    there = {
+        name
+        for name, value in vars(aiogroup).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert there == set(aiogroup.__all__)
+
+
+@pytest.mark.parametrize("name", aiogroup.__all__)
+def test_public_name_says_what_it_is(name):
+    value = getattr(aiogroup, name)
+    if inspect.isclass(value) and value.__module__.startswith("aiogroup"):
+        assert value.__doc__
+        assert not value.__doc__.startswith(f"{name}(")  # what dataclass writes by itself
+
+
+@pytest.mark.parametrize("source", sources(), ids=lambda source: source.path)
+def test_every_name_a_module_exports_exists(source):
+    module = source.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    if module.endswith("__main__"):
+        return
+    loaded = __import__(module, fromlist=["any"])
+    assert [name for name in getattr(loaded, "__all__", ()) if not hasattr(loaded, name)] == []
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_method_of_aiokafkas_consumer_is_there_in_the_same_kind(name):
+    ours, theirs = getattr(aiogroup.Consumer, name), getattr(aiokafka.AIOKafkaConsumer, name)
+    assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(theirs)
+
+
+def test_no_method_of_aiokafkas_consumer_is_missing():
+    theirs = {name for name, _ in inspect.getmembers(aiokafka.AIOKafkaConsumer, callable) if not name.startswith("_")}
+    assert theirs - set(dir(aiogroup.Consumer)) == set()
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_new_methods_are_there(name):
+    assert getattr(aiogroup.Consumer, name).__doc__
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, each in vars(aiogroup.Consumer).items() if callable(each) and not name.startswith("_")]
+)
+def test_every_public_method_promises_something(name):
+    doc = inspect.getdoc(getattr(aiogroup.Consumer, name))
+    assert doc
+    assert doc[0].isupper() or doc[0] == "`"
+
+
+def test_types_are_told_to_type_checkers():
+    package = __import__("importlib.resources", fromlist=["files"]).files("aiogroup")
+    assert (package / "py.typed").is_file()
