@@ -141,7 +141,7 @@ class Committer:
                 continue
             sent_at_ms = now_ms()
             try:
-                response, identity = await self._send(pending, left_ms)
+                response, identity = await self._send(pending, not_owned, left_ms)
             except (ConnectionLostError, KafkaTimeoutError) as error:
                 response, last = None, error
             if response is not None:
@@ -173,11 +173,10 @@ class Committer:
         if not self.is_member:
             return
         membership = self._coordinator.membership
-        gone = membership.state in (MemberState.PARKED, MemberState.LEFT, MemberState.FAILED)
-        lost = membership.state is MemberState.PREPARING and not membership.identity.is_member
-        lost = lost or (membership.state is MemberState.STABLE and not membership.identity.is_member)
+        # Without a generation a commit would be nobody's, and a coordinator takes those while the group is empty.
+        is_lost = not membership.identity.is_member and not self._must_wait()
         for tp, entry in list(pending.items()):
-            if gone or lost or not self._context.assignment.is_owned_since(tp, entry.ownership):
+            if is_lost or not self._context.assignment.is_owned_since(tp, entry.ownership):
                 not_owned.add(tp)
                 del pending[tp]
 
@@ -189,14 +188,14 @@ class Committer:
         return KafkaTimeoutError(f"offsets of {sorted(pending)} were not committed in time; commit again")
 
     async def _send(
-        self, pending: dict[TopicPartition, CommitEntry], timeout: int
+        self, pending: dict[TopicPartition, CommitEntry], not_owned: set[TopicPartition], timeout: int
     ) -> tuple[OffsetCommitResponse | None, Identity]:
         identity = self._coordinator.identity
 
         def request() -> OffsetCommitRequest | None:
             nonlocal identity
             if self.is_member:
-                self._drop_not_owned(pending, set())
+                self._drop_not_owned(pending, not_owned)
                 if not pending or self._must_wait():
                     return None
             identity = self._coordinator.identity
@@ -209,11 +208,8 @@ class Committer:
                 topics=_by_topic(pending),
             )
 
-        before = dict(pending)
         limit_ms = min(timeout, self._context.config.request_timeout_ms)
         response = await self._coordinator.exchange(COMMIT, limit_ms, request, at_most=BY_NAME)
-        if response is None:
-            pending.update(before)  # looked at again by the caller, who tells what is no longer owned
         return response, identity
 
     async def _take_answer(
