@@ -77,13 +77,16 @@ class Engine:
         delivery = Delivery(assignment, auto_ack=config.auto_ack, records_per_turn=RECORDS_PER_TURN)
         self.context = Context(config, Link(config), self.supervisor, assignment, delivery, tell)
         self.refresher = Refresher(self.context, self._topics_wanted, self._on_refreshed)
-        self.group = self._make_group(config, assignors) if config.group_id is not None else None
-        committer = self.group.committer if self.group is not None else None
+        self.enquiries = Enquiries(self.context, self.refresher)
+        coordinator = committer = None
+        if config.group_id is not None:
+            coordinator = Coordinator(self.context, self._make_membership(config.group_id, assignors))
+            committer = Committer(self.context, coordinator, is_member=True)
         self.positions = Positions(self.context, self.refresher, committer)
         self.fetchers = Fetchers(self.context, self.refresher, self.positions)
-        self.enquiries = Enquiries(self.context, self.refresher)
-        if self.group is not None:
-            self._complete_group(self.group, assignors)
+        self.group: Group | None = None
+        if coordinator is not None and committer is not None:
+            self.group = self._make_group(coordinator, committer, assignors)
         self.requests = Requests(self.context, self.may_deliver, self._on_request, self._on_answer)
         self._default_policy = parse_reset_policy(config.auto_offset_reset)
         self._new_policy = parse_reset_policy(config.new_partition_reset)
@@ -94,8 +97,8 @@ class Engine:
 
     # Making.
 
-    def _make_group(self, config: ConsumerConfig, assignors: tuple[Assignor, ...]) -> Group:
-        assert config.group_id is not None
+    def _make_membership(self, group_id: str, assignors: tuple[Assignor, ...]) -> ClassicMembership:
+        config = self.context.config
         settings = GroupSettings(
             config.session_timeout_ms,
             config.effective_rebalance_timeout_ms,
@@ -104,34 +107,30 @@ class Engine:
         )
 
         def subscriptions(topics: frozenset[str]) -> list[tuple[str, bytes]]:
+            rack = config.client_rack
             return [
-                (
-                    each.name,
-                    write_subscription(topics, each.subscription_user_data(topics), config.client_rack),
-                )
-                for each in assignors
+                (each.name, write_subscription(topics, each.subscription_user_data(topics), rack)) for each in assignors
             ]
 
-        membership = ClassicMembership(
-            Identity(config.group_id, config.instance_id), settings, subscriptions, self._on_move
-        )
-        coordinator = Coordinator(self.context, membership)
-        committer = Committer(self.context, coordinator, is_member=True)
-        watchdog = PollWatchdog(self.context, coordinator, self._on_poll_interval)
-        heartbeat = Heartbeat(self.context, coordinator)
-        return Group(coordinator, committer, heartbeat, watchdog, None)  # type: ignore[arg-type]
+        return ClassicMembership(Identity(group_id, config.instance_id), settings, subscriptions, self._on_move)
 
-    def _complete_group(self, group: Group, assignors: tuple[Assignor, ...]) -> None:
-        group.rebalance = Rebalance(
-            self.context,
-            group.coordinator,
-            group.committer,
-            self.positions,
-            self.refresher,
-            assignors,
-            lambda: self.subscription.listener,
-            self._on_assignment,
-            self._on_callback,
+    def _make_group(self, coordinator: Coordinator, committer: Committer, assignors: tuple[Assignor, ...]) -> Group:
+        return Group(
+            coordinator,
+            committer,
+            Heartbeat(self.context, coordinator),
+            PollWatchdog(self.context, coordinator, self._on_poll_interval),
+            Rebalance(
+                self.context,
+                coordinator,
+                committer,
+                self.positions,
+                self.refresher,
+                assignors,
+                lambda: self.subscription.listener,
+                self._on_assignment,
+                self._on_callback,
+            ),
         )
 
     # Starting and ending.
@@ -159,11 +158,11 @@ class Engine:
         """Wait for the first assignment, or until something is wrong, at most until `until_ms`.
 
         Raises:
-            AiogroupError: the group refused the member, or a callback failed.
+            AiogroupError: the group refused the member.
         """
         group = self.group
         while group is not None and self._group_started and self.subscription.names():
-            self.context.inbox.raise_next()
+            self.context.inbox.raise_fatal()
             if group.membership.state in (MemberState.STABLE, MemberState.PARKED) or now_ms() >= until_ms:
                 return
             await self.context.changed.wait(until_ms)
@@ -193,10 +192,12 @@ class Engine:
         subscription, group = self.subscription, self.group
         subscription.match(self.context.link.cluster, exclude_internal=self.context.config.exclude_internal_topics)
         if group is not None:
-            group.committer.is_member = not subscription.is_manual
+            # What the group gave us is given up, and committed for it, first: see _on_move.
+            has_left = group.membership.state is MemberState.LEFT
+            group.committer.is_member = not (subscription.is_manual and has_left)
+            if subscription.is_manual and not has_left:
+                return
         if subscription.is_manual:
-            if group is not None and group.membership.state is not MemberState.LEFT:
-                return  # the group's partitions are given up first: see _on_move
             self._assign(subscription.assigned)
             if group is not None:
                 self._start_auto_commit(group)

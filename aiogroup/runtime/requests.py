@@ -49,7 +49,7 @@ class Requests:
         self._turn_count = 0
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None
-        self.holder: asyncio.Task[object] | None = None
+        self._holders: dict[object, asyncio.Task[object] | None] = {}
         self._context = context
         self._may_deliver = may_deliver
         self._on_request = on_request
@@ -140,8 +140,10 @@ class Requests:
             )
         self._asking_of.append(only)
         self.asked_count += 1
+        if config.enable_auto_commit:
+            self._context.assignment.failed_commit.clear()  # a loss was told when it happened; commits are not its own
         self.last_asked_at_ms = now_ms()
-        self.holder = asyncio.current_task()
+        self._note_holder(only)
         self._on_request()
         try:
             if not self.is_stopped:  # after stop nothing more counts as processed
@@ -152,6 +154,23 @@ class Requests:
         finally:
             self._asking_of.remove(only)
             self._on_answer()
+
+    def _note_holder(self, only: frozenset[TopicPartition]) -> None:
+        task = asyncio.current_task()
+        if not self._context.config.auto_ack:
+            self._holders = {each: each for each in self._holders.values() if each is not None and not each.done()}
+            self._holders[task] = task
+            return
+        if not only:
+            self._holders.clear()
+        self._holders[only] = task
+
+    def is_held_elsewhere(self) -> bool:
+        """Whether another task than the caller's may hold a record, and still say that it is processed."""
+        here = asyncio.current_task()
+        return self._context.delivery.is_in_hand and any(
+            task is not None and task is not here and not task.done() for task in self._holders.values()
+        )
 
     async def _wait(
         self, take: Callable[[], T | None], until_ms: int | None, decode_ahead: Callable[[], bool] = lambda: False
