@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -98,11 +97,8 @@ class Shutdown:
             await self._step("LeaveGroup", group.coordinator.exchange(HEARTBEAT, limit_ms, lambda: leave))
 
     async def _wait_for_hand_over(self) -> None:
-        """The application's task may finish what it holds; the task that stops the consumer cannot."""
-        holder = self._engine.requests.holder
-        if not self._drain or holder is None or holder.done() or holder is asyncio.current_task():
-            return
-        while self._context.delivery.is_in_hand and not holder.done():
+        """The application's tasks may finish what they hold; the task that stops the consumer cannot."""
+        while self._drain and self._engine.requests.is_held_elsewhere():
             await self._context.group_changed.wait(now_ms() + 50)
 
     async def _wait_for_callback(self, group: Group) -> None:

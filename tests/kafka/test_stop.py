@@ -151,6 +151,37 @@ async def test_another_task_may_finish_what_it_holds(make_place):
     assert await place.committed() == 2
 
 
+@pytest.mark.parametrize("auto_ack", [True, False])
+async def test_it_waits_for_every_worker(make_place, auto_ack):
+    place, finish = make_place(2), asyncio.Event()
+    for partition in (0, 1):
+        await place.produce(range(1), partition)
+
+    async def work(tp):
+        record = await consumer.getone(tp)
+        if tp == place.tp(0):
+            await finish.wait()
+        if not auto_ack:
+            record.ack()
+            return
+        with pytest.raises(ConsumerStoppedError):  # to ask again says that it is processed
+            await consumer.getone(tp)
+
+    consumer = place.consumer(auto_ack=auto_ack)
+    await consumer.start()
+    workers = [asyncio.create_task(work(place.tp(partition))) for partition in (0, 1)]
+    await eventually(lambda: _position(consumer, place.tp(0), 1))
+    await eventually(lambda: _position(consumer, place.tp(1), 1))
+    stopping = asyncio.create_task(consumer.stop(timeout_ms=10_000))
+    await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED, timeout=5)
+    await asyncio.sleep(0.1)
+    assert not stopping.done()
+    finish.set()
+    assert (await stopping).is_clean
+    await asyncio.gather(*workers)
+    assert (await place.committed(0), await place.committed(1)) == (1, 1)
+
+
 @pytest.mark.parametrize("drain", [True, False])
 async def test_it_waits_at_most_half_of_the_time_out_for_what_is_held(make_place, drain):
     place = make_place()
