@@ -11,6 +11,7 @@ from typing import Final
 import anyio
 from aiokafka.structs import TopicPartition
 
+from aiogroup.cluster import Cluster
 from aiogroup.config import ResetPolicy, parse_reset_policy
 from aiogroup.errors import (
     AiogroupError,
@@ -58,6 +59,7 @@ class Fetchers:
         self._positions = positions
         self._running: dict[int, anyio.CancelScope] = {}
         self._in_flight_bytes = 0
+        self._is_awaited = False  # a fetcher waits for what another one's request holds
         self._sent_at_ms: dict[int, int] = {}
         config = context.config
         self._policy = parse_reset_policy(config.auto_offset_reset)
@@ -111,7 +113,8 @@ class Fetchers:
         wait_ms = WAIT_MIN_MS
         drained_count = failures_count = 0
         while True:
-            plan = plan_fetch(node_id, context.assignment, context.link.cluster, config, self._free_bytes(), now_ms())
+            plan = plan_fetch(node_id, context.assignment, context.link.cluster, config, self._share_bytes(), now_ms())
+            self._is_awaited = self._is_awaited or plan.is_blocked
             if not plan.partitions:
                 await context.fetchable.wait(plan.wake_at_ms)
                 continue
@@ -131,6 +134,12 @@ class Fetchers:
             until_ms = now_ms() + min(base_ms, max(config.retry_backoff_ms, config.retry_backoff_max_ms))
             while now_ms() < until_ms:
                 await context.fetchable.wait(until_ms)
+
+    def _share_bytes(self) -> int:
+        """What is free for one of the brokers that are not asked now: a quiet one must not hold the room of all."""
+        waiting_count = max(1, len(self._running) - len(self._sent_at_ms))
+        free_bytes = self._free_bytes()
+        return max(free_bytes // waiting_count, min(free_bytes, RESPONSE_FLOOR_BYTES))
 
     def _free_bytes(self) -> int:
         bound = self._context.config.max_buffered_bytes - self._in_flight_bytes
@@ -164,6 +173,9 @@ class Fetchers:
             self._sent_at_ms.pop(node_id, None)
             for partition in plan.partitions:
                 partition.is_fetching = False
+            if self._is_awaited:
+                self._is_awaited = False
+                context.fetchable.pulse()
         if response.error_code:
             context.tell(events.FetchFailed(node_id, None, None, lookup(response.error_code).name))
             return False
@@ -178,6 +190,7 @@ class Fetchers:
             topics[partition.tp.topic].append(
                 FetchPartition(
                     partition=partition.tp.partition,
+                    current_leader_epoch=_epoch(cluster, partition.tp),
                     fetch_offset=partition.fetch_offset,
                     partition_max_bytes=max(config.max_partition_fetch_bytes, partition.fetch_bytes),
                 )
@@ -257,7 +270,8 @@ class Fetchers:
         context, config, tp = self._context, self._context.config, partition.tp
         row = lookup(data.error_code)
         context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, row.name))
-        follower = partition.preferred_replica == node_id
+        # Whoever leads now decides; the preference may have ended while the answer was on its way.
+        follower = node_id != context.link.cluster.leader(tp)
         partition.preferred_replica = UNKNOWN
         if remedy is FetchRemedy.OUT_OF_RANGE and not follower:
             self._out_of_range(partition, offset)
@@ -283,6 +297,12 @@ class Fetchers:
         policy: ResetPolicy = self._policy
         self._context.delivery.forget([partition])
         self._positions.reset(partition, policy, why=f"offset {offset} is out of range")
+
+
+def _epoch(cluster: Cluster, tp: TopicPartition) -> int:
+    """KIP-320: a broker that knows a newer leader than we, or an older one, refuses instead of answering."""
+    info = cluster.partition(tp)
+    return UNKNOWN if info is None else info.leader_epoch
 
 
 class _Acknowledge:
