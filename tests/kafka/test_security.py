@@ -11,7 +11,15 @@ import pytest
 import trustme
 from aiokafka.abc import AbstractTokenProvider
 
-from aiogroup import AiogroupError, AuthenticationFailedError, ConnectionLostError, Consumer, TopicPartition
+from aiogroup import (
+    AiogroupError,
+    AuthenticationFailedError,
+    ConnectionLostError,
+    Consumer,
+    GroupAuthorizationError,
+    TopicAuthorizationError,
+    TopicPartition,
+)
 from aiogroup.devkafka import Cluster, unsecured_jws
 from tests.support.kafka import Ears
 from tests.support.reading import fill
@@ -213,3 +221,33 @@ async def _drain(consumer: Consumer) -> None:
     async with asyncio.timeout(20):
         while True:
             await consumer.getone()
+
+
+# Authorization.
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    """The listeners without accounts may do all, alice nothing."""
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with Cluster(security="SASL_PLAINTEXT", users={"alice": PASSWORD}, properties=properties) as cluster:
+        cluster.create_topic("guarded", 1)
+        asyncio.run(fill(cluster.bootstrap_servers, TopicPartition("guarded", 0), [b"0"]))
+        yield cluster
+
+
+async def test_a_topic_without_the_right_to_read_it_is_a_typed_error(guarded):
+    consumer = Consumer("guarded", **_settings(guarded, "SASL_PLAINTEXT"))
+    with pytest.raises(TopicAuthorizationError, match="guarded") as raised:
+        async with consumer:
+            await asyncio.wait_for(consumer.getone(), 15)
+    assert raised.value.topics == {"guarded"}
+
+
+async def test_a_group_without_the_right_to_join_it_is_a_typed_error_at_once(guarded):
+    consumer = Consumer("guarded", group_id="theirs", **_settings(guarded, "SASL_PLAINTEXT"))
+    with pytest.raises(GroupAuthorizationError, match="theirs"):
+        await asyncio.wait_for(consumer.start(), 15)
