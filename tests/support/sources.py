@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +17,10 @@ class Source:
     text: str
     tree: ast.Module
 
+    @cached_property
+    def nodes(self):
+        return tuple(ast.walk(self.tree))
+
     @property
     def package(self):
         """The dotted name of the package the module is in."""
@@ -24,7 +28,7 @@ class Source:
 
     def imports(self):
         """Every module that is imported, also for type checkers only, by its full name."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from (each.name for each in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -33,13 +37,13 @@ class Source:
                 yield from (f"{module}.{each.name}" for each in node.names)
 
     def functions(self):
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node
 
     def names(self):
         """Every name that is used or reached for: `x`, and `a.x` as x."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Attribute):
                 yield node.attr
             elif isinstance(node, ast.Name):
@@ -47,7 +51,7 @@ class Source:
 
     def calls(self):
         """Each call with the dotted name of what is called."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Call):
                 yield ast.unparse(node.func), node
 
