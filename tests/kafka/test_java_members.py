@@ -114,7 +114,9 @@ async def test_java_comes_back_and_goes_on(kafka_cluster, topic, group, tmp_path
     async with running(ours):
         sent = set()
         for _ in range(2):
-            with java_member(kafka_cluster, tmp_path, group, topic, assignor="range") as java:
+            with java_member(
+                kafka_cluster, tmp_path, group, topic, assignor="range", session_timeout_ms=SESSION_MS
+            ) as java:
                 await shared_with_java(java, ours)
                 rebalances = ours.rebalances
                 sent |= await all_read(kafka_cluster, topic, java, ours)

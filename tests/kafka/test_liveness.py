@@ -182,7 +182,7 @@ async def test_12_a_callback_longer_than_the_session_costs_nothing(kafka_cluster
     member.in_callback = take_long
     async with running(member):
         await shared_out(2, member)
-        member.consumer.enforce_rebalance()
+        await member.consumer.enforce_rebalance()
         await until(lambda: called == ["assigned", "revoked", "assigned"], what=member.tail)
         await shared_out(2, member)
         assert member.rebalances == 2
