@@ -165,7 +165,7 @@ def rss():
 
 async def main(servers, topic, total):
     consumer = Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", max_buffered_bytes=8 << 20)
-    consumer.assign([TopicPartition(topic, each) for each in range(4)])
+    consumer.assign([TopicPartition(topic, each) for each in range(16)])
     async with consumer:
         before, seen, most, most_rss = rss(), 0, 0, 0
         while seen < total:
@@ -184,7 +184,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_a_slow_consumer_over_a_long_backlog_stays_within_its_bound(kafka_cluster, unique_name):
     servers, topic = kafka_cluster.bootstrap_servers, unique_name("backlog")
-    kafka_cluster.create_topic(topic, 4)
+    kafka_cluster.create_topic(topic, 16)
     tool = _java_fill(kafka_cluster, topic, "none", 20_000, 10_000)
     said, _ = await asyncio.to_thread(tool.communicate, timeout=120)
     assert tool.returncode == 0, said
@@ -196,5 +196,5 @@ async def test_a_slow_consumer_over_a_long_backlog_stays_within_its_bound(kafka_
     assert measured.returncode == 0
     buffered, grown = map(int, out.split())
     bound = 8 << 20
-    assert 0 < buffered <= bound
-    assert grown < 6 * bound
+    assert 0 < buffered <= bound + 2 * 200_000  # a broker gives a whole batch even where less was asked for (KIP-74)
+    assert grown < 6 * bound, f"{grown} bytes more in memory"
