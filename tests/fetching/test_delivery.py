@@ -426,7 +426,7 @@ def test_batch_that_is_worth_a_thread_is_asked_for_and_not_waited_for():
 # All of it at once.
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     counts=st.lists(st.integers(0, 9), min_size=1, max_size=3),
     steps=st.lists(

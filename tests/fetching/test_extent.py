@@ -55,7 +55,7 @@ def test_batch_that_claims_to_end_before_it_begins_is_damaged():
     assert end_of(bytes(data), 0) is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=120), st.integers(0, 2**40))
 def test_any_bytes_end_somewhere_or_are_damaged(data, offset):
     end = end_of(data, offset)

@@ -121,6 +121,6 @@ class MembershipUnderFaults(RuleBasedStateMachine):
 
 
 MembershipUnderFaults.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestMembershipUnderFaults = MembershipUnderFaults.TestCase
