@@ -292,7 +292,7 @@ async def test_without_auto_commit_a_reset_commits_nothing(make_place):
 async def test_a_partition_added_to_a_subscribed_topic_starts_at_its_earliest_record(make_place):
     place, ears = make_place(), Ears()
     await place.produce(["old"])
-    settings = {"auto_offset_reset": "latest", "metadata_max_age_ms": 300, "observers": [ears]}
+    settings = {"auto_offset_reset": "latest", "metadata_max_age_ms": 1_500, "observers": [ears]}
     async with place.consumer(**settings) as consumer:
         await take_none(consumer)
         await place.add_partitions(2)

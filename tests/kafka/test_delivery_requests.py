@@ -107,7 +107,7 @@ async def test_rule_8_the_loop_runs_at_least_every_256_records(make_place, call)
 async def test_rule_8_the_loop_runs_while_a_big_batch_is_decoded(make_place):
     place = make_place(2)
     for partition in (0, 1):
-        await place.produce(range(10_000), partition)
+        await place.produce(range(3_000), partition)
     async with place.consumer() as consumer:
         await eventually(lambda: _is_all_buffered(consumer, place))
         turns_count = 0
@@ -119,10 +119,10 @@ async def test_rule_8_the_loop_runs_while_a_big_batch_is_decoded(make_place):
                 await asyncio.sleep(0)
 
         ticking = asyncio.create_task(tick())
-        batch = await consumer.getmany(timeout_ms=10_000, max_records=20_000)
+        batch = await consumer.getmany(timeout_ms=10_000, max_records=6_000)
         assert turns_count >= batch.count // 256
         ticking.cancel()
-        assert batch.count > 5_000
+        assert batch.count > 1_000
         for tp, records in batch.items():
             assert [record.offset for record in records] == list(range(len(records)))
             assert await consumer.position(tp) == len(records)
@@ -130,7 +130,7 @@ async def test_rule_8_the_loop_runs_while_a_big_batch_is_decoded(make_place):
 
 async def _is_all_buffered(consumer, place):
     ends = [consumer.highwater(place.tp(partition)) for partition in (0, 1)]
-    return ends == [10_000, 10_000]
+    return ends == [3_000, 3_000]
 
 
 def _no_threes(value: bytes) -> str:

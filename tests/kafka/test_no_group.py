@@ -26,7 +26,8 @@ async def test_subscribe_takes_every_partition_of_every_topic(make_place):
 async def test_new_partitions_and_topics_are_followed_from_their_earliest_record(make_place):
     place, ears = make_place(), Ears()
     await place.produce(["old"])
-    async with place.consumer(**ALONE, auto_offset_reset="latest", observers=[ears]) as consumer:
+    settings = {"group_id": None, "metadata_max_age_ms": 1_500}  # so long that the records are there before it looks
+    async with place.consumer(**settings, auto_offset_reset="latest", observers=[ears]) as consumer:
         assert await consumer.position(place.tp()) == 1
         await place.add_partitions(3)
         await place.produce(["one"], 1)
