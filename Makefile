@@ -51,9 +51,10 @@ check: $(STAMP)
 	$(PY) -m mypy
 	$(PY) -m pytest -m "not kafka"
 
+# Tests on Kafka wait more than they compute: two at a time, each file with one worker and its cluster.
 test: jars
 	$(PY) -m pytest -m "not kafka"
-	$(PY) -m pytest -m kafka
+	$(PY) -m pytest -m kafka -n 2 --dist loadfile
 
 fast: $(STAMP)
 	$(PY) -m pytest -m "not kafka"

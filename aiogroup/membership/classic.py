@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from aiogroup.errors import AiogroupError, InconsistentGroupProtocolError, ProtocolError
+from aiogroup.errors import AiogroupError, ProtocolError
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import read_assignment
-from aiogroup.membership.failures import failure_of
+from aiogroup.membership.failures import PROTOCOL_TYPE, failure_of, mismatch_of
 from aiogroup.membership.identity import NO_GENERATION, Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import HEARTBEATING, MOVES, MemberState
@@ -23,8 +22,6 @@ from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIden
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 __all__ = ["ClassicMembership", "GroupSettings"]
-
-PROTOCOL_TYPE: Final = "consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +86,8 @@ class ClassicMembership:
                 self._on_sync(fact, now_ms)
             case f.RequestLost():
                 self._on_request_lost(fact, now_ms)
+            case f.RequestDropped():
+                self._asked = False
             case f.Adopted():
                 if self.state is MemberState.ADOPTING and fact.generation == self._adopting_generation:
                     self._move(MemberState.STABLE, f"adopted generation {fact.generation}")
@@ -250,19 +249,16 @@ class ClassicMembership:
         self._asked = False
         answer = fact.response
         remedy = remedy_for(Rpc.JOIN_GROUP, answer.error_code)
-        if remedy is Remedy.TAKE_MEMBER_ID:
+        if remedy is Remedy.TAKE_MEMBER_ID and answer.member_id and not self.identity.member_id:
             self.identity = self.identity.with_member_id(answer.member_id)
             return
         if remedy is not Remedy.PROCEED:
             self._mend(remedy, Rpc.JOIN_GROUP, answer.error_code, now_ms)
             return
-        if answer.protocol_type not in (None, PROTOCOL_TYPE):
-            self._fail(
-                InconsistentGroupProtocolError(
-                    f"group {self.identity.group_id!r} is of type {answer.protocol_type!r}, not {PROTOCOL_TYPE!r}: "
-                    "use another group_id"
-                )
-            )
+        offered = [name for name, _ in self._subscriptions(self.topics)]
+        mismatch = mismatch_of(self.identity, answer.protocol_type, answer.protocol_name, offered)
+        if mismatch is not None:
+            self._fail(mismatch)
             return
         self._failures_count = 0
         self.identity = self.identity.in_generation(answer.member_id, answer.generation_id)
@@ -300,12 +296,10 @@ class ClassicMembership:
         if remedy is not Remedy.PROCEED:
             self._mend(remedy, Rpc.SYNC_GROUP, answer.error_code, now_ms)
             return
-        if answer.protocol_name not in (None, self.assignor):
-            self._fail(
-                InconsistentGroupProtocolError(
-                    f"the group joined with {self.assignor!r} and synced with {answer.protocol_name!r}"
-                )
-            )
+        name = self.assignor if answer.protocol_name is None else answer.protocol_name
+        mismatch = mismatch_of(self.identity, answer.protocol_type, name, [self.assignor])
+        if mismatch is not None:
+            self._fail(mismatch)
             return
         try:
             partitions = read_assignment(bytes(answer.assignment))

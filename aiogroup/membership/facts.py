@@ -62,6 +62,11 @@ class RequestLost:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestDropped:
+    """A request was no longer what the member wants when it was to be written: nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class Adopted:
     """Positions are known and the assigned callback has returned."""
 
@@ -112,6 +117,7 @@ Fact: TypeAlias = (
     | AssignmentComputed
     | SyncAnswered
     | RequestLost
+    | RequestDropped
     | Adopted
     | HeartbeatAnswered
     | CommitRefused

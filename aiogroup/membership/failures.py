@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from aiogroup.errors import (
     AiogroupError,
@@ -16,7 +17,9 @@ from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy
 from aiogroup.protocol.errors import ErrorCode, lookup
 
-__all__ = ["failure_of"]
+__all__ = ["PROTOCOL_TYPE", "failure_of", "mismatch_of"]
+
+PROTOCOL_TYPE: Final = "consumer"
 
 
 def failure_of(
@@ -46,3 +49,21 @@ def failure_of(
         case _:
             row = lookup(code)
             return BrokerError(code, row.name, f"group {who.group_id!r}: {row.message}")
+
+
+def mismatch_of(
+    who: Identity, protocol_type: str | None, assignor: str | None, offered: Sequence[str]
+) -> AiogroupError | None:
+    """The error when an answer speaks of another kind of group, or of an assignor that we did not offer.
+
+    `protocol_type` is `None` where the version of the answer lacks it.
+    """
+    if protocol_type not in (None, PROTOCOL_TYPE):
+        return InconsistentGroupProtocolError(
+            f"group {who.group_id!r} is of type {protocol_type!r}, not {PROTOCOL_TYPE!r}: use another group_id"
+        )
+    if assignor not in offered:
+        return InconsistentGroupProtocolError(
+            f"the coordinator of group {who.group_id!r} chose the assignor {assignor!r}; offered: {', '.join(offered)}"
+        )
+    return None

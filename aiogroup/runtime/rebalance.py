@@ -218,7 +218,7 @@ class Rebalance:
             await self._coordinator.tell(f.Failed(error))
             return
         if response is None:
-            await self._coordinator.tell(f.RequestLost(identity, "superseded"))
+            await self._coordinator.tell(f.RequestDropped())
             return
         await self._take_answer(identity, response)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from aiogroup.errors import (
@@ -72,6 +74,24 @@ def test_dynamic_member_takes_the_id_it_is_given_and_joins_again_at_once():
     member.answer_join(joined("m1", 4, leader="another"))
     assert member.state == "syncing"
     assert (member.identity.member_id, member.identity.generation) == ("m1", 4)
+
+
+def test_id_that_is_required_again_and_again_is_asked_for_after_a_wait():
+    member = Member()
+    member.to_joining()
+    member.answer_join(joined("m1", -1, error_code=E.MEMBER_ID_REQUIRED))
+    member.ask(JoinGroupRequest)
+    member.answer_join(joined("m2", -1, error_code=E.MEMBER_ID_REQUIRED))
+    assert member.poll() == []
+    member.pass_ms(member.wake_at_ms - member.now_ms)
+    assert member.ask(JoinGroupRequest).member_id == "m1"
+
+
+def test_request_that_was_not_sent_is_asked_for_again_and_costs_no_coordinator():
+    member = Member()
+    member.to_joining()
+    member.tell(f.RequestDropped())
+    assert [type(each) for each in member.poll()] == [JoinGroupRequest]
 
 
 def test_join_carries_the_time_outs_and_every_assignor_in_order():
@@ -148,6 +168,20 @@ def test_group_of_another_kind_is_refused():
     member = Member()
     member.to_joining()
     member.answer_join(joined("m1", 1, protocol_type="connect"))
+    assert_failed(member, InconsistentGroupProtocolError)
+
+
+def test_assignor_that_was_not_offered_is_refused():
+    member = Member()
+    member.to_joining()
+    member.answer_join(joined("m1", 1, leader="m1", protocol="sticky"))
+    assert_failed(member, InconsistentGroupProtocolError)
+
+
+def test_group_that_syncs_as_another_kind_is_refused():
+    member = Member()
+    member.to_syncing()
+    member.answer_sync(dataclasses.replace(synced(0), protocol_type="connect"))
     assert_failed(member, InconsistentGroupProtocolError)
 
 
