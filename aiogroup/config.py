@@ -176,6 +176,11 @@ class ConsumerConfig:
         """How long an answer to JoinGroup may take (AbstractCoordinator.java)."""
         return max(self.request_timeout_ms, self.effective_rebalance_timeout_ms + JOIN_TIMEOUT_LAPSE_MS)
 
+    def backoff_ms(self, failures_count: int) -> int:
+        """The wait after so many failures in a row (1 or more): doubled with each, up to `retry_backoff_max_ms`."""
+        most_ms = max(self.retry_backoff_ms, self.retry_backoff_max_ms)
+        return min(self.retry_backoff_ms << min(failures_count - 1, 16), most_ms)
+
     @property
     def read_committed(self) -> bool:
         return self.isolation_level == "read_committed"

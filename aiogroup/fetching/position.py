@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from aiokafka.structs import TopicPartition
 
-from aiogroup.config import ResetPolicy
+from aiogroup.config import ConsumerConfig, ResetPolicy
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.offsets.ledger import Ledger
@@ -150,7 +150,7 @@ class Partition:
 
     # Errors.
 
-    def back_off(self, now_ms: int, base_ms: int, most_ms: int) -> None:
+    def back_off(self, now_ms: int, config: ConsumerConfig) -> None:
         """Leave the partition alone for a while, longer each time until something works."""
         self.failures_count += 1
-        self.backoff_until_ms = now_ms + min(base_ms * 2 ** min(self.failures_count - 1, 16), max(base_ms, most_ms))
+        self.backoff_until_ms = now_ms + config.backoff_ms(self.failures_count)

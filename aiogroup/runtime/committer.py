@@ -152,8 +152,7 @@ class Committer:
                     self._context.tell(events.OffsetsCommitted(len(done), now_ms() - sent_at_ms))
             if pending and last is not None:
                 failures_count += 1
-                base_ms = self._context.config.retry_backoff_ms
-                await sleep_ms(min(base_ms * 2 ** min(failures_count - 1, 4), max(0, until_ms - now_ms())))
+                await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
         if refused is not None:
             raise refused
         if not_owned and self._coordinator.membership.failure is not None:
@@ -293,8 +292,7 @@ class Committer:
             if now_ms() >= until_ms:
                 raise last
             failures_count += 1
-            base_ms = self._context.config.retry_backoff_ms
-            await sleep_ms(min(base_ms * 2 ** min(failures_count - 1, 4), max(0, until_ms - now_ms())))
+            await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 
     async def _fetch_committed_once(
         self, tps: Collection[TopicPartition], until_ms: int, *, require_stable: bool

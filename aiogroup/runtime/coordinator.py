@@ -43,7 +43,6 @@ class Coordinator:
         self.membership = membership
         self.lock = anyio.Lock()
         self.node_id = UNKNOWN_NODE
-        self.found_at_ms = 0
         self._context = context
         self._finding = asyncio.Lock()
         self._group_id = membership.identity.group_id
@@ -80,7 +79,7 @@ class Coordinator:
                     if not error.retriable and not isinstance(error, ConnectionLostError | KafkaTimeoutError):
                         raise
                     failures_count += 1
-                    await sleep_ms(self._backoff_ms(failures_count))
+                    await sleep_ms(self._context.config.backoff_ms(failures_count))
             return self.node_id
 
     def lose(self, why: str) -> None:
@@ -156,11 +155,5 @@ class Coordinator:
         if found.node_id not in self._context.link.cluster.brokers:
             await self._context.link.fetch_metadata(self._context.link.cluster.topics)
         self.node_id = found.node_id
-        self.found_at_ms = now_ms()
         self._context.tell(events.CoordinatorFound(found.node_id))
         self._context.group_changed.pulse()
-
-    def _backoff_ms(self, failures_count: int) -> int:
-        config = self._context.config
-        wait_ms: int = config.retry_backoff_ms * 2 ** min(failures_count - 1, 16)
-        return min(wait_ms, max(config.retry_backoff_ms, config.retry_backoff_max_ms))

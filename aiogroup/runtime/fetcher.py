@@ -130,8 +130,7 @@ class Fetchers:
                 continue
             failures_count += 1
             self._refresher.want()
-            base_ms = config.retry_backoff_ms * 2 ** min(failures_count - 1, 16)
-            until_ms = now_ms() + min(base_ms, max(config.retry_backoff_ms, config.retry_backoff_max_ms))
+            until_ms = now_ms() + config.backoff_ms(failures_count)
             while now_ms() < until_ms:
                 await context.fetchable.wait(until_ms)
 
@@ -279,16 +278,14 @@ class Fetchers:
         if remedy is FetchRemedy.NOT_AUTHORIZED:
             context.inbox.put(TopicAuthorizationError([tp.topic]))
             context.changed.pulse()
-        partition.back_off(now_ms(), config.retry_backoff_ms, config.retry_backoff_max_ms)
+        partition.back_off(now_ms(), config)
         if remedy is not FetchRemedy.BACK_OFF:
             self._refresher.want()
 
     def _out_of_range(self, partition: Partition, offset: int) -> None:
         """The leader says so. Only what is at the position counts: behind it, records are still to be delivered."""
         if partition.buffer or (partition.slice is not None and partition.position != offset):
-            partition.back_off(
-                now_ms(), self._context.config.retry_backoff_ms, self._context.config.retry_backoff_max_ms
-            )
+            partition.back_off(now_ms(), self._context.config)
             return
         if self._policy.kind == "none":
             partition.stick(OffsetOutOfRangeError(partition.tp, offset))

@@ -93,7 +93,7 @@ class Link:
                 slot.connection = await self._open(broker)
             except BaseException:
                 slot.failures_count += 1
-                slot.retry_at_ms = now_ms() + self._backoff_ms(slot.failures_count)
+                slot.retry_at_ms = now_ms() + self._config.backoff_ms(slot.failures_count)
                 raise
             slot.failures_count = 0
             return slot.connection
@@ -253,10 +253,6 @@ class Link:
             f"cannot connect to {where}: {type(error).__name__} during the handshake; does its listener speak "
             f"security_protocol={self._config.security_protocol!r}?"
         )
-
-    def _backoff_ms(self, failures_count: int) -> int:
-        wait_ms: int = self._config.retry_backoff_ms * 2 ** min(failures_count - 1, 16)
-        return min(wait_ms, max(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms))
 
 
 def _cluster(response: MetadataResponse) -> Cluster:

@@ -45,7 +45,7 @@ class Positions:
                     self._context.changed.pulse()
                 self._context.tell(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
                 failures_count += 1
-                await sleep_ms(self._backoff_ms(failures_count))
+                await sleep_ms(self._context.config.backoff_ms(failures_count))
 
     async def _commit_held(self) -> None:
         """A position by policy is durable before the first delivery: a crash must not make it another one."""
@@ -62,11 +62,6 @@ class Positions:
         if self._committer is None or not self._context.config.enable_auto_commit:
             return False
         return not self._committer.is_member or partition.reset_why != NOT_COMMITTED
-
-    def _backoff_ms(self, failures_count: int) -> int:
-        config = self._context.config
-        wait_ms: int = config.retry_backoff_ms * 2 ** min(failures_count - 1, 16)
-        return min(wait_ms, max(config.retry_backoff_ms, config.retry_backoff_max_ms))
 
     async def resolve(self, partitions: list[Partition], until_ms: int, rounds: int | None = None) -> None:
         """Give each partition its position; what is moved or lost meanwhile is left alone.
@@ -131,7 +126,7 @@ class Positions:
             if rounds_count == rounds or now_ms() >= until_ms:
                 raise KafkaTimeoutError(f"no offsets for {sorted(wanted)} yet: {why}")
             failures_count += 1
-            await sleep_ms(min(self._backoff_ms(failures_count), max(0, until_ms - now_ms())))
+            await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 
     def _start_at(self, partition: Partition, offset: int) -> None:
         partition.start_at(offset, was_reset=True)

@@ -82,7 +82,7 @@ class Refresher:
             except AiogroupError as error:
                 failures_count += 1
                 self._context.tell(events.MetadataFailed(str(error)))
-                await sleep_ms(min(config.retry_backoff_ms * 2 ** min(failures_count, 16), config.retry_backoff_max_ms))
+                await sleep_ms(config.backoff_ms(failures_count))
 
     def _is_incomplete(self) -> bool:
         """A topic that we are to read does not exist yet: look again before the metadata gets old."""
@@ -140,8 +140,7 @@ class Refresher:
                 missing = sorted(wanted.keys() - found.keys())
                 raise KafkaTimeoutError(f"no offsets for {missing} in time: {why}")
             failures_count += 1
-            base_ms = self._context.config.retry_backoff_ms * 2 ** min(failures_count - 1, 4)
-            await sleep_ms(min(base_ms, max(0, until_ms - now_ms())))
+            await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 
     async def ask_leaders(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import NoOffsetForPartitionError
 from aiogroup.fetching.position import Partition, PositionState
 from tests.support.records import LATEST, fetched, tp
@@ -83,17 +84,17 @@ def test_backoff_grows_to_its_bound_and_ends_with_success():
     it.start_at(0)
     waits = []
     for _ in range(6):
-        it.back_off(1_000, 100, 1_000)
+        it.back_off(1_000, ConsumerConfig())
         waits.append(it.backoff_until_ms - 1_000)
     assert waits == [100, 200, 400, 800, 1_000, 1_000]
     it.start_at(0)
-    it.back_off(1_000, 100, 1_000)
+    it.back_off(1_000, ConsumerConfig())
     assert it.backoff_until_ms == 1_100
 
 
 def test_bound_below_the_first_backoff_does_not_shorten_it():
     it = partition()
-    it.back_off(0, 500, 100)
+    it.back_off(0, ConsumerConfig(retry_backoff_ms=500, retry_backoff_max_ms=100))
     assert it.backoff_until_ms == 500
 
 
