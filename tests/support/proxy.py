@@ -126,8 +126,8 @@ class Proxy:
             try:
                 there_reader, there = await asyncio.open_connection(HOST, self._ports[node_id])
                 pending: dict[int, tuple[RequestHeader, bytes]] = {}
-                up = asyncio.ensure_future(self._up(node_id, reader, there, pending))  # noqa: TID251 (a test's own)
-                down = asyncio.ensure_future(self._down(node_id, there_reader, writer, pending))  # noqa: TID251
+                up = asyncio.ensure_future(self._up(node_id, reader, there, pending))
+                down = asyncio.ensure_future(self._down(node_id, there_reader, writer, pending))
                 try:
                     await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
