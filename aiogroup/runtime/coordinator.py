@@ -25,6 +25,7 @@ from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.schema import R_co, Request
 from aiogroup.runtime.clock import now_ms, sleep_ms, timeout_ms
 from aiogroup.runtime.context import Context
@@ -37,7 +38,7 @@ UNKNOWN_NODE = -1
 
 
 class Coordinator:
-    """Speaks for the group's tasks; `membership` is changed under its lock only."""
+    """Speaks for the group's tasks; `membership` is changed under its lock, or by code that awaits nothing."""
 
     def __init__(self, context: Context, membership: ClassicMembership) -> None:
         self.membership = membership
@@ -123,9 +124,9 @@ class Coordinator:
             self._context.link.disconnect(node_id, channel)
             if timeout >= self._context.config.request_timeout_ms and self.node_id == node_id:
                 self.lose(f"no answer within {timeout} ms")
-            raise KafkaTimeoutError(
-                f"the coordinator of {self._group_id!r} did not answer within {timeout} ms"
-            ) from error
+            # A connection that was not made, or not answered on, in its own time says so itself.
+            why = str(error) or f"the coordinator of {self._group_id!r} did not answer within {timeout} ms"
+            raise KafkaTimeoutError(why) from error
         except (ConnectionLostError, ProtocolError) as error:
             if self.node_id == node_id:
                 self.lose(str(error))
@@ -134,6 +135,20 @@ class Coordinator:
             raise
         self._context.link.note_throttle(node_id, response)
         return response
+
+    async def leave(self, request: LeaveGroupRequest) -> None:
+        """Tell the coordinator that a member is gone, so that it need not wait for the session to end.
+
+        Raises:
+            AiogroupError: no answer within `request_timeout_ms`, or refused; then the session ends by itself.
+        """
+        response = await self.exchange(HEARTBEAT, self._context.config.request_timeout_ms, lambda: request)
+        code = 0 if response is None else response.first_error_code
+        if remedy_for(Rpc.LEAVE_GROUP, code) not in (Remedy.PROCEED, Remedy.DONE):
+            row = lookup(code)
+            raise BrokerError(
+                code, row.name, f"leaving group {self._group_id!r}: {row.message}", retriable=row.retriable
+            )
 
     async def _look_up(self) -> None:
         request = FindCoordinatorRequest(coordinator_keys=(self._group_id,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiogroup.errors import AiogroupError
+from aiogroup.errors import AiogroupError, AuthenticationFailedError, GroupAuthorizationError
 from aiogroup.membership.facts import Failed, HeartbeatAnswered
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.liveness import HeartbeatClock
@@ -23,7 +23,6 @@ class Heartbeat:
         self._context = context
         self._coordinator = coordinator
         self._identity: Identity | None = None
-        self._found_at_ms = 0
         config = context.config
         self.clock = HeartbeatClock(config.heartbeat_interval_ms, config.session_timeout_ms, now_ms())
         self.acknowledged_at_ms: int | None = None
@@ -76,10 +75,7 @@ class Heartbeat:
             async with timeout_ms(left_ms):
                 response = await self._coordinator.exchange(HEARTBEAT, self._context.config.request_timeout_ms, request)
         except AiogroupError as error:
-            if not error.retriable and type(error).__name__ in (
-                "GroupAuthorizationError",
-                "AuthenticationFailedError",
-            ):
+            if isinstance(error, GroupAuthorizationError | AuthenticationFailedError):
                 await self._coordinator.tell(Failed(error))
                 return
             self._context.tell(events.HeartbeatMissed(str(error)))

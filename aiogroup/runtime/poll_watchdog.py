@@ -6,16 +6,15 @@ It notices too when the loop itself was blocked, by its own late wake-up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from aiogroup.errors import AiogroupError, PollIntervalExceeded
-from aiogroup.membership.facts import PollIntervalPassed, Request
+from aiogroup.membership.facts import PollIntervalPassed
 from aiogroup.membership.liveness import PollClock
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
-from aiogroup.runtime.link import HEARTBEAT
 from aiogroup.telemetry import events
 
 __all__ = ["PollWatchdog"]
@@ -26,7 +25,7 @@ BLOCKED_MS: Final = 500
 
 
 class PollWatchdog:
-    """`on_expired(lost partitions)` is called once per expiry, at once, when the membership is parked."""
+    """`on_expired()` is called once per expiry, at once, when the membership is parked."""
 
     def __init__(self, context: Context, coordinator: Coordinator, on_expired: Callable[[], None]) -> None:
         self._context = context
@@ -72,11 +71,8 @@ class PollWatchdog:
         if self._context.config.raise_on_poll_interval:
             self._context.inbox.put(PollIntervalExceeded(partitions, self._interval_ms))
         for leave in step.requests:  # none for a static member: it goes silent and its name keeps its partitions
+            assert isinstance(leave, LeaveGroupRequest)
             try:
-                await coordinator.exchange(HEARTBEAT, self._context.config.request_timeout_ms, partial(_same, leave))
+                await coordinator.leave(leave)
             except AiogroupError as error:
                 self._context.tell(events.HeartbeatMissed(f"LeaveGroup: {error}"))
-
-
-def _same(request: Request) -> Request:
-    return request

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,7 +12,6 @@ from aiogroup.errors import AiogroupError
 from aiogroup.membership import facts as f
 from aiogroup.runtime.clock import now_ms, timeout_ms
 from aiogroup.runtime.engine import Engine, Group
-from aiogroup.runtime.link import HEARTBEAT
 from aiogroup.telemetry import events
 
 __all__ = ["Shutdown", "StopReport"]
@@ -50,11 +49,11 @@ class Shutdown:
         self._drain = drain
         self._leave_group = leave_group
         self._problems: list[str] = []
+        self._not_committed: dict[TopicPartition, int] = {}
 
     async def run(self) -> StopReport:
         engine, group = self._engine, self._engine.group
         engine.requests.stop()
-        not_committed: Mapping[TopicPartition, int] = {}
         in_hand: dict[TopicPartition, int] = {}
         try:
             await self._step("hand-over", self._wait_for_hand_over(), self._timeout // 2)
@@ -64,15 +63,11 @@ class Shutdown:
             in_hand = self._context.delivery.in_hand()
             if group is not None:
                 await self._leave_in_order(group)
-                if self._context.config.enable_auto_commit:
-                    not_committed = self._not_committed
         finally:
             await self._close()
-        report = StopReport(not_committed, in_hand, tuple(self._problems))
+        report = StopReport(self._not_committed, in_hand, tuple(self._problems))
         self._context.tell(events.ConsumerStopped(report.is_clean, now_ms() - self._started_at_ms))
         return report
-
-    _not_committed: Mapping[TopicPartition, int] = {}
 
     async def _leave_in_order(self, group: Group) -> None:
         rebalance, assignment = group.rebalance, self._context.assignment
@@ -93,8 +88,7 @@ class Shutdown:
         leave = None if self._leave_group is False else membership.leave_request("stop", even_static=even_static)
         group.coordinator.handle(f.LeaveWanted("stop"))
         if leave is not None:
-            limit_ms = self._context.config.request_timeout_ms
-            await self._step("LeaveGroup", group.coordinator.exchange(HEARTBEAT, limit_ms, lambda: leave))
+            await self._step("LeaveGroup", group.coordinator.leave(leave))
 
     async def _wait_for_hand_over(self) -> None:
         """The application's tasks may finish what they hold; the task that stops the consumer cannot."""
@@ -112,13 +106,15 @@ class Shutdown:
                 await group.committer.commit(entries, max(1, self._until_ms - now_ms()))
 
     def _left_over(self, group: Group) -> dict[TopicPartition, int]:
+        if not self._context.config.enable_auto_commit:
+            return {}  # what to commit is the application's own business
         return {tp: entry.offset for tp, entry in group.committer.processed(self._context.assignment).items()}
 
-    async def _step(self, what: str, work: object, limit_ms: int | None = None) -> None:
+    async def _step(self, what: str, work: Awaitable[object], limit_ms: int | None = None) -> None:
         until_ms = self._until_ms if limit_ms is None else min(self._until_ms, now_ms() + limit_ms)
         try:
             async with timeout_ms(until_ms - now_ms()):
-                await work  # type: ignore[misc]
+                await work
         except TimeoutError:
             self._problems.append(f"{what}: not done in time")
         except AiogroupError as error:
