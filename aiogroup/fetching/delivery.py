@@ -208,6 +208,8 @@ class Delivery:
         opened, self.opened = self.opened, {}
         told = {}
         for tp, partition in opened.items():
+            if self._assignment.get(tp) is not partition:
+                continue  # it left, and perhaps came back, since that answer
             position, end = partition.position, partition.last_offset(read_committed=read_committed)
             if position is not None and end is not None:
                 told[tp] = PartitionMetadata(

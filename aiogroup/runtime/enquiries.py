@@ -21,15 +21,16 @@ class Enquiries:
         self._refresher = refresher
         self._wanted_ends: set[TopicPartition] = set()
 
-    async def position(self, partition: Partition) -> int:
+    async def position(self, partition: Partition, until_ms: int | None = None) -> int:
         """The partition's position; waits while it is looked up, never for an assignment.
 
         Raises:
             IllegalStateError: it was revoked meanwhile.
             RecordError: the application must seek.
-            KafkaTimeoutError: not known in `default_api_timeout_ms`.
+            KafkaTimeoutError: not known until `until_ms`, without it in `default_api_timeout_ms`.
         """
-        until_ms = now_ms() + self._context.config.default_api_timeout_ms
+        if until_ms is None:
+            until_ms = now_ms() + self._context.config.default_api_timeout_ms
         while True:
             self._context.delivery.settle()
             if partition.position is not None:
@@ -58,14 +59,15 @@ class Enquiries:
         return found
 
     async def lag(self) -> int:
-        """Ask every leader now and add up."""
+        """Ask every leader now and add up, all within `default_api_timeout_ms`."""
+        until_ms = now_ms() + self._context.config.default_api_timeout_ms
         assignment = self._context.assignment
         ends = await self.list_offsets(dict.fromkeys(assignment.names, LATEST))
         total = 0
         for tp, end in ends.items():
             partition = assignment.get(tp)
             if partition is not None:
-                total += max(0, end.offset - await self.position(partition))
+                total += max(0, end.offset - await self.position(partition, until_ms))
         return total
 
     def want_end(self, partition: Partition) -> None:

@@ -478,3 +478,13 @@ def test_each_record_comes_once_and_in_order_whatever_the_way_of_asking(counts, 
     for number, count in enumerate(counts):
         assert [offset for owner, offset in given if owner == number] == list(range(count))
         assert partitions[number].ledger.committable == count
+
+
+def test_what_an_answer_said_of_a_partition_that_left_is_not_told():
+    assignment, partitions = assigned(0, 1)
+    delivery = delivering(assignment)
+    for partition in partitions:
+        partition.end_offset = 9
+        delivery.opened[partition.tp] = partition
+    assignment.remove([tp(0)])
+    assert set(delivery.take_opened(0, read_committed=False)) == {tp(1)}
