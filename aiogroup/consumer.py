@@ -172,6 +172,8 @@ class Consumer:
             ConsumerStoppedError: the consumer is, or was meanwhile, stopped.
             ConcurrentConsumptionError: another request is waiting.
             RecordDeserializationError, OffsetOutOfRangeError, NoOffsetForPartitionError: `seek` to go on.
+            TopicAuthorizationError: add the ACL; PollIntervalExceeded: ask again, if `raise_on_poll_interval`.
+            IllegalStateError: a named partition is not assigned, or called inside a rebalance callback.
         """
         engine = self._asked(partitions)
         return await engine.requests.one(self._named(partitions))
@@ -289,14 +291,19 @@ class Consumer:
 
         Raises:
             KafkaTimeoutError: a leader did not answer in `default_api_timeout_ms`.
-            UnknownTopicOrPartitionError, TopicAuthorizationError
+            UnknownTopicOrPartitionError: no such partition in that time.
+            TopicAuthorizationError: add the ACL.
         """
         return await self._offsets_at(partitions, LATEST)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset whose timestamp (ms) is not before the given one; `None` where there is none."""
+        """The first offset whose timestamp (ms) is not before the given one; `None` where there is none.
+
+        Raises as `end_offsets`, and:
+            ValueError: a timestamp is below 0.
+        """
         if any(at < 0 for at in timestamps.values()):
             raise ValueError("offsets_for_times: a timestamp must not be below 0")
         found = await self._running().enquiries.list_offsets(dict(timestamps))
@@ -359,7 +366,8 @@ class Consumer:
 
         Raises:
             IllegalStateError: partitions were assigned by hand, or called inside a rebalance callback.
-            InvalidTopicError, ConfigError, TypeError, ValueError
+            InvalidTopicError: Kafka would refuse a topic's name.
+            ConfigError, TypeError: not topics, not a pattern, or not a listener.
         """
         self._check_outside_callback("subscribe")
         self._check_alive()
@@ -416,7 +424,11 @@ class Consumer:
         return frozenset(each.tp for each in self._running().context.assignment if each.is_paused)
 
     async def topics(self) -> frozenset[str]:
-        """Every topic that this principal may see, asked of a broker now."""
+        """Every topic that this principal may see, asked of a broker now.
+
+        Raises:
+            ConnectionLostError, KafkaTimeoutError: no broker answered in `request_timeout_ms`; ask again.
+        """
         cluster = await self._running().context.link.fetch_metadata(None)
         return frozenset(
             n for n, i in cluster.topics.items() if not (i.is_internal and self.config.exclude_internal_topics)
@@ -452,7 +464,7 @@ class Consumer:
         return health_of(self._engine, is_stopped=self._stopping is not None)
 
     def metrics(self) -> dict[str, float | int | None]:
-        """Figures under Java's names in snake case; `None` is "not known", never 0."""
+        """Figures, under Java's names in snake case where it has them; `None` is "not known", never 0."""
         self._check_not_stopped()
         return metrics_of(self._started())
 
@@ -560,7 +572,7 @@ class Consumer:
                 continue
             offset = partition.ledger.position if self.config.auto_ack else partition.ledger.committable
             if offset != partition.committed:
-                entries[partition.tp] = CommitEntry(offset, "", partition.ownership, partition.leader_epoch)
+                entries[partition.tp] = CommitEntry(offset, "", partition.ownership)
         return entries
 
 

@@ -48,7 +48,7 @@ class Partition:
     __slots__ = (
         "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "end_offset", "error",
         "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_fetching", "is_held", "is_paused",
-        "last_stable_offset", "leader_epoch", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
+        "last_stable_offset", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
         "received_at_ms", "reset_policy", "reset_why", "slice", "state", "tp", "was_reset",
     )  # fmt: skip
 
@@ -62,7 +62,6 @@ class Partition:
         self.committed: int | None = None
         self.was_reset = False
         self.is_broken = False
-        self.leader_epoch = UNKNOWN
         self.is_paused = False
         self.is_held = False  # nothing is delivered until the position is committed
         self.buffer: deque[PartitionDecoder] = deque()
@@ -88,12 +87,11 @@ class Partition:
         """The next offset that could be delivered, `None` while it is looked up."""
         return self.ledger.position if self.state is PositionState.FETCHING else None
 
-    def start_at(self, offset: int, *, leader_epoch: int = UNKNOWN, was_reset: bool = False) -> None:
+    def start_at(self, offset: int, *, was_reset: bool = False) -> None:
         """The position is known from now on; what was buffered or in hand is dropped."""
         self.drop_buffer()
         self.ledger.move(offset)
         self.fetch_offset = offset
-        self.leader_epoch = leader_epoch
         self.was_reset = was_reset
         self.is_held = False
         self.is_broken = False

@@ -1,4 +1,4 @@
-"""Where a member stands, and every move it may make. Nothing else in the package changes a member's state.
+"""Where a member stands, and every move it may make: `ClassicMembership` makes no other, and nobody else makes any.
 
 Theory of operation
 -------------------
@@ -20,7 +20,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["MOVES", "MemberState"]
+__all__ = ["HEARTBEATING", "MOVES", "MemberState"]
 
 
 class MemberState(StrEnum):
@@ -52,6 +52,3 @@ MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
 
 HEARTBEATING: Final = frozenset({MemberState.PREPARING, MemberState.SYNCING, MemberState.ADOPTING, MemberState.STABLE})
 """Where silence would cost the membership. A parked JoinGroup is itself a sign of life to the coordinator."""
-
-DELIVERING: Final = frozenset({MemberState.STABLE})
-"""Where records are handed out (eager protocol)."""

@@ -23,7 +23,6 @@ class CommitEntry:
     offset: int
     metadata: str
     ownership: int
-    leader_epoch: int = -1
 
 
 def read_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -11,7 +11,7 @@ order, which is the order of the bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
@@ -47,6 +47,7 @@ class Scalar(Enum):
     FLOAT64 = (8, "d")
     BOOLEAN = (1, "?")
     UUID = (16, "")
+    # Without a name of their own Enum would take these three for one.
     STRING = (1, "", "string")
     BYTES = (1, "", "bytes")
     RECORDS = (1, "", "records")
@@ -163,18 +164,7 @@ def specs(structure: type[Structure]) -> tuple[Spec, ...]:
     found = []
     for each in fields(cast("Any", structure)):
         spec: Spec = each.metadata["wire"]
-        found.append(
-            Spec(
-                spec.type,
-                spec.since,
-                spec.until,
-                spec.nullable,
-                spec.tag,
-                spec.ignorable,
-                spec.default,
-                each.name,
-            )
-        )
+        found.append(replace(spec, name=each.name))
     return tuple(found)
 
 

@@ -23,7 +23,7 @@ from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
 from aiogroup.offsets.commit_plan import CommitEntry
-from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -77,7 +77,7 @@ class Committer:
                 continue
             offset = partition.ledger.committable
             if offset != partition.committed and (partition.committed is not None or self._has_moved(partition)):
-                entries[partition.tp] = CommitEntry(offset, "", partition.ownership, partition.leader_epoch)
+                entries[partition.tp] = CommitEntry(offset, "", partition.ownership)
         return entries
 
     @staticmethod
@@ -253,7 +253,7 @@ class Committer:
                         )
                         del pending[tp]
                     case _:
-                        if code == 29:
+                        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                             unauthorized.add(tp.topic)
                         refused = BrokerError(code, row.name, f"commit of {tp}: {row.message}")
                         del pending[tp]
@@ -274,7 +274,7 @@ class Committer:
     # What is committed.
 
     async def fetch_committed(
-        self, tps: Collection[TopicPartition], until_ms: int, *, require_stable: bool = True
+        self, tps: Collection[TopicPartition], until_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offsets, `None` where there is none. A group's error is never read as "nothing committed".
 
@@ -284,7 +284,7 @@ class Committer:
         failures_count = 0
         while True:
             try:
-                found, last = await self._fetch_committed_once(tps, until_ms, require_stable=require_stable)
+                found, last = await self._fetch_committed_once(tps, until_ms)
                 if last is None:
                     return found
             except (ConnectionLostError, KafkaTimeoutError) as error:
@@ -295,7 +295,7 @@ class Committer:
             await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 
     async def _fetch_committed_once(
-        self, tps: Collection[TopicPartition], until_ms: int, *, require_stable: bool
+        self, tps: Collection[TopicPartition], until_ms: int
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], AiogroupError | None]:
         group_id = self._coordinator.identity.group_id
         topics = tuple(
@@ -303,7 +303,7 @@ class Committer:
             for topic, of_topic in groupby(sorted(tps), key=lambda tp: tp.topic)
         )
         request = OffsetFetchRequest(
-            groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=require_stable
+            groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=True
         )
         limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
         response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request, at_most=BY_NAME)
@@ -348,7 +348,6 @@ def _by_topic(entries: Entries) -> tuple[OffsetCommitRequestTopic, ...]:
                 OffsetCommitRequestPartition(
                     partition_index=tp.partition,
                     committed_offset=entries[tp].offset,
-                    committed_leader_epoch=entries[tp].leader_epoch,
                     committed_metadata=entries[tp].metadata,
                 )
                 for tp in of_topic

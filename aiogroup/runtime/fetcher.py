@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
@@ -12,7 +11,7 @@ import anyio
 from aiokafka.structs import TopicPartition
 
 from aiogroup.cluster import Cluster
-from aiogroup.config import ResetPolicy, parse_reset_policy
+from aiogroup.config import parse_reset_policy
 from aiogroup.errors import (
     AiogroupError,
     AuthenticationFailedError,
@@ -25,6 +24,7 @@ from aiogroup.fetching.extent import end_of
 from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES, WAIT_MIN_MS, FetchPlan, node_for, plan_fetch
 from aiogroup.fetching.position import PREFERRED_REPLICA_MS, UNKNOWN, Partition
 from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
+from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.fetch import (
     FetchPartition,
@@ -42,12 +42,10 @@ from aiogroup.telemetry import events
 
 __all__ = ["Fetchers"]
 
-NO_ID: Final = uuid.UUID(int=0)
 BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
 LOOK_MS: Final = 1_000
 OVERDUE_MS: Final = 3_000
-MAX_GROWTH_BYTES: Final = 1 << 30
 
 
 class Fetchers:
@@ -195,14 +193,14 @@ class Fetchers:
                 )
             )
         ids = {name: info.topic_id for name, info in cluster.topics.items() if name in topics}
-        have_ids = len(ids) == len(topics) and NO_ID not in ids.values()
+        have_ids = len(ids) == len(topics) and ZERO_UUID not in ids.values()
         request = FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=max(plan.max_bytes, *(each.fetch_bytes for each in plan.partitions)),
             isolation_level=int(config.read_committed),
             topics=tuple(
-                FetchTopic(topic=name, topic_id=ids.get(name, NO_ID), partitions=tuple(partitions))
+                FetchTopic(topic=name, topic_id=ids.get(name, ZERO_UUID), partitions=tuple(partitions))
                 for name, partitions in topics.items()
             ),
             rack_id=config.client_rack or "",
@@ -257,7 +255,7 @@ class Fetchers:
             partition.tp, records, offset, aborted, self._settings, _Acknowledge(self._context, partition)
         )
         if decoder.incomplete_batch_bytes:
-            partition.fetch_bytes = min(decoder.incomplete_batch_bytes, MAX_GROWTH_BYTES)
+            partition.fetch_bytes = decoder.incomplete_batch_bytes
             return
         partition.fetch_bytes = 0
         end = end_of(records, offset)
@@ -291,9 +289,8 @@ class Fetchers:
             partition.stick(OffsetOutOfRangeError(partition.tp, offset))
             self._context.changed.pulse()
             return
-        policy: ResetPolicy = self._policy
         self._context.delivery.forget([partition])
-        self._positions.reset(partition, policy, why=f"offset {offset} is out of range")
+        self._positions.reset(partition, self._policy, why=f"offset {offset} is out of range")
 
 
 def _epoch(cluster: Cluster, tp: TopicPartition) -> int:

@@ -33,7 +33,7 @@ def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
 
 
 def metrics_of(engine: Engine) -> dict[str, float | int | None]:
-    context, now = engine.context, now_ms()
+    context = engine.context
     context.delivery.settle()
     lags = [each.lag(read_committed=context.config.read_committed) for each in context.assignment]
     known = [lag for lag in lags if lag is not None]
@@ -44,8 +44,6 @@ def metrics_of(engine: Engine) -> dict[str, float | int | None]:
         "records_lag_sum": sum(known) if known and len(known) == len(lags) else None,
         "buffered_bytes": sum(each.buffered_bytes for each in context.assignment),
         "rebalance_total": engine.group.rebalance.completed_count if engine.group is not None else None,
-        "last_poll_ms_ago": None
-        if engine.requests.last_asked_at_ms is None
-        else now - engine.requests.last_asked_at_ms,
+        "last_poll_ms_ago": health.since_request_ms,
         "last_heartbeat_ms_ago": health.since_heartbeat_ms,
     }

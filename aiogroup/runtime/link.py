@@ -22,6 +22,7 @@ from aiogroup.errors import (
     ConsumerStoppedError,
     KafkaTimeoutError,
 )
+from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aiogroup.protocol.schema import R_co, Request
 from aiogroup.runtime.clock import now_ms, sleep_ms, timeout_ms
@@ -153,7 +154,7 @@ class Link:
     def _slot(self, node_id: int, channel: str) -> _Slot:
         return self._slots.setdefault((node_id, channel), _Slot())
 
-    async def ask_any(self, request: Request[R_co], timeout: int | None = None, *, channel: str = METADATA) -> R_co:
+    async def ask_any(self, request: Request[R_co], timeout: int | None = None) -> R_co:
         """Ask one node after another until one answers, all in `timeout` ms (request_timeout_ms by default).
 
         Raises:
@@ -169,10 +170,10 @@ class Link:
                 break
             try:
                 async with timeout_ms(each_ms):
-                    return await self.send(node_id, request, channel, each_ms)
+                    return await self.send(node_id, request, METADATA, each_ms)
             except TimeoutError:
-                self.disconnect(node_id, channel)
-                self._slot(node_id, channel).failures_count += 1
+                self.disconnect(node_id, METADATA)
+                self._slot(node_id, METADATA).failures_count += 1
                 last = KafkaTimeoutError(f"node {node_id} did not answer within {each_ms} ms")
             except AuthenticationFailedError:
                 raise
@@ -264,7 +265,9 @@ def _cluster(response: MetadataResponse) -> Cluster:
             continue
         partitions = {
             each.partition_index: PartitionInfo(
-                each.leader_id if not each.error_code or each.error_code == 9 else -1,  # a replica is down: still led
+                each.leader_id
+                if not each.error_code or each.error_code == ErrorCode.REPLICA_NOT_AVAILABLE
+                else -1,  # a replica is down: still led
                 each.leader_epoch,
                 tuple(each.replica_nodes),
                 tuple(each.isr_nodes),

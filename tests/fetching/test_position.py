@@ -18,8 +18,8 @@ def test_position_is_unknown_until_it_is_looked_up():
     it = partition()
     assert it.state is PositionState.COMMITTED
     assert it.position is None
-    it.start_at(42, leader_epoch=7, was_reset=True)
-    assert (it.position, it.fetch_offset, it.leader_epoch, it.was_reset) == (42, 42, 7, True)
+    it.start_at(42, was_reset=True)
+    assert (it.position, it.fetch_offset, it.was_reset) == (42, 42, True)
     assert it.ledger.committable == 42
 
 
