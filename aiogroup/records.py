@@ -28,7 +28,7 @@ def _no_ack(record: Record) -> None:
 
 
 class Record:
-    """One record, with the attributes of aiokafka's `ConsumerRecord`.
+    """One record, with the attributes of aiokafka's `ConsumerRecord` but `checksum`.
 
     `offset` is the record's place in its partition, `timestamp` milliseconds since the epoch, `timestamp_type`
     0 for the producer's time and 1 for the broker's. `key` and `value` are what the deserializers made of the

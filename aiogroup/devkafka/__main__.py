@@ -23,7 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--nodes", type=int, choices=(1, 3), default=1)
     start.add_argument("--port", type=int, default=0, help="of the first node; 0 draws a free one")
     start.add_argument("--security", default="PLAINTEXT", choices=("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"))
-    commands.add_parser("down", help="end what this user started with up")
+    commands.add_parser("down", help="end everything this user started with up, from other clones too")
     commands.add_parser("fetch", help="download the jars, and make starts quicker")
     return parser
 
@@ -49,7 +49,7 @@ def _up(nodes: int, port: int, security: str) -> None:
                 if security != "PLAINTEXT":
                     _say(f"{security}: {cluster.bootstrap(security)}, trust {cluster.ca_pem}")
                     _say("user alice, password alice-secret (PLAIN, SCRAM); any unsecured JWS (OAUTHBEARER)")
-                _say("Ctrl-C, or `python -m aiogroup.devkafka down`, ends it and removes its data")
+                _say("Ctrl-C ends it and removes its data; `python -m aiogroup.devkafka down` ends every `up` of yours")
                 signal.pause()
             finally:
                 entry.path.unlink(missing_ok=True)

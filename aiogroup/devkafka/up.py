@@ -1,4 +1,4 @@
-"""The record of the clusters that `up` started, so that `down` ends these and nothing else."""
+"""The record of the clusters that `up` started, so that `down` ends these, all of this user's, and nothing else."""
 
 from __future__ import annotations
 
