@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches as w
+from tests.support.effort import examples
 
 TP = TopicPartition("orders", 3)
 
@@ -109,7 +110,7 @@ def plain(record):
 
 
 @given(steps=st.lists(STEP, max_size=14), data=st.data(), committed=st.booleans(), own=st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_slices_of_any_size_give_what_the_log_holds(steps, data, committed, own):
     log = build(steps)
     fetch_offset = data.draw(st.integers(0, log.end))

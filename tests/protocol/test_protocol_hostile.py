@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from protocol_golden import Row, by_message, java_rows
 
 from aiogroup.errors import ProtocolError, UnsupportedVersionError
+from tests.support.effort import FACTOR, examples
 
 ROWS = [row for row in java_rows() if row.variant in {"full", "empty"}]
 NEWEST = list({row.message: row for row in ROWS if row.variant == "full"}.values())
@@ -28,7 +29,7 @@ def test_every_prefix_and_a_byte_too_much_are_refused(rows: list[Row]) -> None:
             assert _is_refused(row, row.frame + b"\0"), row.id
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=examples(120), deadline=None, database=None)
 @given(row=st.sampled_from(ROWS), data=st.data())
 def test_changed_bytes_raise_nothing_else(row: Row, data) -> None:
     frame = bytearray(row.frame)
@@ -39,7 +40,7 @@ def test_changed_bytes_raise_nothing_else(row: Row, data) -> None:
     _decode_or_refuse(row, bytes(frame))
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=examples(60), deadline=None, database=None)
 @given(row=st.sampled_from(NEWEST), body=st.binary(max_size=200))
 def test_random_bytes_raise_nothing_else(row: Row, body: bytes) -> None:
     _decode_or_refuse(row, row.frame[:12] + body if row.is_request else body)
@@ -53,7 +54,7 @@ def test_absurd_lengths_allocate_nothing(row: Row) -> None:
     try:
         for absurd in ("7fffffff", "ffffffff0f", "80000000", "ffffffffffffffffff7f"):
             patch = bytes.fromhex(absurd)
-            for at in range(first, min(len(row.frame), 400)):
+            for at in range(first, min(len(row.frame), 200 * FACTOR)):
                 _decode_or_refuse(row, row.frame[:at] + patch + row.frame[at + len(patch) :])
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:

@@ -1,0 +1,11 @@
+"""How many examples a property test looks at: few in each run, more where `EXAMPLES_FACTOR` says so."""
+
+from __future__ import annotations
+
+import os
+
+FACTOR = int(os.environ.get("EXAMPLES_FACTOR", "1"))
+
+
+def examples(count: int) -> int:
+    return count * FACTOR
