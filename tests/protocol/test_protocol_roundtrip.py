@@ -18,6 +18,7 @@ from aiogroup.protocol.consumer_protocol import (
     encode_subscription,
 )
 from aiogroup.protocol.messages import REQUESTS
+from tests.support.effort import examples
 
 CASES = [
     (request, version)
@@ -25,7 +26,7 @@ CASES = [
     for version in range(request.MIN_VERSION, request.MAX_VERSION + 1)
 ]
 QUICK = settings(
-    max_examples=5,
+    max_examples=examples(3),
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
