@@ -23,12 +23,15 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--nodes", type=int, choices=(1, 3), default=1)
     start.add_argument("--port", type=int, default=0, help="of the first node; 0 draws a free one")
     start.add_argument("--security", default="PLAINTEXT", choices=("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"))
+    start.add_argument(
+        "--topic", action="append", default=[], help="make this topic of 4 partitions"
+    )
     commands.add_parser("down", help="end everything this user started with up, from other clones too")
     commands.add_parser("fetch", help="download the jars, and make starts quicker")
     return parser
 
 
-def _up(nodes: int, port: int, security: str) -> None:
+def _up(nodes: int, port: int, security: str, topics: list[str]) -> None:
     ending = (signal.SIGINT, signal.SIGTERM)
 
     def interrupt(number: int, _frame: object) -> None:
@@ -45,6 +48,9 @@ def _up(nodes: int, port: int, security: str) -> None:
         with Cluster(nodes, port=port, security=security, users=users) as cluster:
             entry = up.record(cluster.bootstrap_servers)
             try:
+                for topic in topics:
+                    cluster.create_topic(topic, 4, replication_factor=nodes)
+                    _say(f"topic {topic}: 4 partitions")
                 _say(f"bootstrap servers: {cluster.bootstrap_servers}")
                 if security != "PLAINTEXT":
                     _say(f"{security}: {cluster.bootstrap(security)}, trust {cluster.ca_pem}")
@@ -79,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "up":
-            _up(options.nodes, options.port, options.security)
+            _up(options.nodes, options.port, options.security, options.topic)
         elif options.command == "down":
             _down()
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from aiogroup.errors import AiogroupError, ProtocolError
 from aiogroup.membership import facts as f
@@ -22,6 +23,9 @@ from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIden
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 __all__ = ["ClassicMembership", "GroupSettings"]
+
+REASON_LENGTH: Final = 255
+"""Longer reasons are cut before they are sent (KIP-800)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class ClassicMembership:
         self._settings = settings
         self._subscriptions = subscriptions
         self._on_move = on_move
+        self._why_joining = ""
         self._asked = False  # what this state asks for was asked for and is not answered yet
         self._retry_at_ms = 0
         self._failures_count = 0
@@ -206,7 +211,8 @@ class ClassicMembership:
         # Nothing is ours any more, so nothing that is said of the old generation may touch the join: a commit refused
         # meanwhile would change who we are, and the answer to the join would then belong to nobody.
         self.identity = self.identity.without_generation()
-        self._move(MemberState.JOINING, self.rejoin_why or "handed over")
+        self._why_joining = (self.rejoin_why or "handed over")[:REASON_LENGTH]
+        self._move(MemberState.JOINING, self._why_joining)
         self.rejoin_why = None
 
     def _on_unsubscribed(self) -> None:
@@ -240,7 +246,7 @@ class ClassicMembership:
             protocols=tuple(
                 JoinGroupRequestProtocol(name=name, metadata=blob) for name, blob in self._subscriptions(self.topics)
             ),
-            reason="",
+            reason=self._why_joining,
         )
 
     def _on_join(self, fact: f.JoinAnswered, now_ms: int) -> None:
@@ -307,13 +313,12 @@ class ClassicMembership:
             self._join_again(f"unreadable assignment: {error}", now_ms, backoff=True)
             return
         self._adopting_generation = fact.identity.generation
-        self._adopt = f.Adopt(fact.identity.generation, partitions, self.assignor, self.is_leader)
+        self._adopt = f.Adopt(fact.identity.generation, partitions, self.is_leader)
         self._move(MemberState.ADOPTING, f"synced generation {fact.identity.generation}")
 
     def _on_request_lost(self, fact: f.RequestLost, now_ms: int) -> None:
         if self.state not in (MemberState.JOINING, MemberState.SYNCING) or fact.identity != self.identity:
             return
-        self._effects.append(f.FindCoordinator(fact.why))
         self._join_again(fact.why, now_ms, backoff=True)
 
     def _on_heartbeat(self, fact: f.HeartbeatAnswered) -> None:
@@ -328,10 +333,8 @@ class ClassicMembership:
                 self._lose_generation(remedy, f"heartbeat: {lookup(fact.error_code).name}")
             case Remedy.FENCED | Remedy.NOT_AUTHORIZED | Remedy.FATAL | Remedy.INCONSISTENT:
                 self._fail(self._failure_of(remedy, fact.error_code))
-            case Remedy.REDISCOVER:
-                self._effects.append(f.FindCoordinator(f"heartbeat: {lookup(fact.error_code).name}"))
             case _:
-                pass
+                pass  # the coordinator moved, or will answer better: whoever asked looks it up again
 
     def _on_commit_refused(self, fact: f.CommitRefused) -> None:
         if fact.identity != self.identity or not self.identity.is_member:
@@ -368,9 +371,6 @@ class ClassicMembership:
                 self._join_again(why, now_ms, backoff=False)
             case Remedy.REJOIN:
                 self._join_again(why, now_ms, backoff=lookup(code).name != "REBALANCE_IN_PROGRESS")
-            case Remedy.REDISCOVER:
-                self._effects.append(f.FindCoordinator(why))
-                self._join_again(why, now_ms, backoff=True)
             case _:
                 self._join_again(why, now_ms, backoff=True)
 

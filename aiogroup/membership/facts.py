@@ -152,15 +152,7 @@ class Adopt:
 
     generation: int
     partitions: tuple[TopicPartition, ...]
-    assignor: str
     is_leader: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FindCoordinator:
-    """Forget the coordinator; the next request looks it up again."""
-
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +160,7 @@ class Fail:
     error: AiogroupError
 
 
-Effect: TypeAlias = HandOver | ComputeAssignment | Adopt | FindCoordinator | Fail
+Effect: TypeAlias = HandOver | ComputeAssignment | Adopt | Fail
 Request: TypeAlias = JoinGroupRequest | SyncGroupRequest | LeaveGroupRequest
 
 

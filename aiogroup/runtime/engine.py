@@ -16,6 +16,7 @@ from aiogroup.cluster import Cluster
 from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig, parse_reset_policy
 from aiogroup.errors import AiogroupError, InvalidTopicError, TopicAuthorizationError
 from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.decode import c_decoder_loaded
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import write_subscription
@@ -141,6 +142,8 @@ class Engine:
         Raises:
             AiogroupError: no bootstrap server answered, or one refused the credentials.
         """
+        if not c_decoder_loaded():
+            self.context.tell(events.SlowDecoder())
         await self.supervisor.start()
         try:
             await self.refresher.refresh()

@@ -30,7 +30,7 @@ from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context, in_callback
 from aiogroup.runtime.coordinator import Coordinator
-from aiogroup.runtime.link import HEARTBEAT, JOIN
+from aiogroup.runtime.link import JOIN
 from aiogroup.runtime.positions import Positions
 from aiogroup.runtime.refresher import Refresher
 from aiogroup.telemetry import events
@@ -74,7 +74,6 @@ class Rebalance:
         self._counts_at_first_sight: dict[str, int] = {}
         self._assigned_from: Mapping[str, int] = {}
         self.completed_count = 0
-        self.is_waiting_for_application = False
         self.is_in_callback = False
         self._announced: frozenset[TopicPartition] = frozenset()
         self.why_rejoin_at_once = ""  # set by the application's own subscribe, which waits for no hand-over
@@ -98,8 +97,6 @@ class Rebalance:
                 await self._compute_assignment(effect)
             case f.Adopt():
                 await self._adopt(effect)
-            case f.FindCoordinator():
-                self._coordinator.lose(effect.why)
             case f.Fail():
                 await self._fail(effect.error)
 
@@ -128,18 +125,14 @@ class Rebalance:
         timeout = self._context.config.effective_rebalance_timeout_ms
         warnings = [self._started_at_ms + timeout // 2, self._started_at_ms + timeout * 4 // 5]
         self._context.delivery.close_cursor()
-        self.is_waiting_for_application = True
-        try:
-            while delivery.is_in_hand and membership.identity.is_member and membership.state is MemberState.PREPARING:
-                if self.why_rejoin_at_once:
-                    break
-                if warnings and now_ms() >= warnings[0]:
-                    warnings.pop(0)
-                    waited_ms = now_ms() - self._started_at_ms
-                    self._context.tell(events.RebalanceWaitingForApplication(waited_ms, timeout))
-                await self._context.group_changed.wait(warnings[0] if warnings else None)
-        finally:
-            self.is_waiting_for_application = False
+        while delivery.is_in_hand and membership.identity.is_member and membership.state is MemberState.PREPARING:
+            if self.why_rejoin_at_once:
+                break
+            if warnings and now_ms() >= warnings[0]:
+                warnings.pop(0)
+                waited_ms = now_ms() - self._started_at_ms
+                self._context.tell(events.RebalanceWaitingForApplication(waited_ms, timeout))
+            await self._context.group_changed.wait(warnings[0] if warnings else None)
 
     async def revoke(self, tps: Collection[TopicPartition]) -> None:
         """Give partitions up in good order: callback, then commit, then they are gone."""
@@ -149,7 +142,7 @@ class Rebalance:
         if self._context.config.enable_auto_commit:
             timeout = min(COMMIT_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms)
             await self._committer.commit_processed(leaving, timeout)
-        behind = tuple(sorted(self._committer.processed(each for each in leaving)))
+        behind = tuple(sorted(self._committer.processed(leaving)))
         if behind and not self._context.config.enable_auto_commit:
             self._context.tell(events.UncommittedAtRevoke(behind))
         self._remove(tps)
@@ -198,7 +191,7 @@ class Rebalance:
         identity = membership.identity
         if isinstance(request, LeaveGroupRequest):
             try:
-                await self._coordinator.exchange(HEARTBEAT, self._context.config.request_timeout_ms, lambda: request)
+                await self._coordinator.leave(request)
             except AiogroupError as error:
                 self._context.tell(events.RebalanceFailed(f"LeaveGroup: {error}"))
             return

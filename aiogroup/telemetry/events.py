@@ -240,6 +240,13 @@ class PoisonRecord(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SlowDecoder(Event):
+    """aiokafka's C extension is not loaded: records are decoded in Python, a hundred times slower."""
+
+    LEVEL: ClassVar[Level] = "warning"
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFailed(Event):
     LEVEL: ClassVar[Level] = "error"
     task: str

@@ -104,6 +104,15 @@ async def test_hello_prints_and_commits_on_ctrl_c(make_place, run):
     assert await members_count(place) == 0
 
 
+async def test_produce_gives_the_loop_something_to_print(make_place, run):
+    place = make_place()
+    written = run(place, "-m", "examples.produce")
+    assert await asyncio.to_thread(written.process.wait, LIMIT_S) == 0, written.output
+    hello = run(place, "-m", "examples.hello_group")
+    await hello.says(rf"{place.topic}-\d @\d: b'order \d'", times=10)
+    assert await hello.end(signal.SIGINT) == 0, hello.output
+
+
 async def test_manual_commit_commits_what_it_handled(make_place, run):
     place = make_place()
     await place.produce(range(250))
