@@ -23,9 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--nodes", type=int, choices=(1, 3), default=1)
     start.add_argument("--port", type=int, default=0, help="of the first node; 0 draws a free one")
     start.add_argument("--security", default="PLAINTEXT", choices=("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"))
-    start.add_argument(
-        "--topic", action="append", default=[], help="make this topic of 4 partitions"
-    )
+    start.add_argument("--topic", action="append", default=[], help="make this topic of 4 partitions")
     commands.add_parser("down", help="end everything this user started with up, from other clones too")
     commands.add_parser("fetch", help="download the jars, and make starts quicker")
     return parser
