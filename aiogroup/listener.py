@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Set
 from typing import Any, Protocol
 
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.structs import TopicPartition
+
+from aiogroup.errors import AiogroupError
 
 __all__ = ["ConsumerRebalanceListener", "RebalanceListener", "check_listener"]
 
@@ -42,12 +45,25 @@ def check_listener(listener: object) -> None:
 
 
 async def call_listener(listener: Any, callback: str, partitions: Set[TopicPartition]) -> None:  # noqa: ANN401
-    """Call one of the callbacks and wait for it; `on_partitions_lost` falls back to revoked, as in Java."""
+    """Call one of the callbacks and wait for it; `on_partitions_lost` falls back to revoked, as in Java.
+
+    Raises:
+        AiogroupError: something that the callback awaited was cancelled.
+        Exception: what the callback raised.
+    """
     method = getattr(listener, callback, None)
     if method is None and callback == "on_partitions_lost":
         method = getattr(listener, "on_partitions_revoked", None)
     if method is None:
         return
-    result = method(partitions)
-    if inspect.isawaitable(result):
-        await result
+    task = asyncio.current_task()
+    cancelled_count = task.cancelling() if task is not None else 0
+    try:
+        result = method(partitions)
+        if inspect.isawaitable(result):
+            await result
+    except asyncio.CancelledError as error:
+        if task is not None and task.cancelling() > cancelled_count:
+            raise
+        # It awaited something that was cancelled. Passed on, that would end the task that called it, without a word.
+        raise AiogroupError(f"{callback} raised CancelledError: something that it awaited was cancelled") from error

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from aiogroup.errors import ConsumerStoppedError
+from aiogroup.errors import AiogroupError, ConsumerStoppedError
 
 __all__ = ["Supervisor"]
 
@@ -18,7 +18,8 @@ T = TypeVar("T")
 class Supervisor:
     """A group of tasks inside one owner task, so that `start` and `close` may be called from different tasks.
 
-    `on_failure(name, error)` is called once, with the first task that ended by an exception.
+    `on_failure(name, error)` is called once, with the first task that ended by an exception or was cancelled by a
+    stranger.
     """
 
     def __init__(self, on_failure: Callable[[str, BaseException], None]) -> None:
@@ -45,6 +46,9 @@ class Supervisor:
         except BaseExceptionGroup as errors:
             if self.failure is None:
                 self.failure = errors
+        except asyncio.CancelledError:
+            self._fail("owner", _cancelled("owner"))
+            raise
         finally:
             self._group = None
             for result in self._results:
@@ -70,10 +74,20 @@ class Supervisor:
             with scope:
                 await work(*args)
         except Exception as error:
-            if self.failure is None:
-                self.failure = error
-                self._on_failure(name, error)
+            self._fail(name, error)
             raise
+        except asyncio.CancelledError:
+            # Not by us: by an application that cancels all tasks, or out of code of its own that we awaited. The group
+            # takes that for an ordinary end, and whoever waits for what this task does would wait for ever.
+            if self._group is not None and not self._group.cancel_scope.cancel_called:
+                self._fail(name, _cancelled(name))
+                self._group.cancel_scope.cancel()
+            raise
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+            self._on_failure(name, error)
 
     async def finish(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
         """Run `work` in a task of its own and return its result; cancelling the caller leaves it running.
@@ -115,6 +129,10 @@ class Supervisor:
         if self._owner is not None:
             await asyncio.wait({self._owner})
             self._owner = None
+
+
+def _cancelled(name: str) -> AiogroupError:
+    return AiogroupError(f"the task {name!r} was cancelled from outside; only stop() ends a consumer: make a new one")
 
 
 def _abandon(result: asyncio.Future[Any]) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiokafka.abc import ConsumerRebalanceListener
 
-from aiogroup import IllegalStateError
+from aiogroup import AiogroupError, IllegalStateError
 from aiogroup.telemetry.events import (
     HeartbeatAcknowledged,
     ListenerFailed,
@@ -306,4 +306,25 @@ async def test_unsubscribe_and_assign_in_one_go(make_place):
         assert listener.names() == ["assigned", "revoked"]
         assert listener.calls[1] == ("revoked", frozenset({place.tp(0), place.tp(1)}))
         assert consumer.assignment() == {place.tp(0)}
+        assert await take(consumer, 1) == ["1"]
+
+
+@pytest.mark.parametrize("callback", ["revoked", "assigned"])
+async def test_one_that_awaits_something_cancelled_is_told_and_costs_nothing(make_place, callback):
+    place, listener = make_place(), Listener()
+    await place.produce(range(2))
+
+    async def await_a_cancelled_task(_):
+        task = asyncio.create_task(asyncio.sleep(60))
+        task.cancel()
+        await task
+
+    consumer = listening(place, listener)
+    async with consumer:
+        assert await take(consumer, 1) == ["0"]
+        listener.inside[callback] = await_a_cancelled_task
+        await consumer.enforce_rebalance()
+        with pytest.raises(AiogroupError, match=f"on_partitions_{callback} raised CancelledError"):
+            await asyncio.wait_for(consumer.getone(), 10)
+        listener.inside.clear()
         assert await take(consumer, 1) == ["1"]

@@ -167,3 +167,30 @@ async def test_work_that_takes_its_time_to_end_is_waited_for(supervisor):
     await sleep_ms(1)
     await supervisor.close()
     assert ended == [True]
+
+
+@pytest.mark.parametrize("who", ["a task", "all tasks"])
+async def test_a_stranger_that_cancels_our_tasks_is_a_failure_and_not_a_silent_end(supervisor, who):
+    ended = []
+    supervisor.spawn("one", forever, ended)
+    supervisor.spawn("two", forever, ended)
+    await sleep_ms(1)
+    here = asyncio.current_task()
+    ours = [task for task in asyncio.all_tasks() if task is not here and task.get_name().startswith("aiogroup")]
+    for task in ours if who == "all tasks" else [task for task in ours if task.get_name() == "aiogroup one"]:
+        task.cancel()
+    await sleep_ms(1)
+    assert len(ended) == 2
+    assert len(supervisor.told) == 1
+    assert "cancelled from outside" in str(supervisor.failure)
+
+
+async def test_a_stranger_that_cancels_the_owner_alone_is_one_too(supervisor):
+    ended = []
+    supervisor.spawn("one", forever, ended)
+    await sleep_ms(1)
+    (owner,) = [task for task in asyncio.all_tasks() if task.get_name() == "aiogroup"]
+    owner.cancel()
+    await sleep_ms(1)
+    assert len(ended) == 1
+    assert [name for name, _ in supervisor.told] == ["owner"]
