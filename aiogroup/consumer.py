@@ -64,6 +64,7 @@ class Consumer:
         # No bound method of ours: what the tasks hold must not keep a forgotten consumer from being noticed.
         self._tell = partial(_tell, (Log(self.config.group_id, self.config.client_id), *observers))
         self._engine: Engine | None = None
+        self._starting: Engine | None = None
         self._stopping: asyncio.Future[StopReport] | None = None
         if topics:
             self._subscription.subscribe(topics, None, listener)
@@ -77,20 +78,23 @@ class Consumer:
         which then comes while records are waited for.
 
         Raises:
+            ConsumerStoppedError: it is, or was meanwhile, stopped.
             ConnectionLostError: no bootstrap server answered.
             AuthenticationFailedError: one refused the credentials.
             GroupError, GroupAuthorizationError: the group refused the member.
         """
         self._check_not_stopped()
-        if self._engine is not None:
+        if self._engine is not None or self._starting is not None:
             raise IllegalStateError("the consumer was started already")
-        engine = Engine(self.config, self._assignors, self._subscription, self._tell)
+        engine = self._starting = Engine(self.config, self._assignors, self._subscription, self._tell)
         try:
             await engine.start()
+            self._engine = engine
         except BaseException:
             await engine.close()
             raise
-        self._engine = engine
+        finally:
+            self._starting = None
         try:
             await engine.wait_for_assignment(now_ms() + self.config.request_timeout_ms)
         except BaseException:
@@ -116,8 +120,9 @@ class Consumer:
         self._stopping = asyncio.get_running_loop().create_future()
         report = StopReport(problems=("stop() was cancelled",))
         try:
-            if self._engine is not None:
-                report = await Shutdown(self._engine, timeout_ms, drain=drain, leave_group=leave_group).run()
+            engine = self._engine or self._starting
+            if engine is not None:
+                report = await Shutdown(engine, timeout_ms, drain=drain, leave_group=leave_group).run()
             else:
                 report = StopReport()
         finally:

@@ -14,7 +14,7 @@ from aiokafka.structs import TopicPartition
 from aiogroup.assignors import Assignor
 from aiogroup.cluster import Cluster
 from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig, parse_reset_policy
-from aiogroup.errors import AiogroupError, InvalidTopicError, TopicAuthorizationError
+from aiogroup.errors import AiogroupError, ConsumerStoppedError, InvalidTopicError, TopicAuthorizationError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.decode import c_decoder_loaded
 from aiogroup.fetching.delivery import Delivery
@@ -141,15 +141,18 @@ class Engine:
 
         Raises:
             AiogroupError: no bootstrap server answered, or one refused the credentials.
+            ConsumerStoppedError: it was stopped meanwhile.
         """
         if not c_decoder_loaded():
             self.context.tell(events.SlowDecoder())
         await self.supervisor.start()
         try:
-            await self.refresher.refresh()
+            await self.supervisor.finish("first metadata", self.refresher.refresh)
         except BaseException:
             await self.close()
             raise
+        if self.requests.is_stopped:
+            raise ConsumerStoppedError("the consumer was stopped while it started")
         spawn = self.supervisor.spawn
         spawn("refresher", self.refresher.run)
         spawn("positions", self.positions.run)
@@ -162,10 +165,13 @@ class Engine:
 
         Raises:
             AiogroupError: the group refused the member.
+            ConsumerStoppedError: it was stopped meanwhile.
         """
         group = self.group
         while group is not None and self._group_started and self.subscription.names():
             self.context.inbox.raise_fatal()
+            if self.requests.is_stopped:
+                raise ConsumerStoppedError("the consumer was stopped while it waited for an assignment")
             if group.membership.state in (MemberState.STABLE, MemberState.PARKED) or now_ms() >= until_ms:
                 return
             await self.context.changed.wait(until_ms)
@@ -246,6 +252,9 @@ class Engine:
     def _assign_all_of(self, topics: frozenset[str]) -> None:
         cluster, assignment = self.context.link.cluster, self.context.assignment
         wanted = frozenset(tp for topic in topics for tp in cluster.partitions_of(topic))
+        # A topic that a broker would not describe has its partitions still: given up, they would lose their positions.
+        gone = (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        wanted |= {tp for tp in assignment.names if tp.topic in topics and cluster.errors.get(tp.topic) not in gone}
         known = {tp.topic for tp in assignment.names} | self._once_missing
         self._once_missing |= topics - cluster.topics.keys()
         fresh = {tp for tp in wanted - assignment.names if tp.topic in known}

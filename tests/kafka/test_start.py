@@ -1,0 +1,52 @@
+"""What meets a `start` that is not done: another start, a stop, its cancellation. None leaves a running consumer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiogroup import ConsumerStoppedError, IllegalStateError, StopReport
+from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.metadata import MetadataRequest
+from tests.support.kafka import eventually, turns
+from tests.support.proxy import Proxy
+
+
+def ours():
+    """The tasks of all consumers of this loop."""
+    return [task for task in asyncio.all_tasks() if task.get_name().startswith("aiogroup")]
+
+
+@pytest.mark.parametrize("turns_count", [1, 3, 30])
+async def test_a_stop_in_the_middle_ends_it(make_place, turns_count):
+    consumer = make_place().consumer()
+    starting = asyncio.create_task(consumer.start())
+    await turns(turns_count)
+    assert await consumer.stop() == StopReport()
+    with pytest.raises(ConsumerStoppedError):
+        await asyncio.wait_for(starting, 1)
+    assert ours() == []
+
+
+@pytest.mark.parametrize("request_type", [MetadataRequest, JoinGroupRequest])
+async def test_a_stop_ends_it_at_once_while_it_waits_for_an_answer(make_place, request_type):
+    place = make_place()
+    async with Proxy(place.cluster) as proxy:
+        proxy.rules[request_type] = lambda _: asyncio.sleep(30)
+        consumer = place.consumer(bootstrap_servers=proxy.bootstrap_servers)
+        starting = asyncio.create_task(consumer.start())
+        await eventually(lambda: proxy.counts[request_type])
+        await consumer.stop(timeout_ms=2_000)
+        with pytest.raises(ConsumerStoppedError):
+            await asyncio.wait_for(starting, 1)
+        assert ours() == []
+
+
+async def test_a_second_start_at_the_same_time_is_refused(make_place):
+    consumer = make_place().consumer()
+    first, second = await asyncio.gather(consumer.start(), consumer.start(), return_exceptions=True)
+    assert first is None
+    assert isinstance(second, IllegalStateError)
+    await consumer.stop()
+    assert ours() == []
