@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import StrEnum
+from uuid import UUID
 
 from aiokafka.structs import TopicPartition
 
@@ -49,7 +50,7 @@ class Partition:
         "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "end_offset", "error",
         "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_fetching", "is_held", "is_paused",
         "last_stable_offset", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
-        "received_at_ms", "reset_policy", "reset_why", "slice", "state", "tp", "was_reset",
+        "received_at_ms", "reset_policy", "reset_why", "slice", "state", "topic_id", "tp", "was_reset",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, ownership: int, reset_policy: ResetPolicy) -> None:
@@ -79,6 +80,7 @@ class Partition:
         self.last_stable_offset: int | None = None
         self.received_at_ms: int | None = None
         self.error: AiogroupError | None = None
+        self.topic_id: UUID | None = None  # of the topic that the position is meant in
 
     # Position.
 

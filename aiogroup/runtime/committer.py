@@ -59,6 +59,11 @@ class Committer:
         self._in_flight_count = 0
         self._settled = Signal()
 
+    @property
+    def is_adopting(self) -> bool:
+        """A rebalance hands partitions out: it commits their positions, after the assigned callback, which may seek."""
+        return self.is_member and self._coordinator.membership.state is MemberState.ADOPTING
+
     async def run(self) -> None:
         """Commit what is processed, every `auto_commit_interval_ms`."""
         interval_ms = self._context.config.auto_commit_interval_ms
@@ -257,6 +262,8 @@ class Committer:
                             unauthorized.add(tp.topic)
                         refused = BrokerError(code, row.name, f"commit of {tp}: {row.message}")
                         del pending[tp]
+        if pending and retry is None and (missing := sorted(pending.keys() - _answered(response))):
+            retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {missing}", retriable=True)
         return committed, TopicAuthorizationError(unauthorized) if unauthorized else refused, retry
 
     def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
@@ -338,6 +345,10 @@ class Committer:
             case _:
                 raise BrokerError(code, row.name, f"{what}: {row.message}")
         return BrokerError(code, row.name, f"{what}: {row.message}", retriable=True)
+
+
+def _answered(response: OffsetCommitResponse) -> set[TopicPartition]:
+    return {TopicPartition(topic.name, each.partition_index) for topic in response.topics for each in topic.partitions}
 
 
 def _by_topic(entries: Entries) -> tuple[OffsetCommitRequestTopic, ...]:

@@ -61,6 +61,7 @@ class Fetchers:
         self._sent_at_ms: dict[int, int] = {}
         config = context.config
         self._policy = parse_reset_policy(config.auto_offset_reset)
+        self._new_policy = parse_reset_policy(config.new_partition_reset)
         self._settings = DecodeSettings(
             check_crcs=config.check_crcs,
             read_committed=config.read_committed,
@@ -116,6 +117,8 @@ class Fetchers:
             if not plan.partitions:
                 await context.fetchable.wait(plan.wake_at_ms)
                 continue
+            if self._begins_anew(plan):
+                continue
             # A partition with a full buffer may be drained any moment: do not stay away from it for long. While the
             # application drains nothing wait longer each time, or we would ask for nothing fifty times a second.
             is_draining = drained_count != context.delivery.drained_count
@@ -131,6 +134,21 @@ class Fetchers:
             until_ms = now_ms() + config.backoff_ms(failures_count)
             while now_ms() < until_ms:
                 await context.fetchable.wait(until_ms)
+
+    def _begins_anew(self, plan: FetchPlan) -> bool:
+        """A topic that was deleted and made anew has other records at the same offsets: a position means nothing."""
+        any_anew = False
+        for partition in plan.partitions:
+            info = self._context.link.cluster.topics.get(partition.tp.topic)
+            if info is None or info.topic_id == ZERO_UUID:
+                continue
+            is_anew = partition.topic_id not in (None, info.topic_id)
+            partition.topic_id = info.topic_id
+            if is_anew:
+                any_anew = True
+                self._context.delivery.forget([partition])
+                self._positions.reset(partition, self._new_policy, why="the topic was deleted and made anew")
+        return any_anew
 
     def _share_bytes(self) -> int:
         """What is free for one of the brokers that are not asked now: a quiet one must not hold the room of all."""

@@ -50,18 +50,12 @@ class Positions:
     async def _commit_held(self) -> None:
         """A position by policy is durable before the first delivery: a crash must not make it another one."""
         held = [each for each in self._context.assignment if each.is_held]
-        if not held or self._committer is None:
+        if not held or self._committer is None or self._committer.is_adopting:
             return
         await self._committer.commit_processed(held, self._context.config.request_timeout_ms // 3)
         for partition in held:
             partition.is_held = False
         self._context.changed.pulse()
-
-    def _must_hold(self, partition: Partition) -> bool:
-        """Where a member adopts partitions its rebalance commits, after the assigned callback, which may seek."""
-        if self._committer is None or not self._context.config.enable_auto_commit:
-            return False
-        return not self._committer.is_member or partition.reset_why != NOT_COMMITTED
 
     async def resolve(self, partitions: list[Partition], until_ms: int, rounds: int | None = None) -> None:
         """Give each partition its position; what is moved or lost meanwhile is left alone.
@@ -130,7 +124,7 @@ class Positions:
 
     def _start_at(self, partition: Partition, offset: int) -> None:
         partition.start_at(offset, was_reset=True)
-        partition.is_held = self._must_hold(partition)
+        partition.is_held = self._committer is not None and self._context.config.enable_auto_commit
         tp, policy = partition.tp, partition.reset_policy
         if partition.reset_why == NOT_COMMITTED:
             self._context.tell(events.PositionFromPolicy(tp.topic, tp.partition, offset, policy.kind))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 from aiokafka.structs import TopicPartition
 
@@ -72,6 +73,7 @@ class Rebalance:
         self._on_callback = on_callback
         self._started_at_ms = now_ms()
         self._counts_at_first_sight: dict[str, int] = {}
+        self._ids_at_first_sight: dict[str, UUID] = {}
         self._assigned_from: Mapping[str, int] = {}
         self.completed_count = 0
         self.is_in_callback = False
@@ -334,9 +336,11 @@ class Rebalance:
 
     async def _commit_resets(self, added: list[Partition]) -> None:
         """A position by policy is durable before the first delivery: a crash must not make it another one."""
-        reset = [each for each in added if each.was_reset and each.state is PositionState.FETCHING]
-        if reset:
-            await self._committer.commit_processed(reset, self._context.config.request_timeout_ms // 3)
+        held = [each for each in added if each.is_held]
+        if held:
+            await self._committer.commit_processed(held, self._context.config.request_timeout_ms // 3)
+        for partition in held:
+            partition.is_held = False
 
     def note_sight(self) -> None:
         """Remember how many partitions a topic had when we first saw it: later ones are new."""
@@ -344,9 +348,11 @@ class Rebalance:
         for topic in self._coordinator.membership.topics:
             info = cluster.topics.get(topic)
             if info is not None and info.partitions:
+                if self._ids_at_first_sight.setdefault(topic, info.topic_id) != info.topic_id:
+                    self._counts_at_first_sight[topic] = 0
                 self._counts_at_first_sight.setdefault(topic, len(info.partitions))
             elif cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._counts_at_first_sight.setdefault(topic, 0)  # whatever it will hold came after us
+                self._counts_at_first_sight[topic] = 0  # whatever it will hold, also when made anew, came after us
 
     # Callbacks and failure.
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import pickle
 
 import pytest
 
 from aiogroup import (
+    BrokerError,
     CommitFailedError,
     FencedInstanceIdError,
     IllegalStateError,
     OffsetAndMetadata,
     PollIntervalExceeded,
 )
+from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
+from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.telemetry import events
 from tests.support.kafka import Ears, Listener, eventually, take, take_batch, turns, values
+from tests.support.proxy import Proxy
 
 MANUAL = {"enable_auto_commit": False}
 STALLS = {"session_timeout_ms": 1_000, "max_poll_interval_ms": 1_000, "enable_auto_commit": False}
@@ -304,3 +309,42 @@ async def test_a_partition_added_to_a_subscribed_topic_starts_at_its_earliest_re
 
 async def take_none(consumer):
     assert values(await consumer.getmany(timeout_ms=100)) == []
+
+
+async def test_so_is_one_whose_leader_was_not_known_when_the_partition_came(make_place):
+    place, ears = make_place(), Ears()
+    await place.produce(range(3))
+
+    def refuse(exchange):
+        (topic,) = exchange.response.topics
+        partitions = [dataclasses.replace(each, error_code=6) for each in topic.partitions]
+        return dataclasses.replace(exchange.response, topics=(dataclasses.replace(topic, partitions=partitions),))
+
+    async with Proxy(place.cluster) as proxy:
+        proxy.rules[ListOffsetsRequest] = refuse
+        settings = {"auto_offset_reset": "latest", "auto_commit_interval_ms": 600_000, "request_timeout_ms": 2_000}
+        consumer = place.consumer(bootstrap_servers=proxy.bootstrap_servers, **settings, observers=[ears])
+        async with consumer:
+            assert consumer.assignment() == {place.tp()}
+            asking = asyncio.create_task(consumer.getone())
+            proxy.rules.clear()
+            await eventually(lambda: ears.heard(events.PositionFromPolicy))
+            await place.produce(["delivered"])
+            assert (await asyncio.wait_for(asking, 10)).value == b"delivered"
+            assert await place.committed() == 3  # or a crash now would start behind the record in hand
+
+
+async def test_an_answer_without_the_partition_is_asked_for_again_with_a_backoff(make_place):
+    place = make_place()
+    await place.produce(range(1))
+    async with Proxy(place.cluster) as proxy:
+        settings = {"bootstrap_servers": proxy.bootstrap_servers, "default_api_timeout_ms": 1_500}
+        async with place.consumer(**MANUAL, **settings) as consumer:
+            await take(consumer, 1)
+            proxy.rules[OffsetCommitRequest] = lambda exchange: dataclasses.replace(exchange.response, topics=())
+            with pytest.raises(BrokerError, match="the answer lacks"):
+                await consumer.commit()
+            assert 2 <= proxy.counts[OffsetCommitRequest] <= 10
+            proxy.rules.clear()
+            await consumer.commit()
+    assert await place.committed() == 1

@@ -1,0 +1,72 @@
+"""A topic that is deleted and made anew is another topic: what is produced to it is read from its first record on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokafka.admin import NewTopic
+
+from aiogroup.protocol.messages.metadata import MetadataRequest
+from aiogroup.telemetry import events
+from tests.support.kafka import Ears, eventually, take
+from tests.support.proxy import Proxy
+
+
+async def make(place):
+    """Create the topic again; returns when it takes records."""
+    async with place.admin() as admin:
+
+        async def is_made():
+            answer = await admin.create_topics([NewTopic(place.topic, 1, 1)])
+            return answer.topic_errors[0][1] == 0
+
+        await eventually(is_made)
+
+        async def is_led():
+            (found,) = await admin.describe_topics([place.topic])
+            return not found["error_code"] and found["partitions"][0]["leader"] >= 0
+
+        await eventually(is_led)
+
+
+async def _is_committed(place, offset):
+    return await place.committed() == offset
+
+
+async def test_a_position_of_the_old_one_means_nothing_in_the_new_one(make_place):
+    place, ears = make_place(), Ears()
+    await place.produce(range(3))
+    consumer = place.unsubscribed(group_id=None, observers=[ears])
+    consumer.assign([place.tp()])
+    async with consumer:
+        assert await take(consumer, 3) == ["0", "1", "2"]
+        async with place.admin() as admin:
+            await admin.delete_topics([place.topic])
+        await make(place)
+        await place.produce([f"new {number}" for number in range(10)])
+        assert await take(consumer, 10) == [f"new {number}" for number in range(10)]
+        (reset,) = ears.heard(events.OffsetReset)
+        assert (reset.offset, reset.why) == (0, "the topic was deleted and made anew")
+
+
+async def test_a_member_reads_it_from_its_first_record_whatever_the_policy(make_place):
+    place, produced = make_place(), asyncio.Event()
+    await place.produce(range(3))
+    async with Proxy(place.cluster) as proxy:
+        settings = {"bootstrap_servers": proxy.bootstrap_servers, "auto_offset_reset": "latest"}
+        async with place.consumer(**settings) as consumer:
+            asking = asyncio.create_task(consumer.getone())
+            await place.produce(["old"])
+            assert (await asyncio.wait_for(asking, 10)).value == b"old"
+            asking = asyncio.create_task(consumer.getone())
+            await eventually(lambda: _is_committed(place, 4))  # a commit to a deleted topic holds a rebalance up
+            async with place.admin() as admin:
+                await admin.delete_topics([place.topic])
+            await eventually(lambda: not consumer.assignment())
+            proxy.rules[MetadataRequest] = lambda _: produced.wait()  # it learns of the new one when records are there
+            await make(place)
+            await place.produce([f"new {number}" for number in range(10)])
+            produced.set()
+            proxy.rules.clear()
+            assert (await asyncio.wait_for(asking, 10)).value == b"new 0"
+            assert await take(consumer, 9) == [f"new {number}" for number in range(1, 10)]
