@@ -23,6 +23,9 @@ __all__ = ["DecodeSettings", "PartitionDecoder", "c_decoder_loaded"]
 Deserializer: TypeAlias = Callable[[bytes], Any]
 
 _NO_DATA = memoryview(b"")
+# Not the decoder's empty list: each would be one more object for the garbage collector to visit, and its full passes
+# hold the loop.
+NO_HEADERS = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +263,16 @@ class PartitionDecoder:
             tp, kind, acknowledge = self._tp, batch.timestamp_type, self._acknowledge
             try:
                 taken = [
-                    Record(tp, raw.offset, raw.timestamp, kind, raw.key, raw.value, raw.headers, acknowledge)
+                    Record(
+                        tp,
+                        raw.offset,
+                        raw.timestamp,
+                        kind,
+                        raw.key,
+                        raw.value,
+                        raw.headers or NO_HEADERS,
+                        acknowledge,
+                    )
                     for raw in islice(self._records, count)
                 ]
             except Exception:  # noqa: BLE001 (the C decoder raises several kinds)
@@ -302,7 +314,8 @@ class PartitionDecoder:
                     message = f"the {what} deserializer raised {error!r}"
                     self._poison = _Poison(raw.offset, message, error, raw.key, raw.value)
                     return taken
-                taken.append(Record(tp, raw.offset, raw.timestamp, kind, key, value, raw.headers, acknowledge))
+                headers = raw.headers or NO_HEADERS
+                taken.append(Record(tp, raw.offset, raw.timestamp, kind, key, value, headers, acknowledge))
         except Exception as error:  # noqa: BLE001 (the C decoder raises several kinds)
             offset = taken[-1].offset + 1 if taken else max(self.next_offset, batch.base_offset or 0)
             self._poison = _Poison(offset, _damage(batch, error), error)

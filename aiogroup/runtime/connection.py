@@ -22,6 +22,7 @@ from aiogroup.runtime.clock import timeout_ms
 
 __all__ = ["Connection"]
 
+CHUNK_BYTES: Final = 256 * 1024
 FRAME_LIMIT_BYTES: Final = 256 * 1024 * 1024
 """An answer announced longer than this is garbage: a fetch is at most fetch_max_bytes and one oversized batch."""
 
@@ -170,19 +171,19 @@ class Connection(AIOKafkaConnection):
             (size,) = struct.unpack(">i", await reader.readexactly(4))
             if not 4 <= size <= FRAME_LIMIT_BYTES:
                 raise ProtocolError(f"a frame of {size} bytes was announced")
-            frame = await reader.readexactly(size)
+            frame = await (reader.readexactly(size) if size <= CHUNK_BYTES else _read_in_chunks(reader, size))
             self = self_ref()
             if self is None:
                 return
             self._handle_frame(frame)
             del self
 
-    def _handle_frame(self, frame: bytes) -> None:
+    def _handle_frame(self, frame: bytes | bytearray) -> None:
         if not self._requests:
             raise ProtocolError("an answer came to no request")
         correlation_id, pending, answer = self._requests[0]
         if not isinstance(pending, _Pending):
-            super()._handle_frame(frame)
+            super()._handle_frame(bytes(frame))
             return
         answered_id = int.from_bytes(frame[:4], "big", signed=True)
         if answered_id != correlation_id:
@@ -202,6 +203,20 @@ class Connection(AIOKafkaConnection):
         self = self_ref()
         if self is not None and error is not None:
             self.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
+
+
+async def _read_in_chunks(reader: asyncio.StreamReader, size: int) -> bytearray:
+    """A long frame, copied as its parts come: in one piece at the end it would hold the loop for milliseconds."""
+    frame = bytearray(size)
+    view, filled = memoryview(frame), 0
+    while filled < size:
+        chunk = await reader.read(min(CHUNK_BYTES, size - filled))
+        if not chunk:
+            raise EOFError(f"the connection ended {size - filled} bytes before the end of a frame")
+        view[filled : filled + len(chunk)] = chunk
+        filled += len(chunk)
+    view.release()
+    return frame
 
 
 def _seen(answer: asyncio.Future[Any]) -> None:

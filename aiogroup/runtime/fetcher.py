@@ -178,6 +178,11 @@ class Fetchers:
         self._sent_at_ms[node_id] = now_ms()
         try:
             response = await context.link.send(node_id, request, FETCH, at_most=at_most)
+            if response.error_code:
+                context.tell(events.FetchFailed(node_id, None, None, lookup(response.error_code).name))
+                return False
+            await self._take_answer(node_id, response, asked)
+            return True
         except (AuthenticationFailedError, ConsumerStoppedError):
             raise
         except AiogroupError as error:
@@ -191,12 +196,6 @@ class Fetchers:
             if self._is_awaited:
                 self._is_awaited = False
                 context.fetchable.pulse()
-        if response.error_code:
-            context.tell(events.FetchFailed(node_id, None, None, lookup(response.error_code).name))
-            return False
-        self._take_answer(node_id, response, asked)
-        context.changed.pulse()
-        return True
 
     def _request(self, plan: FetchPlan, wait_ms: int) -> tuple[FetchRequest, int | None]:
         config, cluster = self._context.config, self._context.link.cluster
@@ -227,12 +226,13 @@ class Fetchers:
 
     # The answer.
 
-    def _take_answer(
+    async def _take_answer(
         self,
         node_id: int,
         response: FetchResponse,
         asked: Mapping[TopicPartition, tuple[Partition, int, int]],
     ) -> None:
+        """Partition by partition, letting the loop run between them: the answer may hold megabytes."""
         names = {info.topic_id: name for name, info in self._context.link.cluster.topics.items()}
         single = sum(len(topic.partitions) for topic in response.responses) == 1
         for topic in response.responses:
@@ -242,6 +242,9 @@ class Fetchers:
                 # An answer to where the partition was before a seek, a reset or a revocation says nothing.
                 if partition is not None and partition.changes_count == changes_count:
                     self._take_partition(node_id, partition, offset, data, copy=not single)
+                    self._context.changed.pulse()
+                    if data.records:
+                        await asyncio.sleep(0)
 
     def _take_partition(
         self, node_id: int, partition: Partition, offset: int, data: PartitionData, *, copy: bool
