@@ -237,7 +237,7 @@ class Committer:
                         self._note_committed(tp, entry)
                         committed[tp] = entry.offset
                         del pending[tp]
-                    case Remedy.RETRY | Remedy.REDISCOVER as remedy:
+                    case Remedy.RETRY | Remedy.REDISCOVER as remedy if not self._is_deleted(tp, code):
                         if remedy is Remedy.REDISCOVER:
                             self._coordinator.lose(f"commit: {row.name}")
                         retry = BrokerError(code, row.name, row.message, retriable=True)
@@ -252,19 +252,29 @@ class Committer:
                             continue
                         await self._coordinator.tell(CommitRefused(identity, code))
                         retry = RebalanceInProgressError(f"the group is rebalancing ({row.name})")
-                    case Remedy.NOT_AUTHORIZED:
-                        refused = GroupAuthorizationError(
-                            f"not authorized to commit for group {identity.group_id!r}: grant READ on the group"
-                        )
-                        del pending[tp]
-                    case _:
+                    case remedy:
                         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                             unauthorized.add(tp.topic)
-                        refused = BrokerError(code, row.name, f"commit of {tp}: {row.message}")
+                        refused = self._refusal(remedy, code, tp)
                         del pending[tp]
         if pending and retry is None and (missing := sorted(pending.keys() - _answered(response))):
             retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {missing}", retriable=True)
         return committed, TopicAuthorizationError(unauthorized) if unauthorized else refused, retry
+
+    def _refusal(self, remedy: Remedy, code: int, tp: TopicPartition) -> AiogroupError:
+        """What the caller is told of a partition whose offset will not be committed however often it is tried."""
+        row = lookup(code)
+        if remedy is Remedy.NOT_AUTHORIZED:
+            group_id = self._coordinator.identity.group_id
+            return GroupAuthorizationError(f"not authorized to commit for group {group_id!r}: grant READ on the group")
+        if self._is_deleted(tp, code):
+            return BrokerError(code, row.name, f"commit of {tp}: the topic is deleted")
+        return BrokerError(code, row.name, f"commit of {tp}: {row.message}")
+
+    def _is_deleted(self, tp: TopicPartition, code: int) -> bool:
+        """The metadata says so too: a coordinator alone may only be behind."""
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return code == unknown and self._context.link.cluster.errors.get(tp.topic) == unknown
 
     def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
         assignment = self._context.assignment

@@ -16,6 +16,7 @@ from aiogroup.telemetry import events
 
 __all__ = ["Shutdown", "StopReport"]
 
+LEAVE_RESERVE_MS: Final = 1_000
 CLOSE_RESERVE_MS: Final = 250
 """Kept back for closing sockets and ending tasks."""
 
@@ -77,9 +78,10 @@ class Shutdown:
             return
         membership = group.membership
         if membership.identity.is_member and assignment:
-            await self._step("commit", self._commit(group))
-            await self._step("revoked callback", rebalance.announce_revoked(assignment.names))
-            await self._step("commit", self._commit(group))
+            # The others wait for a member that does not say good-bye: whatever comes before leaves time for that.
+            await self._step("commit", self._commit(group), self._left_ms() // 2)
+            await self._step("revoked callback", rebalance.announce_revoked(assignment.names), self._left_ms())
+            await self._step("commit", self._commit(group), self._left_ms())
             self._not_committed = self._left_over(group)
             rebalance.drop_all()
         else:
@@ -104,6 +106,10 @@ class Shutdown:
             entries = group.committer.processed(self._context.assignment)
             if entries:
                 await group.committer.commit(entries, max(1, self._until_ms - now_ms()))
+
+    def _left_ms(self) -> int:
+        """What is left of the time-out for all but LeaveGroup."""
+        return max(0, self._until_ms - min(LEAVE_RESERVE_MS, self._timeout // 4) - now_ms())
 
     def _left_over(self, group: Group) -> dict[TopicPartition, int]:
         if not self._context.config.enable_auto_commit:

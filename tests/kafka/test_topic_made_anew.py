@@ -8,7 +8,7 @@ from aiokafka.admin import NewTopic
 
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.telemetry import events
-from tests.support.kafka import Ears, eventually, take
+from tests.support.kafka import Ears, Listener, eventually, take
 from tests.support.proxy import Proxy
 
 
@@ -70,3 +70,19 @@ async def test_a_member_reads_it_from_its_first_record_whatever_the_policy(make_
             proxy.rules.clear()
             assert (await asyncio.wait_for(asking, 10)).value == b"new 0"
             assert await take(consumer, 9) == [f"new {number}" for number in range(1, 10)]
+
+
+async def test_offsets_of_a_deleted_topic_do_not_hold_up_the_good_bye(make_place):
+    place, listener = make_place(), Listener()
+    await place.produce(range(3))
+    consumer = place.unsubscribed(auto_commit_interval_ms=600_000, session_timeout_ms=60_000)
+    consumer.subscribe([place.topic], listener=listener)
+    await consumer.start()
+    await take(consumer, 3)
+    async with place.admin() as admin:
+        await admin.delete_topics([place.topic])
+        report = await consumer.stop(timeout_ms=6_000)
+        assert report.not_committed == {place.tp(): 2}
+        assert "revoked" in [callback for callback, _ in listener.calls]
+        (answer,) = await admin.describe_consumer_groups([place.group])
+        assert not answer.to_object()["groups"][0]["members"]
