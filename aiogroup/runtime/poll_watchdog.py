@@ -19,7 +19,7 @@ from aiogroup.telemetry import events
 
 __all__ = ["PollWatchdog"]
 
-TICK_MS: Final = 1_000
+TICK_MS: Final = 250
 BLOCKED_MS: Final = 500
 """A wake-up later than this is worth telling: another task held the loop."""
 
