@@ -1,0 +1,253 @@
+"""Java `.properties` files, and what their keys and class names are called here."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import ssl
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from aiogroup.assignors import BY_NAME
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import ConfigError
+
+__all__ = ["assignors_of", "consumer_settings", "load_properties", "parse_properties", "producer_settings"]
+
+_PACKAGE: Final = "org.apache.kafka.clients.consumer."
+_ASSIGNORS: Final = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+"""What the class calls itself in JoinGroup (ConsumerPartitionAssignor.name)."""
+_WITHOUT_KEY: Final = frozenset(
+    {"member_name", "rebalance_timeout_ms", "raise_on_poll_interval", "auto_ack", "new_partition_reset"}
+)
+"""Settings of ours that no Java client has: a file means something else by such a key."""
+_PRODUCER: Final[Mapping[str, tuple[str, type]]] = {
+    "bootstrap.servers": ("bootstrap_servers", str),
+    "client.id": ("client_id", str),
+    "metadata.max.age.ms": ("metadata_max_age_ms", int),
+    "request.timeout.ms": ("request_timeout_ms", int),
+    "batch.size": ("max_batch_size", int),
+    "max.request.size": ("max_request_size", int),
+    "linger.ms": ("linger_ms", int),
+    "retry.backoff.ms": ("retry_backoff_ms", int),
+    "connections.max.idle.ms": ("connections_max_idle_ms", int),
+    "enable.idempotence": ("enable_idempotence", bool),
+}
+"""AIOKafkaProducer's names."""
+_SECURITY: Final = frozenset({"security.protocol", "sasl.mechanism", "sasl.kerberos.service.name"})
+_CREDENTIAL: Final = r'\b{}\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))'
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_KEY: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+
+
+def load_properties(path: Path) -> dict[str, str]:
+    """Read a file as `Properties.load(InputStream)` does: its bytes are Latin-1.
+
+    Raises:
+        ValueError: it has a malformed `\\u` escape.
+        OSError: it cannot be read.
+    """
+    return parse_properties(path.read_bytes().decode("latin-1"))
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Keys and values by java.util.Properties' rules; the last of two equal keys counts.
+
+    Raises:
+        ValueError: a malformed `\\u` escape.
+    """
+    found = {}
+    for line in _logical_lines(re.split(r"\r\n|\r|\n", text)):
+        match = _KEY.fullmatch(line)
+        if match is not None:
+            found[_unescaped(match[1])] = _unescaped(match[2])
+    return found
+
+
+def _logical_lines(lines: Iterable[str]) -> Iterable[str]:
+    """Lines joined where they end with an odd number of backslashes; comments cannot be continued."""
+    begun = None
+    for each in lines:
+        line = each.lstrip(" \t\f")
+        if begun is None and (not line or line[0] in "#!"):
+            continue
+        begun = line if begun is None else begun + line
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            begun = begun[:-1]
+            continue
+        yield begun
+        begun = None
+    if begun is not None:
+        yield begun
+
+
+def _unescaped(text: str) -> str:
+    def character(match: re.Match[str]) -> str:
+        code = match[1]
+        if code == "u":
+            raise ValueError(f"malformed \\uXXXX encoding in {text!r}")
+        return chr(int(code[1:], 16)) if code[0] == "u" else _ESCAPES.get(code, code)
+
+    # Pairs of \u escapes may make one character beyond U+FFFF.
+    plain = _ESCAPE.sub(character, text)
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def assignors_of(text: str, known: Iterable[str] = BY_NAME) -> tuple[str, ...]:
+    """Our names of comma-separated Java class names (or names as JoinGroup has them), in their order.
+
+    Raises:
+        ConfigError: one is no assignor of Kafka's, or not here yet.
+    """
+    names, here = [], sorted(known)
+    for entry in filter(None, (each.strip() for each in text.split(","))):
+        name = _ASSIGNORS.get(entry.removeprefix(_PACKAGE), entry)
+        if name not in here:
+            classes = [_PACKAGE + each for each, its_name in _ASSIGNORS.items() if its_name in here]
+            why = "aiogroup does not have it yet" if name in _ASSIGNORS.values() else "it is no assignor of Kafka's"
+            raise ConfigError(f"partition.assignment.strategy={entry!r}: {why}; it has {', '.join(classes)}")
+        names.append(name)
+    if not names:
+        raise ConfigError("partition.assignment.strategy is empty: name an assignor's class")
+    return tuple(names)
+
+
+def consumer_settings(properties: Mapping[str, str]) -> tuple[dict[str, object], tuple[str, ...]]:
+    """`ConsumerConfig`'s settings, and the keys that mean nothing to it.
+
+    Raises:
+        ConfigError: a value is not of its kind, or asks for what is not there.
+    """
+    fields = {each.name: str(each.type) for each in dataclasses.fields(ConsumerConfig) if each.name not in _WITHOUT_KEY}
+    settings, ignored = _security(properties), []
+    for key, value in properties.items():
+        name = key.replace(".", "_")
+        kind = _kind(fields.get(name, ""))
+        if key == "group.protocol":
+            check_group_protocol(value)
+        elif key == "partition.assignment.strategy":
+            settings[name] = assignors_of(value)
+        elif kind is not None:
+            settings[name] = _value(key, value, kind)
+        elif not _is_security(key):
+            ignored.append(key)
+    return settings, tuple(ignored)
+
+
+def producer_settings(properties: Mapping[str, str]) -> tuple[dict[str, object], tuple[str, ...]]:
+    """AIOKafkaProducer's settings, and the keys that mean nothing to it.
+
+    Raises:
+        ConfigError: a value is not of its kind, or asks for what is not there.
+    """
+    settings, ignored = _security(properties), []
+    for key, value in properties.items():
+        if key in _PRODUCER:
+            name, kind = _PRODUCER[key]
+            settings[name] = _value(key, value, kind)
+        elif key == "acks":
+            settings["acks"] = "all" if value.strip() in ("all", "-1") else _value(key, value, int)
+        elif key == "compression.type":
+            settings["compression_type"] = None if value.strip() == "none" else value.strip()
+        elif key in _SECURITY:
+            settings[key.replace(".", "_")] = value.strip()
+        elif not _is_security(key):
+            ignored.append(key)
+    return settings, tuple(ignored)
+
+
+def check_group_protocol(value: str) -> None:
+    """Refuse any other group protocol than the classic one.
+
+    Raises:
+        ConfigError: it is another.
+    """
+    if value.strip().lower() != "classic":
+        raise ConfigError(
+            f"group.protocol={value!r}: aiogroup speaks 'classic' only; KIP-848's 'consumer' is not there yet"
+        )
+
+
+def _kind(annotation: str) -> type | None:
+    for kind in (int, bool, str):
+        if annotation.startswith(kind.__name__):
+            return kind
+    return None
+
+
+def _value(key: str, text: str, kind: type) -> object:
+    text = text.strip()
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{key}={text!r}: true or false is needed")
+        return text.lower() == "true"
+    if kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ConfigError(f"{key}={text!r}: a whole number is needed") from None
+    return text
+
+
+def _is_security(key: str) -> bool:
+    return key in _SECURITY or key == "sasl.jaas.config" or key in _SSL_KEYS
+
+
+_SSL_KEYS: Final = frozenset(
+    {
+        "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.certificates", "ssl.truststore.password",
+        "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.password", "ssl.key.password",
+        "ssl.endpoint.identification.algorithm", "ssl.protocol", "ssl.enabled.protocols",
+    }
+)  # fmt: skip
+
+
+def _security(properties: Mapping[str, str]) -> dict[str, object]:
+    settings: dict[str, object] = {}
+    protocol = properties.get("security.protocol", "PLAINTEXT").strip()
+    if protocol.endswith("SSL"):
+        settings["ssl_context"] = _ssl_context(properties)
+    if protocol.startswith("SASL"):
+        settings["sasl_mechanism"] = properties.get("sasl.mechanism", "GSSAPI").strip()  # Java's default
+        jaas = properties.get("sasl.jaas.config", "")
+        for name in ("username", "password"):
+            match = re.search(_CREDENTIAL.format(name), jaas)
+            if match is not None:
+                settings[f"sasl_plain_{name}"] = match[2] or re.sub(r"\\(.)", r"\1", match[1])
+    return settings
+
+
+def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    trusted = properties.get("ssl.truststore.certificates")
+    if trusted is None and "ssl.truststore.location" in properties:
+        trusted = _pem("ssl.truststore.location", properties)
+    try:
+        context = ssl.create_default_context(cadata=trusted)
+        # Java's default is https; only an empty value turns the comparison of names off.
+        context.check_hostname = properties.get("ssl.endpoint.identification.algorithm", "https").strip() != ""
+        if "ssl.keystore.location" in properties:
+            _pem("ssl.keystore.location", properties)
+            context.load_cert_chain(
+                properties["ssl.keystore.location"].strip(), password=properties.get("ssl.key.password")
+            )
+    except ssl.SSLError as error:
+        raise ConfigError(f"the certificates cannot be used: {error}") from error
+    return context
+
+
+def _pem(key: str, properties: Mapping[str, str]) -> str:
+    path = Path(properties[key].strip())
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{key}={str(path)!r} cannot be read: {error}") from error
+    if b"-----BEGIN" not in content:
+        raise ConfigError(f"{key}={str(path)!r}: only PEM can be read here; convert the store with keytool and openssl")
+    return content.decode("latin-1")
