@@ -1,0 +1,159 @@
+"""What Kafka's system tests assert of a verifiable client's lines, written from the contract alone.
+
+One `Member` judges the lines of one process (eager assignors: an assignment replaces the one before), one `Group` the
+offsets of all of them in the order in which their lines came.
+"""
+
+from __future__ import annotations
+
+import json
+
+SHAPES = {
+    "startup_complete": {},
+    "shutdown_requested": {},
+    "shutdown_complete": {},
+    "partitions_assigned": {"partitions": [{"topic": str, "partition": int}]},
+    "partitions_revoked": {"partitions": [{"topic": str, "partition": int}]},
+    "records_consumed": {
+        "count": int,
+        "partitions": [{"topic": str, "partition": int, "count": int, "minOffset": int, "maxOffset": int}],
+    },
+    "record_data": {"key": (str, type(None)), "value": str, "topic": str, "partition": int, "offset": int},
+    "offsets_committed": {"offsets": [{"topic": str, "partition": int, "offset": int}], "success": bool},
+}
+
+
+class ContractError(AssertionError):
+    """A line that the harness would refuse."""
+
+
+def require(holds, why, event):
+    if not holds:
+        raise ContractError(f"{why}: {event}")
+
+
+def named(each):
+    return each["topic"], each["partition"]
+
+
+def parse(line):
+    """One JSON object, with the time and a known name, and the fields of that name."""
+    try:
+        event = json.loads(line)
+    except ValueError as error:
+        raise ContractError(f"no JSON: {line!r}") from error
+    require(isinstance(event, dict) and type(event.get("timestamp")) is int, "no timestamp", event)
+    require(event.get("name") in SHAPES, "unknown event", event)
+    fields = {**SHAPES[event["name"]]}
+    if event.get("success") is False:
+        fields["error"] = str
+    fits(fields, {key: value for key, value in event.items() if key not in ("timestamp", "name")}, event)
+    return event
+
+
+def fits(expected, found, event):
+    if isinstance(expected, dict):
+        require(isinstance(found, dict) and found.keys() == expected.keys(), "wrong fields", event)
+        for key, inner in expected.items():
+            fits(inner, found[key], event)
+    elif isinstance(expected, list):
+        require(isinstance(found, list), "no list", event)
+        for each in found:
+            fits(expected[0], each, event)
+    else:
+        kinds = expected if isinstance(expected, tuple) else (expected,)
+        require(type(found) in kinds, "wrong type", event)
+
+
+def shape(event):
+    """The event with types for values, to be compared with another tool's; keys keep their order."""
+    if isinstance(event, dict):
+        return tuple((key, value if key == "name" else shape(value)) for key, value in event.items())
+    if isinstance(event, list):
+        return ("list", *sorted({shape(each) for each in event}))
+    return type(event).__name__
+
+
+class Group:
+    """`minOffset` never lies behind what the group committed; nobody commits past what was consumed."""
+
+    def __init__(self):
+        self.position = {}
+        self.committed = {}
+
+    def feed(self, event):
+        if event["name"] == "records_consumed":
+            for each in event["partitions"]:
+                tp = named(each)
+                require(self.committed.get(tp, 0) <= each["minOffset"], "behind the group's commit", event)
+                self.position[tp] = each["maxOffset"] + 1
+        elif event["name"] == "offsets_committed" and event["success"]:
+            for each in event["offsets"]:
+                tp = named(each)
+                require(self.position.get(tp, 0) >= each["offset"], "ahead of the group's position", event)
+                self.committed[tp] = each["offset"]
+
+
+class Member:
+    """The states dead, started, joined, rebalancing; positions since the last revocation; commits within them."""
+
+    def __init__(self, group):
+        self.group = group
+        self.state = "dead"
+        self.assignment = set()
+        self.position = {}
+        self.owing = None  # offsets that were told as consumed, and whose commit was not told yet
+        self.commits = True
+        self.total_consumed = 0
+        self.assigned_count = 0
+        self.revoked_count = 0
+
+    def feed(self, line):
+        event = parse(line)
+        require((self.state == "dead") == (event["name"] == "startup_complete"), f"while {self.state}", event)
+        getattr(self, "on_" + event["name"], lambda _: None)(event)
+        self.group.feed(event)
+        return event
+
+    def on_startup_complete(self, _):
+        self.state = "started"
+
+    def on_shutdown_complete(self, event):
+        self.settled(event)
+        self.state, self.assignment, self.position = "dead", set(), {}
+
+    def on_partitions_assigned(self, event):
+        self.settled(event)
+        self.state = "joined"
+        self.assigned_count += 1
+        self.assignment = {named(each) for each in event["partitions"]}
+
+    def on_partitions_revoked(self, event):
+        self.settled(event)
+        require({named(each) for each in event["partitions"]} == self.assignment, "eager revokes everything", event)
+        self.state, self.position = "rebalancing", {}
+        self.revoked_count += 1
+
+    def on_records_consumed(self, event):
+        self.settled(event)
+        require(self.state == "joined", f"records while {self.state}", event)
+        require(event["count"] == sum(each["count"] for each in event["partitions"]), "counts differ", event)
+        for each in event["partitions"]:
+            tp = named(each)
+            require(tp in self.assignment, "records of a partition that is not assigned", event)
+            require(each["minOffset"] == self.position.get(tp, each["minOffset"]), "not the next offset", event)
+            require(each["count"] == each["maxOffset"] - each["minOffset"] + 1, "a gap", event)
+            self.position[tp] = each["maxOffset"] + 1
+        self.total_consumed += event["count"]
+        if self.commits:
+            self.owing = {named(each): each["maxOffset"] + 1 for each in event["partitions"]}
+
+    def on_offsets_committed(self, event):
+        offsets = {named(each): each["offset"] for each in event["offsets"]}
+        require(self.commits, "a commit with auto-commit", event)
+        require(offsets == self.owing, "not what was consumed", event)
+        self.owing = None  # so every offset is of a partition that is assigned, and not past its position
+
+    def settled(self, event):
+        """The ordering duty: the commit of a batch is told before anything else happens to the partitions."""
+        require(self.owing is None, "the commit of the last batch was not told before", event)
