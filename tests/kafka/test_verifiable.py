@@ -8,6 +8,7 @@ import signal
 from itertools import chain
 
 import pytest
+from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from tests.support.contract import shape
 from tests.support.group_members import until
@@ -46,7 +47,13 @@ async def all_read(bench, count, *members):
 
 
 async def committed(bench):
-    return [await bench.place.committed(number) for number in range(PARTITIONS_COUNT)]
+    async def ask():
+        try:
+            return [await bench.place.committed(number) for number in range(PARTITIONS_COUNT)]
+        except GroupCoordinatorNotAvailableError:  # nobody has used a group on this cluster before
+            return None
+
+    return await eventually(ask)
 
 
 async def ended(tool, by=None):
