@@ -189,6 +189,7 @@ class Fetchers:
             context.tell(events.FetchFailed(node_id, None, None, str(error)))
             return False
         finally:
+            context.changed.pulse()  # once, so that a waiting request sees all partitions and takes turns
             self._in_flight_bytes -= plan.max_bytes
             self._sent_at_ms.pop(node_id, None)
             for partition in plan.partitions:
@@ -242,7 +243,6 @@ class Fetchers:
                 # An answer to where the partition was before a seek, a reset or a revocation says nothing.
                 if partition is not None and partition.changes_count == changes_count:
                     self._take_partition(node_id, partition, offset, data, copy=not single)
-                    self._context.changed.pulse()
                     if data.records:
                         await asyncio.sleep(0)
 
