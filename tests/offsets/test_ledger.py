@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiogroup.offsets.ledger import Ledger
+from tests.support.effort import examples
 
 
 def in_hand(*offsets):
@@ -99,7 +100,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(STEPS, max_size=12))
 def test_ledger_agrees_with_the_plainest_book(steps):
     ledger, book = Ledger(0), Book()
