@@ -44,6 +44,8 @@ __all__ = ["Fetchers"]
 
 BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
+TURN_BYTES: Final = 512 * 1024
+"""So much of an answer is copied before the loop runs; a smaller answer is there as a whole or not at all."""
 LOOK_MS: Final = 1_000
 OVERDUE_MS: Final = 3_000
 
@@ -234,6 +236,7 @@ class Fetchers:
         asked: Mapping[TopicPartition, tuple[Partition, int, int]],
     ) -> None:
         """Partition by partition, letting the loop run between them: the answer may hold megabytes."""
+        turn_bytes = 0
         names = {info.topic_id: name for name, info in self._context.link.cluster.topics.items()}
         single = sum(len(topic.partitions) for topic in response.responses) == 1
         for topic in response.responses:
@@ -243,7 +246,9 @@ class Fetchers:
                 # An answer to where the partition was before a seek, a reset or a revocation says nothing.
                 if partition is not None and partition.changes_count == changes_count:
                     self._take_partition(node_id, partition, offset, data, copy=not single)
-                    if data.records:
+                    turn_bytes += len(data.records or b"")
+                    if turn_bytes >= TURN_BYTES:
+                        turn_bytes = 0
                         await asyncio.sleep(0)
 
     def _take_partition(
