@@ -26,7 +26,7 @@ CASES = [
     for version in range(request.MIN_VERSION, request.MAX_VERSION + 1)
 ]
 QUICK = settings(
-    max_examples=examples(3),
+    max_examples=examples(2),
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
