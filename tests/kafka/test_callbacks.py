@@ -160,6 +160,7 @@ async def test_an_exception_does_not_veto_and_is_raised_once_from_the_next_call(
         listener.inside[callback] = fail
         async with place.consumer() as other:
             assert len(other.assignment()) == 1
+            await eventually(lambda: ears.heard(ListenerFailed))
             await eventually(lambda: len(consumer.assignment()) == 1)
             listener.inside.clear()
             with pytest.raises(ZeroDivisionError, match=callback):

@@ -8,7 +8,7 @@ import pytest
 
 from aiogroup import IllegalStateError, TopicPartition
 from aiogroup.devkafka import Cluster
-from tests.support.kafka import Place, eventually, take, take_batch, turns
+from tests.support.kafka import Place, eventually, take, turns
 
 
 async def test_current_lag_follows_what_is_delivered(make_place):
@@ -106,7 +106,7 @@ async def test_it_is_measured_to_what_can_be_read(make_place, isolation):
         for value in (b"2", b"3"):
             await producer.send_and_wait(place.topic, value, partition=0)
         is_open = 0 if isolation == "read_committed" else 2
-        await take_batch(consumer, 2 + is_open)
+        await take(consumer, 2 + is_open)
         assert (await consumer.end_offsets([place.tp()]))[place.tp()] == 2 + is_open
         assert await consumer.lag() == 0
         assert consumer.current_lag(place.tp()) == 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from aiokafka.admin import NewTopic
 
+from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.telemetry import events
 from tests.support.kafka import Ears, Listener, eventually, take
@@ -72,17 +74,30 @@ async def test_a_member_reads_it_from_its_first_record_whatever_the_policy(make_
             assert await take(consumer, 9) == [f"new {number}" for number in range(1, 10)]
 
 
-async def test_offsets_of_a_deleted_topic_do_not_hold_up_the_good_bye(make_place):
-    place, listener = make_place(), Listener()
+@pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "not noticed"])
+async def test_offsets_of_a_deleted_topic_do_not_hold_up_the_good_bye(make_place, is_noticed):
+    place, listener, ears = make_place(), Listener(), Ears()
     await place.produce(range(3))
-    consumer = place.unsubscribed(auto_commit_interval_ms=600_000, session_timeout_ms=60_000)
-    consumer.subscribe([place.topic], listener=listener)
-    await consumer.start()
-    await take(consumer, 3)
-    async with place.admin() as admin:
+    async with Proxy(place.cluster) as proxy, place.admin() as admin:
+        settings = {"bootstrap_servers": proxy.bootstrap_servers, "observers": [ears]}
+        consumer = place.unsubscribed(auto_commit_interval_ms=600_000, session_timeout_ms=60_000, **settings)
+        consumer.subscribe([place.topic], listener=listener)
+        await consumer.start()
+        await take(consumer, 3)
+        if not is_noticed:
+            proxy.rules[MetadataRequest] = lambda _: asyncio.Event().wait()
         await admin.delete_topics([place.topic])
-        report = await consumer.stop(timeout_ms=6_000)
+        await eventually(lambda: _is_unknown(admin, place.topic))  # until then a commit succeeds
+        if is_noticed:
+            await eventually(lambda: ears.heard(events.RebalanceStarted)[1:])
+        report = await consumer.stop(timeout_ms=4_000)
         assert report.not_committed == {place.tp(): 2}
-        assert "revoked" in [callback for callback, _ in listener.calls]
+        assert any(("the topic is deleted" if is_noticed else "not done in time") in why for why in report.problems)
+        assert listener.calls[1:] == [("revoked", frozenset({place.tp()}))]
         (answer,) = await admin.describe_consumer_groups([place.group])
         assert not answer.to_object()["groups"][0]["members"]
+
+
+async def _is_unknown(admin, topic):
+    (found,) = await admin.describe_topics([topic])
+    return found["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
