@@ -59,7 +59,9 @@ def test_the_file_map_has_every_file_and_no_other():
 
 
 def test_the_architecture_stays_short():
-    assert len((DOCS / "architecture.md").read_text().splitlines()) <= 300
+    """What is to be read, without the map of the files, which grows with them."""
+    text, _ = (DOCS / "architecture.md").read_text().split("\n## The file map\n")
+    assert len(text.splitlines()) <= 180
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

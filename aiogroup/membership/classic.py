@@ -7,33 +7,19 @@ machine on. An answer to an older self (identity) changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
 
 from aiogroup.errors import AiogroupError, ProtocolError
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import read_assignment
-from aiogroup.membership.failures import PROTOCOL_TYPE, failure_of, mismatch_of
+from aiogroup.membership.failures import failure_of, mismatch_of
 from aiogroup.membership.identity import NO_GENERATION, Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.membership.requests import GroupSettings, join_request, leave_request, sync_request
 from aiogroup.membership.states import HEARTBEATING, MOVES, MemberState
 from aiogroup.protocol.errors import lookup
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 
-__all__ = ["ClassicMembership", "GroupSettings"]
-
-REASON_LENGTH: Final = 255
-"""Longer reasons are cut before they are sent (KIP-800)."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
+__all__ = ["ClassicMembership"]
 
 
 class ClassicMembership:
@@ -120,10 +106,11 @@ class ClassicMembership:
             case MemberState.STABLE if self.rejoin_why is not None or not self.identity.is_member:
                 effects += (self._prepare(self.rejoin_why or "the generation ended"),)
             case MemberState.JOINING:
-                requests += (self._join_request(),)
+                who, offers = self.identity, self._subscriptions(self.topics)
+                requests += (join_request(who, self._settings, offers, self._why_joining),)
                 self._asked = True
             case MemberState.SYNCING:
-                requests += (self._sync_request(),)
+                requests += (sync_request(self.identity, self.assignor, self._assignments),)
                 self._asked = True
             case MemberState.ADOPTING if self._adopt is not None:
                 effects += (self._adopt,)
@@ -211,7 +198,7 @@ class ClassicMembership:
         # Nothing is ours any more, so nothing that is said of the old generation may touch the join: a commit refused
         # meanwhile would change who we are, and the answer to the join would then belong to nobody.
         self.identity = self.identity.without_generation()
-        self._why_joining = (self.rejoin_why or "handed over")[:REASON_LENGTH]
+        self._why_joining = self.rejoin_why or "handed over"
         self._move(MemberState.JOINING, self._why_joining)
         self.rejoin_why = None
 
@@ -221,11 +208,7 @@ class ClassicMembership:
 
     def leave_request(self, why: str, *, even_static: bool = False) -> LeaveGroupRequest | None:
         """LeaveGroup for the member as it is now; `None` where there is nothing to leave or a name to keep."""
-        who = self.identity
-        if not who.member_id or (who.is_static and not even_static):
-            return None
-        member = MemberIdentity(member_id=who.member_id, group_instance_id=who.instance_id, reason=why)
-        return LeaveGroupRequest(group_id=who.group_id, members=(member,))
+        return leave_request(self.identity, why, even_static=even_static)
 
     def _leave(self, *, force: bool, why: str) -> None:
         request = self.leave_request(why, even_static=force)
@@ -233,21 +216,6 @@ class ClassicMembership:
             self._requests.append(request)
 
     # Answers.
-
-    def _join_request(self) -> JoinGroupRequest:
-        who, settings = self.identity, self._settings
-        return JoinGroupRequest(
-            group_id=who.group_id,
-            session_timeout_ms=settings.session_timeout_ms,
-            rebalance_timeout_ms=settings.rebalance_timeout_ms,
-            member_id=who.member_id,
-            group_instance_id=who.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=tuple(
-                JoinGroupRequestProtocol(name=name, metadata=blob) for name, blob in self._subscriptions(self.topics)
-            ),
-            reason=self._why_joining,
-        )
 
     def _on_join(self, fact: f.JoinAnswered, now_ms: int) -> None:
         if self.state is not MemberState.JOINING or fact.identity != self.identity:
@@ -277,21 +245,6 @@ class ClassicMembership:
             members = tuple((each.member_id, each.group_instance_id, bytes(each.metadata)) for each in answer.members)
             self._effects.append(f.ComputeAssignment(answer.generation_id, self.assignor, members))
             self._asked = True
-
-    def _sync_request(self) -> SyncGroupRequest:
-        who = self.identity
-        return SyncGroupRequest(
-            group_id=who.group_id,
-            generation_id=who.generation,
-            member_id=who.member_id,
-            group_instance_id=who.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=self.assignor,
-            assignments=tuple(
-                SyncGroupRequestAssignment(member_id=member, assignment=blob)
-                for member, blob in self._assignments.items()
-            ),
-        )
 
     def _on_sync(self, fact: f.SyncAnswered, now_ms: int) -> None:
         if self.state is not MemberState.SYNCING or fact.identity != self.identity:

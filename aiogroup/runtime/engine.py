@@ -20,10 +20,12 @@ from aiogroup.fetching.decode import c_decoder_loaded
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import write_subscription
-from aiogroup.membership.classic import ClassicMembership, GroupSettings
+from aiogroup.membership.classic import ClassicMembership
 from aiogroup.membership.identity import Identity
+from aiogroup.membership.requests import GroupSettings
 from aiogroup.membership.states import MemberState
 from aiogroup.protocol.errors import ErrorCode
+from aiogroup.runtime.callbacks import Callbacks
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
@@ -31,6 +33,7 @@ from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.enquiries import Enquiries
 from aiogroup.runtime.fetcher import Fetchers
 from aiogroup.runtime.heartbeat import Heartbeat
+from aiogroup.runtime.leader import Leader
 from aiogroup.runtime.link import Link
 from aiogroup.runtime.poll_watchdog import PollWatchdog
 from aiogroup.runtime.positions import Positions
@@ -127,10 +130,9 @@ class Engine:
                 committer,
                 self.positions,
                 self.refresher,
-                assignors,
-                lambda: self.subscription.listener,
+                Leader(self.context, coordinator, assignors),
+                Callbacks(self.context, lambda: self.subscription.listener, self._on_callback),
                 self._on_assignment,
-                self._on_callback,
             ),
         )
 
@@ -319,7 +321,7 @@ class Engine:
         wanted = self.subscription.wanted()
         if isinstance(wanted, re.Pattern) or self.group is None or not self._group_started:
             return wanted
-        return wanted | self.group.rebalance.topics_led()
+        return wanted | self.group.rebalance.leader.topics_led()
 
     def _tell_refused(self, cluster: Cluster) -> None:
         """A topic that may not be read, or cannot exist, is the application's to know; told when it becomes so."""
@@ -342,7 +344,7 @@ class Engine:
             names = self._matched()
             if names != group.membership.topics:
                 group.coordinator.handle(f.SubscriptionChanged(names, "the topics that match the pattern changed"))
-            elif (why := group.rebalance.stale_assignment()) is not None:
+            elif (why := group.rebalance.leader.stale_assignment()) is not None:
                 group.coordinator.handle(f.RejoinWanted(why))
 
     def _matched(self) -> frozenset[str]:

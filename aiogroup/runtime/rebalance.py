@@ -6,20 +6,16 @@ SyncGroup -> positions -> assigned callback -> fetching resumes. Heartbeats go o
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from typing import Final
 from uuid import UUID
 
 from aiokafka.structs import TopicPartition
 
-from aiogroup.assignors import Assignor, MemberSubscription
 from aiogroup.config import ResetPolicy, parse_reset_policy
-from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutError, ProtocolError
+from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutError
 from aiogroup.fetching.position import Partition, PositionState
-from aiogroup.listener import call_listener
 from aiogroup.membership import facts as f
-from aiogroup.membership.blobs import read_subscription, write_assignment
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
@@ -27,10 +23,12 @@ from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupResponse
+from aiogroup.runtime.callbacks import Callbacks
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.committer import Committer
-from aiogroup.runtime.context import Context, in_callback
+from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.leader import Leader
 from aiogroup.runtime.link import JOIN
 from aiogroup.runtime.positions import Positions
 from aiogroup.runtime.refresher import Refresher
@@ -40,15 +38,10 @@ __all__ = ["Rebalance"]
 
 COMMIT_BEFORE_JOIN_MS: Final = 10_000
 """How long a commit may hold a rebalance up; what it does not save is repeated, never lost."""
-INLINE_ASSIGNMENT: Final = 2_000
-"""An assignor over more partitions than this runs in a worker thread."""
 
 
 class Rebalance:
-    """`on_assignment()` is called after every change of what is assigned; `listener()` gives the callbacks now.
-
-    `on_callback(begins)` is called before and after each of them.
-    """
+    """`on_assignment()` is called after every change of what is assigned."""
 
     def __init__(
         self,
@@ -57,27 +50,22 @@ class Rebalance:
         committer: Committer,
         positions: Positions,
         refresher: Refresher,
-        assignors: Sequence[Assignor],
-        listener: Callable[[], object],
+        leader: Leader,
+        callbacks: Callbacks,
         on_assignment: Callable[[], None],
-        on_callback: Callable[[bool], None],
     ) -> None:
         self._context = context
         self._coordinator = coordinator
         self._committer = committer
         self._positions = positions
         self._refresher = refresher
-        self._assignors = {each.name: each for each in assignors}
-        self._listener = listener
+        self.leader = leader
+        self.callbacks = callbacks
         self._on_assignment = on_assignment
-        self._on_callback = on_callback
         self._started_at_ms = now_ms()
         self._counts_at_first_sight: dict[str, int] = {}
         self._ids_at_first_sight: dict[str, UUID] = {}
-        self._assigned_from: Mapping[str, int] = {}
         self.completed_count = 0
-        self.is_in_callback = False
-        self._announced: frozenset[TopicPartition] = frozenset()
         self.why_rejoin_at_once = ""  # set by the application's own subscribe, which waits for no hand-over
 
     async def run(self) -> None:
@@ -96,7 +84,7 @@ class Rebalance:
             case f.HandOver():
                 await self._hand_over(effect.why)
             case f.ComputeAssignment():
-                await self._compute_assignment(effect)
+                await self.leader.compute_assignment(effect)
             case f.Adopt():
                 await self._adopt(effect)
             case f.Fail():
@@ -139,7 +127,7 @@ class Rebalance:
     async def revoke(self, tps: Collection[TopicPartition]) -> None:
         """Give partitions up in good order: callback, then commit, then they are gone."""
         assignment = self._context.assignment
-        await self.announce_revoked(tps)
+        await self.callbacks.revoked(tps)
         leaving = [assignment[tp] for tp in tps if tp in assignment]
         if self._context.config.enable_auto_commit:
             timeout = min(COMMIT_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms)
@@ -150,20 +138,13 @@ class Rebalance:
         self._remove(tps)
         self._context.tell(events.PartitionsRevoked(tuple(sorted(tps))))
 
-    async def announce_revoked(self, tps: Collection[TopicPartition]) -> None:
-        """The callback alone, once: the application may still commit what belongs to them."""
-        if tps and self._announced >= frozenset(tps):
-            return  # stop() came between the callback and the end of the ownership
-        self._announced = frozenset(tps)
-        await self._call("on_partitions_revoked", tps)
-
     async def lose(self, why: str) -> None:
         """The partitions belong to somebody else already: they are gone, then the callback is told."""
         tps = self.drop_all() | self._dropped
         self._dropped = frozenset()
         if tps:
             self._context.tell(events.PartitionsLost(tuple(sorted(tps)), why))
-            await self._call("on_partitions_lost", tps)
+            await self.callbacks.lost(tps)
 
     _dropped: frozenset[TopicPartition] = frozenset()
 
@@ -181,7 +162,7 @@ class Rebalance:
         self._dropped = self.drop_all() | self._dropped
 
     def _remove(self, tps: Collection[TopicPartition]) -> None:
-        self._announced = frozenset()
+        self.callbacks.forget_announced()
         removed = self._context.assignment.remove(tps)
         self._context.delivery.forget(removed)
         self._on_assignment()
@@ -229,65 +210,11 @@ class Rebalance:
             self._coordinator.lose(f"{rpc.name}: error {response.error_code}")
         await self._coordinator.tell(fact)
 
-    async def _compute_assignment(self, effect: f.ComputeAssignment) -> None:
-        members = {}
-        for member_id, instance_id, blob in effect.members:
-            try:
-                members[member_id] = read_subscription(blob, instance_id)
-            except ProtocolError as error:  # it gets nothing; the others must not starve with it
-                members[member_id] = MemberSubscription(topics=(), user_data=None, instance_id=instance_id)
-                self._context.tell(events.RebalanceFailed(f"subscription of {member_id}: {error}"))
-        topics = {topic for member in members.values() for topic in member.topics}
-        await self._know(topics)
-        counts = self._context.link.cluster.partition_counts(topics)
-        self._assigned_from = {topic: counts.get(topic, 0) for topic in topics}
-        assignor = self._assignors[effect.assignor]
-        try:
-            if sum(counts.values()) > INLINE_ASSIGNMENT:
-                assigned = await asyncio.to_thread(assignor.assign, members, counts)
-            else:
-                assigned = assignor.assign(members, counts)
-        except Exception as error:  # noqa: BLE001 (a user's assignor may raise anything)
-            self._context.inbox.put(error)
-            await self._coordinator.tell(f.Failed(AiogroupError(f"assignor {effect.assignor!r} failed: {error!r}")))
-            return
-        blobs = {member: write_assignment(assigned.get(member, ())) for member in members}
-        await self._coordinator.tell(f.AssignmentComputed(effect.generation, blobs))
-
-    async def _know(self, topics: Collection[str]) -> None:
-        """As leader we assign topics that only others read, too."""
-        cluster = self._context.link.cluster
-        if unknown := [topic for topic in topics if topic not in cluster.topics]:
-            try:
-                await self._context.link.fetch_metadata({*cluster.topics, *unknown})
-            except AiogroupError as error:
-                self._context.tell(events.MetadataFailed(str(error)))
-
-    def stale_assignment(self) -> str | None:
-        """As leader: why what we assigned no longer fits the metadata; `None` while it does."""
-        if not self._coordinator.membership.is_leader or not self._assigned_from:
-            return None
-        cluster = self._context.link.cluster
-        now = cluster.partition_counts(self._assigned_from)
-        for topic in self._assigned_from.keys() - now.keys():
-            if cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                now[topic] = 0  # deleted; any other error says nothing about its partitions
-        grown = sorted(topic for topic, count in self._assigned_from.items() if now.get(topic, count) != count)
-        return f"partitions of {', '.join(grown)} changed" if grown else None
-
-    def topics_led(self) -> frozenset[str]:
-        """The topics whose partitions we gave out: as leader we watch them, also those that only others read."""
-        return frozenset(self._assigned_from) if self._coordinator.membership.is_leader else frozenset()
-
     # Adopting.
 
     async def _adopt(self, effect: f.Adopt) -> None:
-        membership = self._coordinator.membership
-        await self._know({tp.topic for tp in effect.partitions})
-        if effect.is_leader and not self._assigned_from:  # KIP-814: we lead and did not assign
-            self._assigned_from = self._context.link.cluster.partition_counts(membership.topics)
-        if not effect.is_leader:
-            self._assigned_from = {}
+        await self.leader.know({tp.topic for tp in effect.partitions})
+        self.leader.adopt(is_leader=effect.is_leader)
         default = parse_reset_policy(self._context.config.auto_offset_reset)
         fresh = parse_reset_policy(self._context.config.new_partition_reset)
         policies: dict[TopicPartition, ResetPolicy] = {}
@@ -301,7 +228,7 @@ class Rebalance:
             if partition.reset_policy is fresh and partition.was_reset and fresh != default:
                 self._context.tell(events.NewPartitionFromEarliest(partition.tp.topic, partition.tp.partition))
         if self._is_current(effect.generation):
-            await self._call("on_partitions_assigned", [each.tp for each in added])
+            await self.callbacks.assigned([each.tp for each in added])
         if self._is_current(effect.generation) and self._context.config.enable_auto_commit:
             await self._commit_resets(added)
         await self._coordinator.tell(f.Adopted(effect.generation))
@@ -354,26 +281,7 @@ class Rebalance:
             elif cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self._counts_at_first_sight[topic] = 0  # whatever it will hold, also when made anew, came after us
 
-    # Callbacks and failure.
-
-    async def _call(self, callback: str, tps: Collection[TopicPartition]) -> None:
-        listener = self._listener()
-        if listener is None:
-            return
-        token = in_callback.set(True)
-        self.is_in_callback = True
-        self._on_callback(True)
-        try:
-            await call_listener(listener, callback, frozenset(tps))
-        except Exception as error:  # noqa: BLE001 (does not veto the rebalance; the next call raises it)
-            self._context.tell(events.ListenerFailed(callback, repr(error)))
-            self._context.inbox.put(error)
-            self._context.changed.pulse()
-        finally:
-            self._on_callback(False)
-            in_callback.reset(token)
-            self.is_in_callback = False
-            self._context.group_changed.pulse()
+    # Failure.
 
     async def _fail(self, error: AiogroupError) -> None:
         self._context.tell(events.MemberFailed(str(error)))

@@ -80,7 +80,7 @@ class Shutdown:
         if membership.identity.is_member and assignment:
             # The others wait for a member that does not say good-bye: whatever comes before leaves time for that.
             await self._step("commit", self._commit(group), self._left_ms() // 2)
-            await self._step("revoked callback", rebalance.announce_revoked(assignment.names), self._left_ms())
+            await self._step("revoked callback", rebalance.callbacks.revoked(assignment.names), self._left_ms())
             await self._step("commit", self._commit(group), self._left_ms())
             self._not_committed = self._left_over(group)
             rebalance.drop_all()
@@ -98,7 +98,7 @@ class Shutdown:
             await self._context.group_changed.wait(now_ms() + 50)
 
     async def _wait_for_callback(self, group: Group) -> None:
-        while group.rebalance.is_in_callback:
+        while group.rebalance.callbacks.is_running:
             await self._context.group_changed.wait(now_ms() + 50)
 
     async def _commit(self, group: Group) -> None:

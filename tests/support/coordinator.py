@@ -6,8 +6,9 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import write_assignment
-from aiogroup.membership.classic import ClassicMembership, GroupSettings
+from aiogroup.membership.classic import ClassicMembership
 from aiogroup.membership.identity import Identity
+from aiogroup.membership.requests import GroupSettings
 from aiogroup.membership.states import MOVES
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest

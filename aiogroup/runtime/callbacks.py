@@ -1,0 +1,60 @@
+"""The application's rebalance callbacks: called one at a time, under heartbeats, at the hand-over point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.listener import call_listener
+from aiogroup.runtime.context import Context, in_callback
+from aiogroup.telemetry import events
+
+__all__ = ["Callbacks"]
+
+
+class Callbacks:
+    """`listener()` gives whom to call now; `on_callback(begins)` is called before and after each of them."""
+
+    def __init__(self, context: Context, listener: Callable[[], object], on_callback: Callable[[bool], None]) -> None:
+        self._context = context
+        self._listener = listener
+        self._on_callback = on_callback
+        self._announced: frozenset[TopicPartition] = frozenset()
+        self.is_running = False
+
+    async def revoked(self, tps: Collection[TopicPartition]) -> None:
+        """Once for each end of an ownership: the application may still commit what belongs to them."""
+        if tps and self._announced >= frozenset(tps):
+            return  # stop() came between the callback and the end of the ownership
+        self._announced = frozenset(tps)
+        await self._call("on_partitions_revoked", tps)
+
+    async def lost(self, tps: Collection[TopicPartition]) -> None:
+        await self._call("on_partitions_lost", tps)
+
+    async def assigned(self, tps: Collection[TopicPartition]) -> None:
+        await self._call("on_partitions_assigned", tps)
+
+    def forget_announced(self) -> None:
+        """The ownership is over: the next one of the same partitions is announced anew."""
+        self._announced = frozenset()
+
+    async def _call(self, callback: str, tps: Collection[TopicPartition]) -> None:
+        listener = self._listener()
+        if listener is None:
+            return
+        token = in_callback.set(True)
+        self.is_running = True
+        self._on_callback(True)
+        try:
+            await call_listener(listener, callback, frozenset(tps))
+        except Exception as error:  # noqa: BLE001 (does not veto the rebalance; the next call raises it)
+            self._context.tell(events.ListenerFailed(callback, repr(error)))
+            self._context.inbox.put(error)
+            self._context.changed.pulse()
+        finally:
+            self._on_callback(False)
+            in_callback.reset(token)
+            self.is_running = False
+            self._context.group_changed.pulse()

@@ -1,0 +1,88 @@
+"""What falls to the leader of a group: giving the partitions out, and watching for what makes that out of date."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from aiogroup.assignors import Assignor, MemberSubscription
+from aiogroup.errors import AiogroupError, ProtocolError
+from aiogroup.membership import facts as f
+from aiogroup.membership.blobs import read_subscription, write_assignment
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.telemetry import events
+
+__all__ = ["Leader"]
+
+INLINE_ASSIGNMENT: Final = 2_000
+"""An assignor over more partitions than this runs in a worker thread."""
+
+
+class Leader:
+    """Does nothing while another member leads."""
+
+    def __init__(self, context: Context, coordinator: Coordinator, assignors: Sequence[Assignor]) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._assignors = {each.name: each for each in assignors}
+        self._assigned_from: Mapping[str, int] = {}
+
+    async def compute_assignment(self, effect: f.ComputeAssignment) -> None:
+        members = {}
+        for member_id, instance_id, blob in effect.members:
+            try:
+                members[member_id] = read_subscription(blob, instance_id)
+            except ProtocolError as error:  # it gets nothing; the others must not starve with it
+                members[member_id] = MemberSubscription(topics=(), user_data=None, instance_id=instance_id)
+                self._context.tell(events.RebalanceFailed(f"subscription of {member_id}: {error}"))
+        topics = {topic for member in members.values() for topic in member.topics}
+        await self.know(topics)
+        counts = self._context.link.cluster.partition_counts(topics)
+        self._assigned_from = {topic: counts.get(topic, 0) for topic in topics}
+        assignor = self._assignors[effect.assignor]
+        try:
+            if sum(counts.values()) > INLINE_ASSIGNMENT:
+                assigned = await asyncio.to_thread(assignor.assign, members, counts)
+            else:
+                assigned = assignor.assign(members, counts)
+        except Exception as error:  # noqa: BLE001 (a user's assignor may raise anything)
+            self._context.inbox.put(error)
+            await self._coordinator.tell(f.Failed(AiogroupError(f"assignor {effect.assignor!r} failed: {error!r}")))
+            return
+        blobs = {member: write_assignment(assigned.get(member, ())) for member in members}
+        await self._coordinator.tell(f.AssignmentComputed(effect.generation, blobs))
+
+    async def know(self, topics: Collection[str]) -> None:
+        """As leader we assign topics that only others read, too."""
+        cluster = self._context.link.cluster
+        if unknown := [topic for topic in topics if topic not in cluster.topics]:
+            try:
+                await self._context.link.fetch_metadata({*cluster.topics, *unknown})
+            except AiogroupError as error:
+                self._context.tell(events.MetadataFailed(str(error)))
+
+    def adopt(self, *, is_leader: bool) -> None:
+        """The round is decided, and with it who watches the metadata."""
+        if not is_leader:
+            self._assigned_from = {}
+        elif not self._assigned_from:  # KIP-814: we lead and did not assign
+            self._assigned_from = self._context.link.cluster.partition_counts(self._coordinator.membership.topics)
+
+    def stale_assignment(self) -> str | None:
+        """Why what we assigned no longer fits the metadata; `None` while it does."""
+        if not self._coordinator.membership.is_leader or not self._assigned_from:
+            return None
+        cluster = self._context.link.cluster
+        now = cluster.partition_counts(self._assigned_from)
+        for topic in self._assigned_from.keys() - now.keys():
+            if cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                now[topic] = 0  # deleted; any other error says nothing about its partitions
+        grown = sorted(topic for topic, count in self._assigned_from.items() if now.get(topic, count) != count)
+        return f"partitions of {', '.join(grown)} changed" if grown else None
+
+    def topics_led(self) -> frozenset[str]:
+        """The topics whose partitions we gave out: as leader we watch them, also those that only others read."""
+        return frozenset(self._assigned_from) if self._coordinator.membership.is_leader else frozenset()
