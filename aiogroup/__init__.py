@@ -1,10 +1,11 @@
 """aiogroup: an asyncio Kafka consumer-group client that loses no record and hides no signal."""
 
-from aiogroup.assignors import Assignor, MemberSubscription
+from aiogroup.assignors import Assignor, Held, MemberSubscription
 from aiogroup.config import ConsumerConfig
 from aiogroup.consumer import Consumer
 from aiogroup.errors import (
     AiogroupError,
+    AssignorError,
     AuthenticationFailedError,
     BrokerError,
     CommitFailedError,
@@ -50,6 +51,7 @@ from aiogroup.telemetry.health import GroupMetadata, Health, HealthStatus
 __all__ = [
     "AiogroupError",
     "Assignor",
+    "AssignorError",
     "AuthenticationFailedError",
     "BrokerError",
     "CommitFailedError",
@@ -69,6 +71,7 @@ __all__ = [
     "GroupMetadata",
     "Health",
     "HealthStatus",
+    "Held",
     "IllegalOperation",
     "IllegalStateError",
     "InconsistentGroupProtocolError",

@@ -64,6 +64,21 @@ class Cluster:
         """Partitions of each known topic: what an assignor needs, and what a leader watches."""
         return {topic: len(self.topics[topic].partitions) for topic in topics if topic in self.topics}
 
+    def partition_racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+        """The racks of the brokers that hold each partition; empty when no broker told its rack.
+
+        KIP-881 counts replicas that are out of sync, too: they will be back before the group rebalances.
+        """
+        racks = {node: broker.rack for node, broker in self.brokers.items() if broker.rack}
+        if not racks:
+            return {}
+        return {
+            TopicPartition(topic, number): frozenset(racks[node] for node in info.replicas if node in racks)
+            for topic in topics
+            if topic in self.topics
+            for number, info in self.topics[topic].partitions.items()
+        }
+
     def updated(self, newer: Cluster) -> Cluster:
         """The newer snapshot laid over this one; a leader of an older epoch never replaces a newer (KIP-320)."""
         topics = dict(self.topics)

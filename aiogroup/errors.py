@@ -194,6 +194,10 @@ class InconsistentGroupProtocolError(GroupError, aiokafka_errors.InconsistentGro
     """The members of the group have no assignor in common: see `partition_assignment_strategy`. Fatal."""
 
 
+class AssignorError(GroupError):
+    """As leader: the group's assignor failed, or its answer was not fit to be handed out. Fatal."""
+
+
 # Records and positions.
 
 

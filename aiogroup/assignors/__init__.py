@@ -5,14 +5,14 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from aiogroup.assignors.assignor import Assignor, MemberSubscription
+from aiogroup.assignors.assignor import Assignor, Held, MemberSubscription, Racks, is_cooperative
 from aiogroup.assignors.range import RangeAssignor
 from aiogroup.assignors.roundrobin import RoundRobinAssignor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BY_NAME", "Assignor", "MemberSubscription"]
+__all__ = ["BY_NAME", "Assignor", "Held", "MemberSubscription", "Racks", "is_cooperative"]
 
 _OURS: Final[tuple[Assignor, ...]] = (RangeAssignor(), RoundRobinAssignor())
 

@@ -1,19 +1,36 @@
-"""What an assignor is given, what it answers, and Java's order of members."""
+"""What an assignor is told and what it answers: `Assignor` is the type to write one's own against."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from aiokafka.structs import TopicPartition
 
-    from aiokafka.structs import TopicPartition
+Racks = Mapping[TopicPartition, frozenset[str]]
+"""The racks that hold a replica of each partition (KIP-881). Empty where no member, or no broker, tells its rack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a member was assigned last, and in which generation (-1: nothing was ever assigned).
+
+    An eager member has given the partitions up by the time it joins again, and may have lost them: the group will know
+    which of two claims is the newer one by the generation.
+    """
+
+    partitions: tuple[TopicPartition, ...] = ()
+    generation: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What one member said when it joined."""
+    """What one member said when it joined.
+
+    `owned` is what it still holds while it joins (KIP-429), since `generation` (KIP-792).
+    """
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -25,40 +42,40 @@ class MemberSubscription:
 
 @runtime_checkable
 class Assignor(Protocol):
-    """Divides partitions among members; runs in the group's leader only.
+    """Divides partitions among members. Derive from it, and `name` and `assign` are all that is left to write.
 
-    The answer depends on nothing but the arguments: every leader of a group must come to the same one.
+    Every member offers its assignors by name, and the group chooses one that all have. `assign` runs in the leader
+    alone, in a worker thread when there is much to divide; its answer must depend on nothing but the arguments.
     """
 
     @property
+    @abstractmethod
     def name(self) -> str:
-        """What members of other clients call it: the group chooses by this name."""
+        """What members call it, also those of other clients."""
 
-    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
-        """What this member sends along when it joins."""
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether members keep their partitions while they join (KIP-429).
 
+        It then gives no partition to a member while another one still owns it (`MemberSubscription.owned`): the owner
+        gets a round without it first. A member is cooperative when all of its assignors are.
+        """
+        return False
+
+    def subscription_user_data(self, topics: Iterable[str], held: Held) -> bytes | None:
+        """What this member tells the leader when it joins: `MemberSubscription.user_data`."""
+        return None
+
+    @abstractmethod
     def assign(
-        self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int]
-    ) -> dict[str, list[TopicPartition]]:
-        """Every member's partitions, also of those that get none.
+        self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int], racks: Racks
+    ) -> Mapping[str, Iterable[TopicPartition]]:
+        """Every member's partitions; a member that is left out gets none.
 
-        `partitions` is the number of partitions per topic; a topic that is not in it is ignored.
+        `partitions` is the number of partitions of each topic; a topic that is not in it has none (yet).
         """
 
 
-def in_order(members: Mapping[str, MemberSubscription]) -> list[str]:
-    """Member ids as Java's AbstractPartitionAssignor.MemberInfo sorts them.
-
-    Static members come first, by instance id, so that their share survives a new member id (KIP-345). Java
-    compares UTF-16 units, which differs from Python's order beyond U+FFFF.
-    """
-
-    def rank(member_id: str) -> tuple[bool, bytes, bytes]:
-        instance_id = members[member_id].instance_id
-        return instance_id is None, _utf16(instance_id or ""), _utf16(member_id)
-
-    return sorted(members, key=rank)
-
-
-def _utf16(text: str) -> bytes:
-    return text.encode("utf-16-be", "surrogatepass")
+def is_cooperative(assignors: Iterable[Assignor]) -> bool:
+    """Whether a member with these keeps its partitions while it joins: only if no assignor needs them given up."""
+    return all(each.is_cooperative for each in assignors)

@@ -10,7 +10,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from aiokafka.structs import TopicPartition
 
-from aiogroup.assignors import BY_NAME, Assignor, MemberSubscription
+from aiogroup.assignors import BY_NAME, Assignor, Held, MemberSubscription, Racks
 from aiogroup.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ class ClusterView:
     available_partitions_for_topic = partitions_for_topic
 
 
-class ForeignAssignor:
+class ForeignAssignor(Assignor):
     """An aiokafka assignor class as our `Assignor`.
 
     User data that it puts into an assignment is not sent. A class that keeps state (aiokafka's sticky one)
     shares it among all consumers of the process, as in aiokafka.
     """
 
-    __slots__ = ("_theirs", "name")
+    name: str = ""
 
     def __init__(self, theirs: type[AbstractPartitionAssignor] | AbstractPartitionAssignor) -> None:
         name: object = theirs.name
@@ -57,11 +57,11 @@ class ForeignAssignor:
         self.name = name
         self._theirs = theirs
 
-    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
+    def subscription_user_data(self, topics: Iterable[str], held: Held) -> bytes | None:
         return self._theirs.metadata(topics).user_data or None
 
     def assign(
-        self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int]
+        self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int], racks: Racks
     ) -> dict[str, list[TopicPartition]]:
         metadata = {
             member: ConsumerProtocolMemberMetadata(0, list(subscription.topics), subscription.user_data or b"")
@@ -80,8 +80,9 @@ class ForeignAssignor:
 def resolve(strategy: str | Iterable[object]) -> tuple[Assignor, ...]:
     """The assignors of `partition_assignment_strategy`, the preferred first.
 
-    Takes names, objects with the methods of `Assignor`, and subclasses (or objects) of aiokafka's
-    AbstractPartitionAssignor; its own range and roundrobin become ours, which keep static members in place.
+    Takes names, objects of classes that derive from `Assignor` (or have all of its members), and subclasses (or
+    objects) of aiokafka's AbstractPartitionAssignor; its own range and roundrobin become ours, which keep static
+    members in place.
 
     Raises:
         ConfigError: nothing named, an unknown one, or a name given twice.
@@ -108,5 +109,5 @@ def _resolve_one(entry: object) -> Assignor:
         return entry
     raise ConfigError(
         f"partition_assignment_strategy: unknown assignor {entry!r}; known are {sorted(BY_NAME)}, objects "
-        "with the methods of aiogroup.assignors.Assignor, and aiokafka's assignor classes"
+        "of classes that derive from aiogroup.Assignor, and aiokafka's assignor classes"
     )

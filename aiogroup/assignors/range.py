@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from aiokafka.structs import TopicPartition
 
-from aiogroup.assignors.assignor import MemberSubscription, in_order
+from aiogroup.assignors.assignor import Assignor, MemberSubscription, Racks
+from aiogroup.assignors.order import in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 
-class RangeAssignor:
+class RangeAssignor(Assignor):
     """Gives each member a run of every topic's partitions, the first members one more.
 
     Topics with as many partitions and the same subscribers are divided alike, so that records of one key in
@@ -21,11 +22,8 @@ class RangeAssignor:
 
     name: Final = "range"
 
-    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
-        return None
-
     def assign(
-        self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int]
+        self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int], racks: Racks
     ) -> dict[str, list[TopicPartition]]:
         assignment: dict[str, list[TopicPartition]] = {member: [] for member in members}
         subscribers: dict[str, list[str]] = {}

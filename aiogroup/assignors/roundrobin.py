@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING, Final
 
 from aiokafka.structs import TopicPartition
 
-from aiogroup.assignors.assignor import MemberSubscription, in_order
+from aiogroup.assignors.assignor import Assignor, MemberSubscription, Racks
+from aiogroup.assignors.order import in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 
-class RoundRobinAssignor:
+class RoundRobinAssignor(Assignor):
     """Deals the partitions of all topics to the members in turn, past those not subscribed to the topic."""
 
     name: Final = "roundrobin"
 
-    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
-        return None
-
     def assign(
-        self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int]
+        self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int], racks: Racks
     ) -> dict[str, list[TopicPartition]]:
         assignment: dict[str, list[TopicPartition]] = {member: [] for member in members}
         subscribed = {member: frozenset(subscription.topics) for member, subscription in members.items()}

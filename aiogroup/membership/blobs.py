@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Final
 
 from aiokafka.structs import TopicPartition
 
-from aiogroup.assignors import MemberSubscription
+from aiogroup.assignors import Held, MemberSubscription
 from aiogroup.protocol.consumer_protocol import (
     Assignment,
     Subscription,
@@ -20,10 +21,22 @@ from aiogroup.protocol.consumer_protocol import (
 
 __all__ = ["read_assignment", "read_subscription", "write_assignment", "write_subscription"]
 
+NOTHING: Final = Held()
 
-def write_subscription(topics: Iterable[str], user_data: bytes | None, rack: str | None) -> bytes:
-    """What we offer in JoinGroup. The eager protocol owns nothing while it joins."""
-    return encode_subscription(Subscription(topics=tuple(sorted(topics)), user_data=user_data, rack_id=rack))
+
+def write_subscription(
+    topics: Iterable[str], user_data: bytes | None, rack: str | None, owned: Held = NOTHING
+) -> bytes:
+    """What we offer in JoinGroup. `owned` is what we hold while we join: an eager member holds nothing by then."""
+    return encode_subscription(
+        Subscription(
+            topics=tuple(sorted(topics)),
+            user_data=user_data,
+            owned_partitions=_by_topic(sorted(owned.partitions)),
+            generation_id=owned.generation,
+            rack_id=rack or None,
+        )
+    )
 
 
 def read_subscription(blob: bytes, instance_id: str | None) -> MemberSubscription:
@@ -34,23 +47,25 @@ def read_subscription(blob: bytes, instance_id: str | None) -> MemberSubscriptio
         user_data=None if read.user_data is None else bytes(read.user_data),
         owned=_flat(read.owned_partitions),
         generation=read.generation_id,
-        rack=read.rack_id,
+        rack=read.rack_id or None,
         instance_id=instance_id,
     )
 
 
 def write_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for tp in partitions:
-        by_topic[tp.topic].append(tp.partition)
-    return encode_assignment(
-        Assignment(assigned_partitions=tuple(TopicPartitions(topic, tuple(each)) for topic, each in by_topic.items()))
-    )
+    return encode_assignment(Assignment(assigned_partitions=_by_topic(partitions)))
 
 
 def read_assignment(blob: bytes) -> tuple[TopicPartition, ...]:
     """Raises ProtocolError: the bytes are no assignment."""
     return _flat(decode_assignment(blob).assigned_partitions)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for tp in partitions:
+        numbers[tp.topic].append(tp.partition)
+    return tuple(TopicPartitions(topic, tuple(each)) for topic, each in numbers.items())
 
 
 def _flat(topics: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:

@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 from aiokafka.structs import TopicPartition
 
-from aiogroup.assignors import Assignor
+from aiogroup.assignors import Assignor, Held
 from aiogroup.cluster import Cluster
 from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig, parse_reset_policy
 from aiogroup.errors import AiogroupError, ConsumerStoppedError, InvalidTopicError, TopicAuthorizationError
@@ -111,9 +111,15 @@ class Engine:
         )
 
         def subscriptions(topics: frozenset[str]) -> list[tuple[str, bytes]]:
-            rack = config.client_rack
+            assert self.group is not None
+            last = self.group.rebalance.held
+            owned = Held(tuple(self.context.assignment.names), last.generation)
             return [
-                (each.name, write_subscription(topics, each.subscription_user_data(topics), rack)) for each in assignors
+                (
+                    each.name,
+                    write_subscription(topics, each.subscription_user_data(topics, last), config.client_rack, owned),
+                )
+                for each in assignors
             ]
 
         return ClassicMembership(Identity(group_id, config.instance_id), settings, subscriptions, self._on_move)

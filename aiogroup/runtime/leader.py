@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from aiogroup.assignors import Assignor, MemberSubscription
-from aiogroup.errors import AiogroupError, ProtocolError
+from aiogroup.assignors import Assignor, MemberSubscription, Racks
+from aiogroup.assignors.checks import run
+from aiogroup.errors import AiogroupError, AssignorError, ProtocolError
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import read_subscription, write_assignment
 from aiogroup.protocol.errors import ErrorCode
@@ -29,6 +30,7 @@ class Leader:
         self._coordinator = coordinator
         self._assignors = {each.name: each for each in assignors}
         self._assigned_from: Mapping[str, int] = {}
+        self._racks: Racks = {}
 
     async def compute_assignment(self, effect: f.ComputeAssignment) -> None:
         members = {}
@@ -42,15 +44,16 @@ class Leader:
         await self.know(topics)
         counts = self._context.link.cluster.partition_counts(topics)
         self._assigned_from = {topic: counts.get(topic, 0) for topic in topics}
+        have_racks = any(member.rack for member in members.values())
+        self._racks = self._context.link.cluster.partition_racks(topics) if have_racks else {}
         assignor = self._assignors[effect.assignor]
         try:
             if sum(counts.values()) > INLINE_ASSIGNMENT:
-                assigned = await asyncio.to_thread(assignor.assign, members, counts)
+                assigned = await asyncio.to_thread(run, assignor, members, counts, self._racks)
             else:
-                assigned = assignor.assign(members, counts)
-        except Exception as error:  # noqa: BLE001 (a user's assignor may raise anything)
-            self._context.inbox.put(error)
-            await self._coordinator.tell(f.Failed(AiogroupError(f"assignor {effect.assignor!r} failed: {error!r}")))
+                assigned = run(assignor, members, counts, self._racks)
+        except AssignorError as error:
+            await self._coordinator.tell(f.Failed(error))
             return
         blobs = {member: write_assignment(assigned.get(member, ())) for member in members}
         await self._coordinator.tell(f.AssignmentComputed(effect.generation, blobs))
@@ -67,7 +70,7 @@ class Leader:
     def adopt(self, *, is_leader: bool) -> None:
         """The round is decided, and with it who watches the metadata."""
         if not is_leader:
-            self._assigned_from = {}
+            self._assigned_from, self._racks = {}, {}
         elif not self._assigned_from:  # KIP-814: we lead and did not assign
             self._assigned_from = self._context.link.cluster.partition_counts(self._coordinator.membership.topics)
 
@@ -80,8 +83,12 @@ class Leader:
         for topic in self._assigned_from.keys() - now.keys():
             if cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 now[topic] = 0  # deleted; any other error says nothing about its partitions
-        grown = sorted(topic for topic, count in self._assigned_from.items() if now.get(topic, count) != count)
-        return f"partitions of {', '.join(grown)} changed" if grown else None
+        if grown := sorted(topic for topic, count in self._assigned_from.items() if now.get(topic, count) != count):
+            return f"partitions of {', '.join(grown)} changed"
+        racks = cluster.partition_racks(self._assigned_from) if self._racks else {}
+        if moved := {tp.topic for tp, before in self._racks.items() if racks.get(tp, before) != before}:
+            return f"replicas of {', '.join(sorted(moved))} moved to other racks"
+        return None
 
     def topics_led(self) -> frozenset[str]:
         """The topics whose partitions we gave out: as leader we watch them, also those that only others read."""

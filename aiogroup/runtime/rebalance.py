@@ -12,6 +12,7 @@ from uuid import UUID
 
 from aiokafka.structs import TopicPartition
 
+from aiogroup.assignors import Held
 from aiogroup.config import ResetPolicy, parse_reset_policy
 from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutError
 from aiogroup.fetching.position import Partition, PositionState
@@ -60,6 +61,7 @@ class Rebalance:
         self._positions = positions
         self._refresher = refresher
         self.leader = leader
+        self.held = Held()  # also after it was given up or lost: sticky assignors ask for it
         self.callbacks = callbacks
         self._on_assignment = on_assignment
         self._started_at_ms = now_ms()
@@ -215,6 +217,7 @@ class Rebalance:
     async def _adopt(self, effect: f.Adopt) -> None:
         await self.leader.know({tp.topic for tp in effect.partitions})
         self.leader.adopt(is_leader=effect.is_leader)
+        self.held = Held(effect.partitions, effect.generation)
         default = parse_reset_policy(self._context.config.auto_offset_reset)
         fresh = parse_reset_policy(self._context.config.new_partition_reset)
         policies: dict[TopicPartition, ResetPolicy] = {}

@@ -20,7 +20,7 @@ def member(*topics, instance=None):
 
 def assign(name, members, **partitions):
     """The assignment, each member's partitions as "topic-number" words."""
-    answer = BY_NAME[name].assign(members, partitions)
+    answer = BY_NAME[name].assign(members, partitions, {})
     return {who: " ".join(f"{tp.topic}-{tp.partition}" for tp in tps) for who, tps in answer.items()}
 
 
@@ -101,7 +101,7 @@ def test_members_sort_as_java_strings_do(name):
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_nobody_gets_nothing(name):
-    assert BY_NAME[name].assign({}, {"t": 3}) == {}
+    assert BY_NAME[name].assign({}, {"t": 3}, {}) == {}
 
 
 TOPICS = st.sampled_from(["t0", "t1", "t2", "t3", "t4"])
@@ -125,7 +125,7 @@ def sizes(assignment, topic, members):
 @settings(max_examples=examples(25), deadline=None)
 @given(members=MEMBERS, partitions=PARTITIONS)
 def test_each_partition_goes_to_one_subscriber(name, members, partitions):
-    answer = BY_NAME[name].assign(members, partitions)
+    answer = BY_NAME[name].assign(members, partitions, {})
     wanted = {topic for subscription in members.values() for topic in subscription.topics}
     everything = [tp for tps in answer.values() for tp in tps]
     assert sorted(everything) == sorted(
@@ -138,7 +138,7 @@ def test_each_partition_goes_to_one_subscriber(name, members, partitions):
 @settings(max_examples=examples(25), deadline=None)
 @given(members=MEMBERS, partitions=PARTITIONS)
 def test_range_is_even_per_topic(members, partitions):
-    answer = BY_NAME["range"].assign(members, partitions)
+    answer = BY_NAME["range"].assign(members, partitions, {})
     for topic in partitions:
         subscribers = [who for who in members if topic in members[who].topics]
         counts = sizes(answer, topic, subscribers)
@@ -154,7 +154,7 @@ def test_range_divides_copartitioned_topics_alike(members, count):
     alike = {
         who: MemberSubscription(BOTH, instance_id=subscription.instance_id) for who, subscription in members.items()
     }
-    for tps in BY_NAME["range"].assign(alike, {"t1": count, "t2": count}).values():
+    for tps in BY_NAME["range"].assign(alike, {"t1": count, "t2": count}, {}).values():
         assert [tp.partition for tp in tps if tp.topic == "t1"] == [tp.partition for tp in tps if tp.topic == "t2"]
 
 
@@ -162,7 +162,7 @@ def test_range_divides_copartitioned_topics_alike(members, count):
 @given(members=MEMBERS, partitions=PARTITIONS)
 def test_round_robin_is_even_when_all_subscribe_to_the_same(members, partitions):
     same = {who: MemberSubscription(tuple(partitions)) for who in members}
-    counts = [len(tps) for tps in BY_NAME["roundrobin"].assign(same, partitions).values()]
+    counts = [len(tps) for tps in BY_NAME["roundrobin"].assign(same, partitions, {}).values()]
     assert not counts or max(counts) - min(counts) <= 1
 
 
@@ -171,7 +171,7 @@ def test_round_robin_is_even_when_all_subscribe_to_the_same(members, partitions)
 @given(members=MEMBERS, partitions=PARTITIONS, data=st.data())
 def test_the_order_of_the_arguments_says_nothing(name, members, partitions, data):
     shuffled = dict(data.draw(st.permutations(list(members.items()))))
-    assert BY_NAME[name].assign(members, partitions) == BY_NAME[name].assign(shuffled, partitions)
+    assert BY_NAME[name].assign(members, partitions, {}) == BY_NAME[name].assign(shuffled, partitions, {})
 
 
 @pytest.mark.parametrize(
@@ -181,5 +181,5 @@ def test_the_order_of_the_arguments_says_nothing(name, members, partitions, data
 @given(members=MEMBERS, partitions=PARTITIONS)
 def test_agrees_with_aiokafka_without_static_members(name, theirs, members, partitions):
     dynamic = {who: MemberSubscription(tuple(dict.fromkeys(s.topics))) for who, s in members.items()}
-    ours = BY_NAME[name].assign(dynamic, partitions)
-    assert ours == ForeignAssignor(theirs).assign(dynamic, partitions)
+    ours = BY_NAME[name].assign(dynamic, partitions, {})
+    assert ours == ForeignAssignor(theirs).assign(dynamic, partitions, {})

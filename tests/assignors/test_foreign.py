@@ -13,7 +13,7 @@ from aiokafka.coordinator.protocol import (
 )
 from aiokafka.structs import TopicPartition
 
-from aiogroup.assignors import BY_NAME, MemberSubscription
+from aiogroup.assignors import BY_NAME, Assignor, Held, MemberSubscription
 from aiogroup.assignors.foreign import resolve
 from aiogroup.errors import ConfigError
 
@@ -39,13 +39,10 @@ class FirstTakesAll(AbstractPartitionAssignor):
         pass
 
 
-class Ours:
+class Ours(Assignor):
     name = "ours"
 
-    def subscription_user_data(self, topics):
-        return None
-
-    def assign(self, members, partitions):
+    def assign(self, members, partitions, racks):
         return {who: [] for who in members}
 
 
@@ -62,9 +59,9 @@ def test_names_and_classes_become_assignors_in_order():
 
 def test_an_aiokafka_class_assigns_through_ours():
     (foreign,) = resolve([FirstTakesAll])
-    assert foreign.subscription_user_data(["t"]) == b"mine"
+    assert foreign.subscription_user_data(["t"], Held()) == b"mine"
     members = {"b": MemberSubscription(("t",), b"data"), "a": MemberSubscription(("t",))}
-    assert foreign.assign(members, {"t": 2}) == {
+    assert foreign.assign(members, {"t": 2}, {}) == {
         "a": [TopicPartition("t", 0), TopicPartition("t", 1)],
         "b": [],
     }
@@ -73,8 +70,8 @@ def test_an_aiokafka_class_assigns_through_ours():
 
 def test_aiokafkas_sticky_assignor_works_behind_the_view():
     (sticky,) = resolve([StickyPartitionAssignor])
-    data = sticky.subscription_user_data(("t",))
-    answer = sticky.assign({who: MemberSubscription(("t",), data) for who in "ab"}, {"t": 4})
+    data = sticky.subscription_user_data(("t",), Held())
+    answer = sticky.assign({who: MemberSubscription(("t",), data) for who in "ab"}, {"t": 4}, {})
     assert sorted(len(tps) for tps in answer.values()) == [2, 2]
 
 

@@ -1,0 +1,80 @@
+"""Runs an assignor and lets no answer pass that members could not act on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiogroup.errors import AssignorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aiokafka.structs import TopicPartition
+
+    from aiogroup.assignors.assignor import Assignor, MemberSubscription, Racks
+
+Assignment = dict[str, list["TopicPartition"]]
+MOST_NAMED = 5
+"""So many members or partitions are named in a message."""
+
+
+def run(
+    assignor: Assignor, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int], racks: Racks
+) -> Assignment:
+    """Every member's partitions.
+
+    Raises:
+        AssignorError: the assignor failed, or its answer gives a partition to two members, to one that did not
+            subscribe to the topic, or away from an owner that still holds it; or names a member or partition that does
+            not exist.
+    """
+    try:
+        answer = assignor.assign(members, partitions, racks)
+        assignment = {member: list(tps) for member, tps in answer.items()}
+        _check(assignment, members, partitions)
+    except AssignorError as error:
+        raise AssignorError(f"assignor {assignor.name!r} {error}") from None
+    except Exception as error:
+        raise AssignorError(f"assignor {assignor.name!r} failed: {error!r}") from error
+    if assignor.is_cooperative and (moved := _moved_at_once(assignment, members)):
+        raise AssignorError(
+            f"assignor {assignor.name!r} is cooperative and gave partitions to one member that another still owns: "
+            f"{_named(moved)}; leave such a partition out until its owner no longer reports it"
+        )
+    return assignment
+
+
+def _check(assignment: Assignment, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int]) -> None:
+    if strangers := assignment.keys() - members.keys():
+        raise AssignorError(f"gave partitions to members that are not in the group: {_named(strangers)}")
+    owners: dict[TopicPartition, str] = {}
+    for member, tps in assignment.items():
+        topics = frozenset(members[member].topics)
+        for tp in tps:
+            if tp.topic not in topics:
+                raise AssignorError(f"gave {_name(tp)} to {member!r}, which did not subscribe to that topic")
+            if not 0 <= tp.partition < partitions.get(tp.topic, 0):
+                raise AssignorError(f"gave {_name(tp)} to {member!r}: there is no such partition")
+            if tp in owners:
+                raise AssignorError(f"gave {_name(tp)} twice, to {owners[tp]!r} and to {member!r}")
+            owners[tp] = member
+
+
+def _moved_at_once(assignment: Assignment, members: Mapping[str, MemberSubscription]) -> set[TopicPartition]:
+    """As ConsumerCoordinator.validateCooperativeAssignment: what one member loses and another gets."""
+    added: set[TopicPartition] = set()
+    revoked: set[TopicPartition] = set()
+    for member, subscription in members.items():
+        owned, assigned = set(subscription.owned), set(assignment.get(member, ()))
+        added |= assigned - owned
+        revoked |= owned - assigned
+    return added & revoked
+
+
+def _name(tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition}"
+
+
+def _named(things: Iterable[object]) -> str:
+    names = sorted(_name(each) if isinstance(each, tuple) else repr(each) for each in things)  # type: ignore[arg-type]
+    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
