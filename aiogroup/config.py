@@ -29,6 +29,8 @@ RECORDS_PER_TURN: Final = 256
 """The loop runs at least once in so many records ..."""
 TURN_MS: Final = 2
 """... and at least once in so many milliseconds of handing records out."""
+LONGEST_EXPANSION_MS: Final = 240_000
+"""A broker drops a newcomer that waits for 300 s (CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS); a minute in reserve."""
 MAX_COMMIT_METADATA: Final = 4096
 """The broker's default `offset.metadata.max.bytes`; it counts characters, we count bytes, the stricter."""
 
@@ -88,12 +90,15 @@ class ConsumerConfig:
     group_id: str | None = None
     group_instance_id: str | None = None
     member_name: str | None = None  # KIP-345 draft 41's name for group_instance_id
+    registration_timeout_ms: int | None = None
+    expansion_timeout_ms: int = 0
 
     session_timeout_ms: int = 10_000  # KIP-62's own; KIP-735 raised it to 45 s for bad networks
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     rebalance_timeout_ms: int | None = None
     raise_on_poll_interval: bool = False
+    leave_on_poll_interval: bool = False
     partition_assignment_strategy: Sequence[Any] = ("range", "roundrobin")
 
     enable_auto_commit: bool = True
@@ -211,13 +216,16 @@ class ConsumerConfig:
                 _require(isinstance(value, str), f"{each.name}: a text is needed, not {type(value).__name__}")
         for name in (
             "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "rebalance_timeout_ms",
+            "registration_timeout_ms",
             "auto_commit_interval_ms", "max_poll_records", "fetch_max_bytes", "max_partition_fetch_bytes",
             "max_buffered_bytes", "request_timeout_ms", "default_api_timeout_ms", "metadata_max_age_ms",
             "connections_max_idle_ms",
         ):  # fmt: skip
             value = getattr(self, name)
             _require(value is None or 1 <= value < 2**31, f"{name}={value}: must lie between 1 and 2147483647")
-        for name in ("fetch_min_bytes", "fetch_max_wait_ms", "retry_backoff_ms", "retry_backoff_max_ms"):
+        for name in (
+            "fetch_min_bytes", "fetch_max_wait_ms", "retry_backoff_ms", "retry_backoff_max_ms", "expansion_timeout_ms",
+        ):  # fmt: skip
             value = getattr(self, name)
             _require(0 <= value < 2**31, f"{name}={value}: must lie between 0 and 2147483647")
         addresses = self.bootstrap_addresses
@@ -250,10 +258,30 @@ class ConsumerConfig:
                 TOPIC_NAME.fullmatch(name) is not None and name not in (".", ".."),
                 f"group_instance_id={name!r}: 1 to 249 of letters, digits, '.', '_' and '-'",
             )
+        self._check_static(name)
         _require(
             bool(self.partition_assignment_strategy),
             "partition_assignment_strategy is empty: name an assignor",
         )
+
+    def _check_static(self, name: str | None) -> None:
+        for setting in ("registration_timeout_ms", "expansion_timeout_ms"):
+            value = getattr(self, setting)
+            _require(
+                name is not None or not value,
+                f"{setting}={value} needs a member_name (group_instance_id): it is about static members",
+            )
+        _require(
+            self.registration_timeout_ms is None or self.heartbeat_interval_ms < self.registration_timeout_ms,
+            f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be below registration_timeout_ms="
+            f"{self.registration_timeout_ms}: the broker drops a member that it has not heard from for so long",
+        )
+        if self.expansion_timeout_ms > LONGEST_EXPANSION_MS:
+            warnings.warn(
+                f"expansion_timeout_ms={self.expansion_timeout_ms} acts as {LONGEST_EXPANSION_MS}: a broker drops a "
+                "newcomer that waits for 300000 ms",
+                stacklevel=5,
+            )
 
     def _check_fetch(self) -> None:
         _require(

@@ -447,13 +447,17 @@ class Consumer:
     # The group.
 
     async def enforce_rebalance(self, why: str = "enforce_rebalance") -> None:
-        """Ask the group for a new round (KIP-568); returns at once.
+        """Ask the group for a new round (KIP-568); returns at once. During a rebalance it does nothing.
+
+        The coordinator begins one when the leader asks, or when this member's subscription (its user data) changed;
+        else it answers with what the group has. `why` goes into the broker's log.
 
         Raises:
             IllegalOperation: there is no group.
         """
-        self._running()
-        self._grouped("enforce_rebalance").coordinator.handle(f.RejoinWanted(why))
+        coordinator = self._grouped("enforce_rebalance").coordinator
+        if not coordinator.membership.is_rebalancing:
+            coordinator.handle(f.RejoinWanted(why))
 
     def group_metadata(self) -> GroupMetadata:
         """Who this member is now: what a transaction needs to commit for it (KIP-447).

@@ -162,6 +162,10 @@ DuplicateStaticMember = FencedInstanceIdError
 """KIP-345 draft 41's name for `FencedInstanceIdError`."""
 
 
+class StaticMemberInfoMissing(GroupError):  # noqa: N818 (the specification's name)
+    """NO_STATIC_MEMBER_INFO_SET of KIP-345 draft 41: a commit lacks its name or member id. No real broker says so."""
+
+
 class CommitFailedError(GroupError, aiokafka_errors.CommitFailedError):
     """Offsets of partitions that are no longer owned were not committed; their new owner repeats the records.
 

@@ -20,6 +20,13 @@ CONTRADICTIONS = [
     ({"request_timeout_ms": 500}, "request_timeout_ms=500", "fetch_max_wait_ms=500"),
     ({"member_name": "a", "group_instance_id": "b", "group_id": "g"}, "member_name='a'", "group_instance_id='b'"),
     ({"group_instance_id": "pod-1"}, "group_instance_id='pod-1'", "group_id"),
+    ({"registration_timeout_ms": 900_000, "group_id": "g"}, "registration_timeout_ms=900000", "member_name"),
+    ({"expansion_timeout_ms": 1, "group_id": "g"}, "expansion_timeout_ms=1", "member_name"),
+    (
+        {"registration_timeout_ms": 3_000, "member_name": "a", "group_id": "g"},
+        "heartbeat_interval_ms=3000",
+        "registration_timeout_ms=3000",
+    ),
     ({"max_buffered_bytes": 1_000}, "max_buffered_bytes=1000", "max_partition_fetch_bytes=1048576"),
     ({"security_protocol": "SSL"}, "security_protocol='SSL'", "ssl_context"),
     ({"security_protocol": "SASL_SSL"}, "security_protocol='SASL_SSL'", "ssl_context"),
@@ -37,11 +44,12 @@ OUT_OF_RANGE = [
             "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "rebalance_timeout_ms",
             "auto_commit_interval_ms", "max_poll_records", "fetch_max_bytes", "max_partition_fetch_bytes",
             "max_buffered_bytes", "request_timeout_ms", "default_api_timeout_ms", "metadata_max_age_ms",
-            "connections_max_idle_ms",
+            "connections_max_idle_ms", "registration_timeout_ms",
         )
         for value in (0, -1, 2**31)
     ),
     *(({name: -1}, name) for name in ("fetch_min_bytes", "fetch_max_wait_ms", "retry_backoff_ms")),
+    ({"expansion_timeout_ms": -1}, "expansion_timeout_ms"),
     ({"group_id": ""}, "group_id"),
     ({"group_id": "g", "group_instance_id": "a b"}, "group_instance_id"),
     ({"group_id": "g", "group_instance_id": "."}, "group_instance_id"),
@@ -66,6 +74,13 @@ WRONG_TYPES = [
     ({"client_id": b"me"}, "client_id"),
     ({"group_id": 5}, "group_id"),
 ]
+
+
+def test_expansion_timeout_that_a_newcomer_would_not_survive_warns():
+    static = {"group_id": "g", "member_name": "pod-1"}
+    with pytest.warns(UserWarning, match="expansion_timeout_ms=240001 acts as 240000"):
+        ConsumerConfig.of(**static, expansion_timeout_ms=240_001)
+    ConsumerConfig.of(**static, expansion_timeout_ms=240_000)  # a warning would be an error
 
 
 def test_defaults_are_kip_62s():

@@ -14,9 +14,10 @@ from aiogroup.membership.blobs import read_assignment
 from aiogroup.membership.failures import failure_of, mismatch_of
 from aiogroup.membership.identity import NO_GENERATION, Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
-from aiogroup.membership.requests import GroupSettings, join_request, leave_request, sync_request
-from aiogroup.membership.states import HEARTBEATING, MOVES, MemberState
-from aiogroup.protocol.errors import lookup
+from aiogroup.membership.requests import join_request, leave_request, sync_request
+from aiogroup.membership.settings import GroupSettings
+from aiogroup.membership.states import ENDS, HEARTBEATING, MOVES, MemberState
+from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 
 __all__ = ["ClassicMembership"]
@@ -43,12 +44,13 @@ class ClassicMembership:
         self.assignor = ""
         self.rejoin_why: str | None = None
         self.failure: AiogroupError | None = None
-        self._settings = settings
+        self.settings = settings
         self._subscriptions = subscriptions
         self._on_move = on_move
         self._why_joining = ""
         self._asked = False  # what this state asks for was asked for and is not answered yet
         self._retry_at_ms = 0
+        self._rejoin_at_ms: int | None = None  # the group rebalances, and we hold our rejoin back until then
         self._failures_count = 0
         self._effects: list[f.Effect] = []
         self._requests: list[f.Request] = []
@@ -82,8 +84,10 @@ class ClassicMembership:
             case f.Adopted():
                 if self.state is MemberState.ADOPTING and fact.generation == self._adopting_generation:
                     self._move(MemberState.STABLE, f"adopted generation {fact.generation}")
+            case f.HeartbeatAnswered() | f.CommitRefused() if fact.error_code == ErrorCode.FENCED_INSTANCE_ID:
+                self._on_fenced(fact.identity)
             case f.HeartbeatAnswered():
-                self._on_heartbeat(fact)
+                self._on_heartbeat(fact, now_ms)
             case f.CommitRefused():
                 self._on_commit_refused(fact)
             case _:
@@ -93,13 +97,16 @@ class ClassicMembership:
         """What to do now. Asks for each thing once."""
         effects, self._effects = tuple(self._effects), []
         requests, self._requests = tuple(self._requests), []
-        if self._asked or self.state in (MemberState.PARKED, MemberState.LEFT, MemberState.FAILED):
+        if self._asked or self.state in ENDS:
             return f.Step(requests, effects)
         if self.state is MemberState.JOINING and not self.topics:
             self._on_unsubscribed()
             return f.Step((*requests, *self._requests), effects)
         if now_ms < self._retry_at_ms:
             return f.Step(requests, effects, wake_at_ms=self._retry_at_ms)
+        if self._rejoin_at_ms is not None and now_ms >= self._rejoin_at_ms:
+            self._rejoin_at_ms = None
+            self.rejoin_why = self.rejoin_why or f"the group rebalances, held back for {self.settings.hold_back_ms} ms"
         match self.state:
             case MemberState.UNJOINED if self.topics:
                 effects += (self._prepare(self.rejoin_why or "joining"),)
@@ -107,7 +114,7 @@ class ClassicMembership:
                 effects += (self._prepare(self.rejoin_why or "the generation ended"),)
             case MemberState.JOINING:
                 who, offers = self.identity, self._subscriptions(self.topics)
-                requests += (join_request(who, self._settings, offers, self._why_joining),)
+                requests += (join_request(who, self.settings, offers, self._why_joining),)
                 self._asked = True
             case MemberState.SYNCING:
                 requests += (sync_request(self.identity, self.assignor, self._assignments),)
@@ -117,7 +124,7 @@ class ClassicMembership:
                 self._adopt = None
             case _:
                 pass
-        return f.Step(requests, effects)
+        return f.Step(requests, effects, wake_at_ms=self._rejoin_at_ms)
 
     # Questions.
 
@@ -141,13 +148,14 @@ class ClassicMembership:
 
     def _prepare(self, why: str) -> f.Effect:
         self.rejoin_why = self.rejoin_why or why
+        self._rejoin_at_ms = None
         self._move(MemberState.PREPARING, why)
         return f.HandOver(why)
 
     def _end(self, new: MemberState, why: str, identity: Identity) -> None:
         """Into a state without a generation: nothing that was asked for before still counts."""
         self.identity = identity
-        self.rejoin_why = None
+        self.rejoin_why = self._rejoin_at_ms = None
         self.is_leader = False
         self._effects.clear()
         self._adopt = None
@@ -163,17 +171,17 @@ class ClassicMembership:
 
     def _on_application(self, fact: f.Fact) -> None:
         match fact:
-            case f.PollIntervalPassed() if self.state not in (
-                MemberState.PARKED,
-                MemberState.LEFT,
-                MemberState.FAILED,
-            ):
-                self._leave(force=False, why="max_poll_interval_ms passed")
-                self._end(MemberState.PARKED, "max_poll_interval_ms passed", self.identity.forgotten())
+            case f.PollIntervalPassed() if self.state not in ENDS:
+                self._leave(force=self.settings.leave_on_poll_interval, why="max_poll_interval_ms passed")
+                self._end(MemberState.PARKED, "max_poll_interval_ms passed", self.identity.set_aside())
             case f.RecordsWanted() if self.state is MemberState.PARKED:
                 self._effects.append(self._prepare("records are asked for again"))
             case f.LeaveWanted() if self.state is not MemberState.LEFT:
                 self._end(MemberState.LEFT, fact.why, self.identity.forgotten())
+            case f.NameNotCarried():
+                self.identity = self.identity.without_name()
+                if self.state in (MemberState.JOINING, MemberState.SYNCING):  # what was asked by name is not ours now
+                    self._join_again("the coordinator knows no static members", 0, backoff=False)
             case f.Failed():
                 self._fail(fact.error)
             case _:
@@ -204,7 +212,7 @@ class ClassicMembership:
 
     def _on_unsubscribed(self) -> None:
         self._leave(force=False, why="unsubscribed")
-        self._end(MemberState.LEFT, "unsubscribed", self.identity.forgotten())
+        self._end(MemberState.LEFT, "unsubscribed", self.identity.set_aside())
 
     def leave_request(self, why: str, *, even_static: bool = False) -> LeaveGroupRequest | None:
         """LeaveGroup for the member as it is now; `None` where there is nothing to leave or a name to keep."""
@@ -240,10 +248,10 @@ class ClassicMembership:
         self.is_leader = answer.leader == answer.member_id
         self._assignments = {}
         self._move(MemberState.SYNCING, f"joined generation {answer.generation_id}")
-        if self.is_leader and not answer.skip_assignment:
-            # KIP-814: a static leader that came back watches the metadata but must not assign anew.
+        if self.is_leader:
             members = tuple((each.member_id, each.group_instance_id, bytes(each.metadata)) for each in answer.members)
-            self._effects.append(f.ComputeAssignment(answer.generation_id, self.assignor, members))
+            skip = answer.skip_assignment  # KIP-814: a static leader that came back must not assign anew
+            self._effects.append(f.ComputeAssignment(answer.generation_id, self.assignor, members, only_watch=skip))
             self._asked = True
 
     def _on_sync(self, fact: f.SyncAnswered, now_ms: int) -> None:
@@ -274,20 +282,31 @@ class ClassicMembership:
             return
         self._join_again(fact.why, now_ms, backoff=True)
 
-    def _on_heartbeat(self, fact: f.HeartbeatAnswered) -> None:
+    def _on_heartbeat(self, fact: f.HeartbeatAnswered, now_ms: int) -> None:
         if fact.identity != self.identity or not self.may_heartbeat:
             return
         remedy = remedy_for(Rpc.HEARTBEAT, fact.error_code)
         match remedy:
             case Remedy.REJOIN:
                 if self.state in (MemberState.ADOPTING, MemberState.STABLE):
-                    self.rejoin_why = self.rejoin_why or "the group rebalances"
+                    self._on_group_rebalances(now_ms)
             case Remedy.FORGET_MEMBER | Remedy.NEXT_GENERATION:
                 self._lose_generation(remedy, f"heartbeat: {lookup(fact.error_code).name}")
-            case Remedy.FENCED | Remedy.NOT_AUTHORIZED | Remedy.FATAL | Remedy.INCONSISTENT:
+            case Remedy.NOT_AUTHORIZED | Remedy.FATAL | Remedy.INCONSISTENT:
                 self._fail(self._failure_of(remedy, fact.error_code))
             case _:
                 pass  # the coordinator moved, or will answer better: whoever asked looks it up again
+
+    def _on_group_rebalances(self, now_ms: int) -> None:
+        if not self.identity.is_static or not self.settings.hold_back_ms:
+            self.rejoin_why = self.rejoin_why or "the group rebalances"
+        elif self._rejoin_at_ms is None:
+            self._rejoin_at_ms = now_ms + self.settings.hold_back_ms
+
+    def _on_fenced(self, sent_by: Identity) -> None:
+        """Somebody else has the name, whatever generation we asked in; unless it was told of an id that we gave up."""
+        if sent_by.member_id == self.identity.member_id:
+            self._fail(self._failure_of(Remedy.FENCED, ErrorCode.FENCED_INSTANCE_ID))
 
     def _on_commit_refused(self, fact: f.CommitRefused) -> None:
         if fact.identity != self.identity or not self.identity.is_member:
@@ -299,7 +318,7 @@ class ClassicMembership:
                     self.rejoin_why = self.rejoin_why or "a commit met a rebalance"
             case Remedy.FORGET_MEMBER | Remedy.NEXT_GENERATION:
                 self._lose_generation(remedy, f"commit: {lookup(fact.error_code).name}")
-            case Remedy.FENCED | Remedy.NOT_AUTHORIZED:
+            case Remedy.NOT_AUTHORIZED:
                 self._fail(self._failure_of(remedy, fact.error_code))
             case _:
                 pass
@@ -332,11 +351,11 @@ class ClassicMembership:
         self.identity = self.identity.without_generation()
         self._failures_count += 1
         if backoff:
-            wait_ms = self._settings.retry_backoff_ms * 2 ** min(self._failures_count - 1, 16)
-            self._retry_at_ms = now_ms + min(wait_ms, self._settings.retry_backoff_max_ms)
+            wait_ms = self.settings.retry_backoff_ms * 2 ** min(self._failures_count - 1, 16)
+            self._retry_at_ms = now_ms + min(wait_ms, self.settings.retry_backoff_max_ms)
         if self.state is MemberState.SYNCING:
             self._move(MemberState.JOINING, why)
 
     def _failure_of(self, remedy: Remedy, code: int) -> AiogroupError:
         offered = [name for name, _ in self._subscriptions(self.topics)]
-        return failure_of(remedy, code, self.identity, self._settings.session_timeout_ms, offered)
+        return failure_of(remedy, code, self.identity, self.settings, offered)

@@ -88,6 +88,11 @@ class CommitRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class NameNotCarried:
+    """The coordinator speaks no version of JoinGroup that has a static member's name."""
+
+
+@dataclass(frozen=True, slots=True)
 class PollIntervalPassed:
     pass
 
@@ -121,6 +126,7 @@ Fact: TypeAlias = (
     | Adopted
     | HeartbeatAnswered
     | CommitRefused
+    | NameNotCarried
     | PollIntervalPassed
     | RecordsWanted
     | LeaveWanted
@@ -139,11 +145,15 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class ComputeAssignment:
-    """We lead: run the assignor over the members' subscriptions; then say `AssignmentComputed`."""
+    """We lead: run the assignor over the members' subscriptions; then say `AssignmentComputed`.
+
+    With `only_watch` everybody keeps what they have: compute nothing, but watch the members' topics from now on.
+    """
 
     generation: int
     assignor: str
     members: tuple[tuple[str, str | None, bytes], ...]
+    only_watch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

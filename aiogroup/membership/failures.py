@@ -15,6 +15,7 @@ from aiogroup.errors import (
 )
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy
+from aiogroup.membership.settings import GroupSettings
 from aiogroup.protocol.errors import ErrorCode, lookup
 
 __all__ = ["PROTOCOL_TYPE", "failure_of", "mismatch_of"]
@@ -23,7 +24,7 @@ PROTOCOL_TYPE: Final = "consumer"
 
 
 def failure_of(
-    remedy: Remedy, code: int, who: Identity, session_timeout_ms: int, assignors: Iterable[str]
+    remedy: Remedy, code: int, who: Identity, settings: GroupSettings, assignors: Iterable[str]
 ) -> AiogroupError:
     """The error for `code`, told to the member `who`, which offers `assignors`."""
     match remedy:
@@ -42,9 +43,11 @@ def failure_of(
                 "group uses to partition_assignment_strategy"
             )
         case _ if code == ErrorCode.INVALID_SESSION_TIMEOUT:
+            setting, timeout_ms = settings.session_of(who)
             return InvalidSessionTimeoutError(
-                f"the broker refuses session_timeout_ms={session_timeout_ms}: it must lie between the broker's "
-                "group.min.session.timeout.ms (6000 by default) and group.max.session.timeout.ms (1800000)"
+                f"the broker refuses {setting}={timeout_ms}: it must lie between the broker's "
+                "group.min.session.timeout.ms (6000 by default) and group.max.session.timeout.ms (1800000 by default, "
+                "30 minutes)"
             )
         case _:
             row = lookup(code)

@@ -43,6 +43,14 @@ class Identity:
         """The round is over for us, the coordinator still knows our id (ILLEGAL_GENERATION)."""
         return dataclasses.replace(self, generation=NO_GENERATION)
 
+    def set_aside(self) -> Identity:
+        """Out of the group of our own accord. A static member keeps its id: who took its name meanwhile keeps it."""
+        return self.without_generation() if self.is_static else self.forgotten()
+
+    def without_name(self) -> Identity:
+        """The coordinator is too old for static names: a dynamic member."""
+        return dataclasses.replace(self, instance_id=None)
+
     def forgotten(self) -> Identity:
         """The coordinator no longer knows us: join as a newcomer."""
         return dataclasses.replace(self, member_id="", generation=NO_GENERATION)

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from aiogroup.membership.failures import PROTOCOL_TYPE
 from aiogroup.membership.identity import Identity
+from aiogroup.membership.settings import GroupSettings
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-__all__ = ["GroupSettings", "join_request", "leave_request", "sync_request"]
+__all__ = ["join_request", "leave_request", "sync_request"]
 
 REASON_LENGTH: Final = 255
 """Longer reasons are cut before they are sent (KIP-800)."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
 
 
 def join_request(
@@ -31,7 +23,7 @@ def join_request(
 ) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=who.group_id,
-        session_timeout_ms=settings.session_timeout_ms,
+        session_timeout_ms=settings.session_of(who)[1],
         rebalance_timeout_ms=settings.rebalance_timeout_ms,
         member_id=who.member_id,
         group_instance_id=who.instance_id,

@@ -20,7 +20,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["HEARTBEATING", "MOVES", "MemberState"]
+__all__ = ["ENDS", "HEARTBEATING", "MOVES", "MemberState"]
 
 
 class MemberState(StrEnum):
@@ -35,15 +35,16 @@ class MemberState(StrEnum):
     FAILED = "failed"
 
 
-_ENDS: Final = frozenset({MemberState.PARKED, MemberState.LEFT, MemberState.FAILED})
+ENDS: Final = frozenset({MemberState.PARKED, MemberState.LEFT, MemberState.FAILED})
+"""Where a member is in no group and asks for nothing."""
 
 MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
-    MemberState.UNJOINED: frozenset({MemberState.PREPARING}) | _ENDS,
-    MemberState.PREPARING: frozenset({MemberState.JOINING}) | _ENDS,
-    MemberState.JOINING: frozenset({MemberState.SYNCING}) | _ENDS,
-    MemberState.SYNCING: frozenset({MemberState.JOINING, MemberState.ADOPTING}) | _ENDS,
-    MemberState.ADOPTING: frozenset({MemberState.STABLE}) | _ENDS,
-    MemberState.STABLE: frozenset({MemberState.PREPARING}) | _ENDS,
+    MemberState.UNJOINED: frozenset({MemberState.PREPARING}) | ENDS,
+    MemberState.PREPARING: frozenset({MemberState.JOINING}) | ENDS,
+    MemberState.JOINING: frozenset({MemberState.SYNCING}) | ENDS,
+    MemberState.SYNCING: frozenset({MemberState.JOINING, MemberState.ADOPTING}) | ENDS,
+    MemberState.ADOPTING: frozenset({MemberState.STABLE}) | ENDS,
+    MemberState.STABLE: frozenset({MemberState.PREPARING}) | ENDS,
     MemberState.PARKED: frozenset({MemberState.PREPARING, MemberState.LEFT, MemberState.FAILED}),
     MemberState.LEFT: frozenset({MemberState.UNJOINED, MemberState.FAILED}),
     MemberState.FAILED: frozenset({MemberState.LEFT}),

@@ -20,14 +20,16 @@ from aiogroup.errors import (
     ProtocolError,
 )
 from aiogroup.membership.classic import ClassicMembership
-from aiogroup.membership.facts import Fact
+from aiogroup.membership.facts import Fact, NameNotCarried
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.schema import R_co, Request
 from aiogroup.runtime.clock import now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.connection import Connection
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.link import COMMIT, HEARTBEAT, JOIN
 from aiogroup.telemetry import events
@@ -35,6 +37,8 @@ from aiogroup.telemetry import events
 __all__ = ["Coordinator"]
 
 UNKNOWN_NODE = -1
+FIRST_WITH_NAMES = 5
+"""The first version of JoinGroup with `group_instance_id` (KIP-345)."""
 
 
 class Coordinator:
@@ -114,6 +118,7 @@ class Coordinator:
                 node_id = await self.find()
                 connection = await self._context.link.connect(node_id, channel)
                 async with self.lock:
+                    self._check_name_is_carried(connection)
                     message = request()
                     if message is None:
                         return None
@@ -135,6 +140,14 @@ class Coordinator:
             raise
         self._context.link.note_throttle(node_id, response)
         return response
+
+    def _check_name_is_carried(self, connection: Connection) -> None:
+        """A broker before Kafka 2.3 knows no static members: then we are a dynamic one, in every request (KIP-345)."""
+        name = self.identity.instance_id
+        if name is None or (version := connection.version_of(JoinGroupRequest)) >= FIRST_WITH_NAMES:
+            return
+        self._context.tell(events.StaticMembershipDowngraded(name, self.node_id, version))
+        self.handle(NameNotCarried())
 
     async def leave(self, request: LeaveGroupRequest) -> None:
         """Tell the coordinator that a member is gone, so that it need not wait for the session to end.

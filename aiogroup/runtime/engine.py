@@ -21,8 +21,9 @@ from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import write_subscription
 from aiogroup.membership.classic import ClassicMembership
+from aiogroup.membership.expansion import hold_back_ms
 from aiogroup.membership.identity import Identity
-from aiogroup.membership.requests import GroupSettings
+from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import MemberState
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.runtime.callbacks import Callbacks
@@ -108,6 +109,11 @@ class Engine:
             config.effective_rebalance_timeout_ms,
             config.retry_backoff_ms,
             max(config.retry_backoff_ms, config.retry_backoff_max_ms),
+            config.registration_timeout_ms,
+            hold_back_ms(
+                config.expansion_timeout_ms, config.effective_rebalance_timeout_ms, config.heartbeat_interval_ms
+            ),
+            config.leave_on_poll_interval,
         )
 
         def subscriptions(topics: frozenset[str]) -> list[tuple[str, bytes]]:

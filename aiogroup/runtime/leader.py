@@ -46,6 +46,9 @@ class Leader:
         self._assigned_from = {topic: counts.get(topic, 0) for topic in topics}
         have_racks = any(member.rack for member in members.values())
         self._racks = self._context.link.cluster.partition_racks(topics) if have_racks else {}
+        if effect.only_watch:
+            await self._coordinator.tell(f.AssignmentComputed(effect.generation, {}))
+            return
         assignor = self._assignors[effect.assignor]
         try:
             if sum(counts.values()) > INLINE_ASSIGNMENT:
@@ -71,8 +74,6 @@ class Leader:
         """The round is decided, and with it who watches the metadata."""
         if not is_leader:
             self._assigned_from, self._racks = {}, {}
-        elif not self._assigned_from:  # KIP-814: we lead and did not assign
-            self._assigned_from = self._context.link.cluster.partition_counts(self._coordinator.membership.topics)
 
     def stale_assignment(self) -> str | None:
         """Why what we assigned no longer fits the metadata; `None` while it does."""

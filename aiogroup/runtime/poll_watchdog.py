@@ -67,10 +67,13 @@ class PollWatchdog:
             coordinator.handle(PollIntervalPassed())
             step = coordinator.membership.poll(now_ms())
             self._on_expired()
-        self._context.tell(events.PollIntervalExceeded(partitions, self._interval_ms))
+        # A static member sends no LeaveGroup and no more heartbeats: its name keeps its partitions for a session.
+        _, session_ms = coordinator.membership.settings.session_of(coordinator.identity)
+        acts_within_ms = 0 if step.requests or not coordinator.identity.is_static else session_ms
+        self._context.tell(events.PollIntervalExceeded(partitions, self._interval_ms, acts_within_ms))
         if self._context.config.raise_on_poll_interval:
             self._context.inbox.put(PollIntervalExceeded(partitions, self._interval_ms))
-        for leave in step.requests:  # none for a static member: it goes silent and its name keeps its partitions
+        for leave in step.requests:
             assert isinstance(leave, LeaveGroupRequest)
             try:
                 await coordinator.leave(leave)

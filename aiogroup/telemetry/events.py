@@ -83,6 +83,16 @@ class CoordinatorLost(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StaticMembershipDowngraded(Event):
+    """The coordinator is too old for static names: this member is a dynamic one from now on."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    member_name: str
+    node_id: int
+    join_group_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class PollIntervalWarning(Event):
     LEVEL: ClassVar[Level] = "warning"
     since_request_ms: int
@@ -94,6 +104,7 @@ class PollIntervalExceeded(Event):
     LEVEL: ClassVar[Level] = "warning"
     partitions: tuple[TopicPartition, ...]
     max_poll_interval_ms: int
+    broker_acts_within_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import write_assignment
 from aiogroup.membership.classic import ClassicMembership
 from aiogroup.membership.identity import Identity
-from aiogroup.membership.requests import GroupSettings
+from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import MOVES
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest

@@ -1,0 +1,28 @@
+"""The settings that the membership machine goes by, and which of them holds for whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiogroup.membership.identity import Identity
+
+__all__ = ["GroupSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """`hold_back_ms` is how long a static member puts its rejoin off (`expansion.py`)."""
+
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    registration_timeout_ms: int | None = None
+    hold_back_ms: int = 0
+    leave_on_poll_interval: bool = False
+
+    def session_of(self, who: Identity) -> tuple[str, int]:
+        """After which silence the coordinator drops `who`: the setting that says so, and its value."""
+        if who.is_static and self.registration_timeout_ms is not None:
+            return "registration_timeout_ms", self.registration_timeout_ms
+        return "session_timeout_ms", self.session_timeout_ms

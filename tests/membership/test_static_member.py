@@ -1,0 +1,280 @@
+"""Static membership (KIP-345) in the membership machine: what is announced, held back, kept and never taken over."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from aiogroup.errors import FencedInstanceIdError, InvalidSessionTimeoutError
+from aiogroup.membership import facts as f
+from aiogroup.membership.expansion import hold_back_ms
+from aiogroup.protocol.errors import ErrorCode as E
+from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest
+from tests.support.coordinator import ORDERS, SETTINGS, Member, joined, synced
+
+REGISTERED = dataclasses.replace(SETTINGS, registration_timeout_ms=900_000)
+HOLDING = dataclasses.replace(SETTINGS, hold_back_ms=60_000)
+LEAVING = dataclasses.replace(SETTINGS, leave_on_poll_interval=True)
+
+
+def heartbeat(member, code, identity=None):
+    member.tell(f.HeartbeatAnswered(identity or member.identity, code))
+
+
+# What JoinGroup announces.
+
+
+def test_registration_timeout_is_the_session_timeout_that_a_static_member_announces():
+    assert Member("pod-1", settings=REGISTERED).to_joining().session_timeout_ms == 900_000
+    assert Member("pod-1").to_joining().session_timeout_ms == 10_000
+    assert Member(settings=REGISTERED).to_joining().session_timeout_ms == 10_000
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"), [(REGISTERED, "registration_timeout_ms=900000"), (SETTINGS, "session_timeout_ms=10000")]
+)
+def test_refused_session_timeout_is_told_by_the_name_of_its_setting(settings, named):
+    member = Member("pod-1", settings=settings)
+    member.to_joining()
+    member.answer_join(joined("", -1, error_code=E.INVALID_SESSION_TIMEOUT))
+    assert member.state == "failed"
+    assert isinstance(member.machine.failure, InvalidSessionTimeoutError)
+    assert f"refuses {named}:" in str(member.machine.failure)
+    assert "30 minutes" in str(member.machine.failure)
+
+
+# The expansion time-out.
+
+
+@pytest.mark.parametrize(
+    ("expansion", "rebalance", "heartbeat_ms", "held"),
+    [
+        (0, 300_000, 3_000, 0),
+        (60_000, 300_000, 3_000, 60_000),
+        (300_000, 3_600_000, 3_000, 240_000),
+        (240_000, 60_000, 3_000, 53_000),
+        (60_000, 5_000, 3_000, 0),
+    ],
+)
+def test_rejoin_is_held_back_for_the_least_of_three(expansion, rebalance, heartbeat_ms, held):
+    assert hold_back_ms(expansion, rebalance, heartbeat_ms) == held
+
+
+def test_static_member_rejoins_when_the_expansion_timeout_is_over_and_works_until_then():
+    member = Member("pod-1", settings=HOLDING)
+    member.to_stable()
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    assert member.poll() == []
+    assert member.wake_at_ms == 60_000
+    assert not member.machine.is_rebalancing
+    member.pass_ms(59_999)
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)  # counted from the first
+    assert member.poll() == []
+    assert member.machine.may_heartbeat
+    member.pass_ms(1)
+    assert "held back for 60000 ms" in member.ask(f.HandOver).why
+    member.tell(f.HandedOver())
+    assert member.ask(JoinGroupRequest).member_id == "m1"
+
+
+def test_next_rebalance_is_held_back_for_its_own_time():
+    member = Member("pod-1", settings=HOLDING)
+    member.to_stable()
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    member.pass_ms(60_000)
+    member.to_stable(generation=2)
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    assert member.poll() == []
+    assert member.wake_at_ms == 120_000
+
+
+def test_hold_back_that_began_while_positions_were_looked_up_goes_on():
+    member = Member("pod-1", settings=HOLDING)
+    member.to_adopting()
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    member.pass_ms(1_000)
+    member.tell(f.Adopted(1))
+    assert member.poll() == []
+    assert member.wake_at_ms == 60_000
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [f.RejoinWanted("metadata"), f.SubscriptionChanged(frozenset({"payments"}), "subscribe"), E.ILLEGAL_GENERATION],
+    ids=["asked for", "subscribed", "generation over"],
+)
+def test_other_reasons_to_rejoin_are_not_held_back(fact):
+    member = Member("pod-1", settings=HOLDING)
+    member.to_stable()
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    assert member.poll() == []
+    heartbeat(member, fact) if isinstance(fact, E) else member.tell(fact)
+    member.ask(f.HandOver)
+    member.tell(f.HandedOver())
+    member.ask(JoinGroupRequest)
+    member.pass_ms(60_000)
+    assert member.poll() == []
+
+
+def test_dynamic_member_holds_nothing_back():
+    member = Member(settings=HOLDING)
+    member.to_stable()
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    member.ask(f.HandOver)
+
+
+# The name is never taken over from whoever has it now.
+
+
+def fenced_by_heartbeat(member, sent_by):
+    heartbeat(member, E.FENCED_INSTANCE_ID, sent_by)
+
+
+def fenced_by_commit(member, sent_by):
+    member.tell(f.CommitRefused(sent_by, E.FENCED_INSTANCE_ID))
+
+
+def stays(_member):
+    pass
+
+
+def prepares(member):
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    member.ask(f.HandOver)
+
+
+def joins(member):
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    member.to_joining()
+
+
+def is_in_the_next_generation(member):
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    member.to_stable(generation=2)
+
+
+def lost_its_generation(member):
+    heartbeat(member, E.ILLEGAL_GENERATION)
+
+
+def is_parked(member):
+    member.tell(f.PollIntervalPassed())
+
+
+def unsubscribed(member):
+    member.tell(f.SubscriptionChanged(frozenset(), "unsubscribe"))
+    member.ask(f.HandOver)
+    member.tell(f.HandedOver())
+
+
+@pytest.mark.parametrize("answered", [fenced_by_heartbeat, fenced_by_commit])
+@pytest.mark.parametrize(
+    "since", [stays, prepares, joins, is_in_the_next_generation, lost_its_generation, is_parked, unsubscribed]
+)
+def test_answer_that_fences_is_fatal_whatever_happened_since_it_was_asked_for(since, answered):
+    member = Member("pod-1")
+    member.to_stable()
+    sent_by = member.identity
+    since(member)
+    answered(member, sent_by)
+    assert member.state == "failed"
+    assert isinstance(member.machine.failure, FencedInstanceIdError)
+    assert "pod-1" in str(member.machine.failure)
+    assert [type(each) for each in member.poll()] == [f.Fail]
+    assert not member.machine.may_heartbeat
+
+
+@pytest.mark.parametrize("answered", [fenced_by_heartbeat, fenced_by_commit])
+def test_late_answer_to_an_id_that_we_replaced_ourselves_fences_nobody(answered):
+    member = Member("pod-1")
+    member.to_stable()
+    older = member.identity
+    heartbeat(member, E.UNKNOWN_MEMBER_ID)
+    member.to_stable("m2", 5)
+    answered(member, older)
+    assert member.state == "stable"
+
+
+@pytest.mark.parametrize("kind", [JoinGroupRequest, SyncGroupRequest])
+def test_join_or_sync_that_is_fenced_is_fatal(kind):
+    member = Member("pod-1")
+    if kind is JoinGroupRequest:
+        member.to_joining()
+        member.answer_join(joined("", -1, error_code=E.FENCED_INSTANCE_ID))
+    else:
+        member.to_syncing()
+        member.answer_sync(synced(error_code=E.FENCED_INSTANCE_ID))
+    assert isinstance(member.machine.failure, FencedInstanceIdError)
+
+
+def test_member_that_was_silent_comes_back_under_its_old_id_so_that_a_successor_fences_it():
+    member = Member("pod-1")
+    member.to_stable()
+    member.tell(f.PollIntervalPassed())
+    assert member.poll() == []
+    member.tell(f.RecordsWanted())
+    assert member.to_joining().member_id == "m1"
+    member.answer_join(joined("", -1, error_code=E.FENCED_INSTANCE_ID))
+    assert isinstance(member.machine.failure, FencedInstanceIdError)
+
+
+def test_member_that_was_silent_for_too_long_comes_back_as_a_newcomer_with_its_name():
+    member = Member("pod-1")
+    member.to_stable()
+    member.tell(f.PollIntervalPassed())
+    member.tell(f.RecordsWanted())
+    member.to_joining()
+    member.answer_join(joined("", -1, error_code=E.UNKNOWN_MEMBER_ID))
+    again = member.ask(JoinGroupRequest)
+    assert (again.member_id, again.group_instance_id) == ("", "pod-1")
+
+
+def test_static_member_that_subscribes_again_comes_back_under_its_id():
+    member = Member("pod-1")
+    member.to_stable()
+    unsubscribed(member)
+    member.tell(f.SubscriptionChanged(ORDERS, "subscribe"))
+    assert member.to_joining().member_id == "m1"
+
+
+def test_illegal_generation_keeps_the_member_id():
+    member = Member("pod-1")
+    member.to_stable()
+    heartbeat(member, E.ILLEGAL_GENERATION)
+    assert member.to_joining().member_id == "m1"
+
+
+# Leaving.
+
+
+def test_leave_on_poll_interval_leaves_by_id_and_name():
+    member = Member("pod-1", settings=LEAVING)
+    member.to_stable()
+    member.tell(f.PollIntervalPassed())
+    (left,) = member.ask(LeaveGroupRequest).members
+    assert (left.member_id, left.group_instance_id, left.reason) == ("m1", "pod-1", "max_poll_interval_ms passed")
+    assert member.state == "parked"
+
+
+# A coordinator that knows no names.
+
+
+@pytest.mark.parametrize("way", ["to_joining", "to_syncing", "to_adopting", "to_stable"])
+def test_member_whose_name_is_not_carried_is_dynamic_in_all_it_does(way):
+    member = Member("pod-1", settings=dataclasses.replace(REGISTERED, hold_back_ms=60_000))
+    getattr(member, way)()
+    member.tell(f.NameNotCarried())
+    assert not member.identity.is_static
+    member.recover()
+    assert member.state == "stable"
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    member.ask(f.HandOver)
+    member.tell(f.HandedOver())
+    request = member.ask(JoinGroupRequest)
+    assert (request.group_instance_id, request.session_timeout_ms) == (None, 10_000)
+    member.tell(f.PollIntervalPassed())
+    (left,) = member.ask(LeaveGroupRequest).members
+    assert left.group_instance_id is None
