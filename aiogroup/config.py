@@ -99,6 +99,7 @@ class ConsumerConfig:
     rebalance_timeout_ms: int | None = None
     raise_on_poll_interval: bool = False
     leave_on_poll_interval: bool = False
+    heartbeat_thread: bool = False
     partition_assignment_strategy: Sequence[Any] = ("range", "roundrobin")
 
     enable_auto_commit: bool = True
@@ -314,6 +315,11 @@ class ConsumerConfig:
             _require(
                 callable(getattr(self.sasl_oauth_token_provider, "token", None)),
                 "sasl_mechanism='OAUTHBEARER' needs sasl_oauth_token_provider (an aiokafka AbstractTokenProvider)",
+            )
+            _require(
+                not self.heartbeat_thread,
+                "heartbeat_thread=True and sasl_mechanism='OAUTHBEARER': the token provider belongs to the main loop, "
+                "which may be blocked when the thread needs a token; use another mechanism, or no heartbeat_thread",
             )
         elif self.sasl_mechanism != "GSSAPI":
             _require(

@@ -140,7 +140,10 @@ class Consumer:
             await self.stop()
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        if getattr(self, "_engine", None) is not None and self._stopping is None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None and self._stopping is None:
+            if engine.group is not None:
+                engine.group.liveness.abandon()
             warn(f"a Consumer was forgotten without stop(): {self!r}", ResourceWarning, source=self, stacklevel=1)
 
     def __repr__(self) -> str:

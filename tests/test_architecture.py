@@ -40,7 +40,7 @@ SECONDS = {
     "aiogroup/runtime/clock.py": "the clock",
     "aiogroup/runtime/requests.py": "time.monotonic on the per-record path: the loop's clock costs a call more",
     "aiogroup/consumer.py": "the same path: __anext__ compares the instant at which the turn ends",
-    "aiogroup/runtime/engine.py": "asyncio.wait takes seconds: 0.2 for sockets that close",
+    "aiogroup/runtime/link.py": "asyncio.wait takes seconds: 0.2 for sockets that close",
 }
 LONG_FILES = {"aiogroup/consumer.py": "the public docstrings are half of it"}
 LONG_FUNCTIONS: dict[str, str] = {}

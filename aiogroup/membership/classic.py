@@ -129,6 +129,11 @@ class ClassicMembership:
     # Questions.
 
     @property
+    def farewell(self) -> LeaveGroupRequest | None:
+        """What tells the coordinator that the poll interval passed; `None` for a static member, which goes silent."""
+        return self.leave_request("max_poll_interval_ms passed", even_static=self.settings.leave_on_poll_interval)
+
+    @property
     def may_heartbeat(self) -> bool:
         return self.state in HEARTBEATING and self.identity.is_member
 
@@ -172,7 +177,9 @@ class ClassicMembership:
     def _on_application(self, fact: f.Fact) -> None:
         match fact:
             case f.PollIntervalPassed() if self.state not in ENDS:
-                self._leave(force=self.settings.leave_on_poll_interval, why="max_poll_interval_ms passed")
+                farewell = self.farewell
+                if farewell is not None and fact.left_as != self.identity.member_id:
+                    self._requests.append(farewell)
                 self._end(MemberState.PARKED, "max_poll_interval_ms passed", self.identity.set_aside())
             case f.RecordsWanted() if self.state is MemberState.PARKED:
                 self._effects.append(self._prepare("records are asked for again"))

@@ -94,7 +94,9 @@ class NameNotCarried:
 
 @dataclass(frozen=True, slots=True)
 class PollIntervalPassed:
-    pass
+    """`left_as` is the member id for which the heartbeat thread has said good-bye already."""
+
+    left_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ class PollClock:
     """
 
     def __init__(self, interval_ms: int, now_ms: int) -> None:
+        self.running_since_ms: int | None = None
+        """One value, replaced as a whole: the heartbeat thread reads it without a lock. `None`: it stands still."""
         self._interval_ms = interval_ms
         self._since_ms = now_ms
         self._requests_count = 0
@@ -79,19 +81,26 @@ class PollClock:
         """Records were asked for and handed out without waiting."""
         if not self._in_callback:
             self._since_ms = now_ms
+        self._show()
 
     def on_callback(self, now_ms: int, *, begins: bool) -> None:
         self._in_callback = begins
         self._since_ms = now_ms
+        self._show()
 
     def on_assignment(self, holds_partitions: bool, now_ms: int) -> None:
         if holds_partitions and not self._holds_partitions:
             self._since_ms = max(self._since_ms, now_ms)
         self._holds_partitions = holds_partitions
+        self._show()
+
+    def _show(self) -> None:
+        is_running = self._holds_partitions and (self._in_callback or not self._requests_count)
+        self.running_since_ms = self._since_ms if is_running else None
 
     @property
     def is_running(self) -> bool:
-        return self._holds_partitions and (self._in_callback or not self._requests_count)
+        return self.running_since_ms is not None
 
     @property
     def warns_at_ms(self) -> int:
@@ -103,4 +112,5 @@ class PollClock:
         return self._since_ms + self._interval_ms
 
     def is_expired(self, now_ms: int) -> bool:
-        return self.is_running and now_ms >= self.expires_at_ms
+        since_ms = self.running_since_ms
+        return since_ms is not None and now_ms >= since_ms + self._interval_ms

@@ -2,15 +2,20 @@
 
 The lock guards the membership and the *writing* of a request: look at the state, write the bytes, release. It is never
 held while an answer is awaited, and connections are made before it is taken.
+
+`Line` is what heartbeats need; with `heartbeat_thread` there is a second one, in the thread. `Coordinator` is the main
+loop's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import anyio
 
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
     AiogroupError,
     BrokerError,
@@ -23,28 +28,45 @@ from aiogroup.membership.classic import ClassicMembership
 from aiogroup.membership.facts import Fact, NameNotCarried
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.membership.stand_in import Member
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.schema import R_co, Request
-from aiogroup.runtime.clock import now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.clock import Signal, now_ms, sleep_ms, timeout_ms
 from aiogroup.runtime.connection import Connection
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.link import COMMIT, HEARTBEAT, JOIN
+from aiogroup.runtime.link import COMMIT, HEARTBEAT, JOIN, Link
 from aiogroup.telemetry import events
+from aiogroup.telemetry.events import Tell
 
-__all__ = ["Coordinator"]
+__all__ = ["Coordinator", "Line", "Surroundings"]
 
 UNKNOWN_NODE = -1
 FIRST_WITH_NAMES = 5
 """The first version of JoinGroup with `group_instance_id` (KIP-345)."""
 
 
-class Coordinator:
-    """Speaks for the group's tasks; `membership` is changed under its lock, or by code that awaits nothing."""
+class Surroundings(Protocol):
+    """What of a consumer's context is needed to speak to the coordinator; the heartbeat thread has its own."""
 
-    def __init__(self, context: Context, membership: ClassicMembership) -> None:
+    @property
+    def config(self) -> ConsumerConfig: ...
+    @property
+    def link(self) -> Link: ...
+    @property
+    def tell(self) -> Tell: ...
+    @property
+    def group_changed(self) -> Signal: ...
+
+
+class Line:
+    """Speaks for a member; `membership` is changed under its lock, or by code that awaits nothing."""
+
+    membership: Member
+
+    def __init__(self, context: Surroundings, membership: Member) -> None:
         self.membership = membership
         self.lock = anyio.Lock()
         self.node_id = UNKNOWN_NODE
@@ -64,10 +86,10 @@ class Coordinator:
     def handle(self, fact: Fact) -> None:
         """The same for a caller that holds the lock, or that cannot wait and runs to completion."""
         self.membership.handle(fact, now_ms())
-        if self.membership.is_rebalancing:
-            self._context.delivery.close_cursor()
+        self._on_changed()
+
+    def _on_changed(self) -> None:
         self._context.group_changed.pulse()
-        self._context.changed.pulse()
 
     async def find(self) -> int:
         """The coordinator's node id, looked up until it is found.
@@ -94,7 +116,7 @@ class Coordinator:
             return
         self._context.tell(events.CoordinatorLost(node_id, why))
         self._context.link.disconnect(node_id, JOIN, HEARTBEAT, COMMIT)
-        self._context.group_changed.pulse()
+        self._on_changed()
 
     async def exchange(
         self,
@@ -184,4 +206,31 @@ class Coordinator:
             await self._context.link.fetch_metadata(self._context.link.cluster.topics)
         self.node_id = found.node_id
         self._context.tell(events.CoordinatorFound(found.node_id))
-        self._context.group_changed.pulse()
+        self._on_changed()
+
+
+class Coordinator(Line):
+    """Speaks for the group's tasks of the main loop, and wakes the application.
+
+    `on_changed()` is called after every change that the heartbeat thread must know of, and `leave_by` is its way to
+    say good-bye; both are set while there is a thread.
+    """
+
+    membership: ClassicMembership
+
+    def __init__(self, context: Context, membership: ClassicMembership) -> None:
+        super().__init__(context, membership)
+        self.on_changed: Callable[[], None] = lambda: None
+        self.leave_by: Callable[[LeaveGroupRequest], Awaitable[None]] | None = None
+        self._delivery = context.delivery
+        self._changed = context.changed
+
+    def _on_changed(self) -> None:
+        if self.membership.is_rebalancing:
+            self._delivery.close_cursor()
+        super()._on_changed()
+        self._changed.pulse()
+        self.on_changed()
+
+    async def leave(self, request: LeaveGroupRequest) -> None:
+        await (super().leave(request) if self.leave_by is None else self.leave_by(request))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,10 +32,9 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.enquiries import Enquiries
 from aiogroup.runtime.fetcher import Fetchers
-from aiogroup.runtime.heartbeat import Heartbeat
 from aiogroup.runtime.leader import Leader
 from aiogroup.runtime.link import Link
-from aiogroup.runtime.poll_watchdog import PollWatchdog
+from aiogroup.runtime.liveness import Liveness
 from aiogroup.runtime.positions import Positions
 from aiogroup.runtime.rebalance import Rebalance
 from aiogroup.runtime.refresher import Refresher
@@ -60,8 +58,7 @@ class Group:
 
     coordinator: Coordinator
     committer: Committer
-    heartbeat: Heartbeat
-    watchdog: PollWatchdog
+    liveness: Liveness
     rebalance: Rebalance
     scopes: list[anyio.CancelScope] = field(default_factory=list)
 
@@ -134,8 +131,7 @@ class Engine:
         return Group(
             coordinator,
             committer,
-            Heartbeat(self.context, coordinator),
-            PollWatchdog(self.context, coordinator, self._on_poll_interval),
+            Liveness(self.context, coordinator, self._drop_for_later, self._is_asking),
             Rebalance(
                 self.context,
                 coordinator,
@@ -196,11 +192,7 @@ class Engine:
             await self.supervisor.close()
         finally:
             closing = self.context.link.close()  # after the tasks: none of them shall see its connection break
-        if closing:
-            _, late = await asyncio.wait(closing, timeout=0.2)
-            self.context.link.abort()
-            if late:
-                await asyncio.wait(late, timeout=0.1)
+        await self.context.link.wait_closed(closing)
 
     def end_group_tasks(self) -> None:
         """No rebalance and no commit of its own accord any more; heartbeats go on until `close`."""
@@ -242,8 +234,8 @@ class Engine:
             return
         self._group_started = True
         spawn = self.supervisor.spawn
-        spawn("heartbeat", group.heartbeat.run)
-        spawn("poll watchdog", group.watchdog.run)
+        for name, run in group.liveness.tasks().items():
+            spawn(name, run)
         group.scopes.append(spawn("rebalance", group.rebalance.run))
         self._start_auto_commit(group)
 
@@ -294,20 +286,20 @@ class Engine:
         group = self.group
         if group is None:
             return
-        group.watchdog.clock.on_request(now_ms())
+        group.liveness.poll_clock.on_request(now_ms())
         if group.membership.state is MemberState.PARKED:
             group.coordinator.handle(f.RecordsWanted())
 
     def _on_answer(self) -> None:
         group = self.group
         if group is not None:
-            group.watchdog.clock.on_answer(now_ms())
+            group.liveness.poll_clock.on_answer(now_ms())
 
     def _on_assignment(self) -> None:
         context = self.context
         if self.group is not None:
             holds = bool(context.assignment) and not self.subscription.is_manual
-            self.group.watchdog.clock.on_assignment(holds, now_ms())
+            self.group.liveness.poll_clock.on_assignment(holds, now_ms())
         context.fetchable.pulse()
         context.positions_wanted.pulse()
         context.changed.pulse()
@@ -315,11 +307,14 @@ class Engine:
     def _on_callback(self, begins: bool) -> None:
         group = self.group
         assert group is not None
-        group.watchdog.clock.on_callback(now_ms(), begins=begins)
+        group.liveness.poll_clock.on_callback(now_ms(), begins=begins)
         if not begins and self.requests.is_asking and group.membership.state is MemberState.PARKED:
             group.coordinator.handle(f.RecordsWanted())  # it took too long, and records are waited for all the time
 
-    def _on_poll_interval(self) -> None:
+    def _is_asking(self) -> bool:
+        return self.requests.is_asking and self.group is not None and not self.group.rebalance.callbacks.is_running
+
+    def _drop_for_later(self) -> None:
         if self.group is not None:
             self.group.rebalance.drop_for_later()
 

@@ -1,4 +1,7 @@
-"""The heartbeat task: on its own deadline, whatever the application, a callback or a rebalance is doing."""
+"""The heartbeat task: on its own deadline, whatever the application, a callback or a rebalance is doing.
+
+It runs in the main loop, or with `heartbeat_thread` in the thread's (`heartbeat_thread.py`).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.runtime.clock import now_ms, timeout_ms
-from aiogroup.runtime.context import Context
-from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.coordinator import Line, Surroundings
 from aiogroup.runtime.link import HEARTBEAT
 from aiogroup.telemetry import events
 
@@ -19,7 +21,7 @@ __all__ = ["Heartbeat"]
 
 
 class Heartbeat:
-    def __init__(self, context: Context, coordinator: Coordinator) -> None:
+    def __init__(self, context: Surroundings, coordinator: Line) -> None:
         self._context = context
         self._coordinator = coordinator
         self._identity: Identity | None = None

@@ -20,7 +20,7 @@ def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
     since_heartbeat_ms = None
     status, why = HealthStatus.READY, "reads"
     if group is not None and not engine.subscription.is_manual:
-        acknowledged_at_ms = group.heartbeat.acknowledged_at_ms
+        acknowledged_at_ms = group.liveness.heartbeat.acknowledged_at_ms
         since_heartbeat_ms = None if acknowledged_at_ms is None else now - acknowledged_at_ms
         state = group.membership.state
         if state is MemberState.PARKED:

@@ -8,9 +8,10 @@ for all: a broker that hangs in its handshake holds every other up), a time-out 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
@@ -143,6 +144,10 @@ class Link:
                 slot.connection.close()
                 slot.connection = None
 
+    def know(self, brokers: Mapping[int, Broker]) -> None:
+        """These are the brokers, as somebody else has learnt."""
+        self.cluster = dataclasses.replace(self.cluster, brokers=brokers)
+
     def nodes(self) -> list[int]:
         """Nodes to ask for what any broker knows: those that answered last, known brokers first, at random."""
         known = list(self.cluster.brokers)
@@ -208,10 +213,14 @@ class Link:
         self._slots.clear()
         return [closing for each in self._made if (closing := each.closing) is not None]
 
-    def abort(self) -> None:
-        """End the sockets whose peer does not answer the farewell of TLS."""
-        for connection in self._made:
-            connection.abort()
+    async def wait_closed(self, closing: list[asyncio.Future[None]]) -> None:
+        """Wait a moment for what `close` returned; end the sockets whose peer does not answer the farewell of TLS."""
+        if closing:
+            _, late = await asyncio.wait(closing, timeout=0.2)
+            for connection in self._made:
+                connection.abort()
+            if late:
+                await asyncio.wait(late, timeout=0.1)
 
     async def _open(self, broker: Broker) -> Connection:
         where = f"node {broker.node_id} at {broker.host}:{broker.port}"

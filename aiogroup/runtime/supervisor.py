@@ -1,8 +1,9 @@
-"""The only place where tasks are born. If one dies they all end, and the application is told why."""
+"""The only place where tasks and threads are born. If a task dies they all end, and the application is told why."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ import anyio
 
 from aiogroup.errors import AiogroupError, ConsumerStoppedError
 
-__all__ = ["Supervisor"]
+__all__ = ["Supervisor", "start_thread"]
 
 T = TypeVar("T")
 
@@ -129,6 +130,36 @@ class Supervisor:
         if self._owner is not None:
             await asyncio.wait({self._owner})
             self._owner = None
+
+
+def start_thread(
+    name: str,
+    loop: asyncio.AbstractEventLoop,
+    work: Callable[[], Coroutine[Any, Any, None]],
+    on_ended: Callable[[BaseException | None], None],
+) -> threading.Thread:
+    """Run `work` in the loop, in a thread of its own; in the end the loop is closed and `on_ended(error)` called there.
+
+    The loop's worker threads are not waited for: one may hang in a name server's silence.
+    """
+
+    def run() -> None:
+        failure: BaseException | None = None
+        try:
+            loop.run_until_complete(work())
+        except BaseException as error:  # noqa: BLE001 (handed to whoever looks after the thread)
+            failure = error
+        finally:
+            loop.close()
+            on_ended(failure)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the system has no thread left
+        loop.close()
+        raise
+    return thread
 
 
 def _cancelled(name: str) -> AiogroupError:

@@ -109,9 +109,26 @@ class PollIntervalExceeded(Event):
 
 @dataclass(frozen=True, slots=True)
 class EventLoopBlocked(Event):
+    blocked_ms: int
+    session_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEndangered(Event):
+    """The loop was blocked for more than half of the session, and the heartbeats with it."""
+
     LEVEL: ClassVar[Level] = "warning"
     blocked_ms: int
     session_timeout_ms: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatEventsDropped(Event):
+    """The loop was blocked for so long that not every event of the heartbeat thread was kept; the oldest are gone."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    events_count: int
 
 
 @dataclass(frozen=True, slots=True)

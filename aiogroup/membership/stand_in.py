@@ -1,0 +1,98 @@
+"""The membership as the heartbeat thread sees it: what it was told last, and what follows from that alone.
+
+The member itself lives in the main loop. Each change of it reaches the thread as a new `Standing`, an immutable value;
+what the thread learns goes back as facts. While the main loop is blocked a `StandIn` decides the little that cannot
+wait: which answers end the heartbeats, and to say good-bye when the poll interval passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from aiogroup.cluster import Broker
+from aiogroup.membership import facts as f
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+
+__all__ = ["Member", "StandIn", "Standing"]
+
+ENDING: Final = frozenset(
+    {
+        Remedy.FORGET_MEMBER,
+        Remedy.NEXT_GENERATION,
+        Remedy.FENCED,
+        Remedy.NOT_AUTHORIZED,
+        Remedy.INCONSISTENT,
+        Remedy.FATAL,
+    }
+)
+"""Answers to a heartbeat after which the identity it was sent for sends no more."""
+
+
+class Member(Protocol):
+    """What heartbeats need of a membership: facts in, steps out, and whom to speak for."""
+
+    @property
+    def identity(self) -> Identity: ...
+    @property
+    def may_heartbeat(self) -> bool: ...
+    def handle(self, fact: f.Fact, now_ms: int) -> None: ...
+    def poll(self, now_ms: int) -> f.Step: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Who the member is, whether its coordinator waits for heartbeats, and where the main loop last found it.
+
+    `farewell` is what to send when the poll interval passes, `None` for a member that goes silent. `node_id` is -1
+    while no coordinator is known.
+    """
+
+    identity: Identity
+    may_heartbeat: bool
+    farewell: LeaveGroupRequest | None = None
+    node_id: int = -1
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+
+
+class StandIn:
+    """Stands in for the membership: `standing()` gives what is known now, `pass_on` takes each fact to the member."""
+
+    def __init__(self, standing: Callable[[], Standing], pass_on: Callable[[f.Fact], None]) -> None:
+        self._standing = standing
+        self._pass_on = pass_on
+        self._over: Identity | None = None  # for this one heartbeats have ended
+        self._requests: list[LeaveGroupRequest] = []
+
+    @property
+    def identity(self) -> Identity:
+        return self._standing().identity
+
+    @property
+    def may_heartbeat(self) -> bool:
+        standing = self._standing()
+        return standing.may_heartbeat and standing.identity != self._over
+
+    def handle(self, fact: f.Fact, now_ms: int) -> None:
+        """Pass the fact on; heartbeats end where it ends them, whenever the main loop comes to look at it."""
+        standing = self._standing()
+        match fact:
+            case f.HeartbeatAnswered() if remedy_for(Rpc.HEARTBEAT, fact.error_code) in ENDING:
+                self._over = fact.identity
+            case f.PollIntervalPassed():
+                self._over = standing.identity
+                if standing.farewell is not None:
+                    self._requests.append(standing.farewell)
+                fact = f.PollIntervalPassed(left_as=standing.identity.member_id)
+            case f.Failed():
+                self._over = standing.identity
+            case _:
+                pass
+        self._pass_on(fact)
+
+    def poll(self, now_ms: int) -> f.Step:
+        requests, self._requests = tuple(self._requests), []
+        return f.Step(requests)
