@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aiogroup.protocol.schema import (
     BOOLEAN,
     BYTES,
@@ -39,6 +41,10 @@ class JoinGroupResponse(Response):
     skip_assignment: bool = wire(BOOLEAN, since=9)
     member_id: str = wire(STRING)
     members: tuple[JoinGroupResponseMember, ...] = wire(array(JoinGroupResponseMember))
+
+    def lower(self, version: int) -> Structure:
+        # Brokers answer errors without an assignor; older versions have no other word for it than an empty one.
+        return replace(self, protocol_name="") if version < 7 and self.protocol_name is None else self
 
 
 @structure

@@ -1,0 +1,233 @@
+"""The coordinator of classic groups: requests in, answers out, some of them much later. Pure: time is an argument.
+
+What a 4.3.1 broker does, and in its order; `tests/kafka/test_coordinator_conformance.py` asks both the same things.
+Not here: groups of KIP-848, transactions, the expiry of offsets, and whether a topic exists (the broker's to know).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+from aiogroup.embedded.group import Group, GroupSettings, StoredGroup
+from aiogroup.embedded.joins import Join
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from aiogroup.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from aiogroup.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aiogroup.protocol.schema import Response
+
+__all__ = ["Answer", "CoordinatorLog", "GroupCoordinator", "GroupRequest"]
+
+MAX_METADATA = 4096
+"""Characters, not bytes."""
+NOT_FOUND_SINCE = 9
+"""From this version of OffsetCommit on an unknown group is told as such."""
+
+GroupRequest = (
+    JoinGroupRequest
+    | SyncGroupRequest
+    | HeartbeatRequest
+    | LeaveGroupRequest
+    | OffsetCommitRequest
+    | OffsetFetchRequest
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`ticket` is what the request came with."""
+
+    ticket: Hashable
+    response: Response
+
+
+@dataclass(slots=True)
+class CoordinatorLog:
+    """What outlives a coordinator: the offsets, and each group as it was when it last became stable or empty."""
+
+    offsets: dict[str, dict[tuple[str, int], tuple[int, str]]] = field(default_factory=dict)
+    groups: dict[str, StoredGroup] = field(default_factory=dict)
+
+
+class GroupCoordinator:
+    """`new_id(prefix)` makes member ids: a broker's are random, a simulation's by number."""
+
+    def __init__(
+        self,
+        new_id: Callable[[str], str],
+        settings: GroupSettings | None = None,
+        log: CoordinatorLog | None = None,
+        now_ms: int = 0,
+    ) -> None:
+        self.log = log or CoordinatorLog()
+        self.groups: dict[str, Group] = {}
+        self._settings = settings or GroupSettings()
+        self._new_id = new_id
+        self._answers: list[Answer] = []
+        for stored in self.log.groups.values():
+            self._group(stored.group_id).load(stored, now_ms)
+
+    # The two methods of every machine, and the end.
+
+    def handle(
+        self, ticket: Hashable, request: GroupRequest, now_ms: int, *, version: int, client_id: str = ""
+    ) -> list[Answer]:
+        """Take a request in. The answers are to it and to others; a JoinGroup's or SyncGroup's may come later."""
+        self._expire(now_ms)
+        match request:
+            case JoinGroupRequest():
+                self._join(ticket, request, version, client_id, now_ms)
+            case SyncGroupRequest():
+                self._sync(ticket, request, now_ms)
+            case HeartbeatRequest():
+                code = self._refusal(request.group_id) or self.groups[request.group_id].heartbeat(request, now_ms)
+                self._answer(ticket, HeartbeatResponse(error_code=code))
+            case LeaveGroupRequest():
+                self._answer(ticket, self._leave(request, now_ms))
+            case OffsetCommitRequest():
+                self._answer(ticket, self._commit(request, version, now_ms))
+            case OffsetFetchRequest():
+                self._answer(ticket, OffsetFetchResponse(groups=tuple(map(self._fetched, request.groups))))
+        return self._taken()
+
+    def tick(self, now_ms: int) -> list[Answer]:
+        """Do what is due by now."""
+        self._expire(now_ms)
+        return self._taken()
+
+    @property
+    def next_at_ms(self) -> int | None:
+        """When to `tick`; `None`: only a request can change anything."""
+        return min((at for group in self.groups.values() if (at := group.next_at_ms) is not None), default=None)
+
+    def resign(self) -> list[Answer]:
+        """Another broker takes over, with the `log`: whoever waits is sent there."""
+        for group in self.groups.values():
+            group.resign()
+        self.groups.clear()
+        return self._taken()
+
+    # The requests.
+
+    def _join(self, ticket: Hashable, request: JoinGroupRequest, version: int, client_id: str, now_ms: int) -> None:
+        settings = self._settings
+        code = ErrorCode.NONE
+        if not request.group_id:
+            code = ErrorCode.INVALID_GROUP_ID
+        elif not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+            code = ErrorCode.INVALID_SESSION_TIMEOUT
+        elif request.group_id not in self.groups and request.member_id:
+            code = ErrorCode.UNKNOWN_MEMBER_ID
+        if code:
+            response = JoinGroupResponse(error_code=code, member_id=request.member_id, protocol_name=None)
+            self._answer(ticket, response)
+            return
+        Join(self._group(request.group_id), ticket, request, version, client_id, self._new_id, now_ms).run()
+
+    def _sync(self, ticket: Hashable, request: SyncGroupRequest, now_ms: int) -> None:
+        if code := self._refusal(request.group_id):
+            self._answer(ticket, SyncGroupResponse(error_code=code))
+        else:
+            self.groups[request.group_id].sync(ticket, request, now_ms)
+
+    def _leave(self, request: LeaveGroupRequest, now_ms: int) -> LeaveGroupResponse:
+        if not request.group_id:
+            return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        group = self.groups.get(request.group_id)
+        members = []
+        for each in request.members:
+            code = ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.leave(each, now_ms)
+            members.append(MemberResponse(each.member_id, each.group_instance_id, code))
+        return LeaveGroupResponse(members=tuple(members))
+
+    def _refusal(self, group_id: str) -> ErrorCode:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        return ErrorCode.NONE if group_id in self.groups else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> OffsetCommitResponse:
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            code = group.commit_refusal(request, now_ms)
+        elif request.generation_id_or_member_epoch < 0:
+            self._group(request.group_id)
+            code = ErrorCode.NONE
+        else:
+            code = ErrorCode.GROUP_ID_NOT_FOUND if version >= NOT_FOUND_SINCE else ErrorCode.ILLEGAL_GENERATION
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for each in topic.partitions:
+                metadata = each.committed_metadata or ""
+                refusal = code or (ErrorCode.OFFSET_METADATA_TOO_LARGE if len(metadata) > MAX_METADATA else code)
+                if not refusal:
+                    offsets = self.log.offsets.setdefault(request.group_id, {})
+                    offsets[topic.name, each.partition_index] = (each.committed_offset, metadata)
+                partitions.append(OffsetCommitResponsePartition(each.partition_index, refusal))
+            topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, tuple(partitions)))
+        return OffsetCommitResponse(topics=tuple(topics))
+
+    def _fetched(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        offsets = self.log.offsets.get(asked.group_id, {})
+        topics = asked.topics if asked.topics is not None else _everything(offsets)
+        found = tuple(
+            OffsetFetchResponseTopic(
+                topic.name,
+                topic.topic_id,
+                tuple(_fetched_partition(offsets, topic.name, each) for each in topic.partition_indexes),
+            )
+            for topic in topics
+        )
+        return OffsetFetchResponseGroup(asked.group_id, found)
+
+    # The rest.
+
+    def _group(self, group_id: str) -> Group:
+        if group_id not in self.groups:
+            self.groups[group_id] = Group(group_id, self._settings, self._answer)
+        return self.groups[group_id]
+
+    def _answer(self, ticket: Hashable, response: Response) -> None:
+        self._answers.append(Answer(ticket, response))
+
+    def _expire(self, now_ms: int) -> None:
+        for group in self.groups.values():
+            group.expire(now_ms)
+
+    def _taken(self) -> list[Answer]:
+        for group_id, group in self.groups.items():
+            if group.stored is not None:
+                self.log.groups[group_id] = group.stored
+        answers, self._answers = self._answers, []
+        return answers
+
+
+def _everything(offsets: Iterable[tuple[str, int]]) -> list[OffsetFetchRequestTopic]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in offsets:
+        by_topic.setdefault(topic, []).append(partition)
+    return [OffsetFetchRequestTopic(name=name, partition_indexes=tuple(each)) for name, each in by_topic.items()]
+
+
+def _fetched_partition(
+    offsets: dict[tuple[str, int], tuple[int, str]], topic: str, partition: int
+) -> OffsetFetchResponsePartition:
+    offset, metadata = offsets.get((topic, partition), (-1, ""))
+    return OffsetFetchResponsePartition(partition_index=partition, committed_offset=offset, metadata=metadata)

@@ -1,0 +1,346 @@
+"""One classic group as its coordinator sees it: the rounds of a rebalance and their timers. Pure: time is an argument.
+
+A round: PREPARING (members park in JoinGroup) -> the generation begins -> COMPLETING (members park in SyncGroup until
+the leader's assignment comes) -> STABLE. Written from the protocol's rules, apart from the client's `membership/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from enum import Enum
+
+from aiogroup.embedded.members import Member, Members
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup.protocol.messages.join_group import JoinGroupResponse
+from aiogroup.protocol.messages.leave_group import MemberIdentity
+from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aiogroup.protocol.schema import Response
+
+__all__ = ["Group", "GroupSettings", "GroupState", "StoredGroup"]
+
+
+class GroupState(Enum):
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The broker's `group.*` settings, with Kafka's defaults."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    max_size: int = 2**31 - 1
+    new_member_join_timeout_ms: int = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """What the coordinator's log keeps: the group as it was when it last became stable or empty."""
+
+    group_id: str
+    generation: int
+    protocol_type: str | None
+    protocol: str | None
+    leader: str
+    members: tuple[Member, ...]
+
+
+class Group:
+    """`answer(ticket, response)` answers a request, now or long after it came."""
+
+    def __init__(self, group_id: str, settings: GroupSettings, answer: Callable[[Hashable, Response], None]) -> None:
+        self.group_id = group_id
+        self.settings = settings
+        self.answer = answer
+        self.state = GroupState.EMPTY
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.members = Members()
+        self.stored: StoredGroup | None = None
+        self.pending: dict[str, int] = {}
+        """Ids that were given with MEMBER_ID_REQUIRED and have not joined yet, with the instant at which they lapse."""
+        self.has_newcomer = False
+        self._unsynced: set[str] = set()
+        self._is_initial = False  # this round began in an empty group: it waits for more members, however many joined
+        self._join_ends_at_ms: int | None = None
+        self._join_delay_ms = 0
+        self._join_left_ms = 0
+        self._sync_ends_at_ms: int | None = None
+
+    # The log.
+
+    def store(self) -> None:
+        members = tuple(each.stored() for each in self.members)
+        self.stored = StoredGroup(
+            self.group_id, self.generation, self.protocol_type, self.protocol, self.members.leader, members
+        )
+
+    def load(self, stored: StoredGroup, now_ms: int) -> None:
+        """As a coordinator that takes over reads it: every member gets a whole session."""
+        self.stored = stored
+        self.generation, self.protocol_type, self.protocol = stored.generation, stored.protocol_type, stored.protocol
+        for each in stored.members:
+            member = each.stored()
+            self.members.add(member)
+            self.touch(member, now_ms)
+        self.members.leader = stored.leader
+        self.state = GroupState.STABLE if stored.members else GroupState.EMPTY
+
+    def resign(self) -> None:
+        """Another broker coordinates the group from now on: whoever waits is told."""
+        for member in self.members:
+            self.answer_join(member, error_code=ErrorCode.NOT_COORDINATOR)
+            self.answer_sync(member, error_code=ErrorCode.NOT_COORDINATOR)
+
+    # Answers.
+
+    def answer_join(self, member: Member, *, error_code: int = 0) -> None:
+        ticket, member.joining = member.joining, None
+        if ticket is None:
+            return
+        if error_code:
+            self.answer(
+                ticket, JoinGroupResponse(error_code=error_code, member_id=member.member_id, protocol_name=None)
+            )
+        else:
+            self.answer(ticket, self.joined(member))
+
+    def joined(self, member: Member, *, leader: str | None = None, skip_assignment: bool = False) -> JoinGroupResponse:
+        """The generation, as `member` is told of it: the leader sees everybody."""
+        leader = self.members.leader if leader is None else leader
+        leads = leader == member.member_id
+        return JoinGroupResponse(
+            generation_id=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            leader=leader,
+            skip_assignment=skip_assignment,
+            member_id=member.member_id,
+            members=self.members.described(self.protocol) if leads else (),
+        )
+
+    def answer_sync(self, member: Member, *, error_code: int = 0) -> None:
+        ticket, member.syncing = member.syncing, None
+        if ticket is not None:
+            self.answer(ticket, SyncGroupResponse(error_code=error_code) if error_code else self.synced(member))
+
+    def synced(self, member: Member) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            protocol_type=self.protocol_type, protocol_name=self.protocol, assignment=member.assignment
+        )
+
+    # The rounds.
+
+    def rebalance(self, now_ms: int) -> None:
+        """Begin a round, or end the one under way if nobody is missing any more."""
+        if self.state is not GroupState.PREPARING:
+            self._prepare(now_ms)
+        elif not self._is_initial and self.members.all_joined() and not self.pending:
+            self._complete_join(now_ms)
+
+    def _prepare(self, now_ms: int) -> None:
+        if self.state is GroupState.COMPLETING:
+            for member in self.members:
+                member.assignment = b""
+                self.answer_sync(member, error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        self._sync_ends_at_ms = None
+        self._unsynced.clear()
+        self._is_initial = self.state is GroupState.EMPTY
+        self.state = GroupState.PREPARING
+        timeout_ms = self.members.rebalance_timeout_ms()
+        if self._is_initial:
+            delay_ms = self.settings.initial_rebalance_delay_ms
+            self.has_newcomer = False
+            self._join_delay_ms, self._join_left_ms = delay_ms, max(timeout_ms - delay_ms, 0)
+            self._join_ends_at_ms = now_ms + delay_ms
+            if not delay_ms:
+                self._end_of_join_wait(now_ms)
+        elif self.members.all_joined() and not self.pending:
+            self._complete_join(now_ms)
+        else:
+            self._join_ends_at_ms = now_ms + timeout_ms
+
+    def _end_of_join_wait(self, now_ms: int) -> None:
+        if self._is_initial and self.has_newcomer and self._join_left_ms:
+            self.has_newcomer = False
+            waited_ms = self._join_delay_ms
+            self._join_delay_ms = min(self.settings.initial_rebalance_delay_ms, self._join_left_ms)
+            self._join_left_ms = max(self._join_left_ms - waited_ms, 0)
+            self._join_ends_at_ms = now_ms + self._join_delay_ms
+        else:
+            self._complete_join(now_ms)
+
+    def _complete_join(self, now_ms: int) -> None:
+        """The generation begins with those that are there; absent static members keep their places."""
+        self._join_ends_at_ms = None
+        self._is_initial = False
+        for member in self.members:
+            if member.joining is None and not member.is_static:
+                self.members.remove(member)
+        if len(self.members) and not self.members.elect():
+            self._join_ends_at_ms = now_ms + self.members.rebalance_timeout_ms()
+            return
+        self.generation += 1
+        if not len(self.members):
+            self.protocol = None
+            self.state = GroupState.EMPTY
+            self.store()
+            return
+        self.protocol = self.members.vote()
+        self.state = GroupState.COMPLETING
+        self._unsynced = {each.member_id for each in self.members}
+        self._sync_ends_at_ms = now_ms + self.members.rebalance_timeout_ms()
+        for member in self.members:
+            self.answer_join(member)
+            member.is_new = False
+            self.touch(member, now_ms)
+
+    def remove(self, member: Member, now_ms: int) -> None:
+        """It left, or was silent for too long."""
+        self._drop(member)
+        if self.state in (GroupState.STABLE, GroupState.COMPLETING, GroupState.PREPARING):
+            self.rebalance(now_ms)
+
+    def _drop(self, member: Member) -> None:
+        self.answer_join(member, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        self.answer_sync(member, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        self._unsynced.discard(member.member_id)
+        self.members.remove(member)
+
+    def replace(self, member: Member, member_id: str) -> None:
+        """A static member came back: whoever still waits under the old id is fenced."""
+        self.answer_join(member, error_code=ErrorCode.FENCED_INSTANCE_ID)
+        self.answer_sync(member, error_code=ErrorCode.FENCED_INSTANCE_ID)
+        if member.member_id in self._unsynced:
+            self._unsynced.remove(member.member_id)
+            self._unsynced.add(member_id)
+        self.members.rename(member, member_id)
+
+    # Requests.
+
+    def refusal(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        refusal = self.members.refusal(member_id, instance_id)
+        if refusal is ErrorCode.NONE and generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return refusal
+
+    def sync(self, ticket: Hashable, request: SyncGroupRequest, now_ms: int) -> None:
+        refusal = self.refusal(request.member_id, request.group_instance_id, request.generation_id)
+        if refusal is ErrorCode.NONE and self._contradicts(request):
+            refusal = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if refusal is ErrorCode.NONE and self.state is GroupState.PREPARING:
+            refusal = ErrorCode.REBALANCE_IN_PROGRESS
+        if refusal is not ErrorCode.NONE:
+            self.answer(ticket, SyncGroupResponse(error_code=refusal))
+            return
+        member = self.members[request.member_id]
+        self._unsynced.discard(member.member_id)
+        if not self._unsynced:
+            self._sync_ends_at_ms = None
+        member.syncing = ticket
+        if self.state is GroupState.STABLE:
+            self.answer_sync(member)
+            self.touch(member, now_ms)
+        elif member.member_id == self.members.leader:
+            given = {each.member_id: bytes(each.assignment) for each in request.assignments}
+            self.state = GroupState.STABLE
+            for each in self.members:
+                each.assignment = given.get(each.member_id, b"")
+                if each.syncing is not None:
+                    self.answer_sync(each)
+                    self.touch(each, now_ms)
+            self.store()
+
+    def _contradicts(self, request: SyncGroupRequest) -> bool:
+        pairs = ((request.protocol_type, self.protocol_type), (request.protocol_name, self.protocol))
+        return any(said is not None and known is not None and said != known for said, known in pairs)
+
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
+        refusal = self.refusal(request.member_id, request.group_instance_id, request.generation_id)
+        if refusal is not ErrorCode.NONE:
+            return refusal
+        self.touch(self.members[request.member_id], now_ms)
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else ErrorCode.NONE
+
+    def leave(self, who: MemberIdentity, now_ms: int) -> ErrorCode:
+        if not who.member_id and who.group_instance_id is not None:
+            member = self.members.named(who.group_instance_id)  # an administrator removes the name, whoever has it
+            if member is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        elif who.member_id in self.pending:
+            del self.pending[who.member_id]
+            self._without_pending(now_ms)
+            return ErrorCode.NONE
+        else:
+            refusal = self.members.refusal(who.member_id, who.group_instance_id)
+            if refusal is not ErrorCode.NONE:
+                return refusal
+            member = self.members[who.member_id]
+        self.remove(member, now_ms)
+        return ErrorCode.NONE
+
+    def _without_pending(self, now_ms: int) -> None:
+        if self.state is GroupState.PREPARING:
+            self.rebalance(now_ms)
+
+    def commit_refusal(self, request: OffsetCommitRequest, now_ms: int) -> ErrorCode:
+        """Whether a commit is a member's of this generation, or nobody's in a group without members."""
+        generation, member_id = request.generation_id_or_member_epoch, request.member_id
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        if generation < 0 and not member_id and request.group_instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        refusal = self.refusal(member_id, request.group_instance_id, generation)
+        if refusal is ErrorCode.NONE and self.state is GroupState.COMPLETING:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        if refusal is ErrorCode.NONE:
+            self.touch(self.members[member_id], now_ms)
+        return refusal
+
+    # Time.
+
+    def touch(self, member: Member, now_ms: int) -> None:
+        """It was heard."""
+        member.session_ends_at_ms = now_ms + member.session_timeout_ms
+
+    @property
+    def next_at_ms(self) -> int | None:
+        """When `expire` has something to do again."""
+        sessions = (each.session_ends_at_ms for each in self.members)
+        timers = (self._join_ends_at_ms, self._sync_ends_at_ms, *self.pending.values(), *sessions)
+        return min((each for each in timers if each is not None), default=None)
+
+    def expire(self, now_ms: int) -> None:
+        """Do what is due by now, in its order, each at its own instant."""
+        while (at_ms := self.next_at_ms) is not None and at_ms <= now_ms:
+            self._expire_at(at_ms)
+
+    def _expire_at(self, at_ms: int) -> None:
+        if self._join_ends_at_ms == at_ms:
+            self._join_ends_at_ms = None
+            self._end_of_join_wait(at_ms)
+            return
+        if self._sync_ends_at_ms == at_ms:
+            self._sync_ends_at_ms = None
+            for member in self.members:
+                if member.member_id in self._unsynced:
+                    self._drop(member)
+            self._prepare(at_ms)
+            return
+        lapsed = next((member_id for member_id, ends_at_ms in self.pending.items() if ends_at_ms == at_ms), None)
+        if lapsed is not None:
+            del self.pending[lapsed]
+            self._without_pending(at_ms)
+            return
+        member = next(each for each in self.members if each.session_ends_at_ms == at_ms)
+        member.session_ends_at_ms = None
+        if not member.is_excused:
+            self.remove(member, at_ms)

@@ -1,0 +1,152 @@
+"""JoinGroup at the coordinator: who gets in, under which id, and whether that costs the others a rebalance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from aiogroup.embedded.group import Group, GroupState
+from aiogroup.embedded.members import Member
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+__all__ = ["Join"]
+
+ID_REQUIRED_SINCE = 4
+"""KIP-394: since this version a newcomer without a static name must come back with the id that it is given."""
+SKIP_ASSIGNMENT_SINCE = 9
+"""KIP-814."""
+
+
+class Join:
+    """One JoinGroup. `new_id(prefix)` makes the id of a new member."""
+
+    def __init__(
+        self,
+        group: Group,
+        ticket: Hashable,
+        request: JoinGroupRequest,
+        version: int,
+        client_id: str,
+        new_id: Callable[[str], str],
+        now_ms: int,
+    ) -> None:
+        self._group = group
+        self._ticket = ticket
+        self._request = request
+        self._version = version
+        self._client_id = client_id
+        self._new_id = new_id
+        self._now_ms = now_ms
+
+    def run(self) -> None:
+        request, group = self._request, self._group
+        if not self._has_room():
+            self._refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        elif not self._fits():
+            self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        elif not request.member_id:
+            self._newcomer()
+        elif request.member_id in group.pending:
+            del group.pending[request.member_id]
+            self._add(request.member_id)
+        else:
+            refusal = group.members.refusal(request.member_id, request.group_instance_id)
+            if refusal is ErrorCode.NONE:
+                self._member(group.members[request.member_id])
+            else:
+                self._refuse(refusal)
+
+    def _refuse(self, code: ErrorCode, member_id: str | None = None) -> None:
+        member_id = self._request.member_id if member_id is None else member_id
+        response = JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
+        self._group.answer(self._ticket, response)
+
+    def _has_room(self) -> bool:
+        group, member_id = self._group, self._request.member_id
+        max_size = group.settings.max_size
+        if group.state is GroupState.EMPTY or len(group.members) < max_size:
+            return True
+        if group.state is GroupState.PREPARING:
+            joined_count = sum(each.joining is not None for each in group.members)
+            is_waiting = member_id in group.members and group.members[member_id].joining is not None
+            return is_waiting or joined_count < max_size
+        return member_id in group.members
+
+    def _fits(self) -> bool:
+        """It offers an assignor that the others have, too."""
+        request, group = self._request, self._group
+        if not request.protocol_type or not request.protocols:
+            return False
+        if not len(group.members):
+            return True
+        offered = {each.name for each in request.protocols}
+        return group.protocol_type == request.protocol_type and bool(offered & group.members.common_protocols())
+
+    def _newcomer(self) -> None:
+        request, group = self._request, self._group
+        member_id = self._new_id(request.group_instance_id or self._client_id)
+        if request.group_instance_id is not None:
+            member = group.members.named(request.group_instance_id)
+            if member is None:
+                self._add(member_id)
+            else:
+                self._return_of(member, member_id)
+        elif self._version >= ID_REQUIRED_SINCE:
+            group.pending[member_id] = self._now_ms + request.session_timeout_ms
+            self._refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        else:
+            self._add(member_id)
+
+    def _add(self, member_id: str) -> None:
+        request, group = self._request, self._group
+        member = Member(
+            member_id,
+            request.group_instance_id,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+            request.protocols,
+            joining=self._ticket,
+            session_ends_at_ms=self._now_ms + group.settings.new_member_join_timeout_ms,
+        )
+        group.protocol_type = request.protocol_type
+        group.members.add(member)
+        group.has_newcomer = True
+        group.rebalance(self._now_ms)
+
+    def _member(self, member: Member) -> None:
+        group = self._group
+        is_unchanged = member.protocols == self._request.protocols
+        if group.state is GroupState.COMPLETING and is_unchanged:
+            # Its answer may have been lost on the way.
+            group.answer(self._ticket, group.joined(member))
+        elif group.state is GroupState.STABLE and is_unchanged and member.member_id != group.members.leader:
+            group.answer(self._ticket, group.joined(member))
+        else:
+            self._park(member)
+            group.rebalance(self._now_ms)
+
+    def _park(self, member: Member) -> None:
+        request = self._request
+        member.protocols = request.protocols
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.joining = self._ticket
+
+    def _return_of(self, member: Member, member_id: str) -> None:
+        """A static member that lost its id: the others need not notice if it wants what it wanted (KIP-345)."""
+        group, old_id = self._group, member.member_id
+        group.replace(member, member_id)
+        self._park(member)
+        group.touch(member, self._now_ms)
+        if group.state is not GroupState.STABLE or group.members.vote() != group.protocol:
+            group.rebalance(self._now_ms)
+            return
+        member.joining = None
+        if group.members.leader != member_id:
+            response = group.joined(member)
+        elif self._version >= SKIP_ASSIGNMENT_SINCE:
+            response = group.joined(member, skip_assignment=True)
+        else:
+            response = group.joined(member, leader=old_id)  # no leader that it could take for itself
+        group.store()
+        group.answer(self._ticket, response)
