@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiogroup.devkafka import Cluster
+
+
+# What runs in the background of a script ignores Ctrl-C, and so would every process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def test_a_taken_port_is_named(kafka_cluster):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_behind_when_the_parent_is_ended(number, is_gone):
     code = """
-        import json, signal
+        import json, time
         from aiogroup.devkafka import Cluster
         with Cluster(nodes=1) as cluster:
             cluster.nodes[0].pause()
@@ -148,7 +148,8 @@ def test_nothing_is_left_behind_when_the_parent_is_ended(number, is_gone):
                 cluster.bootstrap_servers, "--topic", "t", "--group-id", "g")
             pids = [cluster.nodes[0].pid, tool.pid]
             print(json.dumps({"pids": pids, "directory": str(cluster.directory)}), flush=True)
-            signal.pause()
+            while True:
+                time.sleep(0.5)
     """
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)],
@@ -159,8 +160,11 @@ def test_nothing_is_left_behind_when_the_parent_is_ended(number, is_gone):
         seen = json.loads(child.stdout.readline())
         assert Path(seen["directory"]).is_dir()
         assert not any(map(is_gone, seen["pids"]))
-        child.send_signal(number)
-        child.wait(30)
+        try:
+            child.send_signal(number)
+            child.wait(30)
+        finally:
+            child.kill()
     wait_until(lambda: all(map(is_gone, seen["pids"])), 15_000, lambda: f"gone: {seen['pids']}")
     wait_until(lambda: not Path(seen["directory"]).exists(), 15_000, lambda: "the data is gone")
 

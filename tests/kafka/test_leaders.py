@@ -111,7 +111,7 @@ async def test_a_leader_that_moves_while_its_fetch_is_outstanding_is_left_at_onc
         async with consumer:
             await read(consumer, 50)
             moved = True
-            await eventually(lambda: proxy.counts[FetchRequest, other_id] > 0, within_s=5)
+            await eventually(lambda: proxy.counts[FetchRequest, other_id] > 0)
 
 
 async def test_a_leader_that_is_gone_during_the_reset_is_looked_for_again(racks, tp):
@@ -189,9 +189,9 @@ async def test_a_follower_that_refuses_is_left_for_the_leader(racks, tp, code):
         consumer.assign([tp])
         async with consumer:
             consumer.seek(tp, 5)
-            await eventually(lambda: refused, within_s=5)
+            await eventually(lambda: refused)
             leader_before = proxy.counts[FetchRequest, leader_id]
-            await eventually(lambda: proxy.counts[FetchRequest, leader_id] > leader_before, within_s=3)
+            await eventually(lambda: proxy.counts[FetchRequest, leader_id] > leader_before)
             proxy.rules.clear()
             assert [record.offset for record in await read(consumer, 45)] == list(range(5, 50))
             assert refused < 20

@@ -176,13 +176,24 @@ async def test_a_seek_behind_the_end_is_out_of_range(kafka_cluster, tp):
 # Committed offsets: an error is never "nothing is committed".
 
 
-async def _spoiled(proxy, tp, group, spoil, *, seconds=0.5, **settings):
-    """Start a member whose OffsetFetch answers are spoiled for a while; its first record and its resets."""
+def _for_a_while(spoil, seconds=0.5):
+    """A rule that spoils the first answer and what follows it so soon."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + seconds
-    proxy.rules[OffsetFetchRequest] = lambda exchange: spoil(exchange) if loop.time() < until else None
+    until = None
+
+    def rule(exchange):
+        nonlocal until
+        until = until or loop.time() + seconds
+        return spoil(exchange) if loop.time() < until else None
+
+    return rule
+
+
+async def _spoiled(proxy, tp, group, spoil):
+    """Start a member whose OffsetFetch answers are spoiled for a while; its first record and its resets."""
+    proxy.rules[OffsetFetchRequest] = _for_a_while(spoil)
     ears = Ears()
-    consumer = _member(proxy.bootstrap_servers, tp, group, auto_offset_reset="latest", observers=[ears], **settings)
+    consumer = _member(proxy.bootstrap_servers, tp, group, auto_offset_reset="latest", observers=[ears])
     async with consumer:
         record = await asyncio.wait_for(consumer.getone(), 15)
         return record.offset, [*ears.heard(OffsetReset), *ears.heard(PositionFromPolicy)]
@@ -251,7 +262,7 @@ async def test_a_broken_answer_is_asked_for_again(kafka_cluster, unique_name, tp
         return CUT if how == "cut" else exchange.answered[:4] + b"\xff" * 20
 
     async with Proxy(kafka_cluster) as proxy:
-        assert await _spoiled(proxy, tp, group, spoil, seconds=0.5) == (4, [])
+        assert await _spoiled(proxy, tp, group, spoil) == (4, [])
 
 
 # Leaders of the look-up by time.
@@ -261,11 +272,8 @@ async def test_a_broken_answer_is_asked_for_again(kafka_cluster, unique_name, tp
 async def test_a_refused_look_up_backs_off_and_refreshes_the_metadata(kafka_cluster, tp, code):
     servers = kafka_cluster.bootstrap_servers
     await fill(servers, tp, TEN)
-    loop = asyncio.get_running_loop()
 
     def spoil(exchange):
-        if loop.time() > until:
-            return None
         topics = tuple(
             dataclasses.replace(
                 topic,
@@ -276,10 +284,9 @@ async def test_a_refused_look_up_backs_off_and_refreshes_the_metadata(kafka_clus
         return dataclasses.replace(exchange.response, topics=topics)
 
     async with Proxy(kafka_cluster) as proxy:
-        proxy.rules[ListOffsetsRequest] = spoil
+        proxy.rules[ListOffsetsRequest] = _for_a_while(spoil)
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign([tp])
-        until = loop.time() + 0.5
         async with consumer:
             assert (await read(consumer, 10))[0].offset == 0
         assert 2 <= proxy.counts[ListOffsetsRequest] <= 15
@@ -308,9 +315,9 @@ async def test_one_leader_that_is_silent_does_not_hold_up_the_others_positions(k
 
     async with Proxy(kafka_cluster) as proxy:
         proxy.rules[ListOffsetsRequest] = spoil
-        consumer = alone(proxy.bootstrap_servers, request_timeout_ms=20_000)
+        consumer = alone(proxy.bootstrap_servers, request_timeout_ms=60_000)
         consumer.assign([refused, fine])
         async with consumer:
-            assert {record.partition for record in await read(consumer, 10, within_s=5)} == {1}
+            assert {record.partition for record in await read(consumer, 10)} == {1}
             proxy.rules.clear()
             assert {record.partition for record in await read(consumer, 10)} == {0}

@@ -10,14 +10,7 @@ from aiogroup import ConnectionLostError, ConsumerStoppedError, StopReport
 from aiogroup.devkafka import Cluster
 from aiogroup.telemetry import events
 from tests.support.kafka import Ears, Listener, Place, eventually, take, turns
-
-
-async def timed(work):
-    """The result, and how many milliseconds it took."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    result = await work
-    return result, (loop.time() - began) * 1_000
+from tests.support.punctuality import timed
 
 
 def listening(place, listener, **settings):
@@ -58,7 +51,7 @@ async def test_a_pending_request_ends_as_its_kind_does(make_place):
             }[call]
             pending = asyncio.create_task(asking())
             await turns()
-            report, took_ms = await timed(consumer.stop())
+            report, took_ms, _ = await timed(consumer.stop())
             assert took_ms < 5_000
             assert report == StopReport()
             assert report.is_clean
@@ -66,7 +59,7 @@ async def test_a_pending_request_ends_as_its_kind_does(make_place):
                 with pytest.raises(ConsumerStoppedError):
                     await pending
             else:
-                assert not await asyncio.wait_for(pending, 1)
+                assert not await asyncio.wait_for(pending, 10)
 
 
 async def _all(consumer):
@@ -195,10 +188,10 @@ async def test_it_waits_at_most_half_of_the_time_out_for_what_is_held(make_place
     await consumer.start()
     task = asyncio.create_task(hold())
     await eventually(lambda: _position(consumer, place.tp(), 1))
-    report, took_ms = await timed(consumer.stop(timeout_ms=3_000, drain=drain))
+    report, took_ms, late_ms = await timed(consumer.stop(timeout_ms=3_000, drain=drain))
     assert report.in_hand == {place.tp(): 1}
-    assert took_ms < 2_500
-    assert (took_ms >= 1_400) == drain
+    assert took_ms - late_ms < (2_500 if drain else 1_400)
+    assert took_ms >= 1_400 or not drain
     task.cancel()
     assert await place.committed() in (None, 0)
 
@@ -212,7 +205,7 @@ async def test_the_task_that_holds_a_record_does_not_wait_for_itself(make_place)
     await place.produce(range(3))
     async with place.consumer() as consumer:
         async for _ in consumer:
-            report, took_ms = await timed(consumer.stop())
+            report, took_ms, _ = await timed(consumer.stop())
         assert took_ms < 5_000
         assert report.in_hand == {place.tp(): 1}
 
@@ -233,9 +226,10 @@ async def test_dynamic_members_leave_and_static_ones_keep_their_name(make_place,
 
 
 async def test_a_running_callback_ends_and_none_runs_twice(make_place):
-    place, listener, ended = make_place(), Listener(), []
+    place, listener, ended, began = make_place(), Listener(), [], asyncio.Event()
 
     async def slow(_):
+        began.set()
         await asyncio.sleep(0.3)
         ended.append(True)
 
@@ -243,7 +237,7 @@ async def test_a_running_callback_ends_and_none_runs_twice(make_place):
     consumer = listening(place, listener)
     await consumer.start()
     await consumer.enforce_rebalance()
-    await eventually(lambda: listener.names() == ["assigned", "revoked"])
+    await asyncio.wait_for(began.wait(), 10)
     report = await consumer.stop()
     assert report.is_clean
     assert listener.names() == ["assigned", "revoked"]
@@ -307,8 +301,8 @@ async def test_it_is_bounded_when_the_broker_is_gone_and_says_what_was_not_done(
     await take(consumer, 3)
     await asyncio.to_thread(node.pause if state == "paused" else node.kill)
     try:
-        report, took_ms = await timed(consumer.stop(timeout_ms=timeout_ms))
-        assert took_ms <= timeout_ms + 400  # what a loop on a busy machine is late by
+        report, took_ms, late_ms = await timed(consumer.stop(timeout_ms=timeout_ms))
+        assert took_ms - late_ms <= timeout_ms + 400
         assert report.not_committed == {place.tp(): 2}
         assert report.in_hand == {place.tp(): 1}
         assert report.problems

@@ -1,0 +1,42 @@
+"""How late the event loop was: what a busy machine adds to every wait, and no bound of the library's can keep."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+STEP_S = 0.05
+
+
+class Lateness:
+    """`ms` is how late the loop was so far, all in all."""
+
+    def __init__(self):
+        self.ms = 0.0
+
+    async def watch(self):
+        loop = asyncio.get_running_loop()
+        while True:
+            due_at = loop.time() + STEP_S
+            await asyncio.sleep(STEP_S)
+            self.ms += max(0.0, loop.time() - due_at) * 1_000
+
+
+@asynccontextmanager
+async def lateness():
+    late = Lateness()
+    watching = asyncio.get_running_loop().create_task(late.watch())
+    try:
+        yield late
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+
+
+async def timed(work):
+    """The result, how many milliseconds it took, and by how many of them the loop was late."""
+    loop = asyncio.get_running_loop()
+    async with lateness() as late:
+        began_at = loop.time()
+        result = await work
+        return result, (loop.time() - began_at) * 1_000, late.ms
