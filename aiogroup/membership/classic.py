@@ -1,4 +1,4 @@
-"""The classic group protocol as one pure machine: facts in, steps out (AbstractCoordinator.java, eager assignors).
+"""The classic group protocol as one pure machine: facts in, steps out (AbstractCoordinator.java).
 
 It never waits, sends, or reads a clock. Each effect and request is asked for once; the fact that answers it moves the
 machine on. An answer to an older self (identity) changes nothing.
@@ -42,12 +42,15 @@ class ClassicMembership:
         self.topics: frozenset[str] = frozenset()
         self.is_leader = False
         self.assignor = ""
+        self.claim = NO_GENERATION
+        """The generation under which we hold partitions while we join (cooperative); -1: we hold none."""
         self.rejoin_why: str | None = None
         self.failure: AiogroupError | None = None
         self.settings = settings
         self._subscriptions = subscriptions
         self._on_move = on_move
         self._why_joining = ""
+        self._keeps = False  # what the hand-over under way asks for: give up only what is not wanted any more
         self._asked = False  # what this state asks for was asked for and is not answered yet
         self._retry_at_ms = 0
         self._rejoin_at_ms: int | None = None  # the group rebalances, and we hold our rejoin back until then
@@ -100,6 +103,8 @@ class ClassicMembership:
         if self._asked or self.state in ENDS:
             return f.Step(requests, effects)
         if self.state is MemberState.JOINING and not self.topics:
+            if self.claim >= 0:
+                return f.Step(requests, (*effects, self._give_up("unsubscribed")))
             self._on_unsubscribed()
             return f.Step((*requests, *self._requests), effects)
         if now_ms < self._retry_at_ms:
@@ -142,6 +147,14 @@ class ClassicMembership:
         """Between the first sign of a rebalance and its end."""
         return self.state is not MemberState.STABLE or self.rejoin_why is not None or not self.identity.is_member
 
+    @property
+    def may_deliver(self) -> bool:
+        """What we hold may be handed out. With the cooperative protocol that goes on during a rebalance."""
+        if not self.is_rebalancing:
+            return True
+        is_member = self.state in HEARTBEATING and self.identity.is_member
+        return self.settings.is_cooperative and (is_member or self.claim >= 0)
+
     # Moves.
 
     def _move(self, new: MemberState, why: str) -> None:
@@ -151,17 +164,30 @@ class ClassicMembership:
         self._asked = False
         self._on_move(old, new, why)
 
-    def _prepare(self, why: str) -> f.Effect:
+    def _prepare(self, why: str, *, keeps: bool = True) -> f.HandOver:
         self.rejoin_why = self.rejoin_why or why
         self._rejoin_at_ms = None
+        self._keeps = keeps and self.settings.is_cooperative and self.identity.is_member
         self._move(MemberState.PREPARING, why)
-        return f.HandOver(why)
+        return f.HandOver(why, self._keeps)
+
+    def _give_up(self, why: str) -> f.HandOver:
+        """Back from JOINING to the hand-over of all that we hold; a last commit of it may still be accepted."""
+        self.identity = self.identity.in_generation(self.identity.member_id, self.claim)
+        self.claim = NO_GENERATION
+        return self._prepare(why, keeps=False)
+
+    def _lose_claim(self, why: str) -> None:
+        """Back to the hand-over: what we hold may be somebody else's already."""
+        self.claim = NO_GENERATION
+        self._effects.append(self._prepare(why))
 
     def _end(self, new: MemberState, why: str, identity: Identity) -> None:
         """Into a state without a generation: nothing that was asked for before still counts."""
         self.identity = identity
         self.rejoin_why = self._rejoin_at_ms = None
         self.is_leader = False
+        self.claim = NO_GENERATION
         self._effects.clear()
         self._adopt = None
         self._move(new, why)
@@ -210,7 +236,13 @@ class ClassicMembership:
         if not self.topics:
             self._on_unsubscribed()
             return
-        # Nothing is ours any more, so nothing that is said of the old generation may touch the join: a commit refused
+        if self._keeps and not self.identity.is_member:
+            # The generation ended after what it gave us was counted as kept.
+            self._keeps = False
+            self._effects.append(f.HandOver("the generation ended", keeps=False))
+            return
+        self.claim = self.identity.generation if self._keeps else NO_GENERATION
+        # No commit is on its way, and nothing that is said of the old generation may touch the join: a commit refused
         # meanwhile would change who we are, and the answer to the join would then belong to nobody.
         self.identity = self.identity.without_generation()
         self._why_joining = self.rejoin_why or "handed over"
@@ -251,6 +283,9 @@ class ClassicMembership:
             return
         self._failures_count = 0
         self.identity = self.identity.in_generation(answer.member_id, answer.generation_id)
+        if self.claim >= 0:
+            # The others see our claim in this round. A later one with an older generation would be passed over.
+            self.claim = answer.generation_id
         self.assignor = answer.protocol_name or ""
         self.is_leader = answer.leader == answer.member_id
         self._assignments = {}
@@ -280,6 +315,7 @@ class ClassicMembership:
         except ProtocolError as error:  # the leader's fault: perhaps the next one does better
             self._join_again(f"unreadable assignment: {error}", now_ms, backoff=True)
             return
+        self.claim = NO_GENERATION
         self._adopting_generation = fact.identity.generation
         self._adopt = f.Adopt(fact.identity.generation, partitions, self.is_leader)
         self._move(MemberState.ADOPTING, f"synced generation {fact.identity.generation}")
@@ -287,7 +323,12 @@ class ClassicMembership:
     def _on_request_lost(self, fact: f.RequestLost, now_ms: int) -> None:
         if self.state not in (MemberState.JOINING, MemberState.SYNCING) or fact.identity != self.identity:
             return
+        may_be_in = self.state is MemberState.JOINING and self.claim >= 0
         self._join_again(fact.why, now_ms, backoff=True)
+        if may_be_in:
+            # The round may have begun with us in it. The claim of the next one would look older than the others', who
+            # know this round, and be passed over: what we hold would have two owners.
+            self._effects.append(self._give_up(fact.why))
 
     def _on_heartbeat(self, fact: f.HeartbeatAnswered, now_ms: int) -> None:
         if fact.identity != self.identity or not self.may_heartbeat:
@@ -335,32 +376,37 @@ class ClassicMembership:
         self.identity = self.identity.without_generation() if keep else self.identity.forgotten()
         self.rejoin_why = self.rejoin_why or why
         if self.state is MemberState.SYNCING:
-            self._move(MemberState.JOINING, why)
+            if self.claim >= 0:
+                self._lose_claim(why)
+            else:
+                self._move(MemberState.JOINING, why)
 
     def _mend(self, remedy: Remedy, rpc: Rpc, code: int, now_ms: int) -> None:
-        """Back to JOINING as the remedy says. The eager protocol owns nothing here, so nothing is lost."""
+        """Back to JOINING as the remedy says, or further: what we hold must be given up first."""
         why = f"{rpc.name}: {lookup(code).name}"
         match remedy:
             case Remedy.FENCED | Remedy.NOT_AUTHORIZED | Remedy.INCONSISTENT | Remedy.FATAL:
                 self._fail(self._failure_of(remedy, code))
             case Remedy.FORGET_MEMBER:
                 self.identity = self.identity.forgotten()
-                self._join_again(why, now_ms, backoff=rpc is Rpc.JOIN_GROUP and self._failures_count > 0)
+                self._join_again(why, now_ms, backoff=rpc is Rpc.JOIN_GROUP and self._failures_count > 0, is_lost=True)
             case Remedy.NEXT_GENERATION:
-                self._join_again(why, now_ms, backoff=False)
+                self._join_again(why, now_ms, backoff=False, is_lost=True)
             case Remedy.REJOIN:
                 self._join_again(why, now_ms, backoff=lookup(code).name != "REBALANCE_IN_PROGRESS")
             case _:
                 self._join_again(why, now_ms, backoff=True)
 
-    def _join_again(self, why: str, now_ms: int, *, backoff: bool) -> None:
+    def _join_again(self, why: str, now_ms: int, *, backoff: bool, is_lost: bool = False) -> None:
         self._asked = False
         self.identity = self.identity.without_generation()
         self._failures_count += 1
         if backoff:
             wait_ms = self.settings.retry_backoff_ms * 2 ** min(self._failures_count - 1, 16)
             self._retry_at_ms = now_ms + min(wait_ms, self.settings.retry_backoff_max_ms)
-        if self.state is MemberState.SYNCING:
+        if is_lost and self.claim >= 0:
+            self._lose_claim(why)
+        elif self.state is MemberState.SYNCING:
             self._move(MemberState.JOINING, why)
 
     def _failure_of(self, remedy: Remedy, code: int) -> AiogroupError:

@@ -32,7 +32,7 @@ class RejoinWanted:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """Nothing is in hand, the partitions are revoked or lost, and every commit in flight has settled."""
+    """What had to be given up is, at the hand-over point, and every commit in flight has settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,13 @@ Fact: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Wait for the hand-over point (unless the generation ends before), revoke, commit; then say `HandedOver`."""
+    """Wait for the hand-over point (unless the generation ends before), revoke, commit; then say `HandedOver`.
+
+    `keeps`: only what we are not subscribed to any more is revoked (cooperative), and its commit waits for nobody.
+    """
 
     why: str
+    keeps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

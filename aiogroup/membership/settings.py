@@ -20,6 +20,7 @@ class GroupSettings:
     registration_timeout_ms: int | None = None
     hold_back_ms: int = 0
     leave_on_poll_interval: bool = False
+    is_cooperative: bool = False
 
     def session_of(self, who: Identity) -> tuple[str, int]:
         """After which silence the coordinator drops `who`: the setting that says so, and its value."""

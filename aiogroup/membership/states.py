@@ -9,7 +9,10 @@ SYNCING until the coordinator says what is whose. ADOPTING looks up positions an
 member is STABLE and records flow.
 
 The eager protocol gives everything up before it joins, so an answer that sends us back while JOINING or SYNCING needs
-no second preparation: there is nothing left to hand over.
+no second preparation: there is nothing left to hand over. The cooperative one (KIP-429) keeps what it has: the member
+claims it in JoinGroup, records flow all the time, and only what the round gave to nobody or to others is revoked, while
+ADOPTING; then the member joins once more, so that it can be given to somebody. A claim that the coordinator does not
+know, or that another round may have overtaken, sends the member back to PREPARING.
 
 A stalled application PARKS the member (KIP-62): it has left, and comes back when records are asked for. LEFT is a
 member without a subscription or one that was stopped. FAILED is for what no retry can mend (fenced, not authorized).
@@ -41,8 +44,8 @@ ENDS: Final = frozenset({MemberState.PARKED, MemberState.LEFT, MemberState.FAILE
 MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
     MemberState.UNJOINED: frozenset({MemberState.PREPARING}) | ENDS,
     MemberState.PREPARING: frozenset({MemberState.JOINING}) | ENDS,
-    MemberState.JOINING: frozenset({MemberState.SYNCING}) | ENDS,
-    MemberState.SYNCING: frozenset({MemberState.JOINING, MemberState.ADOPTING}) | ENDS,
+    MemberState.JOINING: frozenset({MemberState.SYNCING, MemberState.PREPARING}) | ENDS,
+    MemberState.SYNCING: frozenset({MemberState.JOINING, MemberState.ADOPTING, MemberState.PREPARING}) | ENDS,
     MemberState.ADOPTING: frozenset({MemberState.STABLE}) | ENDS,
     MemberState.STABLE: frozenset({MemberState.PREPARING}) | ENDS,
     MemberState.PARKED: frozenset({MemberState.PREPARING, MemberState.LEFT, MemberState.FAILED}),

@@ -10,7 +10,7 @@ from aiogroup.membership import facts as f
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
-from tests.support.coordinator import ORDERS, Member, joined, synced
+from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, synced
 
 GENERATIONS = st.integers(-1, 4)
 IDS = st.sampled_from(["", "m1", "m2"])
@@ -24,9 +24,9 @@ BLOBS = st.sampled_from([None, None, b"", b"\x00\x01\xff"])
 
 
 class MembershipUnderFaults(RuleBasedStateMachine):
-    @initialize(instance_id=st.sampled_from([None, "pod-1"]))
-    def begin(self, instance_id):
-        self.member = Member(instance_id, topics=frozenset())
+    @initialize(instance_id=st.sampled_from([None, "pod-1"]), kind=st.sampled_from([SETTINGS, COOPERATIVE]))
+    def begin(self, instance_id, kind):
+        self.member = Member(instance_id, topics=frozenset(), settings=kind)
         self.selves = [self.member.identity]
 
     def who(self, pick):
@@ -107,6 +107,12 @@ class MembershipUnderFaults(RuleBasedStateMachine):
         assert self.member.state != "failed"
         if machine.may_heartbeat:
             assert machine.identity.is_member
+        if machine.claim >= 0:
+            assert self.member.is_cooperative
+            assert self.member.holds
+            assert machine.state in ("joining", "syncing")
+        if machine.may_deliver:
+            assert self.member.holds or machine.state in ("preparing", "syncing", "adopting")
         if machine.state in ("joining", "parked", "left", "unjoined"):
             assert machine.identity.generation == -1
         if not machine.is_rebalancing:

@@ -12,7 +12,7 @@ from aiogroup.membership import facts as f
 from aiogroup.membership.states import HEARTBEATING, MOVES, MemberState
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from tests.support.coordinator import ORDERS, Member, joined, synced
+from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, synced
 
 S = MemberState
 
@@ -69,14 +69,18 @@ def snapshot(member):
         who.is_member,
         bool(member.machine.topics),
         member.machine.rejoin_why is None,
+        member.machine.claim >= 0,
+        member.is_cooperative,
+        member.keeps,
+        member.holds,
         frozenset(pending),
     )
 
 
 def walk():
     """One member for each situation that facts can lead to, and every move seen on the way."""
-    first = Member(topics=frozenset())
-    seen, todo, moves = {snapshot(first): copy.deepcopy(first)}, deque([first]), set()
+    firsts = [Member(topics=frozenset(), settings=settings) for settings in (SETTINGS, COOPERATIVE)]
+    seen, todo, moves = {snapshot(first): copy.deepcopy(first) for first in firsts}, deque(firsts), set()
     while todo:
         member = todo.popleft()
         for tell in answers(member):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from aiokafka.structs import TopicPartition
 
 from aiogroup.membership import facts as f
@@ -17,6 +19,7 @@ from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 SETTINGS = GroupSettings(
     session_timeout_ms=10_000, rebalance_timeout_ms=300_000, retry_backoff_ms=100, retry_backoff_max_ms=1_000
 )
+COOPERATIVE = dataclasses.replace(SETTINGS, is_cooperative=True)
 ORDERS = frozenset({"orders"})
 
 ANSWERED = (JoinGroupRequest, SyncGroupRequest, f.HandOver, f.ComputeAssignment, f.Adopt)
@@ -54,6 +57,8 @@ class Member:
 
     def __init__(self, instance_id=None, *, topics=ORDERS, settings=SETTINGS):
         self.now_ms = 0
+        self.is_cooperative = settings.is_cooperative
+        self.holds = False  # the runtime has partitions of a generation that it still counts as its own
         self.moves = []
         self.machine = ClassicMembership(
             Identity("billing", instance_id),
@@ -65,6 +70,7 @@ class Member:
         self.effects = []
         self.wake_at_ms = None
         self.asked_as = None
+        self.keeps = False
         self.pending = []  # (what was asked for, who we were): not answered yet
         if topics:
             self.tell(f.SubscriptionChanged(topics, "subscribe"))
@@ -83,6 +89,13 @@ class Member:
         return self.machine.identity
 
     def tell(self, fact):
+        match fact:
+            case f.HandedOver():
+                self.holds = self.holds and self.keeps and self.identity.is_member
+            case f.Adopted():
+                self.holds = self.holds or self.state == "adopting"
+            case f.PollIntervalPassed() | f.LeaveWanted():
+                self.holds = False
         self.machine.handle(fact, self.now_ms)
 
     def poll(self):
@@ -95,6 +108,11 @@ class Member:
             if not isinstance(request, LeaveGroupRequest):
                 self.asked_as = self.identity
         asked = [*step.requests, *step.effects]
+        for effect in step.effects:
+            if isinstance(effect, f.HandOver):
+                self.keeps = effect.keeps
+            elif isinstance(effect, f.Fail):
+                self.holds = False
         self.pending += [(each, self.identity) for each in asked if isinstance(each, ANSWERED)]
         return asked
 
