@@ -68,11 +68,10 @@ class Delivery:
         self.cursor = NOTHING
         self._current = None
 
-    @property
-    def is_in_hand(self) -> bool:
-        """The application holds a record that is not processed."""
+    def is_in_hand(self, tps: Collection[TopicPartition] | None = None) -> bool:
+        """The application holds a record (of one of these partitions) that is not processed."""
         self.settle()
-        return any(each.ledger.has_unprocessed for each in self._held.values())
+        return any(each.ledger.has_unprocessed for each in self._held.values() if tps is None or each.tp in tps)
 
     def in_hand(self) -> dict[TopicPartition, int]:
         """How many records are in hand, by partition."""
@@ -124,7 +123,7 @@ class Delivery:
         self.close_cursor()
         ready_count = 0
         for partition in self._assignment:
-            if partition.is_paused or partition.is_held or (only and partition.tp not in only):
+            if not partition.is_open or (only and partition.tp not in only):
                 continue
             piece = partition.slice
             ready_count += len(piece.records) - piece.index if piece is not None else 0
@@ -270,7 +269,7 @@ class Delivery:
             self._turns = deque([*kept, *(each for each in self._assignment if id(each) not in seen)])
         for _ in range(len(self._turns)):
             partition = self._turns.popleft()
-            if partition.is_paused or partition.is_held or (only and partition.tp not in only):
+            if not partition.is_open or (only and partition.tp not in only):
                 self._turns.append(partition)
                 continue
             if partition.state is PositionState.STUCK and partition.error is not None:

@@ -48,7 +48,8 @@ class Partition:
 
     __slots__ = (
         "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "end_offset", "error",
-        "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_fetching", "is_held", "is_paused",
+        "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_fetching", "is_held", "is_leaving",
+        "is_new", "is_paused",
         "last_stable_offset", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
         "received_at_ms", "reset_policy", "reset_why", "slice", "state", "topic_id", "tp", "was_reset",
     )  # fmt: skip
@@ -65,6 +66,8 @@ class Partition:
         self.is_broken = False
         self.is_paused = False
         self.is_held = False  # nothing is delivered until the position is committed
+        self.is_new = False  # nor until the assigned callback has returned
+        self.is_leaving = False  # nor when it is being revoked, or its topic is not subscribed to any more
         self.buffer: deque[PartitionDecoder] = deque()
         self.slice: Slice | None = None
         self.fetch_offset = 0
@@ -81,6 +84,11 @@ class Partition:
         self.received_at_ms: int | None = None
         self.error: AiogroupError | None = None
         self.topic_id: UUID | None = None  # of the topic that the position is meant in
+
+    @property
+    def is_open(self) -> bool:
+        """Its records may be handed out."""
+        return not (self.is_paused or self.is_held or self.is_new or self.is_leaving)
 
     # Position.
 

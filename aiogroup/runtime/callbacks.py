@@ -23,12 +23,17 @@ class Callbacks:
         self._announced: frozenset[TopicPartition] = frozenset()
         self.is_running = False
 
+    @property
+    def has_listener(self) -> bool:
+        return self._listener() is not None
+
     async def revoked(self, tps: Collection[TopicPartition]) -> None:
         """Once for each end of an ownership: the application may still commit what belongs to them."""
-        if tps and self._announced >= frozenset(tps):
+        new = frozenset(tps) - self._announced
+        if tps and not new:
             return  # stop() came between the callback and the end of the ownership
-        self._announced = frozenset(tps)
-        await self._call("on_partitions_revoked", tps)
+        self._announced |= new
+        await self._call("on_partitions_revoked", new)
 
     async def lost(self, tps: Collection[TopicPartition]) -> None:
         await self._call("on_partitions_lost", tps)
@@ -36,9 +41,9 @@ class Callbacks:
     async def assigned(self, tps: Collection[TopicPartition]) -> None:
         await self._call("on_partitions_assigned", tps)
 
-    def forget_announced(self) -> None:
+    def forget_announced(self, tps: Collection[TopicPartition]) -> None:
         """The ownership is over: the next one of the same partitions is announced anew."""
-        self._announced = frozenset()
+        self._announced -= frozenset(tps)
 
     async def _call(self, callback: str, tps: Collection[TopicPartition]) -> None:
         listener = self._listener()

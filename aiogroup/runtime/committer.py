@@ -54,9 +54,11 @@ class Committer:
 
     def __init__(self, context: Context, coordinator: Coordinator, *, is_member: bool) -> None:
         self.is_member = is_member
+        self.is_held_back = False
+        """What has not been written yet waits, as it does while the group is joined (cooperative)."""
         self._context = context
         self._coordinator = coordinator
-        self._in_flight_count = 0
+        self._busy_count = 0  # commits that may still write something under the generation as it is
         self._settled = Signal()
 
     @property
@@ -71,7 +73,8 @@ class Committer:
         while True:
             await sleep_ms(max(0, due_at_ms - now_ms()))
             due_at_ms = now_ms() + interval_ms
-            await self.commit_processed(self._context.assignment, interval_ms)
+            if not (self.is_member and self._must_wait()):  # a rebalance has just committed, and does so at its end
+                await self.commit_processed(self._context.assignment, interval_ms)
 
     def processed(self, partitions: Iterable[Partition]) -> dict[TopicPartition, CommitEntry]:
         """What auto-commit would send now: committable offsets that are not committed yet."""
@@ -105,9 +108,9 @@ class Committer:
     async def settled(self, timeout: int) -> bool:
         """Wait until no commit is on its way, at most `timeout` milliseconds; True when none is."""
         until_ms = now_ms() + timeout
-        while self._in_flight_count and now_ms() < until_ms:
+        while self._busy_count and now_ms() < until_ms:
             await self._settled.wait(until_ms)
-        return not self._in_flight_count
+        return not self._busy_count
 
     async def commit(self, entries: Entries, timeout: int) -> None:
         """Commit in a task of its own: a caller that is cancelled leaves it to settle.
@@ -117,15 +120,18 @@ class Committer:
             RebalanceInProgressError, KafkaTimeoutError: `timeout` milliseconds passed.
             FencedInstanceIdError, GroupAuthorizationError, TopicAuthorizationError, BrokerError: refused.
         """
-        self._in_flight_count += 1
+        self._busy_count += 1
         await self._context.supervisor.finish("commit", lambda: self._commit_counted(entries, timeout))
 
     async def _commit_counted(self, entries: Entries, timeout: int) -> None:
         try:
             await self._commit(dict(entries), now_ms() + timeout)
         finally:
-            self._in_flight_count -= 1
-            self._settled.pulse()
+            self._rest()
+
+    def _rest(self) -> None:
+        self._busy_count -= 1
+        self._settled.pulse()
 
     async def _commit(self, pending: dict[TopicPartition, CommitEntry], until_ms: int) -> None:
         committed: dict[TopicPartition, int] = {}
@@ -142,7 +148,11 @@ class Committer:
                 raise last or self._timed_out(pending)
             if self.is_member and self._must_wait():
                 last = RebalanceInProgressError("the group is rebalancing; ask for records, then commit again")
-                await self._context.group_changed.wait(until_ms)
+                self._rest()
+                try:
+                    await self._context.group_changed.wait(until_ms)
+                finally:
+                    self._busy_count += 1
                 continue
             sent_at_ms = now_ms()
             try:
@@ -185,7 +195,7 @@ class Committer:
                 del pending[tp]
 
     def _must_wait(self) -> bool:
-        return self._coordinator.membership.state in (MemberState.JOINING, MemberState.SYNCING)
+        return self.is_held_back or self._coordinator.membership.state in (MemberState.JOINING, MemberState.SYNCING)
 
     @staticmethod
     def _timed_out(pending: Collection[TopicPartition]) -> AiogroupError:

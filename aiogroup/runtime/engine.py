@@ -35,6 +35,7 @@ from aiogroup.runtime.fetcher import Fetchers
 from aiogroup.runtime.leader import Leader
 from aiogroup.runtime.link import Link
 from aiogroup.runtime.liveness import Liveness
+from aiogroup.runtime.ownership import Ownership
 from aiogroup.runtime.positions import Positions
 from aiogroup.runtime.rebalance import Rebalance
 from aiogroup.runtime.refresher import Refresher
@@ -128,6 +129,7 @@ class Engine:
         return ClassicMembership(Identity(group_id, config.instance_id), settings, subscriptions, self._on_move)
 
     def _make_group(self, coordinator: Coordinator, committer: Committer, assignors: tuple[Assignor, ...]) -> Group:
+        callbacks = Callbacks(self.context, lambda: self.subscription.listener, self._on_callback)
         return Group(
             coordinator,
             committer,
@@ -139,8 +141,7 @@ class Engine:
                 self.positions,
                 self.refresher,
                 Leader(self.context, coordinator, assignors),
-                Callbacks(self.context, lambda: self.subscription.listener, self._on_callback),
-                self._on_assignment,
+                Ownership(self.context, committer, callbacks, self._on_assignment),
             ),
         )
 
@@ -222,12 +223,16 @@ class Engine:
             self._start_group(group)
             group.rebalance.note_sight()
             if group.membership.topics != subscription.names():
-                group.rebalance.why_rejoin_at_once = why if why not in ("start", "metadata") else ""
-                group.coordinator.handle(f.SubscriptionChanged(subscription.names(), why))
+                group.rebalance.ownership.why_at_once = why if why not in ("start", "metadata") else ""
+                self._change_topics(group, subscription.names(), why)
             elif why == "subscribe":  # the same topics, perhaps with another listener: it hears what is assigned
-                group.rebalance.why_rejoin_at_once = why
+                group.rebalance.ownership.why_at_once = why
                 group.coordinator.handle(f.RejoinWanted(why))
         self.refresher.want()
+
+    def _change_topics(self, group: Group, names: frozenset[str], why: str) -> None:
+        group.coordinator.handle(f.SubscriptionChanged(names, why))
+        group.rebalance.ownership.follow(names)
 
     def _start_group(self, group: Group) -> None:
         if self._group_started or self.requests.is_stopped:
@@ -280,13 +285,15 @@ class Engine:
             return True
         if self.subscription.is_manual:
             return group.membership.state is MemberState.LEFT
-        return not group.membership.is_rebalancing
+        return group.membership.may_deliver and not group.rebalance.ownership.is_closed
 
     def _on_request(self) -> None:
         group = self.group
         if group is None:
             return
         group.liveness.poll_clock.on_request(now_ms())
+        if group.rebalance.ownership.is_waiting:
+            self.context.group_changed.pulse()
         if group.membership.state is MemberState.PARKED:
             group.coordinator.handle(f.RecordsWanted())
 
@@ -312,11 +319,11 @@ class Engine:
             group.coordinator.handle(f.RecordsWanted())  # it took too long, and records are waited for all the time
 
     def _is_asking(self) -> bool:
-        return self.requests.is_asking and self.group is not None and not self.group.rebalance.callbacks.is_running
+        return self.requests.is_asking and self.group is not None and not self.group.rebalance.ownership.callbacks.is_running
 
     def _drop_for_later(self) -> None:
         if self.group is not None:
-            self.group.rebalance.drop_for_later()
+            self.group.rebalance.ownership.drop_for_later()
 
     def _on_move(self, old: MemberState, new: MemberState, why: str) -> None:
         self.context.tell(events.MemberMoved(old.value, new.value, why))
@@ -350,7 +357,7 @@ class Engine:
             group.rebalance.note_sight()
             names = self._matched()
             if names != group.membership.topics:
-                group.coordinator.handle(f.SubscriptionChanged(names, "the topics that match the pattern changed"))
+                self._change_topics(group, names, "the topics that match the pattern changed")
             elif (why := group.rebalance.leader.stale_assignment()) is not None:
                 group.coordinator.handle(f.RejoinWanted(why))
 

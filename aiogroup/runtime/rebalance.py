@@ -2,12 +2,14 @@
 
 The way of a rebalance: the hand-over point (nothing is in hand) -> revoked callback -> commit -> JoinGroup -> assign ->
 SyncGroup -> positions -> assigned callback -> fetching resumes. Heartbeats go on through all of it.
+
+With the cooperative protocol (KIP-429) records flow through all of it too: JoinGroup claims what is held; after
+SyncGroup what is to leave goes the same way, hand-over point, callback, commit; and another round follows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Collection
 from uuid import UUID
 
 from aiokafka.structs import TopicPartition
@@ -18,32 +20,28 @@ from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutErro
 from aiogroup.fetching.position import Partition, PositionState
 from aiogroup.membership import facts as f
 from aiogroup.membership.identity import Identity
+from aiogroup.membership.reconcile import reconcile
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupResponse
-from aiogroup.runtime.callbacks import Callbacks
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.leader import Leader
 from aiogroup.runtime.link import JOIN
+from aiogroup.runtime.ownership import COMMIT_BEFORE_JOIN_MS, Ownership, Still
 from aiogroup.runtime.positions import Positions
 from aiogroup.runtime.refresher import Refresher
 from aiogroup.telemetry import events
 
 __all__ = ["Rebalance"]
 
-COMMIT_BEFORE_JOIN_MS: Final = 10_000
-"""How long a commit may hold a rebalance up; what it does not save is repeated, never lost."""
-
 
 class Rebalance:
-    """`on_assignment()` is called after every change of what is assigned."""
-
     def __init__(
         self,
         context: Context,
@@ -52,8 +50,7 @@ class Rebalance:
         positions: Positions,
         refresher: Refresher,
         leader: Leader,
-        callbacks: Callbacks,
-        on_assignment: Callable[[], None],
+        ownership: Ownership,
     ) -> None:
         self._context = context
         self._coordinator = coordinator
@@ -62,13 +59,11 @@ class Rebalance:
         self._refresher = refresher
         self.leader = leader
         self.held = Held()  # also after it was given up or lost: sticky assignors ask for it
-        self.callbacks = callbacks
-        self._on_assignment = on_assignment
+        self.ownership = ownership
         self._started_at_ms = now_ms()
         self._counts_at_first_sight: dict[str, int] = {}
         self._ids_at_first_sight: dict[str, UUID] = {}
         self.completed_count = 0
-        self.why_rejoin_at_once = ""  # set by the application's own subscribe, which waits for no hand-over
 
     async def run(self) -> None:
         while True:
@@ -84,7 +79,7 @@ class Rebalance:
     async def _perform(self, effect: f.Effect) -> None:
         match effect:
             case f.HandOver():
-                await self._hand_over(effect.why)
+                await self._hand_over(effect)
             case f.ComputeAssignment():
                 await self.leader.compute_assignment(effect)
             case f.Adopt():
@@ -94,80 +89,42 @@ class Rebalance:
 
     # Giving up.
 
-    async def _hand_over(self, why: str) -> None:
-        membership = self._coordinator.membership
+    async def _hand_over(self, effect: f.HandOver) -> None:
+        membership, ownership = self._coordinator.membership, self.ownership
         self._started_at_ms = now_ms()
-        self._context.tell(events.RebalanceStarted(why, membership.identity.generation))
-        await self._wait_for_hand_over()
-        self.why_rejoin_at_once = ""
+        self._context.tell(events.RebalanceStarted(effect.why, membership.identity.generation))
+
+        def still() -> bool:
+            return membership.identity.is_member and membership.state is MemberState.PREPARING
+
+        leaving = self._context.assignment.names
+        if effect.keeps:
+            leaving = frozenset(tp for tp in leaving if tp.topic not in membership.topics)
+        if still() and (leaving or not effect.keeps):
+            await ownership.revoke(leaving, still)
+        ownership.why_at_once = ""
         if membership.state is not MemberState.PREPARING:
             return  # the poll interval passed, or the consumer stops
-        if membership.identity.is_member:
-            await self.revoke(self._context.assignment.names)
-        else:
-            await self.lose(why)
-        settled = await self._committer.settled(self._context.config.request_timeout_ms)
-        if not settled:
-            self._context.tell(events.RebalanceFailed("a commit did not settle before JoinGroup"))
-        await self._coordinator.tell(f.HandedOver())
+        if not membership.identity.is_member:
+            await ownership.lose(effect.why)
+        await self._settle_commits(keeps=effect.keeps)
 
-    async def _wait_for_hand_over(self) -> None:
-        """Until nothing is in hand, the generation is over, or the member is parked."""
-        membership, delivery = self._coordinator.membership, self._context.delivery
-        timeout = self._context.config.effective_rebalance_timeout_ms
-        warnings = [self._started_at_ms + timeout // 2, self._started_at_ms + timeout * 4 // 5]
-        self._context.delivery.close_cursor()
-        while delivery.is_in_hand and membership.identity.is_member and membership.state is MemberState.PREPARING:
-            if self.why_rejoin_at_once:
-                break
-            if warnings and now_ms() >= warnings[0]:
-                warnings.pop(0)
-                waited_ms = now_ms() - self._started_at_ms
-                self._context.tell(events.RebalanceWaitingForApplication(waited_ms, timeout))
-            await self._context.group_changed.wait(warnings[0] if warnings else None)
+    async def _settle_commits(self, *, keeps: bool) -> None:
+        """JoinGroup must not overtake a commit: a new round refuses what is said under the old generation.
 
-    async def revoke(self, tps: Collection[TopicPartition]) -> None:
-        """Give partitions up in good order: callback, then commit, then they are gone."""
-        assignment = self._context.assignment
-        await self.callbacks.revoked(tps)
-        leaving = [assignment[tp] for tp in tps if tp in assignment]
-        if self._context.config.enable_auto_commit:
-            timeout = min(COMMIT_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms)
-            await self._committer.commit_processed(leaving, timeout)
-        behind = tuple(sorted(self._committer.processed(leaving)))
-        if behind and not self._context.config.enable_auto_commit:
-            self._context.tell(events.UncommittedAtRevoke(behind))
-        self._remove(tps)
-        self._context.tell(events.PartitionsRevoked(tuple(sorted(tps))))
-
-    async def lose(self, why: str) -> None:
-        """The partitions belong to somebody else already: they are gone, then the callback is told."""
-        tps = self.drop_all() | self._dropped
-        self._dropped = frozenset()
-        if tps:
-            self._context.tell(events.PartitionsLost(tuple(sorted(tps)), why))
-            await self.callbacks.lost(tps)
-
-    _dropped: frozenset[TopicPartition] = frozenset()
-
-    def drop_all(self) -> frozenset[TopicPartition]:
-        """Everything is gone at once; what was delivered and not committed makes the next `commit()` fail."""
-        assignment = self._context.assignment
-        tps = assignment.names
-        self._context.delivery.settle()
-        assignment.failed_commit |= {each.tp for each in assignment if _has_uncommitted(each)}
-        self._remove(tps)
-        return tps
-
-    def drop_for_later(self) -> None:
-        """The same where no callback may run yet: it is called at the next request for records, or in `stop`."""
-        self._dropped = self.drop_all() | self._dropped
-
-    def _remove(self, tps: Collection[TopicPartition]) -> None:
-        self.callbacks.forget_announced()
-        removed = self._context.assignment.remove(tps)
-        self._context.delivery.forget(removed)
-        self._on_assignment()
+        What is kept can be committed all the time: commits that begin now wait until the round is decided.
+        """
+        config, committer = self._context.config, self._committer
+        if keeps and config.enable_auto_commit:
+            timeout = min(COMMIT_BEFORE_JOIN_MS, config.effective_rebalance_timeout_ms)
+            await committer.commit_processed(self._context.assignment, timeout)
+        committer.is_held_back = keeps
+        try:
+            if not await committer.settled(config.request_timeout_ms):
+                self._context.tell(events.RebalanceFailed("a commit did not settle before JoinGroup"))
+            await self._coordinator.tell(f.HandedOver())
+        finally:
+            committer.is_held_back = False
 
     # Joining.
 
@@ -218,39 +175,52 @@ class Rebalance:
         await self.leader.know({tp.topic for tp in effect.partitions})
         self.leader.adopt(is_leader=effect.is_leader)
         self.held = Held(effect.partitions, effect.generation)
-        default = parse_reset_policy(self._context.config.auto_offset_reset)
-        fresh = parse_reset_policy(self._context.config.new_partition_reset)
-        policies: dict[TopicPartition, ResetPolicy] = {}
-        for tp in effect.partitions:
-            is_new = tp.partition >= self._counts_at_first_sight.get(tp.topic, 2**31)
-            policies[tp] = fresh if is_new else default
-        added = self._context.assignment.add(policies)
-        self._on_assignment()
-        await self._find_positions(added, effect.generation)
-        for partition in added:
-            if partition.reset_policy is fresh and partition.was_reset and fresh != default:
-                self._context.tell(events.NewPartitionFromEarliest(partition.tp.topic, partition.tp.partition))
-        if self._is_current(effect.generation):
-            await self.callbacks.assigned([each.tp for each in added])
-        if self._is_current(effect.generation) and self._context.config.enable_auto_commit:
-            await self._commit_resets(added)
-        await self._coordinator.tell(f.Adopted(effect.generation))
+        generation = effect.generation
+
+        def still() -> bool:
+            return self._is_current(generation)
+
+        change = reconcile(self._context.assignment.names, effect.partitions)
+        if change.revoked and await self.ownership.revoke(change.revoked, still):
+            # They can be given to others when all know that we gave them up: in another round (KIP-429).
+            await self._coordinator.tell(f.RejoinWanted(f"gave up {len(change.revoked)} partitions for others"))
+        if still():
+            await self._take_over(change.added, still)
+        await self._coordinator.tell(f.Adopted(generation))
         self.completed_count += 1
         duration_ms = now_ms() - self._started_at_ms
-        self._context.tell(
-            events.RebalanceCompleted(effect.generation, effect.partitions, duration_ms, effect.is_leader)
-        )
+        self._context.tell(events.RebalanceCompleted(generation, effect.partitions, duration_ms, effect.is_leader))
         self._context.fetchable.pulse()
         self._context.positions_wanted.pulse()
         self._context.changed.pulse()
+
+    async def _take_over(self, tps: Collection[TopicPartition], still: Still) -> None:
+        default = parse_reset_policy(self._context.config.auto_offset_reset)
+        fresh = parse_reset_policy(self._context.config.new_partition_reset)
+        policies: dict[TopicPartition, ResetPolicy] = {}
+        for tp in sorted(tps):
+            is_new = tp.partition >= self._counts_at_first_sight.get(tp.topic, 2**31)
+            policies[tp] = fresh if is_new else default
+        added = self.ownership.take_over(policies)
+        await self._find_positions(added, still)
+        for partition in added:
+            if partition.reset_policy is fresh and partition.was_reset and fresh != default:
+                self._context.tell(events.NewPartitionFromEarliest(partition.tp.topic, partition.tp.partition))
+        await self.ownership.announce(added, still)
+        if still() and self._context.config.enable_auto_commit:
+            await self._commit_resets(added)
+        if still():
+            for partition in added:
+                partition.is_new = False
+            self.ownership.follow(self._coordinator.membership.topics)
 
     def _is_current(self, generation: int) -> bool:
         membership = self._coordinator.membership
         return membership.state is MemberState.ADOPTING and membership.identity.generation == generation
 
-    async def _find_positions(self, added: list[Partition], generation: int) -> None:
+    async def _find_positions(self, added: list[Partition], still: Still) -> None:
         """Retry until known: an error must never be read as "nothing committed". Ends with the generation."""
-        while self._is_current(generation):
+        while still():
             wanted = [each for each in added if each.state in (PositionState.COMMITTED, PositionState.RESET)]
             if not wanted:
                 return
@@ -290,10 +260,4 @@ class Rebalance:
         self._context.tell(events.MemberFailed(str(error)))
         self._context.inbox.fail(error)
         self._context.changed.pulse()
-        await self.lose(str(error))
-
-
-def _has_uncommitted(partition: Partition) -> bool:
-    return partition.ledger.has_unprocessed or (
-        partition.position is not None and partition.committed is not None and partition.position > partition.committed
-    )
+        await self.ownership.lose(str(error))

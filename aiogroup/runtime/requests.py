@@ -168,7 +168,7 @@ class Requests:
     def is_held_elsewhere(self) -> bool:
         """Whether another task than the caller's may hold a record, and still say that it is processed."""
         here = asyncio.current_task()
-        return self._context.delivery.is_in_hand and any(
+        return self._context.delivery.is_in_hand() and any(
             task is not None and task is not here and not task.done() for task in self._holders.values()
         )
 

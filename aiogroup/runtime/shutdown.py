@@ -10,12 +10,14 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.errors import AiogroupError
 from aiogroup.membership import facts as f
+from aiogroup.membership.states import MemberState
 from aiogroup.runtime.clock import now_ms, timeout_ms
 from aiogroup.runtime.engine import Engine, Group
 from aiogroup.telemetry import events
 
 __all__ = ["Shutdown", "StopReport"]
 
+JOINS: Final = (MemberState.JOINING, MemberState.SYNCING)
 LEAVE_RESERVE_MS: Final = 1_000
 CLOSE_RESERVE_MS: Final = 250
 """Kept back for closing sockets and ending tasks."""
@@ -59,6 +61,7 @@ class Shutdown:
         try:
             await self._step("hand-over", self._wait_for_hand_over(), self._timeout // 2)
             if group is not None:
+                await self._step("a join that was running", self._wait_for_join(group), self._left_ms() // 2)
                 await self._step("a callback that was running", self._wait_for_callback(group))
             engine.end_group_tasks()
             in_hand = self._context.delivery.in_hand()
@@ -71,21 +74,22 @@ class Shutdown:
         return report
 
     async def _leave_in_order(self, group: Group) -> None:
-        rebalance, assignment = group.rebalance, self._context.assignment
+        ownership, assignment = group.rebalance.ownership, self._context.assignment
         if self._engine.subscription.is_manual:
             await self._step("commit", self._commit(group))
             self._not_committed = self._left_over(group)
             return
         membership = group.membership
-        if membership.identity.is_member and assignment:
+        if membership.identity.is_member and membership.state not in JOINS and assignment:
             # The others wait for a member that does not say good-bye: whatever comes before leaves time for that.
             await self._step("commit", self._commit(group), self._left_ms() // 2)
-            await self._step("revoked callback", rebalance.callbacks.revoked(assignment.names), self._left_ms())
+            await self._step("revoked callback", ownership.callbacks.revoked(assignment.names), self._left_ms())
             await self._step("commit", self._commit(group), self._left_ms())
             self._not_committed = self._left_over(group)
-            rebalance.drop_all()
+            ownership.drop_all()
         else:
-            await self._step("lost callback", rebalance.lose("the consumer is stopped"))
+            self._not_committed = self._left_over(group)
+            await self._step("lost callback", ownership.lose("the consumer is stopped"))
         even_static = self._leave_group is True
         leave = None if self._leave_group is False else membership.leave_request("stop", even_static=even_static)
         group.coordinator.handle(f.LeaveWanted("stop"))
@@ -97,8 +101,13 @@ class Shutdown:
         while self._drain and self._engine.requests.is_held_elsewhere():
             await self._context.group_changed.wait(now_ms() + 50)
 
+    async def _wait_for_join(self, group: Group) -> None:
+        """What is kept through it can be committed when it is decided (cooperative)."""
+        while self._context.assignment and group.membership.state in JOINS and not self._engine.subscription.is_manual:
+            await self._context.group_changed.wait(now_ms() + 50)
+
     async def _wait_for_callback(self, group: Group) -> None:
-        while group.rebalance.callbacks.is_running:
+        while group.rebalance.ownership.callbacks.is_running:
             await self._context.group_changed.wait(now_ms() + 50)
 
     async def _commit(self, group: Group) -> None:

@@ -70,9 +70,9 @@ def test_settling_twice_changes_nothing():
 
 def test_nothing_is_in_hand_before_the_first_record():
     delivery, partition = one_partition()
-    assert not delivery.is_in_hand
+    assert not delivery.is_in_hand()
     delivery.open_cursor()
-    assert not delivery.is_in_hand
+    assert not delivery.is_in_hand()
     assert partition.position == 0
 
 
@@ -92,7 +92,7 @@ def test_asking_for_the_next_record_processes_the_one_in_hand():
     delivery.open_cursor()
     next(delivery.cursor)
     delivery.process_all()
-    assert not delivery.is_in_hand
+    assert not delivery.is_in_hand()
     assert partition.ledger.committable == 1
 
 
@@ -227,7 +227,7 @@ def test_forgotten_partition_has_nothing_in_hand():
     delivery, partition = one_partition()
     take_all(delivery, 3)
     delivery.forget([partition])
-    assert not delivery.is_in_hand
+    assert not delivery.is_in_hand()
     assert delivery.in_hand() == {}
 
 
@@ -264,7 +264,7 @@ def test_record_of_an_ended_loop_comes_again(given_count):
     given = [next(delivery.cursor) for _ in range(given_count)]
     again = delivery.take_back_iterated()
     assert again is given[-1]
-    assert not delivery.is_in_hand
+    assert not delivery.is_in_hand()
     assert partition.position == partition.ledger.committable == given_count - 1
     assert read_all(delivery) == [(0, each) for each in range(given_count - 1, 6)]
 

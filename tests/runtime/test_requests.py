@@ -218,7 +218,7 @@ async def test_request_at_a_closed_gate_hands_over_what_was_in_hand(reading):
     reading.is_open = False
     await waiting(reading.one())
     assert await handed_over is True
-    assert not reading.delivery.is_in_hand
+    assert not reading.delivery.is_in_hand()
 
 
 # Errors and stop.

@@ -1,0 +1,167 @@
+"""How partitions become ours and cease to be: gates, the hand-over point, callbacks, the last commit, the end.
+
+The hand-over point is where nothing is in hand that the application could still be processing. For callbacks that is
+the moment between two requests for records, so the gate of all deliveries is closed until they have run. Where there is
+no listener, or the application acknowledges record by record, only what leaves has to be out of its hands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.config import ResetPolicy
+from aiogroup.fetching.position import Partition
+from aiogroup.runtime.callbacks import Callbacks
+from aiogroup.runtime.clock import now_ms
+from aiogroup.runtime.committer import Committer
+from aiogroup.runtime.context import Context
+from aiogroup.telemetry import events
+
+__all__ = ["COMMIT_BEFORE_JOIN_MS", "Ownership", "Still"]
+
+COMMIT_BEFORE_JOIN_MS: Final = 10_000
+"""How long a commit may hold a rebalance up; what it does not save is repeated, never lost."""
+
+Still = Callable[[], bool]
+"""Whether what is being done still makes sense: the generation is ours, and the member in the same state."""
+
+
+class Ownership:
+    """`on_assignment()` is called after every change of what is assigned."""
+
+    def __init__(
+        self, context: Context, committer: Committer, callbacks: Callbacks, on_assignment: Callable[[], None]
+    ) -> None:
+        self.callbacks = callbacks
+        self.is_closed = False
+        """Nothing is handed out: a callback waits for the hand-over point, or runs."""
+        self.is_waiting = False
+        """For the hand-over point: whatever the application does next may be it."""
+        self.why_at_once = ""  # set by the application's own subscribe, which waits for no hand-over
+        self._context = context
+        self._committer = committer
+        self._on_assignment = on_assignment
+        self._revoking: frozenset[TopicPartition] = frozenset()
+        self._dropped: frozenset[TopicPartition] = frozenset()
+
+    # Coming.
+
+    def take_over(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
+        """They are ours; nothing of them is delivered until `announce` has returned."""
+        added = self._context.assignment.add(policies)
+        for partition in added:
+            partition.is_new = True
+        self._on_assignment()
+        return added
+
+    async def announce(self, added: Collection[Partition], still: Still) -> None:
+        """The assigned callback, with what was added: also when that is nothing."""
+        with self._gate():
+            await self._wait_for_hand_over(frozenset(), still)
+            if still():
+                await self.callbacks.assigned([each.tp for each in added])
+
+    # Going.
+
+    def follow(self, topics: Collection[str]) -> None:
+        """The subscription changed: nothing more is delivered of what it does not name."""
+        for partition in self._context.assignment:
+            partition.is_leaving = partition.tp.topic not in topics or partition.tp in self._revoking
+        self._context.delivery.close_cursor()
+
+    async def revoke(self, tps: Collection[TopicPartition], still: Still) -> bool:
+        """Give partitions up in good order: the callback at the hand-over point, then the commit, then they are gone.
+
+        Returns: whether that was done. Not when the generation ended before: then they are lost.
+        """
+        assignment = self._context.assignment
+        leaving = [assignment[tp] for tp in tps if tp in assignment]
+        self._revoking = frozenset(tps)
+        for partition in leaving:
+            partition.is_leaving = True
+        try:
+            with self._gate():
+                await self._wait_for_hand_over(self._revoking, still)
+                if not still():
+                    return False
+                await self.callbacks.revoked(tps)
+            if self._context.config.enable_auto_commit:
+                timeout = min(COMMIT_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms)
+                await self._committer.commit_processed(leaving, timeout)
+        finally:
+            self._revoking = frozenset()
+        behind = tuple(sorted(self._committer.processed(leaving)))
+        if behind and not self._context.config.enable_auto_commit:
+            self._context.tell(events.UncommittedAtRevoke(behind))
+        self._remove(tps)
+        self._context.tell(events.PartitionsRevoked(tuple(sorted(tps))))
+        return True
+
+    async def lose(self, why: str) -> None:
+        """The partitions belong to somebody else already: they are gone, then the callback is told."""
+        tps = self.drop_all() | self._dropped
+        self._dropped = frozenset()
+        if tps:
+            self._context.tell(events.PartitionsLost(tuple(sorted(tps)), why))
+            await self.callbacks.lost(tps)
+
+    def drop_all(self) -> frozenset[TopicPartition]:
+        """Everything is gone at once; what was delivered and not committed makes the next `commit()` fail."""
+        assignment = self._context.assignment
+        tps = assignment.names
+        self._context.delivery.settle()
+        assignment.failed_commit |= {each.tp for each in assignment if _has_uncommitted(each)}
+        self._remove(tps)
+        return tps
+
+    def drop_for_later(self) -> None:
+        """The same where no callback may run yet: it is called at the next request for records, or in `stop`."""
+        self._dropped = self.drop_all() | self._dropped
+
+    def _remove(self, tps: Collection[TopicPartition]) -> None:
+        self.callbacks.forget_announced(tps)
+        removed = self._context.assignment.remove(tps)
+        self._context.delivery.forget(removed)
+        self._on_assignment()
+
+    # The hand-over point.
+
+    @property
+    def _calls_between_requests(self) -> bool:
+        return self.callbacks.has_listener and self._context.config.auto_ack
+
+    @contextmanager
+    def _gate(self) -> Iterator[None]:
+        self._context.delivery.close_cursor()
+        self.is_closed = self._calls_between_requests
+        try:
+            yield
+        finally:
+            self.is_closed = False
+            self._context.changed.pulse()
+
+    async def _wait_for_hand_over(self, leaving: frozenset[TopicPartition], still: Still) -> None:
+        """Until what must not be in hand is not; the wait ends with the generation, and when the application asks."""
+        delivery, timeout = self._context.delivery, self._context.config.effective_rebalance_timeout_ms
+        wanted = None if self._calls_between_requests else leaving
+        since_ms = now_ms()
+        warnings = [since_ms + timeout // 2, since_ms + timeout * 4 // 5]
+        self.is_waiting = True
+        try:
+            while still() and not self.why_at_once and delivery.is_in_hand(wanted):
+                if warnings and now_ms() >= warnings[0]:
+                    warnings.pop(0)
+                    self._context.tell(events.RebalanceWaitingForApplication(now_ms() - since_ms, timeout))
+                await self._context.group_changed.wait(warnings[0] if warnings else None)
+        finally:
+            self.is_waiting = False
+
+
+def _has_uncommitted(partition: Partition) -> bool:
+    return partition.ledger.has_unprocessed or (
+        partition.position is not None and partition.committed is not None and partition.position > partition.committed
+    )
