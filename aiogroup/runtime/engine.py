@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 from aiokafka.structs import TopicPartition
 
-from aiogroup.assignors import Assignor, Held
+from aiogroup.assignors import Assignor, Held, is_cooperative
 from aiogroup.cluster import Cluster
 from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig, parse_reset_policy
 from aiogroup.errors import AiogroupError, ConsumerStoppedError, InvalidTopicError, TopicAuthorizationError
@@ -112,12 +112,15 @@ class Engine:
                 config.expansion_timeout_ms, config.effective_rebalance_timeout_ms, config.heartbeat_interval_ms
             ),
             config.leave_on_poll_interval,
+            is_cooperative=is_cooperative(assignors),
         )
 
         def subscriptions(topics: frozenset[str]) -> list[tuple[str, bytes]]:
             assert self.group is not None
-            last = self.group.rebalance.held
-            owned = Held(tuple(self.context.assignment.names), last.generation)
+            last, claim = self.group.rebalance.held, self.group.membership.claim
+            owned = Held((), last.generation)
+            if claim >= 0:
+                owned = last = Held(tuple(self.context.assignment.names), claim)
             return [
                 (
                     each.name,

@@ -25,6 +25,8 @@ def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
         state = group.membership.state
         if state is MemberState.PARKED:
             status, why = HealthStatus.PARKED, "no request for records within max_poll_interval_ms"
+        elif state is not MemberState.STABLE and group.membership.may_deliver and engine.context.assignment:
+            why = f"reads while the group rebalances: {state.value}"  # cooperative
         elif state is not MemberState.STABLE:
             status, why = HealthStatus.JOINING, state.value
     if engine.context.inbox.fatal is not None:

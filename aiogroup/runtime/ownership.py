@@ -65,6 +65,11 @@ class Ownership:
             if still():
                 await self.callbacks.assigned([each.tp for each in added])
 
+    @property
+    def known(self) -> frozenset[TopicPartition]:
+        """What the assigned callback was told of: no other callback shall name what that one never did."""
+        return frozenset(each.tp for each in self._context.assignment if not each.is_new)
+
     # Going.
 
     def follow(self, topics: Collection[str]) -> None:
@@ -103,11 +108,13 @@ class Ownership:
 
     async def lose(self, why: str) -> None:
         """The partitions belong to somebody else already: they are gone, then the callback is told."""
+        known = self.known | self._dropped
         tps = self.drop_all() | self._dropped
         self._dropped = frozenset()
         if tps:
             self._context.tell(events.PartitionsLost(tuple(sorted(tps)), why))
-            await self.callbacks.lost(tps)
+        if known:
+            await self.callbacks.lost(known)
 
     def drop_all(self) -> frozenset[TopicPartition]:
         """Everything is gone at once; what was delivered and not committed makes the next `commit()` fail."""
@@ -120,7 +127,8 @@ class Ownership:
 
     def drop_for_later(self) -> None:
         """The same where no callback may run yet: it is called at the next request for records, or in `stop`."""
-        self._dropped = self.drop_all() | self._dropped
+        self._dropped |= self.known
+        self.drop_all()
 
     def _remove(self, tps: Collection[TopicPartition]) -> None:
         self.callbacks.forget_announced(tps)

@@ -24,7 +24,8 @@ class HealthStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`is_alive` for a liveness probe, `is_ready` for readiness; rebalancing is alive and not ready.
+    """`is_alive` for a liveness probe, `is_ready` for readiness; a member that
+    rebalances is alive, and ready only where records flow all the same (cooperative).
 
     Ages are milliseconds, `None` when it has not happened yet.
     """
