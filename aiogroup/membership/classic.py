@@ -90,9 +90,9 @@ class ClassicMembership:
             case f.HeartbeatAnswered() | f.CommitRefused() if fact.error_code == ErrorCode.FENCED_INSTANCE_ID:
                 self._on_fenced(fact.identity)
             case f.HeartbeatAnswered():
-                self._on_heartbeat(fact, now_ms)
+                self._on_news(Rpc.HEARTBEAT, fact, now_ms)
             case f.CommitRefused():
-                self._on_commit_refused(fact)
+                self._on_news(Rpc.OFFSET_COMMIT, fact, now_ms)
             case _:
                 self._on_application(fact)
 
@@ -177,10 +177,13 @@ class ClassicMembership:
         self.claim = NO_GENERATION
         return self._prepare(why, keeps=False)
 
-    def _lose_claim(self, why: str) -> None:
-        """Back to the hand-over: what we hold may be somebody else's already."""
-        self.claim = NO_GENERATION
-        self._effects.append(self._prepare(why))
+    def _fall_back(self, why: str, *, is_lost: bool) -> None:
+        """To JOINING, or to the hand-over where what we hold may be somebody else's already."""
+        if is_lost and self.claim >= 0:
+            self.claim = NO_GENERATION
+            self._effects.append(self._prepare(why))
+        elif self.state is MemberState.SYNCING:
+            self._move(MemberState.JOINING, why)
 
     def _end(self, new: MemberState, why: str, identity: Identity) -> None:
         """Into a state without a generation: nothing that was asked for before still counts."""
@@ -250,17 +253,13 @@ class ClassicMembership:
         self.rejoin_why = None
 
     def _on_unsubscribed(self) -> None:
-        self._leave(force=False, why="unsubscribed")
+        if (request := self.leave_request("unsubscribed")) is not None:
+            self._requests.append(request)
         self._end(MemberState.LEFT, "unsubscribed", self.identity.set_aside())
 
     def leave_request(self, why: str, *, even_static: bool = False) -> LeaveGroupRequest | None:
         """LeaveGroup for the member as it is now; `None` where there is nothing to leave or a name to keep."""
         return leave_request(self.identity, why, even_static=even_static)
-
-    def _leave(self, *, force: bool, why: str) -> None:
-        request = self.leave_request(why, even_static=force)
-        if request is not None:
-            self._requests.append(request)
 
     # Answers.
 
@@ -330,17 +329,23 @@ class ClassicMembership:
             # know this round, and be passed over: what we hold would have two owners.
             self._effects.append(self._give_up(fact.why))
 
-    def _on_heartbeat(self, fact: f.HeartbeatAnswered, now_ms: int) -> None:
+    def _on_news(self, rpc: Rpc, fact: f.HeartbeatAnswered | f.CommitRefused, now_ms: int) -> None:
+        """What the coordinator says of our generation, asked for something else."""
         if fact.identity != self.identity or not self.may_heartbeat:
             return
-        remedy = remedy_for(Rpc.HEARTBEAT, fact.error_code)
-        match remedy:
-            case Remedy.REJOIN:
-                if self.state in (MemberState.ADOPTING, MemberState.STABLE):
-                    self._on_group_rebalances(now_ms)
-            case Remedy.FORGET_MEMBER | Remedy.NEXT_GENERATION:
-                self._lose_generation(remedy, f"heartbeat: {lookup(fact.error_code).name}")
-            case Remedy.NOT_AUTHORIZED | Remedy.FATAL | Remedy.INCONSISTENT:
+        why = f"{rpc.name}: {lookup(fact.error_code).name}"
+        match remedy_for(rpc, fact.error_code):
+            case Remedy.REJOIN if rpc is Rpc.HEARTBEAT and self.state in (MemberState.ADOPTING, MemberState.STABLE):
+                self._on_group_rebalances(now_ms)
+            case Remedy.REJOIN if self.state is MemberState.STABLE:
+                self.rejoin_why = self.rejoin_why or why
+            case Remedy.NEXT_GENERATION:
+                self._lose_generation(self.identity.without_generation(), why)
+            case Remedy.FORGET_MEMBER:
+                self._lose_generation(self.identity.forgotten(), why)
+            case Remedy.NOT_AUTHORIZED as remedy:
+                self._fail(self._failure_of(remedy, fact.error_code))
+            case (Remedy.FATAL | Remedy.INCONSISTENT) as remedy if rpc is Rpc.HEARTBEAT:
                 self._fail(self._failure_of(remedy, fact.error_code))
             case _:
                 pass  # the coordinator moved, or will answer better: whoever asked looks it up again
@@ -356,30 +361,10 @@ class ClassicMembership:
         if sent_by.member_id == self.identity.member_id:
             self._fail(self._failure_of(Remedy.FENCED, ErrorCode.FENCED_INSTANCE_ID))
 
-    def _on_commit_refused(self, fact: f.CommitRefused) -> None:
-        if fact.identity != self.identity or not self.identity.is_member:
-            return
-        remedy = remedy_for(Rpc.OFFSET_COMMIT, fact.error_code)
-        match remedy:
-            case Remedy.REJOIN:
-                if self.state is MemberState.STABLE:
-                    self.rejoin_why = self.rejoin_why or "a commit met a rebalance"
-            case Remedy.FORGET_MEMBER | Remedy.NEXT_GENERATION:
-                self._lose_generation(remedy, f"commit: {lookup(fact.error_code).name}")
-            case Remedy.NOT_AUTHORIZED:
-                self._fail(self._failure_of(remedy, fact.error_code))
-            case _:
-                pass
-
-    def _lose_generation(self, remedy: Remedy, why: str) -> None:
-        keep = remedy is Remedy.NEXT_GENERATION
-        self.identity = self.identity.without_generation() if keep else self.identity.forgotten()
+    def _lose_generation(self, identity: Identity, why: str) -> None:
+        self.identity = identity
         self.rejoin_why = self.rejoin_why or why
-        if self.state is MemberState.SYNCING:
-            if self.claim >= 0:
-                self._lose_claim(why)
-            else:
-                self._move(MemberState.JOINING, why)
+        self._fall_back(why, is_lost=True)
 
     def _mend(self, remedy: Remedy, rpc: Rpc, code: int, now_ms: int) -> None:
         """Back to JOINING as the remedy says, or further: what we hold must be given up first."""
@@ -404,10 +389,7 @@ class ClassicMembership:
         if backoff:
             wait_ms = self.settings.retry_backoff_ms * 2 ** min(self._failures_count - 1, 16)
             self._retry_at_ms = now_ms + min(wait_ms, self.settings.retry_backoff_max_ms)
-        if is_lost and self.claim >= 0:
-            self._lose_claim(why)
-        elif self.state is MemberState.SYNCING:
-            self._move(MemberState.JOINING, why)
+        self._fall_back(why, is_lost=is_lost)
 
     def _failure_of(self, remedy: Remedy, code: int) -> AiogroupError:
         offered = [name for name, _ in self._subscriptions(self.topics)]

@@ -322,7 +322,11 @@ class Engine:
             group.coordinator.handle(f.RecordsWanted())  # it took too long, and records are waited for all the time
 
     def _is_asking(self) -> bool:
-        return self.requests.is_asking and self.group is not None and not self.group.rebalance.ownership.callbacks.is_running
+        return (
+            self.requests.is_asking
+            and self.group is not None
+            and not self.group.rebalance.ownership.callbacks.is_running
+        )
 
     def _drop_for_later(self) -> None:
         if self.group is not None:
