@@ -100,7 +100,7 @@ class ConsumerConfig:
     raise_on_poll_interval: bool = False
     leave_on_poll_interval: bool = False
     heartbeat_thread: bool = False
-    partition_assignment_strategy: Sequence[Any] = ("range", "roundrobin")
+    partition_assignment_strategy: Sequence[Any] = ("range", "cooperative-sticky", "roundrobin")
 
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000

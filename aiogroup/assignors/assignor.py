@@ -76,6 +76,15 @@ class Assignor(Protocol):
         """
 
 
+def topic_sets(members: Mapping[str, MemberSubscription]) -> dict[str, frozenset[str]]:
+    """What each member subscribed to; one set for all that said the same, since thousands may have said thousands."""
+    known: dict[tuple[str, ...], frozenset[str]] = {}
+    for each in members.values():
+        if each.topics not in known:
+            known[each.topics] = frozenset(each.topics)
+    return {member: known[each.topics] for member, each in members.items()}
+
+
 def is_cooperative(assignors: Iterable[Assignor]) -> bool:
     """Whether a member with these keeps its partitions while it joins: only if no assignor needs them given up."""
     return all(each.is_cooperative for each in assignors)

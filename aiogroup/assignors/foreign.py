@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from aiokafka.structs import TopicPartition
 
@@ -16,10 +17,12 @@ from aiogroup.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# aiokafka's ignore `group_instance_id`, so a leader with theirs would move static members' partitions about.
+# aiokafka's first two ignore `group_instance_id`, so a leader with theirs would move static members' partitions about;
+# the third knows no generations and has one memory for all consumers of the process (its issues 1175 and 1176).
 _REPLACED: Final[dict[type[Any], str]] = {
     RangePartitionAssignor: "range",
     RoundRobinPartitionAssignor: "roundrobin",
+    StickyPartitionAssignor: "sticky",
 }
 
 
@@ -44,8 +47,7 @@ class ClusterView:
 class ForeignAssignor(Assignor):
     """An aiokafka assignor class as our `Assignor`.
 
-    User data that it puts into an assignment is not sent. A class that keeps state (aiokafka's sticky one)
-    shares it among all consumers of the process, as in aiokafka.
+    User data that it puts into an assignment is not sent, and it is not told what was assigned.
     """
 
     name: str = ""
@@ -81,8 +83,7 @@ def resolve(strategy: str | Iterable[object]) -> tuple[Assignor, ...]:
     """The assignors of `partition_assignment_strategy`, the preferred first.
 
     Takes names, objects of classes that derive from `Assignor` (or have all of its members), and subclasses (or
-    objects) of aiokafka's AbstractPartitionAssignor; its own range and roundrobin become ours, which keep static
-    members in place.
+    objects) of aiokafka's AbstractPartitionAssignor; its own become ours, which know static members and generations.
 
     Raises:
         ConfigError: nothing named, an unknown one, or a name given twice.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from aiogroup.assignors.assignor import MemberSubscription
 
@@ -26,3 +26,27 @@ def in_order(members: Mapping[str, MemberSubscription]) -> list[str]:
 def utf16(text: str) -> bytes:
     """The key by which Java compares strings: UTF-16 units, which differ from Python's order beyond U+FFFF."""
     return text.encode("utf-16-be", "surrogatepass")
+
+
+def hash_order(keys: Iterable[str], *, computed: bool = False) -> list[str]:
+    """The keys as a java.util.HashMap goes through them that got them in this order, by `put` or `computeIfAbsent`.
+
+    The latter puts a key before the others of its bucket, and looks whether the table is full before it counts the key.
+
+    Where the order decides (who of many may keep one more) we decide as a Java leader does, so that a change of leader
+    between the clients moves nothing. Buckets of eight keys and more, which Java makes trees of, do not happen to ids
+    and topics.
+    """
+    listed = list(keys)
+    buckets = 16
+    while (len(listed) - computed) * 4 > buckets * 3:
+        buckets *= 2
+
+    def bucket(key: str) -> int:
+        units = utf16(key)
+        value = 0
+        for high, low in zip(units[::2], units[1::2], strict=True):
+            value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+        return (value ^ value >> 16) & (buckets - 1)
+
+    return sorted(reversed(listed) if computed else listed, key=bucket)

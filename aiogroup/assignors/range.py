@@ -1,23 +1,26 @@
-"""Java's RangeAssignor (without racks)."""
+"""Java's RangeAssignor."""
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
 from aiokafka.structs import TopicPartition
 
-from aiogroup.assignors.assignor import Assignor, MemberSubscription, Racks
+from aiogroup.assignors.assignor import Assignor, MemberSubscription, Racks, topic_sets
 from aiogroup.assignors.order import in_order
+from aiogroup.assignors.racks import NOWHERE, member_racks, racks_matter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 class RangeAssignor(Assignor):
     """Gives each member a run of every topic's partitions, the first members one more.
 
     Topics with as many partitions and the same subscribers are divided alike, so that records of one key in
-    two topics meet at one member.
+    two topics meet at one member. Where racks decide what is near to whom (KIP-881), members get what is near first,
+    as many as otherwise, and no run.
     """
 
     name: Final = "range"
@@ -26,15 +29,117 @@ class RangeAssignor(Assignor):
         self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int], racks: Racks
     ) -> dict[str, list[TopicPartition]]:
         assignment: dict[str, list[TopicPartition]] = {member: [] for member in members}
-        subscribers: dict[str, list[str]] = {}
-        for member in in_order(members):
-            for topic in dict.fromkeys(members[member].topics):
-                subscribers.setdefault(topic, []).append(member)
-        for topic in sorted(subscribers.keys() & partitions.keys()):
-            share, extra = divmod(partitions[topic], len(subscribers[topic]))
-            start = 0
-            for rank, member in enumerate(subscribers[topic]):
-                end = start + share + (rank < extra)
-                assignment[member] += [TopicPartition(topic, number) for number in range(start, end)]
-                start = end
+        subscribers = _subscribers(members)
+        topics = [
+            _Topic(topic, subscribers[topic], partitions[topic])
+            for topic in sorted(subscribers.keys() & partitions.keys())
+        ]
+        _give_nearby(topics, members, racks)
+        for each in topics:
+            each.give_rest(assignment)
         return assignment
+
+
+def _subscribers(members: Mapping[str, MemberSubscription]) -> dict[str, tuple[str, ...]]:
+    """The members that subscribed to each topic, in order; one tuple for all topics with the same."""
+    subscribed = topic_sets(members)
+    kinds: dict[str, list[int]] = defaultdict(list)
+    numbers = {topics: number for number, topics in enumerate(set(subscribed.values()))}
+    for topics, number in numbers.items():
+        for topic in topics:
+            kinds[topic].append(number)
+    ordered = [(member, numbers[subscribed[member]]) for member in in_order(members)]
+    known: dict[tuple[int, ...], tuple[str, ...]] = {}
+    for those in map(tuple, kinds.values()):
+        if those not in known:
+            wanted = frozenset(those)
+            known[those] = tuple(member for member, kind in ordered if kind in wanted)
+    return {topic: known[tuple(those)] for topic, those in kinds.items()}
+
+
+class _Topic:
+    def __init__(self, name: str, members: tuple[str, ...], count: int) -> None:
+        self.name = name
+        self.members = members
+        self.count = count
+        self.owner: dict[int, str] = {}
+        self._share, self._extra = divmod(count, len(members))
+        self._has: dict[str, int] = defaultdict(int)
+
+    def room(self, member: str) -> int:
+        return max(0, self._share + (self._extra > 0) - self._has[member])
+
+    def give(self, member: str, number: int) -> None:
+        self.owner[number] = member
+        self._has[member] += 1
+        self._extra -= self._has[member] > self._share
+
+    def give_nearby(self, told: Mapping[str, str], racks: Racks) -> None:
+        near: dict[str, deque[int]] = defaultdict(deque)
+        for number in range(self.count):
+            for rack in racks.get(TopicPartition(self.name, number), NOWHERE):
+                near[rack].append(number)
+        everything = deque(range(self.count))
+        self._give_from(lambda member: near[told[member]] if member in told else everything)
+
+    def give_rest(self, assignment: Mapping[str, list[TopicPartition]]) -> None:
+        rest = deque(range(self.count))
+        self._give_from(lambda _member: rest)
+        for number in range(self.count):
+            assignment[self.owner[number]].append(TopicPartition(self.name, number))
+
+    def _give_from(self, queue_of: Callable[[str], deque[int]]) -> None:
+        for member in self.members:
+            queue, room = queue_of(member), self.room(member)
+            while room and queue:
+                number = queue.popleft()
+                if number not in self.owner:
+                    self.give(member, number)
+                    room -= 1
+            if len(self.owner) == self.count:
+                return
+
+
+def _give_nearby(topics: Iterable[_Topic], members: Mapping[str, MemberSubscription], racks: Racks) -> None:
+    """As far as the shares allow; topics that are divided alike stay so, and get what is near in all of them."""
+    told = member_racks(members)
+    if not told or not racks:
+        return
+    racks_of: dict[tuple[str, ...], frozenset[str]] = {}
+    alike: dict[tuple[tuple[str, ...], int], list[_Topic]] = defaultdict(list)
+    for each in topics:
+        if each.members not in racks_of:
+            racks_of[each.members] = frozenset(told[member] for member in each.members if member in told)
+        if racks_of[each.members]:
+            alike[each.members, each.count].append(each)
+    matter = {
+        each.name
+        for group in alike.values()
+        for each in group
+        if racks_matter(racks_of[each.members], {each.name: each.count}, racks)
+    }
+    if not matter:
+        return
+    for group in alike.values():
+        if len(group) > 1:
+            _give_alike(group, told, racks)
+        elif group[0].name in matter:
+            group[0].give_nearby(told, racks)
+
+
+def _give_alike(topics: Sequence[_Topic], told: Mapping[str, str], racks: Racks) -> None:
+    first = topics[0]  # what it gave, all have given
+    queues: dict[str | None, deque[int]] = defaultdict(deque)
+    for place, member in enumerate(first.members):
+        queues[told.get(member)].append(place)
+    for number in range(first.count):
+        near = [racks.get(TopicPartition(each.name, number), NOWHERE) for each in topics]
+        places = []
+        for rack in (None, *frozenset.intersection(*near)):
+            queue = queues[rack]
+            while queue and not first.room(first.members[queue[0]]):
+                queue.popleft()
+            places += [queue[0]] if queue else []
+        if places:
+            for each in topics:
+                each.give(first.members[min(places)], number)

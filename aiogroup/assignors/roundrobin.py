@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokafka.structs import TopicPartition
 
-from aiogroup.assignors.assignor import Assignor, MemberSubscription, Racks
+from aiogroup.assignors.assignor import Assignor, MemberSubscription, Racks, topic_sets
 from aiogroup.assignors.order import in_order
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ class RoundRobinAssignor(Assignor):
         self, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int], racks: Racks
     ) -> dict[str, list[TopicPartition]]:
         assignment: dict[str, list[TopicPartition]] = {member: [] for member in members}
-        subscribed = {member: frozenset(subscription.topics) for member, subscription in members.items()}
+        subscribed = topic_sets(members)
         turn = cycle(in_order(members))
-        for topic in sorted(frozenset().union(*subscribed.values()) & partitions.keys()):
+        for topic in sorted(frozenset().union(*set(subscribed.values())) & partitions.keys()):
             for number in range(partitions[topic]):
                 member = next(turn)
                 while topic not in subscribed[member]:  # ends: some member brought the topic in

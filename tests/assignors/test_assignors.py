@@ -83,7 +83,7 @@ def test_gives_what_java_gives(case):
     assert assign("roundrobin", members, **partitions) == by_turn
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", ["range", "roundrobin"])
 def test_static_members_keep_their_share_under_new_member_ids(name):
     def shares(*member_ids):
         members = {m: member(*BOTH, instance=f"i{n}") for n, m in enumerate(member_ids)}

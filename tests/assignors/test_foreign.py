@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -14,7 +17,9 @@ from aiokafka.coordinator.protocol import (
 from aiokafka.structs import TopicPartition
 
 from aiogroup.assignors import BY_NAME, Assignor, Held, MemberSubscription
+from aiogroup.assignors.checks import run
 from aiogroup.assignors.foreign import resolve
+from aiogroup.assignors.previous import read_held
 from aiogroup.errors import ConfigError
 
 
@@ -51,7 +56,7 @@ def test_names_and_classes_become_assignors_in_order():
     strategy = ["roundrobin", RangePartitionAssignor, FirstTakesAll, ours, StickyPartitionAssignor]
     assignors = resolve(strategy)
     assert [a.name for a in assignors] == ["roundrobin", "range", "first-takes-all", "ours", "sticky"]
-    assert assignors[:2] == (BY_NAME["roundrobin"], BY_NAME["range"])
+    assert (assignors[0], assignors[1], assignors[4]) == tuple(BY_NAME[n] for n in ("roundrobin", "range", "sticky"))
     assert assignors[3] is ours
     assert resolve((RoundRobinPartitionAssignor,)) == resolve("roundrobin") == (BY_NAME["roundrobin"],)
     assert [a.name for a in resolve([FirstTakesAll()])] == ["first-takes-all"]
@@ -68,11 +73,41 @@ def test_an_aiokafka_class_assigns_through_ours():
     assert FirstTakesAll.seen == {"a": b"", "b": b"data"}
 
 
-def test_aiokafkas_sticky_assignor_works_behind_the_view():
+def test_aiokafkas_sticky_members_and_ours_understand_each_other():
     (sticky,) = resolve([StickyPartitionAssignor])
-    data = sticky.subscription_user_data(("t",), Held())
-    answer = sticky.assign({who: MemberSubscription(("t",), data) for who in "ab"}, {"t": 4}, {})
-    assert sorted(len(tps) for tps in answer.values()) == [2, 2]
+    held = [TopicPartition("t", 3), TopicPartition("t", 1), TopicPartition("u", 0)]
+    ours = sticky.subscription_user_data(["t", "u"], Held(tuple(held), 5))
+    said = StickyPartitionAssignor.parse_member_metadata(ConsumerProtocolMemberMetadata(0, ["t", "u"], ours))
+    assert (sorted(said.partitions), said.generation) == (sorted(held), 5)
+    StickyPartitionAssignor.on_assignment(ConsumerProtocolMemberAssignment(0, [("t", [3, 1]), ("u", [0])], b""))
+    theirs = StickyPartitionAssignor.metadata(["t", "u"]).user_data
+    assert read_held(theirs) == Held(tuple(held), -1)  # aiokafka never tells its assignor the generation
+
+
+def test_the_documented_assignor_of_ones_own_works():
+    page = (Path(__file__).parents[2] / "docs" / "assignors.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    written = {}
+    exec(program, written)
+    own, _ = resolve((written["ByHash"](), "range"))
+    members = {"a": MemberSubscription(("t", "u")), "b": MemberSubscription(("t",))}
+    answer = run(own, members, {"t": 3, "u": 1}, {})
+    assert {who: sorted((tp.topic, tp.partition) for tp in tps) for who, tps in answer.items()} == {
+        "a": [("t", 0), ("t", 2), ("u", 0)],
+        "b": [("t", 1)],
+    }
+    assert (own.name, own.is_cooperative, own.subscription_user_data(["t"], Held())) == ("by-hash", False, None)
+
+
+class Half(Assignor):
+    name = "half"
+
+
+class Duck:
+    name = "duck"
+
+    def assign(self, members, partitions, racks):
+        return {}
 
 
 class Nameless(FirstTakesAll):
@@ -83,12 +118,17 @@ class Nameless(FirstTakesAll):
 
 @pytest.mark.parametrize(
     "strategy",
-    [["rnage"], "rnage", [], [Ours], [int], [None], [3], ["range", RangePartitionAssignor], [Nameless]],
+    [["rnage"], "rnage", [], [Ours], [int], [None], [3], ["range", RangePartitionAssignor], [Nameless], [Duck()]],
     ids=repr,
 )
 def test_anything_else_is_refused_with_what_is_known(strategy):
     with pytest.raises(ConfigError, match="partition_assignment_strategy"):
         resolve(strategy)
+
+
+def test_an_assignor_without_assign_cannot_even_be_made():
+    with pytest.raises(TypeError, match="assign"):
+        Half()
 
 
 def test_the_refusal_names_the_known_ones():

@@ -1,0 +1,30 @@
+"""When racks decide who gets a partition (KIP-881)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokafka.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from aiogroup.assignors.assignor import MemberSubscription, Racks
+
+NOWHERE: Final[frozenset[str]] = frozenset()
+
+
+def member_racks(members: Mapping[str, MemberSubscription]) -> dict[str, str]:
+    """The racks of those that told one."""
+    return {member: each.rack for member, each in members.items() if each.rack}
+
+
+def racks_matter(told: Collection[str], partitions: Mapping[str, int], racks: Racks) -> bool:
+    """Whether a member in one of the racks can read nearby what another cannot.
+
+    So not when every rack that has anything has a replica of everything.
+    """
+    if not told or not racks:
+        return False
+    kinds = {racks.get(TopicPartition(topic, n), NOWHERE) for topic, count in partitions.items() for n in range(count)}
+    return len(kinds) > 1 and not NOWHERE.union(*kinds).isdisjoint(told)
