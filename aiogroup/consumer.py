@@ -452,8 +452,7 @@ class Consumer:
     async def enforce_rebalance(self, why: str = "enforce_rebalance") -> None:
         """Ask the group for a new round (KIP-568); returns at once. During a rebalance it does nothing.
 
-        The coordinator begins one when the leader asks, or when this member's subscription (its user data) changed;
-        else it answers with what the group has. `why` goes into the broker's log.
+        `why` goes into the broker's log (KIP-800).
 
         Raises:
             IllegalOperation: there is no group.

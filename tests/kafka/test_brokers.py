@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 from support.group_members import Member, named, produce, running, shared_out, until
+from support.nodes import bring_back, coordinator_of, load
 from support.punctuality import lateness
 
 from aiogroup import Consumer
-from aiogroup.devkafka import wire
 from aiogroup.errors import AiogroupError
 from aiogroup.telemetry import events
 
@@ -27,15 +25,6 @@ async def cluster(kafka_cluster_3):
     await asyncio.to_thread(bring_back, kafka_cluster_3)
 
 
-def bring_back(cluster):
-    for node in cluster.nodes:
-        if node.is_paused:
-            node.resume()
-        if not node.is_running:
-            node.start(wait=False)
-    cluster.await_ready()
-
-
 @pytest.fixture
 async def topic(cluster, unique_name):
     name = unique_name("brokers")
@@ -46,47 +35,6 @@ async def topic(cluster, unique_name):
 @pytest.fixture
 def group(unique_name):
     return unique_name("group")
-
-
-async def coordinator_of(cluster):
-    """The node that leads the only partition of the offsets' topic."""
-
-    def leader():
-        for node in cluster.nodes:
-            if node.is_running and not node.is_paused:
-                return wire.metadata(node.port, ("__consumer_offsets",)).leaders["__consumer_offsets"][0]
-        return None
-
-    number = await asyncio.to_thread(leader)
-    return next(node for node in cluster.nodes if node.node_id == number)
-
-
-@asynccontextmanager
-async def load(cluster, topic):
-    """Records all the time; gives the set of what was acknowledged (by two in-sync replicas)."""
-    acknowledged = set()
-
-    def count(sent):
-        if not sent.cancelled() and not isinstance(sent.exception(), KafkaError):
-            acknowledged.add((sent.result().partition, sent.result().offset))
-
-    async def send():
-        number = 0
-        while True:
-            sent = await producer.send(topic, b"%d" % number, partition=number % PARTITIONS_COUNT)
-            sent.add_done_callback(count)
-            number += 1
-            await asyncio.sleep(0.01)
-
-    producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all", request_timeout_ms=10_000)
-    await producer.start()
-    sending = asyncio.get_running_loop().create_task(send())
-    try:
-        yield acknowledged
-    finally:
-        sending.cancel()
-        await asyncio.wait({sending})
-        await producer.stop()
 
 
 async def goes_on(acknowledged, *members, seconds=30.0):
@@ -124,7 +72,7 @@ async def test_membership_survives_a_killed_coordinator(cluster, topic, group):
         await shared_out(PARTITIONS_COUNT, *members)
         rebalances = [each.rebalances for each in members]
         held = [each.partitions for each in members]
-        async with load(cluster, topic) as acknowledged:
+        async with load(cluster, topic, PARTITIONS_COUNT) as acknowledged:
             await goes_on(acknowledged, *members)
             node = await coordinator_of(cluster)
             await asyncio.to_thread(node.kill)
@@ -152,7 +100,7 @@ async def test_restarts_one_by_one_under_load(cluster, topic, group):
     async with running(*members):
         await shared_out(PARTITIONS_COUNT, *members)
         rebalances = [each.rebalances for each in members]
-        async with load(cluster, topic) as acknowledged:
+        async with load(cluster, topic, PARTITIONS_COUNT) as acknowledged:
             for node in cluster.nodes:
                 await asyncio.to_thread(node.stop)
                 await goes_on(acknowledged, *members)
@@ -167,7 +115,7 @@ async def test_a_frozen_coordinator_is_noticed_within_the_session(cluster, topic
     settings = {"session_timeout_ms": session_ms, "heartbeat_interval_ms": beat_ms, "auto_commit_interval_ms": 200}
     # Fetches of what the frozen node leads must give up, too; a look-up must not hang on it for that long.
     member = Member(cluster, group, topic, **settings, request_timeout_ms=8_000)
-    async with running(member), load(cluster, topic) as acknowledged:
+    async with running(member), load(cluster, topic, PARTITIONS_COUNT) as acknowledged:
         await goes_on(acknowledged, member)
         node = await coordinator_of(cluster)
         last_beat = max(at for what, _, at in member.log if what == "HeartbeatAcknowledged")

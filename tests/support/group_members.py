@@ -124,6 +124,11 @@ class Member:
         name = getattr(kind, "__name__", kind)
         return [detail for what, detail, _ in self.log[since:] if what == name]
 
+    def all_at(self, kind):
+        """The instants of all such entries."""
+        name = getattr(kind, "__name__", kind)
+        return [at for what, _, at in self.log if what == name]
+
     def when(self, kind, since=0):
         """The instant of the first such entry."""
         name = getattr(kind, "__name__", kind)

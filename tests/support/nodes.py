@@ -1,0 +1,61 @@
+"""What tests that end nodes of a cluster share: who coordinates, records all the time, and bringing nodes back."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from aiogroup.devkafka import wire
+
+
+def bring_back(cluster):
+    for node in cluster.nodes:
+        if node.is_paused:
+            node.resume()
+        if not node.is_running:
+            node.start(wait=False)
+    cluster.await_ready()
+
+
+async def coordinator_of(cluster):
+    """The node that leads the only partition of the offsets' topic."""
+
+    def leader():
+        for node in cluster.nodes:
+            if node.is_running and not node.is_paused:
+                return wire.metadata(node.port, ("__consumer_offsets",)).leaders["__consumer_offsets"][0]
+        return None
+
+    number = await asyncio.to_thread(leader)
+    return next(node for node in cluster.nodes if node.node_id == number)
+
+
+@asynccontextmanager
+async def load(cluster, topic, partitions_count):
+    """Records all the time; gives the set of what was acknowledged (by two in-sync replicas)."""
+    acknowledged = set()
+
+    def count(sent):
+        if not sent.cancelled() and not isinstance(sent.exception(), KafkaError):
+            acknowledged.add((sent.result().partition, sent.result().offset))
+
+    async def send():
+        number = 0
+        while True:
+            sent = await producer.send(topic, b"%d" % number, partition=number % partitions_count)
+            sent.add_done_callback(count)
+            number += 1
+            await asyncio.sleep(0.01)
+
+    producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all", request_timeout_ms=10_000)
+    await producer.start()
+    sending = asyncio.get_running_loop().create_task(send())
+    try:
+        yield acknowledged
+    finally:
+        sending.cancel()
+        await asyncio.wait({sending})
+        await producer.stop()
