@@ -166,6 +166,14 @@ class StaticMemberInfoMissing(GroupError):  # noqa: N818 (the specification's na
     """NO_STATIC_MEMBER_INFO_SET of KIP-345 draft 41: a commit lacks its name or member id. No real broker says so."""
 
 
+class GroupNotFoundError(GroupError):
+    """The cluster has no such group, or it is not one of classic consumers."""
+
+
+class MemberNotFoundError(GroupError):
+    """The group has no static member of this name; the message says which it has."""
+
+
 class CommitFailedError(GroupError, aiokafka_errors.CommitFailedError):
     """Offsets of partitions that are no longer owned were not committed; their new owner repeats the records.
 

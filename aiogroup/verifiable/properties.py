@@ -24,8 +24,11 @@ _ASSIGNORS: Final = {
 }
 """What the class calls itself in JoinGroup (ConsumerPartitionAssignor.name)."""
 _WITHOUT_KEY: Final = frozenset(
-    {"member_name", "rebalance_timeout_ms", "raise_on_poll_interval", "auto_ack", "new_partition_reset"}
-)
+    {
+        "member_name", "registration_timeout_ms", "expansion_timeout_ms", "rebalance_timeout_ms",
+        "raise_on_poll_interval", "leave_on_poll_interval", "auto_ack", "new_partition_reset",
+    }
+)  # fmt: skip
 """Settings of ours that no Java client has: a file means something else by such a key."""
 _PRODUCER: Final[Mapping[str, tuple[str, type]]] = {
     "bootstrap.servers": ("bootstrap_servers", str),

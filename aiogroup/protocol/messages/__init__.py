@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.protocol.messages.fetch import FetchRequest
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
@@ -33,6 +34,7 @@ REQUESTS: dict[int, type[Request[Any]]] = {
         HeartbeatRequest,
         LeaveGroupRequest,
         SyncGroupRequest,
+        DescribeGroupsRequest,
         ApiVersionsRequest,
         OffsetForLeaderEpochRequest,
     )

@@ -39,7 +39,7 @@ public final class Golden {
     private static final JsonNodeFactory NODES = JsonNodeFactory.instance;
     private static final int CORRELATION_ID = 0x01020304;
     private static final String CLIENT_ID = "golden-\u00e9";
-    private static final short[] KEYS = {1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 23};
+    private static final short[] KEYS = {1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 18, 23};
 
     private final String variant;
     private int next = 1;

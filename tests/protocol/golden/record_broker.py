@@ -25,6 +25,7 @@ from aiogroup.protocol.consumer_protocol import (
     encode_subscription,
 )
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
@@ -140,6 +141,7 @@ def session(link: Link, level: int, topic_id) -> None:
     link.ask(FetchRequest(max_wait_ms=100, min_bytes=1, isolation_level=1, session_epoch=0, topics=(fetch,)), level)
     epoch = OffsetForLeaderTopic(TOPIC, (OffsetForLeaderPartition(0, -1, 0),))
     link.ask(OffsetForLeaderEpochRequest(topics=(epoch,)), level)
+    link.ask(DescribeGroupsRequest((group,), include_authorized_operations=level >= 3), level)
     link.ask(LeaveGroupRequest(group, (MemberIdentity(member, reason="golden"),)), level)
 
 

@@ -1,0 +1,80 @@
+"""`aiogroup members list | remove`: see who is in a group, and take out a static member that does not come back."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from aiogroup.admin import GroupMember, list_members, remove_members
+from aiogroup.errors import AiogroupError
+from aiogroup.verifiable.properties import consumer_settings, load_properties
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="aiogroup", description="Kafka consumer groups, from outside")
+    members = parser.add_subparsers(dest="what", required=True).add_parser("members", help="the members of a group")
+    commands = members.add_subparsers(dest="command", required=True)
+    listing = commands.add_parser("list", help="print them: name, member id, client, host, partitions")
+    removing = commands.add_parser("remove", help="take static members out of the group; stop their processes first")
+    removing.add_argument("names", nargs="+", metavar="NAME", help="member_name (group_instance_id)")
+    removing.add_argument("--reason", default="removed by name", help="for the broker's log")
+    for each in (listing, removing):
+        each.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,...]")
+        each.add_argument("--group", required=True)
+        each.add_argument("--timeout-ms", type=int, default=30_000)
+        each.add_argument(
+            "--command-config", type=Path, metavar="FILE", help="Java properties: security.protocol, sasl.*, ssl.*"
+        )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0 when it is done, 1 when it could not be, 2 for bad arguments."""
+    given = _parser().parse_args(arguments)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what went wrong is said once, below
+    try:
+        settings = _settings(given)
+        if given.command == "list":
+            for each in asyncio.run(list_members(given.group, **settings)):
+                _say(_line(each))
+            return 0
+        for each in asyncio.run(remove_members(given.group, given.names, reason=given.reason, **settings)):
+            _say(f"removed {each.name} from {given.group}: {_line(each)}")
+    except (AiogroupError, OSError, ValueError) as error:
+        sys.stderr.write(f"aiogroup: {error}\n")
+        return 1
+    return 0
+
+
+def _settings(given: argparse.Namespace) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    if given.command_config is not None:
+        read, _ = consumer_settings(load_properties(given.command_config))
+        settings = {name: value for name, value in read.items() if name.startswith(("security_", "sasl_", "ssl_"))}
+    limit_ms = max(1, given.timeout_ms)
+    return {
+        **settings,
+        "bootstrap_servers": given.bootstrap_server,
+        "default_api_timeout_ms": limit_ms,
+        "request_timeout_ms": max(501, min(10_000, limit_ms)),
+    }
+
+
+def _line(member: GroupMember) -> str:
+    topics = groupby(sorted(member.partitions), key=lambda tp: tp.topic)
+    partitions = " ".join(f"{topic}:{','.join(str(tp.partition) for tp in of_topic)}" for topic, of_topic in topics)
+    return "\t".join((member.name or "-", member.member_id, member.client_id, member.host, partitions or "-"))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
