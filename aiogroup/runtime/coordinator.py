@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 import anyio
@@ -68,7 +69,7 @@ class Line:
 
     def __init__(self, context: Surroundings, membership: Member) -> None:
         self.membership = membership
-        self.lock = anyio.Lock()
+        self.lock = anyio.Lock(fast_acquire=True)  # a turn of the loop more, and others would overtake a heartbeat
         self.node_id = UNKNOWN_NODE
         self._context = context
         self._finding = asyncio.Lock()
@@ -118,6 +119,12 @@ class Line:
         self._context.link.disconnect(node_id, JOIN, HEARTBEAT, COMMIT)
         self._on_changed()
 
+    async def get_ready(self, channel: str, timeout: int) -> None:
+        """Have a connection open before it is needed; whoever needs it then finds out what was wrong."""
+        with suppress(AiogroupError, TimeoutError):
+            async with timeout_ms(timeout):
+                await self._context.link.connect(await self.find(), channel)
+
     async def exchange(
         self,
         channel: str,
@@ -139,6 +146,8 @@ class Line:
             async with timeout_ms(timeout):
                 node_id = await self.find()
                 connection = await self._context.link.connect(node_id, channel)
+                if channel != HEARTBEAT:
+                    await self._context.link.give_way()
                 async with self.lock:
                     self._check_name_is_carried(connection)
                     message = request()

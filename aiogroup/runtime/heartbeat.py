@@ -5,6 +5,8 @@ It runs in the main loop, or with `heartbeat_thread` in the thread's (`heartbeat
 
 from __future__ import annotations
 
+from typing import Final
+
 from aiogroup.errors import AiogroupError, AuthenticationFailedError, GroupAuthorizationError
 from aiogroup.membership.facts import Failed, HeartbeatAnswered
 from aiogroup.membership.identity import Identity
@@ -18,6 +20,9 @@ from aiogroup.runtime.link import HEARTBEAT
 from aiogroup.telemetry import events
 
 __all__ = ["Heartbeat"]
+
+LATE_MS: Final = 50
+"""Later than this a free loop is not."""
 
 
 class Heartbeat:
@@ -39,6 +44,8 @@ class Heartbeat:
             elif membership.identity != self._identity:
                 self._identity = membership.identity
                 self.clock.on_joined(now)
+                # A loop that is blocked until the first heartbeat is due has no time for a handshake then.
+                await self._coordinator.get_ready(HEARTBEAT, self.clock.due_at_ms - now)
             elif self.clock.is_session_over(now) and self._coordinator.node_id >= 0:
                 if self.clock.is_answered:
                     self.clock.on_coordinator_found(now)  # the loop was blocked: ask before giving anything up
@@ -48,6 +55,12 @@ class Heartbeat:
                 await self._beat(membership.identity)
             else:
                 await self._context.group_changed.wait(until_ms=self.clock.due_at_ms)
+
+    def is_late(self) -> bool:
+        """The loop was blocked when a heartbeat was due: whoever wakes up before the task lets it go first."""
+        membership = self._coordinator.membership
+        is_ours = membership.may_heartbeat and membership.identity == self._identity
+        return is_ours and now_ms() > self.clock.due_at_ms + LATE_MS
 
     def _give_up_coordinator(self) -> None:
         """No answer for a whole session (KIP-62): look for another coordinator; the generation is kept."""

@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import random
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
@@ -39,6 +39,8 @@ METADATA: Final = "metadata"
 
 CONNECT_TIMEOUT_MS: Final = 10_000
 """KIP-601's socket.connection.setup.timeout.ms: a broker that takes longer is not there."""
+TURNS_FOR_HEARTBEAT: Final = 10
+"""Its timer, its task and the lock take three turns of the loop."""
 AUTHENTICATION_ERRORS: Final = (
     "SaslAuthenticationFailed",
     "UnsupportedSaslMechanismError",
@@ -63,6 +65,7 @@ class Link:
 
     def __init__(self, config: ConsumerConfig) -> None:
         self.cluster = Cluster()
+        self.is_heartbeat_late: Callable[[], bool] = lambda: False
         self._config = config
         self._bootstrap = {
             -1 - index: Broker(-1 - index, host, port) for index, (host, port) in enumerate(config.bootstrap_addresses)
@@ -125,10 +128,21 @@ class Link:
             raise
         except TimeoutError as error:
             raise KafkaTimeoutError(f"node {node_id} could not be asked within {limit_ms} ms") from error
+        await self.give_way()
         answer = connection.write(request, at_most=at_most)
         response = await connection.answer(answer, max(1, until_ms - now_ms()))
         self.note_throttle(node_id, response)
         return response
+
+    async def give_way(self) -> None:
+        """Let a late heartbeat be written first: it may be what saves the session (KIP-62).
+
+        After a blocked loop everything is due at once. A heartbeat that has no connection is not waited for.
+        """
+        for _ in range(TURNS_FOR_HEARTBEAT):
+            if not self.is_heartbeat_late():
+                return
+            await asyncio.sleep(0)
 
     def note_throttle(self, node_id: int, response: object) -> None:
         """A broker that says it is overloaded is left alone for as long as it says (KIP-219)."""

@@ -38,6 +38,7 @@ class Liveness:
             self.heartbeat = HeartbeatThread(context, coordinator, self.poll_clock, self._on_fact)
         else:
             self.heartbeat = Heartbeat(context, coordinator)
+            context.link.is_heartbeat_late = self.heartbeat.is_late
 
     def tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
         """What runs in the main loop, by name."""

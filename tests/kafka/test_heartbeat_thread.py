@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import threading
 import time
+from asyncio.subprocess import PIPE
 
 import pytest
-from support.group_members import Member, produce, running, until
+from support.group_members import Member, produce, running, shared_out, until
 from support.member_process import spawned
 
+from aiogroup import CommitFailedError, FencedInstanceIdError
+from aiogroup.runtime.connection import Connection
+from aiogroup.runtime.heartbeat import Heartbeat
 from aiogroup.telemetry import events
 
 SESSION_MS = 2_000
 BEAT_MS = 200
 SHORT = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": BEAT_MS, "max_poll_interval_ms": 60_000}
 BLOCKED_S = 3 * SESSION_MS / 1000
-ONE_BY_ONE = {"max_poll_records": 1}
 
 
 def our_threads():
@@ -34,16 +39,24 @@ def group(unique_name):
     return unique_name("group")
 
 
-def block_for(seconds):
-    """The application's handler, at its first record only."""
+def block_while(work):
+    """The application's handler: at its first record it blocks the loop for as long as `work()` takes."""
     blocked = []
 
     async def handle(_record):
         if not blocked:
-            blocked.append(time.monotonic())
-            time.sleep(seconds)  # noqa: ASYNC251 (a library that blocks)
+            blocked.append(True)
+            work()
 
     return handle
+
+
+def block_until(condition, seconds=20.0):
+    """Wait without giving the loop a turn, as a library that blocks does."""
+    ends_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends_at, f"not within {seconds} s"
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("with_thread", [True, False], ids=["thread", "no-thread"])
@@ -56,9 +69,8 @@ async def test_a_blocked_loop(kafka_cluster, topic, group, tmp_path, with_thread
         (mine,) = member.partitions
         generation, theirs = member.consumer.group_metadata().generation, len(other.lines())
         since = len(member.log)
-        member.at_record = block_for(BLOCKED_S)
+        member.at_record = block_while(lambda: time.sleep(BLOCKED_S))
         await produce(kafka_cluster, topic, 2, 8)
-        await until(lambda: member.count("record", since=since) >= 1)
         await until(lambda: member.count(events.EventLoopBlocked, since=since), what=member.tail)
         blocked = member.all(events.EventLoopBlocked, since)[0]
         assert abs(blocked.blocked_ms - BLOCKED_S * 1_000) < 1_000
@@ -77,3 +89,255 @@ async def test_a_blocked_loop(kafka_cluster, topic, group, tmp_path, with_thread
         assert sorted(each.offset for each in member.records) == [0, 1, 2, 3]  # each once
         assert {each.partition for each in member.records} == {mine}
         assert not [line for line in other.lines()[theirs:] if line.keys() & {"assigned", "revoked", "lost"}]
+
+
+async def test_13_the_first_thing_sent_after_a_blocked_loop_is_a_heartbeat(kafka_cluster, topic, group, monkeypatch):
+    """Before fetches, commits and metadata, all of which are due at once."""
+    written, write = [], Connection.write
+
+    def keep(connection, request, **options):
+        written.append(type(request).__name__)
+        return write(connection, request, **options)
+
+    monkeypatch.setattr(Connection, "write", keep)
+    settings = {**SHORT, "session_timeout_ms": 6_000, "auto_commit_interval_ms": 100, "metadata_max_age_ms": 500}
+    member = Member(kafka_cluster, group, topic, **settings)
+
+    def block():
+        time.sleep(2)
+        written.clear()
+
+    async with running(member):
+        for first in (0, 10):
+            await shared_out(2, member)
+            member.at_record = block_while(block)
+            await produce(kafka_cluster, topic, 2, 10, first=first)
+            await until(lambda first=first: len(member.records) == first + 10, what=member.tail)
+            await until(lambda: len(written) > 3)
+            assert written[0] == "HeartbeatRequest"
+
+
+async def test_a_stall_beyond_the_poll_interval_is_given_up_by_the_thread(kafka_cluster, topic, group, tmp_path):
+    """The other member has everything while our loop is still blocked; then one signal, and we come back."""
+    poll_ms = 4_000
+    settings = {**SHORT, "session_timeout_ms": poll_ms, "max_poll_interval_ms": poll_ms}
+    member = Member(kafka_cluster, group, topic, **settings, heartbeat_thread=True)
+    async with running(member), spawned(tmp_path / "log", kafka_cluster, group, topic, **SHORT) as other:
+        await until(lambda: len(member.partitions) == 1 and other.assigned(), what=member.tail)
+        await until(lambda: member.is_ready)
+        since, gone_after = len(member.log), []
+
+        def block():
+            began = time.monotonic()
+            block_until(lambda: other.assigned() == [0, 1])
+            gone_after.append((time.monotonic() - began) * 1_000)
+
+        member.at_record = block_while(block)
+        await produce(kafka_cluster, topic, 2, 2)
+        await until(lambda: gone_after, 30)
+        # LeaveGroup, and not the session's end, which is as long again; the rest is the other's rebalance.
+        assert poll_ms - 200 < gone_after[0] < poll_ms + BEAT_MS + 1_500
+        await until(lambda: member.count("lost", since=since), what=member.tail)
+        assert member.count(events.PollIntervalExceeded, since=since) == 1
+        assert member.all(events.PollIntervalExceeded, since)[0].broker_acts_within_ms == 0
+        await until(lambda: member.is_ready and len(member.partitions) == 1, what=member.tail)
+        assert member.count("lost", since=since) == 1
+        assert not member.count(events.PartitionsRevoked, events.CoordinatorLost, since=since)
+        assert member.error is None
+
+
+async def test_after_a_stall_nothing_is_delivered_and_the_commit_is_refused(kafka_cluster, topic, group):
+    settings = {**SHORT, "session_timeout_ms": 1_500, "max_poll_interval_ms": 1_500, "enable_auto_commit": False}
+    member = Member(kafka_cluster, group, topic, **settings, heartbeat_thread=True)
+    refused = []
+
+    async def handle(record):
+        if not refused:
+            time.sleep(2.5)  # noqa: ASYNC251
+            try:
+                await member.consumer.commit({record.tp: record.offset + 1})
+            except CommitFailedError as error:
+                refused.append(error.not_owned)
+
+    async with running(member):
+        await shared_out(2, member)
+        since = len(member.log)
+        member.at_record = handle
+        await produce(kafka_cluster, topic, 2, 10)
+        await until(lambda: refused, what=member.tail)
+        await until(lambda: member.count("assigned", since=since), what=member.tail)
+        log = [what for what, _, _ in member.log[since:] if what in ("record", "lost", "assigned")]
+        assert log[:3] == ["record", "lost", "assigned"]
+        await until(lambda: len(member.seen()) == 10, what=member.tail)
+
+
+async def test_a_rebalance_waits_for_a_blocked_member(kafka_cluster, topic, group, tmp_path):
+    member = Member(kafka_cluster, group, topic, **SHORT, heartbeat_thread=True)
+    async with running(member):
+        await shared_out(2, member)
+        since = len(member.log)
+        async with spawned(tmp_path / "log", kafka_cluster, group, topic, **SHORT) as newcomer:
+
+            def block():
+                block_until(newcomer.lines)  # it starts
+                time.sleep(BLOCKED_S)
+                assert not newcomer.assigned()
+
+            member.at_record = block_while(block)
+            await produce(kafka_cluster, topic, 2, 2)
+            await until(lambda: len(newcomer.assigned()) == len(member.partitions) == 1, 30, member.tail)
+            await until(lambda: member.is_ready, what=member.tail)
+            assert not member.count("lost", since=since)
+            assert member.count("revoked", since=since) == 1
+
+
+async def test_a_member_that_is_fenced_while_blocked_sends_no_more_and_is_told(kafka_cluster, topic, group, tmp_path):
+    static = {**SHORT, "group_instance_id": "a"}
+    member = Member(kafka_cluster, group, topic, **static, heartbeat_thread=True)
+    async with running(member):
+        await shared_out(2, member)
+        since = len(member.log)
+        async with spawned(tmp_path / "log", kafka_cluster, group, topic, **static) as successor:
+
+            def block():
+                block_until(lambda: successor.assigned() == [0, 1])
+                time.sleep(5 * BEAT_MS / 1_000)
+
+            member.at_record = block_while(block)
+            await produce(kafka_cluster, topic, 2, 2)
+            await until(lambda: member.error, 30, member.tail)
+            assert isinstance(member.error, FencedInstanceIdError)
+            missed = [each.why for each in member.all(events.HeartbeatMissed, since)]
+            assert missed == ["FENCED_INSTANCE_ID"]
+
+
+async def test_the_coordinator_moves_while_the_loop_is_blocked(kafka_cluster_3, unique_name):
+    cluster, topic, group = kafka_cluster_3, unique_name("thread"), unique_name("group")
+    cluster.create_topic(topic, partitions=2)
+    settings = {**SHORT, "session_timeout_ms": 6_000}
+    member = Member(cluster, group, topic, **settings, heartbeat_thread=True)
+    async with running(member):
+        await shared_out(2, member)
+        since, generation = len(member.log), member.consumer.group_metadata().generation
+        node_id = member.all(events.CoordinatorFound)[-1].node_id
+        node = next(each for each in cluster.nodes if each.node_id == node_id)
+
+        def block():
+            try:
+                node.stop()
+                time.sleep(8)
+            finally:
+                node.start()
+
+        member.at_record = block_while(block)
+        await produce(cluster, topic, 2, 6)
+        await until(lambda: len(member.records) == 6, 60, member.tail)
+        await member.consumer.commit()
+        await member.beats(3)
+        assert member.consumer.group_metadata().generation == generation
+        assert not member.count("lost", "revoked", events.RebalanceStarted, since=since)
+        assert member.count(events.CoordinatorLost, since=since) >= 1
+        assert member.all(events.EventLoopBlocked, since)[0].blocked_ms > 7_500
+    cluster.await_ready()
+
+
+async def test_stop_ends_in_time_and_leaves_no_thread_when_the_broker_is_frozen(kafka_cluster, topic, group):
+    (node,) = kafka_cluster.nodes
+    member = Member(kafka_cluster, group, topic, **SHORT, heartbeat_thread=True)
+    async with running(member):
+        await shared_out(2, member)
+        assert len(our_threads()) == 1
+        await member.beats(1)
+        node.pause()
+        try:
+            # SIGSTOP takes its time: a broker that still answers would let us leave.
+            await until(lambda: member.consumer.health().since_heartbeat_ms > 3 * BEAT_MS)
+            began = time.monotonic()
+            report = await member.consumer.stop(timeout_ms=2_000)
+            assert time.monotonic() - began < 2.2
+        finally:
+            node.resume()
+        assert any("LeaveGroup" in problem for problem in report.problems), report
+        assert our_threads() == []
+
+
+async def test_stop_leaves_the_group_by_the_thread(kafka_cluster, topic, group):
+    leaving = Member(kafka_cluster, group, topic, **{**SHORT, "session_timeout_ms": 30_000}, heartbeat_thread=True)
+    staying = Member(kafka_cluster, group, topic, **SHORT)
+    async with running(staying):
+        async with running(leaving):
+            await shared_out(2, leaving, staying)
+        assert our_threads() == []
+        await shared_out(2, staying, seconds=5)  # nobody waits for a session
+
+
+async def test_fifty_consumers_leave_no_thread(kafka_cluster, topic, unique_name):
+    members = [Member(kafka_cluster, unique_name("group"), topic, **SHORT, heartbeat_thread=True) for _ in range(50)]
+    for ten in (members[first : first + 10] for first in range(0, 50, 10)):
+        await asyncio.gather(*(member.start() for member in ten))
+    assert len(our_threads()) == 50
+    reports = await asyncio.gather(*(member.stop(timeout_ms=10_000) for member in members))
+    assert [report.problems for report in reports if not report.is_clean] == []
+    assert our_threads() == []
+
+
+@pytest.mark.parametrize("after_ms", [1, 5, 20, 50, 100, 200])
+async def test_a_cancelled_start_leaves_no_thread(kafka_cluster, topic, group, after_ms):
+    member = Member(kafka_cluster, group, topic, **SHORT, heartbeat_thread=True)
+    starting = asyncio.create_task(member.consumer.start())
+    await asyncio.sleep(after_ms / 1_000)
+    starting.cancel()
+    await asyncio.wait({starting})
+    await member.consumer.stop(timeout_ms=2_000)
+    assert our_threads() == []
+
+
+CARELESS = """
+import asyncio, sys, threading, time
+from aiogroup import Consumer
+
+async def start():
+    consumer = Consumer(
+        sys.argv[2], bootstrap_servers=sys.argv[1], group_id=sys.argv[2], heartbeat_thread=True,
+        session_timeout_ms=2_000, heartbeat_interval_ms=200,
+    )
+    await consumer.start()
+    return consumer
+
+loop = asyncio.new_event_loop()
+consumer = loop.run_until_complete(start())
+(thread,) = [each for each in threading.enumerate() if each.name.startswith("aiogroup")]
+if sys.argv[3] == "closed":
+    loop.close()
+    thread.join(1.2)
+if sys.argv[3] == "forgotten":
+    del consumer
+    thread.join(1.2)
+print(thread.is_alive())
+"""
+"""Nobody stops the consumer and nobody cancels its tasks: the loop just does not run any more."""
+
+
+@pytest.mark.parametrize(("how", "is_alive"), [("closed", "False"), ("forgotten", "False"), ("left", "True")])
+async def test_a_loop_that_ends_without_a_word_ends_the_thread_and_a_process_does_not_wait_for_it(
+    kafka_cluster, topic, how, is_alive
+):
+    arguments = ["-c", CARELESS, kafka_cluster.bootstrap_servers, topic, how]
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE, stderr=PIPE)
+    async with asyncio.timeout(20):
+        printed, errors = await process.communicate()
+    assert printed.decode().split() == [is_alive], errors.decode()
+    assert process.returncode == 0
+
+
+async def test_an_error_in_the_thread_is_raised_by_the_next_call(kafka_cluster, topic, group, monkeypatch):
+    async def break_down(_heartbeat):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Heartbeat, "run", break_down)
+    member = Member(kafka_cluster, group, topic, **SHORT, heartbeat_thread=True)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        await member.consumer.start()
+    assert member.all(events.TaskFailed)[0].task == "heartbeat"
+    await member.consumer.stop(timeout_ms=1_000)
+    assert our_threads() == []
