@@ -47,14 +47,21 @@ class Assignment:
 
     def add(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
         """Take partitions over, each with what to do when nothing is committed for it."""
-        added = []
+        added = self.make(policies)
+        self.take(added)
+        return added
+
+    def make(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
+        """The same in two steps: they can be looked up, and are not ours yet."""
+        made = []
         for tp, policy in policies.items():
             self._ownerships_count += 1
-            partition = Partition(tp, self._ownerships_count, policy)
-            self._partitions[tp] = partition
-            added.append(partition)
+            made.append(Partition(tp, self._ownerships_count, policy))
+        return made
+
+    def take(self, made: Iterable[Partition]) -> None:
+        self._partitions |= {partition.tp: partition for partition in made}
         self.changes_count += 1
-        return added
 
     def remove(self, tps: Iterable[TopicPartition]) -> list[Partition]:
         """Give partitions up; their ledgers are closed."""

@@ -21,6 +21,8 @@ class Callbacks:
         self._listener = listener
         self._on_callback = on_callback
         self._announced: frozenset[TopicPartition] = frozenset()
+        self.told: frozenset[TopicPartition] = frozenset()
+        """What the assigned callback was told of and is still ours: no other callback shall name anything else."""
         self.is_running = False
 
     @property
@@ -39,11 +41,13 @@ class Callbacks:
         await self._call("on_partitions_lost", tps)
 
     async def assigned(self, tps: Collection[TopicPartition]) -> None:
+        self.told |= frozenset(tps)
         await self._call("on_partitions_assigned", tps)
 
-    def forget_announced(self, tps: Collection[TopicPartition]) -> None:
+    def forget(self, tps: Collection[TopicPartition]) -> None:
         """The ownership is over: the next one of the same partitions is announced anew."""
         self._announced -= frozenset(tps)
+        self.told -= frozenset(tps)
 
     async def _call(self, callback: str, tps: Collection[TopicPartition]) -> None:
         listener = self._listener()

@@ -7,13 +7,12 @@ no listener, or the application acknowledges record by record, only what leaves 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from aiokafka.structs import TopicPartition
 
-from aiogroup.config import ResetPolicy
 from aiogroup.fetching.position import Partition
 from aiogroup.runtime.callbacks import Callbacks
 from aiogroup.runtime.clock import now_ms
@@ -50,25 +49,34 @@ class Ownership:
 
     # Coming.
 
-    def take_over(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
-        """They are ours; nothing of them is delivered until `announce` has returned."""
-        added = self._context.assignment.add(policies)
+    def take_over(self, added: Collection[Partition]) -> None:
+        """They are ours; nothing of them is delivered until the assigned callback has returned."""
         for partition in added:
             partition.is_new = True
+        self._context.assignment.take(added)
         self._on_assignment()
-        return added
 
     async def announce(self, added: Collection[Partition], still: Still) -> None:
         """The assigned callback, with what was added: also when that is nothing."""
         with self._gate():
-            await self._wait_for_hand_over(frozenset(), still)
-            if still():
-                await self.callbacks.assigned([each.tp for each in added])
+            await self._announce(added, still)
 
-    @property
-    def known(self) -> frozenset[TopicPartition]:
-        """What the assigned callback was told of: no other callback shall name what that one never did."""
-        return frozenset(each.tp for each in self._context.assignment if not each.is_new)
+    async def exchange(self, revoked: frozenset[TopicPartition], added: Collection[Partition], still: Still) -> bool:
+        """Give partitions up and take others over. Between the two callbacks no record comes, as with Java's client.
+
+        Returns: whether that was done, or the generation ended before.
+        """
+        with self._gate():
+            if not await self._revoke(revoked, still):
+                return False
+            self.take_over(added)
+            await self._announce(added, still)
+        return still()
+
+    async def _announce(self, added: Collection[Partition], still: Still) -> None:
+        await self._wait_for_hand_over(frozenset(), still)
+        if still():
+            await self.callbacks.assigned([each.tp for each in added])
 
     # Going.
 
@@ -83,17 +91,20 @@ class Ownership:
 
         Returns: whether that was done. Not when the generation ended before: then they are lost.
         """
+        with self._gate():
+            return await self._revoke(tps, still)
+
+    async def _revoke(self, tps: Collection[TopicPartition], still: Still) -> bool:
         assignment = self._context.assignment
         leaving = [assignment[tp] for tp in tps if tp in assignment]
         self._revoking = frozenset(tps)
         for partition in leaving:
             partition.is_leaving = True
         try:
-            with self._gate():
-                await self._wait_for_hand_over(self._revoking, still)
-                if not still():
-                    return False
-                await self.callbacks.revoked(tps)
+            await self._wait_for_hand_over(self._revoking, still)
+            if not still():
+                return False
+            await self.callbacks.revoked(tps)
             if self._context.config.enable_auto_commit:
                 timeout = min(COMMIT_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms)
                 await self._committer.commit_processed(leaving, timeout)
@@ -108,7 +119,7 @@ class Ownership:
 
     async def lose(self, why: str) -> None:
         """The partitions belong to somebody else already: they are gone, then the callback is told."""
-        known = self.known | self._dropped
+        known = self.callbacks.told | self._dropped
         tps = self.drop_all() | self._dropped
         self._dropped = frozenset()
         if tps:
@@ -127,11 +138,11 @@ class Ownership:
 
     def drop_for_later(self) -> None:
         """The same where no callback may run yet: it is called at the next request for records, or in `stop`."""
-        self._dropped |= self.known
+        self._dropped |= self.callbacks.told
         self.drop_all()
 
     def _remove(self, tps: Collection[TopicPartition]) -> None:
-        self.callbacks.forget_announced(tps)
+        self.callbacks.forget(tps)
         removed = self._context.assignment.remove(tps)
         self._context.delivery.forget(removed)
         self._on_assignment()

@@ -9,7 +9,6 @@ SyncGroup what is to leave goes the same way, hand-over point, callback, commit;
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from uuid import UUID
 
 from aiokafka.structs import TopicPartition
@@ -20,7 +19,7 @@ from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutErro
 from aiogroup.fetching.position import Partition, PositionState
 from aiogroup.membership import facts as f
 from aiogroup.membership.identity import Identity
-from aiogroup.membership.reconcile import reconcile
+from aiogroup.membership.reconcile import Change, reconcile
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
 from aiogroup.protocol.errors import ErrorCode
@@ -180,12 +179,8 @@ class Rebalance:
         def still() -> bool:
             return self._is_current(generation)
 
-        change = reconcile(self._context.assignment.names, effect.partitions)
-        if change.revoked and await self.ownership.revoke(change.revoked, still):
-            # They can be given to others when all know that we gave them up: in another round (KIP-429).
-            await self._coordinator.tell(f.RejoinWanted(f"gave up {len(change.revoked)} partitions for others"))
         if still():
-            await self._take_over(change.added, still)
+            await self._take_over(reconcile(self._context.assignment.names, effect.partitions), still)
         await self._coordinator.tell(f.Adopted(generation))
         self.completed_count += 1
         duration_ms = now_ms() - self._started_at_ms
@@ -194,19 +189,25 @@ class Rebalance:
         self._context.positions_wanted.pulse()
         self._context.changed.pulse()
 
-    async def _take_over(self, tps: Collection[TopicPartition], still: Still) -> None:
+    async def _take_over(self, change: Change, still: Still) -> None:
         default = parse_reset_policy(self._context.config.auto_offset_reset)
         fresh = parse_reset_policy(self._context.config.new_partition_reset)
         policies: dict[TopicPartition, ResetPolicy] = {}
-        for tp in sorted(tps):
+        for tp in sorted(change.added):
             is_new = tp.partition >= self._counts_at_first_sight.get(tp.topic, 2**31)
             policies[tp] = fresh if is_new else default
-        added = self.ownership.take_over(policies)
+        added = self._context.assignment.make(policies)
+        if not change.revoked:
+            self.ownership.take_over(added)
         await self._find_positions(added, still)
         for partition in added:
             if partition.reset_policy is fresh and partition.was_reset and fresh != default:
                 self._context.tell(events.NewPartitionFromEarliest(partition.tp.topic, partition.tp.partition))
-        await self.ownership.announce(added, still)
+        if not change.revoked:
+            await self.ownership.announce(added, still)
+        elif await self.ownership.exchange(change.revoked, added, still):
+            # They can be given to others when all know that we gave them up: in another round (KIP-429).
+            await self._coordinator.tell(f.RejoinWanted(f"gave up {len(change.revoked)} partitions for others"))
         if still() and self._context.config.enable_auto_commit:
             await self._commit_resets(added)
         if still():

@@ -83,7 +83,7 @@ class Shutdown:
         if membership.identity.is_member and membership.state not in JOINS and assignment:
             # The others wait for a member that does not say good-bye: whatever comes before leaves time for that.
             await self._step("commit", self._commit(group), self._left_ms() // 2)
-            await self._step("revoked callback", ownership.callbacks.revoked(ownership.known), self._left_ms())
+            await self._step("revoked callback", ownership.callbacks.revoked(ownership.callbacks.told), self._left_ms())
             await self._step("commit", self._commit(group), self._left_ms())
             self._not_committed = self._left_over(group)
             ownership.drop_all()
