@@ -12,9 +12,8 @@ from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.telemetry import events
 from tests.support.group_members import Member, named, produce, running, shared_out, until
 from tests.support.proxy import CUT, Proxy
-from tests.support.simple_cooperative import SimpleCooperative
 
-STRATEGY = [SimpleCooperative()]
+STRATEGY = "cooperative-sticky"
 CALLBACKS = ("revoked", "assigned", "lost")
 
 
