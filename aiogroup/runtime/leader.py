@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from aiokafka.structs import TopicPartition
+
 from aiogroup.assignors import Assignor, MemberSubscription, Racks
 from aiogroup.assignors.checks import run
 from aiogroup.errors import AiogroupError, AssignorError, ProtocolError
 from aiogroup.membership import facts as f
-from aiogroup.membership.blobs import read_subscription, write_assignment
+from aiogroup.membership.blobs import read_assignment, read_subscription, write_assignment
 from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.link import COMMIT
 from aiogroup.telemetry import events
 
 __all__ = ["Leader"]
@@ -48,6 +52,7 @@ class Leader:
         self._racks = self._context.link.cluster.partition_racks(topics) if have_racks else {}
         if effect.only_watch:
             await self._coordinator.tell(f.AssignmentComputed(effect.generation, {}))
+            await self._look_for_what_nobody_has()
             return
         assignor = self._assignors[effect.assignor]
         try:
@@ -60,6 +65,31 @@ class Leader:
             return
         blobs = {member: write_assignment(assigned.get(member, ())) for member in members}
         await self._coordinator.tell(f.AssignmentComputed(effect.generation, blobs))
+
+    async def _look_for_what_nobody_has(self) -> None:
+        """We come back to an assignment that was made before we went: a partition that is newer is in nobody's share.
+
+        Java watches from the metadata that it finds, and leaves such a partition unread until the next rebalance.
+        """
+        group_id = self._coordinator.identity.group_id
+        request = DescribeGroupsRequest(groups=(group_id,))
+        limit_ms = self._context.config.request_timeout_ms // 3
+        try:
+            response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request)
+            shares = [each.member_assignment for group in response.groups for each in group.members] if response else []
+            held = {tp for share in shares if share for tp in read_assignment(bytes(share))}
+        except AiogroupError as error:
+            self._context.tell(events.RebalanceFailed(f"the shares of group {group_id!r} are not known: {error}"))
+            return
+        orphaned = {
+            topic
+            for topic, count in self._assigned_from.items()
+            for n in range(count)
+            if TopicPartition(topic, n) not in held
+        }
+        if held and orphaned:
+            why = f"partitions of {', '.join(sorted(orphaned))} are in nobody's share"
+            await self._coordinator.tell(f.RejoinWanted(why))
 
     async def know(self, topics: Collection[str]) -> None:
         """As leader we assign topics that only others read, too."""

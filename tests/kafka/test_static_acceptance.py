@@ -75,8 +75,9 @@ async def test_1_a_rolling_restart_of_static_members_is_not_noticed(kafka_cluste
     assert lost == 0
 
 
-async def test_2_the_older_of_two_with_one_name_is_fenced_and_never_comes_back(kafka_cluster, topic, group):
-    older = Member(kafka_cluster, group, topic, **REGISTERED, group_instance_id="one")
+@pytest.mark.parametrize("thread", [False, True], ids=["same loop", "heartbeat thread"])
+async def test_2_the_older_of_two_with_one_name_is_fenced_and_never_comes_back(kafka_cluster, topic, group, thread):
+    older = Member(kafka_cluster, group, topic, **REGISTERED, group_instance_id="one", heartbeat_thread=thread)
     newer = Member(kafka_cluster, group, topic, **REGISTERED, group_instance_id="one")
     async with running(older):
         await shared_out(PARTITIONS_COUNT, older)
@@ -104,8 +105,9 @@ async def test_2_the_older_of_two_with_one_name_is_fenced_and_never_comes_back(k
         assert not older.seen() & more
 
 
-async def test_2_a_member_that_was_silent_does_not_take_its_name_back(kafka_cluster, topic, group):
-    stalls = {**REGISTERED, "max_poll_interval_ms": 1_500, "member_name": "one"}
+@pytest.mark.parametrize("thread", [False, True], ids=["same loop", "heartbeat thread"])
+async def test_2_a_member_that_was_silent_does_not_take_its_name_back(kafka_cluster, topic, group, thread):
+    stalls = {**REGISTERED, "max_poll_interval_ms": 1_500, "member_name": "one", "heartbeat_thread": thread}
     older = Member(kafka_cluster, group, topic, **stalls)
     newer = Member(kafka_cluster, group, topic, **REGISTERED, member_name="one")
     async with running(older):
@@ -161,6 +163,25 @@ async def test_4_static_dynamic_and_java_members_share_a_group(kafka_cluster, to
                     assert (again.partitions, java_again.partitions) == (mine, javas)
                     await all_read(again, dynamic, java_dynamic, java_again)
                     assert (dynamic.rebalances, len(java_dynamic.all("partitions_assigned"))) == before
+
+
+async def test_5_a_partition_added_while_the_leader_is_down_is_noticed_too(kafka_cluster, topic, group):
+    def member(name):
+        return Member(kafka_cluster, group, topic, **REGISTERED, metadata_max_age_ms=300_000, member_name=name)
+
+    one, two = member("one"), member("two")
+    async with running(one, two):
+        await shared_out(PARTITIONS_COUNT, one, two)
+        assert one.is_leader
+        await one.stop()
+        await Place(kafka_cluster, topic, group).add_partitions(PARTITIONS_COUNT + 1)
+        back = member("one")
+        async with running(back):
+            await shared_out(PARTITIONS_COUNT + 1, back, two)
+            assert back.all(events.RebalanceStarted)[-1].why == f"partitions of {topic} are in nobody's share"
+            assert back.rebalances == 2
+            sent = await produce(kafka_cluster, topic, PARTITIONS_COUNT + 1, PARTITIONS_COUNT + 1)
+            await until(lambda: back.seen() | two.seen() >= sent, what=back.tail)
 
 
 @pytest.mark.parametrize("grows", ["what the leader reads", "what only another member reads"])
