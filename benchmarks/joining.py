@@ -1,0 +1,190 @@
+"""`python -m benchmarks.joining [--quick]`: a second member joins, aiogroup's beside Java's.
+
+Both sides are processes that speak the contract of Kafka's VerifiableConsumer, so both are measured by the same lines:
+how long from the newcomer's `startup_complete` until the two hold every partition between them and each has its share,
+and the longest time without a record of a partition that the first member keeps. The sides take turns, each run with a
+topic and a group of its own; 1,000 records a second flow all the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import logging
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from aiogroup.devkafka import Cluster
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+PARTITIONS = 4
+RECORDS_PER_S = 1_000
+PROPERTIES = "heartbeat.interval.ms=100\nfetch.max.wait.ms=100\n"
+"""A member hears of a rebalance by its next heartbeat: with the default of 3 s that is all one would see."""
+JAVA = "org.apache.kafka.clients.consumer."
+STRATEGIES = {
+    "range": JAVA + "RangeAssignor",
+    "cooperative-sticky": JAVA + "CooperativeStickyAssignor",
+    "default": f"{JAVA}RangeAssignor,{JAVA}CooperativeStickyAssignor",
+}
+CLIENTS = ("Java", "aiogroup")
+
+
+class Member:
+    """A verifiable consumer: what it holds, and when records of each partition came, by its lines."""
+
+    def __init__(self, client: str, cluster: Cluster, arguments: list[str], log: Any) -> None:
+        if client == "Java":
+            tool = "org.apache.kafka.tools.VerifiableConsumer"
+            self.process = cluster.java(tool, *arguments, stdout=subprocess.PIPE, stderr=log)
+        else:
+            command = [sys.executable, "-m", "aiogroup.verifiable", "consumer", *arguments]
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+        self.held: set[int] = set()
+        self.seen: dict[int, list[int]] = {}
+        self.started_at_ms = 0
+        self.changed_at_ms = 0
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            event = json.loads(line)
+            at_ms = event["timestamp"]
+            numbers = {each["partition"] for each in event.get("partitions", ())}
+            match event["name"]:
+                case "startup_complete":
+                    self.started_at_ms = at_ms
+                case "partitions_assigned":
+                    self.held, self.changed_at_ms = self.held | numbers, at_ms
+                case "partitions_revoked":
+                    self.held, self.changed_at_ms = self.held - numbers, at_ms
+                case "records_consumed":
+                    for number in numbers:
+                        self.seen.setdefault(number, []).append(at_ms)
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait(20)
+        self._reader.join(20)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    ends_at = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > ends_at:
+            raise SystemExit(f"not within {seconds} s: {what}")
+        time.sleep(0.01)
+
+
+def flow(servers: str, topic: str, is_over: threading.Event) -> None:
+    """Records all the time, turn about over the partitions."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a topic's leader is not there at once
+
+    async def produce() -> None:
+        from aiokafka import AIOKafkaProducer
+
+        async with AIOKafkaProducer(bootstrap_servers=servers, acks=1) as producer:
+            count, since = 0, time.monotonic()
+            while not is_over.is_set():
+                await producer.send(topic, b"x" * 100, partition=count % PARTITIONS)
+                count += 1
+                await asyncio.sleep(max(0.0, since + count / RECORDS_PER_S - time.monotonic()))
+
+    asyncio.run(produce())
+
+
+def longest_gap_ms(member: Member, kept: set[int], from_ms: int, to_ms: int) -> int:
+    gaps = [0]
+    for number in kept:
+        at_ms = [each for each in member.seen.get(number, []) if from_ms - 500 <= each <= to_ms + 500]
+        gaps += [later - earlier for earlier, later in itertools.pairwise(at_ms)]
+    return max(gaps)
+
+
+def measure(client: str, strategy: str, cluster: Cluster, name: str, directory: pathlib.Path) -> dict[str, Any]:
+    cluster.create_topic(name, PARTITIONS)
+    config = directory / "member.properties"
+    config.write_text(PROPERTIES)
+    arguments = ["--bootstrap-server", cluster.bootstrap_servers, "--topic", name, "--group-id", name]
+    arguments += ["--assignment-strategy", STRATEGIES[strategy], "--enable-autocommit"]
+    arguments += ["--session-timeout", "10000", "--command-config", str(config)]
+    is_over = threading.Event()
+    flowing = threading.Thread(target=flow, args=(cluster.bootstrap_servers, name, is_over))
+    members: list[Member] = []
+    with (directory / "errors.txt").open("ab") as log:
+        try:
+            flowing.start()
+            members.append(Member(client, cluster, arguments, log))
+            first = members[0]
+            everything = set(range(PARTITIONS))
+            until(lambda: first.held == everything and len(first.seen) == PARTITIONS, "the first member reads")
+            time.sleep(2)  # a Java member compiles what it runs often: measured is one that has been running
+            members.append(Member(client, cluster, arguments, log))
+            second = members[1]
+
+            def is_shared() -> bool:
+                shares = [len(member.held) for member in members]
+                return sum(shares) == PARTITIONS and min(shares) == PARTITIONS // 2
+
+            until(is_shared, "both have their share")
+            time.sleep(1)  # the records after it, and a round more if there is one
+            if not is_shared():
+                raise SystemExit("they had their share and gave it up again")
+            stable_at_ms = max(first.changed_at_ms, second.changed_at_ms)
+            return {
+                "joined_ms": stable_at_ms - second.started_at_ms,
+                "gap_ms": longest_gap_ms(first, set(first.held), second.started_at_ms, stable_at_ms),
+                "load": os.getloadavg()[0],
+            }
+        finally:
+            is_over.set()
+            flowing.join(20)
+            for member in reversed(members):
+                member.end()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--quick", action="store_true", help="three rounds")
+    options = parser.parse_args()
+    rounds = 3 if options.quick else options.rounds
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    with Cluster() as cluster, tempfile.TemporaryDirectory() as directory:
+        for turn in range(rounds):
+            for strategy in STRATEGIES:
+                for client in CLIENTS:
+                    name = f"joining-{strategy}-{client}-{turn}"
+                    run = measure(client, strategy, cluster, name, pathlib.Path(directory))
+                    runs.setdefault((strategy, client), []).append(run)
+    print("| strategy | client | joined, median ms | of | longest gap, median ms | worst | load |")
+    print("|---|---|---|---|---|---|---|")
+    for (strategy, client), each in runs.items():
+        joined = [run["joined_ms"] for run in each]
+        gaps = [run["gap_ms"] for run in each]
+        load = statistics.median(run["load"] for run in each)
+        print(
+            f"| {strategy} | {client} | {statistics.median(joined):.0f} | {min(joined)} to {max(joined)} "
+            f"| {statistics.median(gaps):.0f} | {max(gaps)} | {load:.1f} |"
+        )
+    RESULTS.mkdir(exist_ok=True)
+    told = [{"strategy": strategy, "client": client, "runs": each} for (strategy, client), each in runs.items()]
+    (RESULTS / "joining.json").write_text(json.dumps(told, indent=1))
+
+
+if __name__ == "__main__":
+    main()
