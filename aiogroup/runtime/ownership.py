@@ -67,8 +67,8 @@ class Ownership:
         Returns: whether that was done, or the generation ended before.
         """
         with self._gate():
-            if not await self._revoke(revoked, still):
-                return False
+            if not await self._revoke(revoked, still) or not still():
+                return False  # the callback may have taken longer than the poll interval
             self.take_over(added)
             await self._announce(added, still)
         return still()
