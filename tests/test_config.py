@@ -8,12 +8,19 @@ import ssl
 
 import aiokafka
 import pytest
+from aiokafka.abc import AbstractTokenProvider
 
 from aiogroup.config import OBSOLETE, ConsumerConfig, ResetPolicy, check_topic_name, parse_reset_policy
 from aiogroup.errors import ConfigError, InvalidTopicError
 
 NAMES = {each.name for each in dataclasses.fields(ConsumerConfig)}
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+class TokenProvider(AbstractTokenProvider):
+    async def token(self):
+        return "token"
+
 
 CONTRADICTIONS = [
     ({"heartbeat_interval_ms": 10_000}, "heartbeat_interval_ms=10000", "session_timeout_ms=10000"),
@@ -35,6 +42,16 @@ CONTRADICTIONS = [
         {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"},
         "sasl_mechanism='OAUTHBEARER'",
         "sasl_oauth_token_provider",
+    ),
+    (
+        {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauth_token_provider": TokenProvider(),
+            "heartbeat_thread": True,
+        },
+        "heartbeat_thread=True",
+        "sasl_mechanism='OAUTHBEARER'",
     ),
 ]
 OUT_OF_RANGE = [

@@ -48,7 +48,8 @@ class Standing:
     """Who the member is, whether its coordinator waits for heartbeats, and where the main loop last found it.
 
     `farewell` is what to send when the poll interval passes, `None` for a member that goes silent. `node_id` is -1
-    while no coordinator is known.
+    while no coordinator is known. `era` counts the identities: a static member that was parked may come back as exactly
+    who it was, and that is another era.
     """
 
     identity: Identity
@@ -56,6 +57,7 @@ class Standing:
     farewell: LeaveGroupRequest | None = None
     node_id: int = -1
     brokers: Mapping[int, Broker] = field(default_factory=dict)
+    era: int = 0
 
 
 class StandIn:
@@ -64,7 +66,7 @@ class StandIn:
     def __init__(self, standing: Callable[[], Standing], pass_on: Callable[[f.Fact], None]) -> None:
         self._standing = standing
         self._pass_on = pass_on
-        self._over: Identity | None = None  # for this one heartbeats have ended
+        self._era_over = -1  # in this one heartbeats have ended
         self._requests: list[LeaveGroupRequest] = []
 
     @property
@@ -74,21 +76,22 @@ class StandIn:
     @property
     def may_heartbeat(self) -> bool:
         standing = self._standing()
-        return standing.may_heartbeat and standing.identity != self._over
+        return standing.may_heartbeat and standing.era != self._era_over
 
     def handle(self, fact: f.Fact, now_ms: int) -> None:
         """Pass the fact on; heartbeats end where it ends them, whenever the main loop comes to look at it."""
         standing = self._standing()
         match fact:
-            case f.HeartbeatAnswered() if remedy_for(Rpc.HEARTBEAT, fact.error_code) in ENDING:
-                self._over = fact.identity
+            case f.HeartbeatAnswered() if fact.identity == standing.identity:
+                if remedy_for(Rpc.HEARTBEAT, fact.error_code) in ENDING:
+                    self._era_over = standing.era
             case f.PollIntervalPassed():
-                self._over = standing.identity
+                self._era_over = standing.era
                 if standing.farewell is not None:
                     self._requests.append(standing.farewell)
                 fact = f.PollIntervalPassed(left_as=standing.identity.member_id)
             case f.Failed():
-                self._over = standing.identity
+                self._era_over = standing.era
             case _:
                 pass
         self._pass_on(fact)

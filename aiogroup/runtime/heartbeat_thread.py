@@ -21,6 +21,9 @@ What the thread decides alone, because it cannot wait for a loop that may be blo
 - The coordinator moved, or is silent: the thread looks for it over its own connections, beginning with the brokers that
   the main loop last knew.
 
+It cannot join for the member: a loop that is blocked for a session between JoinGroup and its answer costs the
+membership, since nobody reads of which generation the heartbeats should be.
+
 The thread lives as long as the task that `run` is. It ends too when its main loop was closed without that task being
 cancelled, which the next fact or event shows, and when the consumer is forgotten. It is a daemon, so a process that
 ends does not wait for it. A consumer does not survive a fork, with or without this thread: make it in the child.
@@ -159,7 +162,7 @@ class HeartbeatThread:
         self._on_fact = on_fact
         self._main_loop = asyncio.get_running_loop()
         self._news = News(self._wake_main_loop)
-        self._standing = self._stand()
+        self._standing = self._stand(0)
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
         self._ended = asyncio.Event()
@@ -200,17 +203,20 @@ class HeartbeatThread:
 
     def publish(self) -> None:
         """Let the thread see the member as it is now."""
-        standing = self._stand()
+        is_same = self._coordinator.identity == self._standing.identity
+        standing = self._stand(self._standing.era + (not is_same))
         if standing != self._standing and self._loop is not None:
             self._standing = standing
             with suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._follow)
 
-    def _stand(self) -> Standing:
-        membership, coordinator = self._coordinator.membership, self._coordinator
-        brokers = self._context.link.cluster.brokers
-        farewell = membership.farewell
-        return Standing(membership.identity, membership.may_heartbeat, farewell, coordinator.node_id, brokers)
+    def _stand(self, era: int) -> Standing:
+        coordinator, member, brokers = (
+            self._coordinator,
+            self._coordinator.membership,
+            self._context.link.cluster.brokers,
+        )
+        return Standing(member.identity, member.may_heartbeat, member.farewell, coordinator.node_id, brokers, era)
 
     async def leave(self, request: LeaveGroupRequest) -> None:
         """As `Coordinator.leave`, over the thread's connection."""

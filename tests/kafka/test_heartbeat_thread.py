@@ -211,6 +211,23 @@ async def test_a_member_that_is_fenced_while_blocked_sends_no_more_and_is_told(k
             assert missed == ["FENCED_INSTANCE_ID"]
 
 
+async def test_a_static_member_that_went_silent_comes_back_as_who_it_was(kafka_cluster, topic, group):
+    """In its session the coordinator takes it back into the same generation: its heartbeats must begin again."""
+    static = {**SHORT, "session_timeout_ms": 3_000, "max_poll_interval_ms": 3_000, "group_instance_id": "a"}
+    member = Member(kafka_cluster, group, topic, **static, heartbeat_thread=True)
+    async with running(member):
+        await shared_out(2, member)
+        since, before = len(member.log), member.consumer.group_metadata()
+        member.at_record = block_while(lambda: time.sleep(4))
+        await produce(kafka_cluster, topic, 2, 2)
+        await until(lambda: member.count("lost", since=since), what=member.tail)
+        assert member.all(events.PollIntervalExceeded, since)[0].broker_acts_within_ms == 3_000
+        await shared_out(2, member)
+        assert member.consumer.group_metadata() == before
+        await member.beats(2 * 3_000 // BEAT_MS)
+        assert member.count("lost", since=since) == 1
+
+
 async def test_the_coordinator_moves_while_the_loop_is_blocked(kafka_cluster_3, unique_name):
     cluster, topic, group = kafka_cluster_3, unique_name("thread"), unique_name("group")
     cluster.create_topic(topic, partitions=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 import traceback
 
 import pytest
@@ -21,6 +22,7 @@ from aiogroup import (
     TopicPartition,
 )
 from aiogroup.devkafka import Cluster, unsecured_jws
+from aiogroup.telemetry.events import HeartbeatAcknowledged
 from tests.support.kafka import Ears
 from tests.support.reading import fill
 
@@ -224,6 +226,23 @@ async def _drain(consumer: Consumer) -> None:
 
 
 # Authorization.
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+async def test_the_heartbeat_thread_speaks_the_same_security(secure, protocol):
+    """Its connection alone answers: the loop is blocked for twice the session."""
+    ears = Ears()
+    more = {"group_id": f"thread-{protocol}", "session_timeout_ms": 1_500, "heartbeat_interval_ms": 200}
+    settings = _settings(secure, protocol, "SCRAM-SHA-256", observers=[ears], heartbeat_thread=True, **more)
+    async with Consumer("secured", **settings) as consumer:
+        generation = consumer.group_metadata().generation
+        await consumer.getone()
+        time.sleep(3)  # noqa: ASYNC251
+        await consumer.getone()
+        await consumer.commit()
+        assert consumer.group_metadata().generation == generation
+    acknowledged = [event for event in ears.events if isinstance(event, HeartbeatAcknowledged)]
+    assert len(acknowledged) >= 10
 
 
 @pytest.fixture(scope="module")

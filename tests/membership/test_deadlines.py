@@ -108,6 +108,27 @@ def test_clock_runs_again_only_when_the_last_of_several_requests_ended():
     assert clock.is_running
 
 
+def test_a_callback_has_the_interval_for_itself_even_while_records_are_waited_for():
+    clock = holding()
+    clock.on_request(1_000)
+    clock.on_callback(5_000, begins=True)
+    assert not clock.is_expired(304_999)
+    assert clock.is_expired(305_000)
+    clock.on_callback(305_500, begins=False)
+    assert not clock.is_running
+
+
+def test_what_another_thread_reads_is_when_the_stall_began_or_that_there_is_none():
+    clock = PollClock(300_000, 0)
+    assert clock.running_since_ms is None
+    clock.on_assignment(True, 10)
+    assert clock.running_since_ms == 10
+    clock.on_request(20)
+    assert clock.running_since_ms is None
+    clock.on_answer(30)
+    assert clock.running_since_ms == 30
+
+
 def test_answer_without_a_request_is_a_mistake():
     with pytest.raises(AssertionError):
         holding().on_answer(1)

@@ -57,9 +57,18 @@ def test_an_answer_to_an_older_identity_ends_nothing(border):
     assert border.stand_in.may_heartbeat
 
 
-def test_heartbeats_begin_again_with_the_next_identity(border):
-    border.stand_in.handle(f.HeartbeatAnswered(ME, E.UNKNOWN_MEMBER_ID), 0)
-    border.standing = Standing(dataclasses.replace(ME, member_id="m2"), may_heartbeat=True)
+@pytest.mark.parametrize("fact", [f.HeartbeatAnswered(ME, E.UNKNOWN_MEMBER_ID), f.PollIntervalPassed()])
+def test_heartbeats_begin_again_with_the_next_era_even_of_the_same_identity(border, fact):
+    border.stand_in.handle(fact, 0)
+    border.standing = dataclasses.replace(border.standing, node_id=3)
+    assert not border.stand_in.may_heartbeat
+    border.standing = dataclasses.replace(border.standing, era=2)
+    assert border.stand_in.may_heartbeat
+    assert border.stand_in.identity == ME
+
+
+def test_it_speaks_for_whom_it_was_told_last(border):
+    border.standing = Standing(dataclasses.replace(ME, member_id="m2"), may_heartbeat=True, era=1)
     assert border.stand_in.may_heartbeat
     assert border.stand_in.identity.member_id == "m2"
 
