@@ -101,17 +101,19 @@ async def test_13_the_first_thing_sent_after_a_blocked_loop_is_a_heartbeat(kafka
 
     monkeypatch.setattr(Connection, "write", keep)
     settings = {**SHORT, "session_timeout_ms": 6_000, "auto_commit_interval_ms": 100, "metadata_max_age_ms": 500}
-    member = Member(kafka_cluster, group, topic, **settings)
+    member = Member(kafka_cluster, group, topic, **{**settings, "heartbeat_interval_ms": 1_500})
 
     def block():
-        time.sleep(2)
+        time.sleep(2.5)
         written.clear()
 
+    member.at_record = block_while(block)
+    await produce(kafka_cluster, topic, 2, 10)
     async with running(member):
-        for first in (0, 10):
-            await shared_out(2, member)
-            member.at_record = block_while(block)
-            await produce(kafka_cluster, topic, 2, 10, first=first)
+        for first in (0, 10):  # the first time before any heartbeat was sent
+            if first:
+                member.at_record = block_while(block)
+                await produce(kafka_cluster, topic, 2, 10, first=first)
             await until(lambda first=first: len(member.records) == first + 10, what=member.tail)
             await until(lambda: len(written) > 3)
             assert written[0] == "HeartbeatRequest"
@@ -211,21 +213,24 @@ async def test_a_member_that_is_fenced_while_blocked_sends_no_more_and_is_told(k
             assert missed == ["FENCED_INSTANCE_ID"]
 
 
-async def test_a_static_member_that_went_silent_comes_back_as_who_it_was(kafka_cluster, topic, group):
-    """In its session the coordinator takes it back into the same generation: its heartbeats must begin again."""
+async def test_a_static_member_that_went_silent_comes_back_under_its_id(kafka_cluster, topic, group, tmp_path):
+    """Nothing was said to the coordinator; in its session it takes the member back, whose heartbeats begin again."""
     static = {**SHORT, "session_timeout_ms": 3_000, "max_poll_interval_ms": 3_000, "group_instance_id": "a"}
     member = Member(kafka_cluster, group, topic, **static, heartbeat_thread=True)
-    async with running(member):
-        await shared_out(2, member)
-        since, before = len(member.log), member.consumer.group_metadata()
+    async with spawned(tmp_path / "log", kafka_cluster, group, topic, **SHORT) as leader:
+        await until(lambda: leader.assigned() == [0, 1])
+        await member.start()
+        await until(lambda: len(leader.assigned()) == len(member.partitions) == 1 and member.is_ready, 30, member.tail)
+        since, member_id = len(member.log), member.consumer.group_metadata().member_id
         member.at_record = block_while(lambda: time.sleep(4))
         await produce(kafka_cluster, topic, 2, 2)
         await until(lambda: member.count("lost", since=since), what=member.tail)
         assert member.all(events.PollIntervalExceeded, since)[0].broker_acts_within_ms == 3_000
-        await shared_out(2, member)
-        assert member.consumer.group_metadata() == before
+        await until(lambda: len(member.partitions) == 1 and member.is_ready, what=member.tail)
+        assert member.consumer.group_metadata().member_id == member_id
         await member.beats(2 * 3_000 // BEAT_MS)
         assert member.count("lost", since=since) == 1
+        await member.stop()
 
 
 async def test_the_coordinator_moves_while_the_loop_is_blocked(kafka_cluster_3, unique_name):
@@ -278,14 +283,24 @@ async def test_stop_ends_in_time_and_leaves_no_thread_when_the_broker_is_frozen(
         assert our_threads() == []
 
 
-async def test_stop_leaves_the_group_by_the_thread(kafka_cluster, topic, group):
+async def test_heartbeats_and_the_good_bye_of_stop_go_by_the_thread(kafka_cluster, topic, group, monkeypatch):
+    written, write = [], Connection.write
+
+    def keep(connection, request, **options):
+        written.append((type(request).__name__, threading.current_thread().name))
+        return write(connection, request, **options)
+
     leaving = Member(kafka_cluster, group, topic, **{**SHORT, "session_timeout_ms": 30_000}, heartbeat_thread=True)
-    staying = Member(kafka_cluster, group, topic, **SHORT)
-    async with running(staying):
-        async with running(leaving):
-            await shared_out(2, leaving, staying)
-        assert our_threads() == []
-        await shared_out(2, staying, seconds=5)  # nobody waits for a session
+    monkeypatch.setattr(Connection, "write", keep)
+    async with running(leaving):
+        await shared_out(2, leaving)
+        await leaving.beats(1)
+    async with running(Member(kafka_cluster, group, topic, **SHORT)) as (newcomer,):
+        await shared_out(2, newcomer, seconds=10)  # nobody waits for a session
+    by_thread = {("HeartbeatRequest", "aiogroup heartbeat"), ("LeaveGroupRequest", "aiogroup heartbeat")}
+    alone = written[: written.index(("LeaveGroupRequest", "aiogroup heartbeat")) + 1]
+    assert {each for each in alone if each[0] in ("HeartbeatRequest", "LeaveGroupRequest")} == by_thread
+    assert our_threads() == []
 
 
 async def test_fifty_consumers_leave_no_thread(kafka_cluster, topic, unique_name):
