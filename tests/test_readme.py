@@ -31,6 +31,7 @@ def test_the_ten_lines_are_ten():
     assert len([line for line in TEN_LINES.splitlines() if line.strip()]) <= 10
 
 
+@pytest.mark.kafka  # not for Kafka: a type checker without a cache takes as long as its tests
 def test_every_block_passes_the_type_checker(tmp_path):
     for number, block in enumerate(BLOCKS):
         (tmp_path / f"block_{number}.py").write_text(block)

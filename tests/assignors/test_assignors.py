@@ -122,7 +122,7 @@ def sizes(assignment, topic, members):
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(members=MEMBERS, partitions=PARTITIONS)
 def test_each_partition_goes_to_one_subscriber(name, members, partitions):
     answer = BY_NAME[name].assign(members, partitions, {})
@@ -135,7 +135,7 @@ def test_each_partition_goes_to_one_subscriber(name, members, partitions):
     assert all(tp.topic in members[who].topics for who, tps in answer.items() for tp in tps)
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(members=MEMBERS, partitions=PARTITIONS)
 def test_range_is_even_per_topic(members, partitions):
     answer = BY_NAME["range"].assign(members, partitions, {})
@@ -148,7 +148,7 @@ def test_range_is_even_per_topic(members, partitions):
             assert run == list(range(run[0], run[0] + len(run))) if run else True
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(members=MEMBERS, count=st.integers(0, 12))
 def test_range_divides_copartitioned_topics_alike(members, count):
     alike = {
@@ -158,7 +158,7 @@ def test_range_divides_copartitioned_topics_alike(members, count):
         assert [tp.partition for tp in tps if tp.topic == "t1"] == [tp.partition for tp in tps if tp.topic == "t2"]
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(members=MEMBERS, partitions=PARTITIONS)
 def test_round_robin_is_even_when_all_subscribe_to_the_same(members, partitions):
     same = {who: MemberSubscription(tuple(partitions)) for who in members}
@@ -167,7 +167,7 @@ def test_round_robin_is_even_when_all_subscribe_to_the_same(members, partitions)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(members=MEMBERS, partitions=PARTITIONS, data=st.data())
 def test_the_order_of_the_arguments_says_nothing(name, members, partitions, data):
     shuffled = dict(data.draw(st.permutations(list(members.items()))))
@@ -177,7 +177,7 @@ def test_the_order_of_the_arguments_says_nothing(name, members, partitions, data
 @pytest.mark.parametrize(
     ("name", "theirs"), [("range", RangePartitionAssignor), ("roundrobin", RoundRobinPartitionAssignor)]
 )
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(members=MEMBERS, partitions=PARTITIONS)
 def test_agrees_with_aiokafka_without_static_members(name, theirs, members, partitions):
     dynamic = {who: MemberSubscription(tuple(dict.fromkeys(s.topics))) for who, s in members.items()}

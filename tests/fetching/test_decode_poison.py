@@ -298,7 +298,7 @@ EDITS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1
     committed=st.booleans(),
     own=st.booleans(),
 )
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_mutated_bytes_never_crash(seed, edits, cut, committed, own):
     data = bytearray(seed)
     for at, byte in edits:
@@ -309,7 +309,7 @@ def test_mutated_bytes_never_crash(seed, edits, cut, committed, own):
 
 @given(payload=st.binary(max_size=80), count=st.integers(-2, 9), last=st.integers(0, 9))
 @example(payload=b"\x0c\0\0\0\1\1\xff\xff\xff\xff\xff\xff\xff\xff\x7f", count=1, last=0)
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_random_records_in_a_valid_frame_never_crash(payload, count, last):
     survive(w.batch([], base=0, last=last, payload=GOOD + payload, count=count) + w.built(2, base=10))
 

@@ -7,11 +7,12 @@ import tracemalloc
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiogroup.errors import ProtocolError
 from aiogroup.protocol.codec import Reader, Writer
+from tests.support.effort import examples
 
 LIMITS = {
     "int8": (-(1 << 7), (1 << 7) - 1),
@@ -40,6 +41,7 @@ def _read(method: str, data: bytes):
 
 
 @pytest.mark.parametrize("method", LIMITS)
+@settings(max_examples=examples(15), deadline=None)
 @given(data=st.data())
 def test_numbers_come_back_and_their_neighbours_are_refused(method: str, data) -> None:
     lowest, highest = LIMITS[method]

@@ -5,13 +5,31 @@ from __future__ import annotations
 import ast
 import subprocess
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, wraps
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
 
-@dataclass(frozen=True)
+def kept(method):
+    """What it yields is found once: many rules look at the same trees."""
+
+    @cache
+    @wraps(method)
+    def once(self):
+        return tuple(method(self))
+
+    return once
+
+
+def dotted(node):
+    """`a.b.c` as it is written; quicker than `ast.unparse` for what is nothing else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return f"{dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ast.unparse(node)
+
+
+@dataclass(frozen=True, eq=False)
 class Source:
     path: str
     text: str
@@ -26,6 +44,7 @@ class Source:
         """The dotted name of the package the module is in."""
         return ".".join(Path(self.path).parent.parts)
 
+    @kept
     def imports(self):
         """Every module that is imported, also for type checkers only, by its full name."""
         for node in self.nodes:
@@ -36,11 +55,13 @@ class Source:
                 module = ".".join([*up, *([node.module] if node.module else [])])
                 yield from (f"{module}.{each.name}" for each in node.names)
 
+    @kept
     def functions(self):
         for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node
 
+    @kept
     def names(self):
         """Every name that is used or reached for: `x`, and `a.x` as x."""
         for node in self.nodes:
@@ -49,11 +70,12 @@ class Source:
             elif isinstance(node, ast.Name):
                 yield node.id
 
+    @kept
     def calls(self):
         """Each call with the dotted name of what is called."""
         for node in self.nodes:
             if isinstance(node, ast.Call):
-                yield ast.unparse(node.func), node
+                yield dotted(node.func), node
 
 
 @cache
