@@ -119,7 +119,18 @@ class Nameless(FirstTakesAll):
 @pytest.mark.parametrize(
     "strategy",
     [["rnage"], "rnage", [], [Ours], [int], [None], [3], ["range", RangePartitionAssignor], [Nameless], [Duck()]],
-    ids=repr,
+    ids=[
+        "mistyped",
+        "mistyped-alone",
+        "empty",
+        "a-class-of-ours",
+        "a-type",
+        "none",
+        "a-number",
+        "twice",
+        "nameless",
+        "duck",
+    ],
 )
 def test_anything_else_is_refused_with_what_is_known(strategy):
     with pytest.raises(ConfigError, match="partition_assignment_strategy"):
