@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aiogroup.assignors.assignor import topic_sets
 from aiogroup.errors import AssignorError
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ def _check(assignment: Assignment, members: Mapping[str, MemberSubscription], pa
     if strangers := assignment.keys() - members.keys():
         raise AssignorError(f"gave partitions to members that are not in the group: {_named(strangers)}")
     owners: dict[TopicPartition, str] = {}
+    subscribed = topic_sets(members)
     for member, tps in assignment.items():
-        topics = frozenset(members[member].topics)
         for tp in tps:
-            if tp.topic not in topics:
+            if tp.topic not in subscribed[member]:
                 raise AssignorError(f"gave {_name(tp)} to {member!r}, which did not subscribe to that topic")
             if not 0 <= tp.partition < partitions.get(tp.topic, 0):
                 raise AssignorError(f"gave {_name(tp)} to {member!r}: there is no such partition")

@@ -22,7 +22,7 @@ from aiogroup.telemetry import events
 
 __all__ = ["Leader"]
 
-INLINE_ASSIGNMENT: Final = 2_000
+INLINE_ASSIGNMENT: Final = 200
 """An assignor over more partitions than this runs in a worker thread."""
 
 
