@@ -4,10 +4,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help venv jars check fast test demo bench bench-quick format clean
+.PHONY: help venv jars check fast test soak demo bench bench-quick format clean
 
 help:
-	@echo "make test         set up, then all tests: the fast ones, then those on real Kafka"
+	@echo "make test         set up, then all tests: the fast ones, the simulations, then those on real Kafka"
+	@echo "make soak         10,000 simulations of whole groups (SEEDS=n; SEED=n replays one with its trace)"
 	@echo "make demo         set up, then two members share a topic and one is killed"
 	@echo "make check        format, lint, types and the fast tests"
 	@echo "make format       rewrite the code as 'make check' wants it"
@@ -49,15 +50,22 @@ check: $(STAMP)
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(PY) -m pytest -m "not kafka"
+	$(PY) -m pytest -m "not kafka and not simulation"
 
 # Tests on Kafka wait more than they compute: two at a time, each file with one worker and its cluster.
 test: jars
-	$(PY) -m pytest -m "not kafka"
+	$(PY) -m pytest -m "not kafka and not simulation"
+	$(PY) -m pytest -m simulation -n 2
 	$(PY) -m pytest -m kafka -n 2 --dist loadfile
 
+# SEEDS=n simulations from seed FIRST on, on all cores; SEED=n replays one, with its trace.
+SEEDS := 10000
+FIRST := 0
+soak: $(STAMP)
+	$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))
+
 fast: $(STAMP)
-	$(PY) -m pytest -m "not kafka"
+	$(PY) -m pytest -m "not kafka and not simulation"
 
 demo: jars
 	$(PY) -m examples.demo

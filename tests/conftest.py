@@ -8,11 +8,12 @@ import pytest
 
 pytest_plugins = ["aiogroup.devkafka.pytest_plugin"]
 
-_KAFKA = Path(__file__).parent / "kafka"
+_MARKED = {Path(__file__).parent / name: name for name in ("kafka", "simulation")}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What lies in tests/kafka/ runs against real Kafka: `-m "not kafka"` leaves it out."""
+    """What lies in tests/kafka/ runs against real Kafka, what lies in tests/simulation/ takes long: both are marked."""
     for item in items:
-        if _KAFKA in item.path.parents:
-            item.add_marker(pytest.mark.kafka)
+        for folder, name in _MARKED.items():
+            if folder in item.path.parents:
+                item.add_marker(name)

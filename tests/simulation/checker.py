@@ -1,0 +1,183 @@
+"""What must hold in every simulation. Told by the applications, the consumers' events and the coordinator's log."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.embedded.group import GroupState
+from aiogroup.protocol.consumer_protocol import decode_assignment
+from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup.telemetry import events
+
+REFUSED = (25, 82)
+TROUBLE = (
+    events.CoordinatorLost,
+    events.HeartbeatMissed,
+    events.RebalanceFailed,
+    events.CommitFailed,
+    events.MetadataFailed,
+    events.MemberFailed,
+    events.PartitionsLost,
+)
+"""Nothing of this is told while nothing is wrong."""
+
+
+class Checker:
+    """Violations are kept, not raised: they are seen in the loop's callbacks. The first one ends the run."""
+
+    def __init__(self, loop, tell):
+        self.loop = loop
+        self.tell = tell
+        self.violations = []
+        self.processed = defaultdict(set)  # by partition: what somebody's application has processed
+        self.gap_free = defaultdict(int)  # the highest offset below which all of that is
+        self.committed = {}
+        self.floor = {}  # what was committed when the generation began
+        self.moved = set()  # partitions whose position an application moved: commits may go back
+        self.owners = {}  # (generation, partition) -> who adopted it
+        self.healthy_since = {}  # process -> when the last fault that touches it ended; missing: never touched
+        self.is_calm = False  # the whole simulation is without faults, stalls and crashes
+        self.processes = {}  # by member id: who spoke under it last
+        self.ids = {}  # by process: the member id under which it spoke last
+        self.slow = set()  # processes that make the group wait: it goes on without them
+        self.is_exact = True  # nothing that is processed comes again
+        self.let_go = {None}  # member ids that somebody was refused under, or gave up himself
+        self.excused = set()  # processes that may fall silent: they end, or their application stalls
+
+    def now(self):
+        return round(self.loop.time() * 1000) - 1_000_000
+
+    def fail(self, why):
+        self.tell("VIOLATION", why)
+        self.violations.append(f"{why} (at {self.now()} ms)")
+
+    # Offsets.
+
+    def note_processed(self, tp, offset):
+        self.processed[tp].add(offset)
+        reached = self.gap_free[tp]
+        while reached in self.processed[tp]:
+            reached += 1
+        self.gap_free[tp] = reached
+
+    def on_generation(self, group):
+        if group.state is not GroupState.EMPTY:
+            self.tell("coordinator", f"generation {group.generation}, {len(group.members)} members")
+        self.floor = dict(self.committed)
+
+    def on_request(self, process, request, answers, groups):
+        member_id = getattr(request, "member_id", "")
+        self._look_at_identity(process, request, member_id, groups)
+        if member_id:
+            self.processes[member_id] = process.name
+            self.ids[process.name] = member_id
+        for each in answers:
+            if getattr(each.response, "error_code", 0) in REFUSED or isinstance(request, LeaveGroupRequest):
+                self.let_go.add(self.ids.get(each.ticket[0].process.name))
+        match request:
+            case OffsetCommitRequest():
+                response = next(each.response for each in answers if each.response is not None)
+                self._on_commit(process, request, response)
+            case SyncGroupRequest() if request.assignments:
+                self._on_assignments(request)
+
+    def _on_commit(self, process, request, response):
+        codes = {
+            (topic.name, each.partition_index): each.error_code
+            for topic in response.topics
+            for each in topic.partitions
+        }
+        for topic in request.topics:
+            for each in topic.partitions:
+                tp, offset = TopicPartition(topic.name, each.partition_index), each.committed_offset
+                code = codes[tp]
+                self.tell(process.name, f"commits {tp.topic}-{tp.partition} = {offset}: {int(code)}")
+                if code in (22, 25, 27) and self.is_calm and process.name not in self.slow:
+                    self.fail(f"{process.name}: a commit is refused, and nothing was wrong")
+                if code:
+                    continue
+                if offset > self.gap_free[tp]:
+                    self.fail(f"{process.name} committed {tp} = {offset}; processed without a gap: {self.gap_free[tp]}")
+                if offset < self.floor.get(tp, 0) and tp not in self.moved:
+                    self.fail(f"{process.name} committed {tp} = {offset}, below {self.floor[tp]} where it began")
+                self.committed[tp] = offset
+
+    def _on_assignments(self, request):
+        seen = {}
+        for each in request.assignments:
+            for topic in decode_assignment(each.assignment).assigned_partitions:
+                for number in topic.partitions:
+                    tp = TopicPartition(topic.topic, number)
+                    if tp in seen:
+                        self.fail(f"generation {request.generation_id} gives {tp} to {seen[tp]} and {each.member_id}")
+                    seen[tp] = each.member_id
+
+    # Members.
+
+    def _look_at_identity(self, process, request, member_id, groups):
+        """Who forgets an id that the coordinator knows makes the group wait for a member that is none."""
+        before = self.ids.get(process.name)
+        if not isinstance(request, JoinGroupRequest) or member_id or before is None or before in self.let_go:
+            return
+        if before in groups[request.group_id].members:
+            self.fail(f"{process.name} joins as a newcomer, and {before} is a member")
+
+    def on_expired(self, member_id):
+        self.tell("coordinator", f"{member_id} is expired")
+        if self.is_calm and self.processes.get(member_id) not in self.excused:
+            self.fail(f"{member_id} was expired, and nothing was wrong with it")
+
+    def on_event(self, member, event):
+        match event:
+            case events.RebalanceCompleted():
+                for tp in event.partitions:
+                    owner = self.owners.setdefault((event.generation, tp), member.owner)
+                    if owner != member.owner:
+                        self.fail(f"generation {event.generation}: {tp} is {owner}'s and {member.owner}'s")
+            case events.PollIntervalExceeded() | events.MemberFailed():
+                self.let_go.add(self.ids.get(member.process.name))
+            case events.TaskFailed():
+                self.fail(f"{member.process.name}: the task {event.task} died: {event.error}")
+            case _ if self.is_calm and isinstance(event, TROUBLE) and not member.is_slow:
+                self.fail(f"{member.process.name}: {event}, and nothing was wrong")
+
+
+class Ownerships:
+    """One member's view: what is delivered belongs to it, comes in order and without a gap."""
+
+    def __init__(self, checker, name):
+        self.checker = checker
+        self.name = name
+        self.next = {}  # by owned partition: the next offset, None: any
+        self.numbers = defaultdict(int)  # by partition: which ownership of it this is
+
+    def assigned(self, tps):
+        for tp in tps:
+            self.numbers[tp] += 1
+            self.next.setdefault(tp, None)
+
+    def revoked(self, tps):
+        for tp in tps:
+            self.next.pop(tp, None)
+
+    def moved(self, tp):
+        self.next[tp] = None
+
+    def delivered(self, record, *, is_again=False):
+        tp = TopicPartition(record.topic, record.partition)
+        if tp not in self.next:
+            self.checker.fail(f"{self.name} was given {tp}@{record.offset}, which it does not own")
+            return
+        if self.checker.is_exact and tp not in self.checker.moved and record.offset in self.checker.processed[tp]:
+            self.checker.fail(f"{self.name} was given {tp}@{record.offset} again, and nothing was wrong")
+        expected = self.next[tp]
+        if is_again:
+            expected = None
+        if expected is not None and record.offset != expected:
+            self.checker.fail(f"{self.name} was given {tp}@{record.offset} where {expected} was next")
+        self.next[tp] = record.offset + 1

@@ -1,0 +1,331 @@
+"""A member of the simulated group: a real consumer, and an application that reads, works, commits, seeks and stalls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup import Consumer
+from aiogroup.errors import (
+    AiogroupError,
+    BrokerError,
+    CommitFailedError,
+    ConnectionLostError,
+    ConsumerStoppedError,
+    FencedInstanceIdError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+)
+from aiogroup.telemetry import events
+from tests.simulation.checker import Ownerships
+from tests.simulation.loop import Process
+
+STYLES = ("iterate", "one", "batches", "acks")
+COMMIT_ERRORS = (CommitFailedError, RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError)
+QUIET = (events.HeartbeatSent, events.HeartbeatAcknowledged, events.OffsetsCommitted)
+
+
+async def sleep_ms(duration_ms):
+    await asyncio.sleep(duration_ms / 1000)
+
+
+class Member:
+    """`habits` says what its application does, `settings` what its consumer is told. One process, one life."""
+
+    def __init__(self, world, name, *, instance_id=None, style, habits, settings):
+        self.world = world
+        self.checker = world.checker
+        self.rng = world.rng
+        self.process = Process(name)
+        self.owner = instance_id or name
+        self.instance_id = instance_id
+        self.style = style
+        self.habits = self.nature = habits
+        self.ownerships = Ownerships(world.checker, name)
+        self.consumer = None
+        self.settings = settings
+        self.is_running = False
+        self.is_stopping = False
+        self.is_dead = False
+        self.error = None
+        self.in_hand = set()  # partitions of which it works at a record
+        self.done = {}  # by partition: what its application has processed since it came
+        self.stalls_until = 0.0
+        self.task = None
+        if self.is_slow:
+            world.checker.slow.add(name)
+        if self.is_slow or style in ("batches", "acks") or not world.checker.is_calm:
+            world.checker.is_exact = False
+        if instance_id is not None and habits.stall_ms:  # it falls silent, and its name keeps its partitions
+            world.checker.excused.add(name)
+        self.begin()
+
+    def tell(self, what):
+        self.world.tell(self.process.name, what)
+
+    def begin(self):
+        self.task = self.world.loop.create_task(self.live(), context=self.process.context.copy())
+
+    def on_event(self, event):
+        if self.is_dead:
+            return
+        if not isinstance(event, QUIET):
+            self.tell(event)
+        self.checker.on_event(self, event)
+
+    @property
+    def is_slow(self):
+        """Its application makes the group wait, or stalls: it is to lose what it held."""
+        return self.nature.stall_ms > 0 or self.nature.callback_ms > 1_000
+
+    # The listener.
+
+    async def on_partitions_assigned(self, tps):
+        self.tell(f"assigned {short(tps)}")
+        self.ownerships.assigned(tps)
+        for tp in tps:
+            self.done.pop(tp, None)
+        await self._dawdle()
+
+    async def on_partitions_revoked(self, tps):
+        self.tell(f"revoked {short(tps)}")
+        self.ownerships.revoked(tps)
+        if self.in_hand & tps and self.style != "acks" and not self.is_stopping:
+            self.checker.fail(f"{self.process.name} is to give up {short(self.in_hand & tps)}, which it works at")
+        await self._dawdle()
+        if self.style == "batches":
+            await self._commit("in the callback", {tp: self.done.pop(tp) for tp in tps if tp in self.done})
+
+    async def on_partitions_lost(self, tps):
+        self.tell(f"lost {short(tps)}")
+        self.ownerships.revoked(tps)
+        for tp in tps:
+            self.done.pop(tp, None)
+        await self._dawdle()
+
+    async def _dawdle(self):
+        if self.habits.callback_ms and self.rng.random() < 0.5:
+            await sleep_ms(self.rng.randrange(self.habits.callback_ms))
+
+    # Its life.
+
+    async def live(self):
+        try:
+            self.consumer = Consumer(
+                self.world.topic, listener=self, observers=(self,), group_instance_id=self.instance_id, **self.settings
+            )
+            while not await self._start():
+                await sleep_ms(500)
+            self.is_running = True
+            asking = asyncio.get_running_loop().create_task(self._ask())
+            try:
+                await getattr(self, f"_read_{self.style}")()
+            finally:
+                asking.cancel()
+        except ConsumerStoppedError:
+            if not self.is_stopping:
+                self.checker.fail(f"{self.process.name} was stopped by nobody")
+        except FencedInstanceIdError as error:
+            self._fenced(error)
+        except Exception as error:  # noqa: BLE001 (whatever it is: no application wants it)
+            self.error = error
+            self.checker.fail(f"{self.process.name} was given {error!r}")
+        finally:
+            self.is_running = False
+
+    def _fenced(self, error):
+        self.error = error
+        self.tell("fenced")
+        if self.instance_id not in self.world.shared_names:
+            self.checker.fail(f"{self.process.name} was fenced, and nobody else has its name")
+
+    async def _start(self):
+        """False: no broker could be reached; another consumer may."""
+        try:
+            await self._in_time("start", self.consumer.start(), 2 * self.settings["request_timeout_ms"])
+        except (ConnectionLostError, KafkaTimeoutError) as error:
+            self.tell(f"could not start: {error}")
+            return False
+        return True
+
+    async def _in_time(self, what, work, limit_ms):
+        """A call ends within its time-out, as long as its process runs."""
+        loop = self.world.loop
+        began_at, frozen_ms = loop.time(), self.process.frozen_ms
+        try:
+            return await work
+        finally:
+            took_ms = (loop.time() - began_at) * 1000 - (self.process.frozen_ms - frozen_ms)
+            if took_ms > limit_ms + 1_500 and not self.is_dead:
+                self.checker.fail(f"{self.process.name}: {what} took {took_ms:.0f} ms, not {limit_ms}")
+
+    async def _ask(self):
+        """Another task of the application asks for what is committed, whatever the group is doing."""
+        limit_ms = 0 if self.checker.is_calm else self.settings["default_api_timeout_ms"]
+        while True:
+            await sleep_ms(self.rng.randrange(500, 2_500))
+            try:
+                await self._in_time("committed", self.consumer.committed(TopicPartition(self.world.topic, 0)), limit_ms)
+            except ConsumerStoppedError:
+                return
+            except AiogroupError as error:
+                self.tell(f"committed: {error!r}")
+                if self.checker.is_calm:
+                    self.checker.fail(f"{self.process.name}: {error!r}, and nothing was wrong")
+
+    async def _work(self, records):
+        """The application does something with each; then they are processed."""
+        rng = self.rng
+        began = dict(self.ownerships.numbers)
+        for record in records:
+            habits = self.habits
+            self.in_hand.add(named(record))
+            if habits.work_ms:
+                await sleep_ms(rng.randrange(habits.work_ms))
+            if habits.stall_ms and rng.random() < habits.stall_share:
+                self.tell(f"stalls for {habits.stall_ms} ms")
+                await sleep_ms(habits.stall_ms)
+            self.in_hand.discard(named(record))
+            self.checker.note_processed(named(record), record.offset)
+            if self._is_still(named(record), began):
+                self.done[named(record)] = record.offset + 1
+
+    def _is_still(self, tp, began):
+        """Owned without interruption since: what was delivered under an earlier ownership is not ours to commit."""
+        return tp in self.ownerships.next and self.ownerships.numbers[tp] == began.get(tp)
+
+    async def _read_iterate(self):
+        while True:
+            is_first = True
+            async for record in self.consumer:
+                self.ownerships.delivered(record, is_again=is_first)
+                is_first = False
+                if self.habits.breaks and self.rng.random() < 0.1:
+                    break  # a new loop begins with the same record
+                await self._work([record])
+                self._fidget()
+            else:
+                return
+
+    async def _read_one(self):
+        while True:
+            wait_ms = self.rng.choice((20, 300, 2_000))
+            with contextlib.suppress(TimeoutError):
+                record = await self._in_time(
+                    "getone", asyncio.wait_for(self.consumer.getone(), wait_ms / 1000), wait_ms
+                )
+                self.ownerships.delivered(record)
+                await self._work([record])
+            self._fidget()
+
+    async def _read_batches(self):
+        while True:
+            batch = await self._in_time("getmany", self.consumer.getmany(timeout_ms=1_000), 1_000)
+            for records in batch.values():
+                for record in records:
+                    self.ownerships.delivered(record)
+            began = dict(self.ownerships.numbers)
+            for records in batch.values():
+                await self._work(records)
+            if batch and not self.is_stopping:
+                offsets = {tp: each[-1].offset + 1 for tp, each in batch.items() if self._is_still(tp, began)}
+                await self._commit("after a batch", offsets if self.rng.random() < 0.5 else None)
+            self._fidget()
+
+    async def _commit(self, why, offsets=None):
+        limit_ms = self.settings["default_api_timeout_ms"]
+        if offsets is not None:
+            offsets = {tp: each for tp, each in offsets.items() if tp in self.consumer.assignment()}
+            if not offsets:
+                return
+        commit = self.consumer.commit(offsets)
+        if self.habits.cancels and self.rng.random() < 0.3:
+            commit = asyncio.wait_for(commit, self.rng.randrange(1, 200) / 1000)
+        try:
+            await self._in_time(f"commit {why}", commit, limit_ms)
+        except TimeoutError as error:
+            if isinstance(error, KafkaTimeoutError):
+                self._commit_failed(why, error)
+        except COMMIT_ERRORS as error:
+            self._commit_failed(why, error)
+        except BrokerError as error:  # the last one before the time-out
+            if not error.retriable:
+                raise
+            self._commit_failed(why, error)
+
+    def _commit_failed(self, why, error):
+        self.tell(f"commit {why} failed: {type(error).__name__}")
+        if self.checker.is_calm and not any(each.is_slow for each in self.world.members):
+            self.checker.fail(f"{self.process.name}: {error!r}, and nothing was wrong")
+
+    async def _read_acks(self):
+        """Two workers; records are done out of order."""
+        pending = set()
+        try:
+            while True:
+                batch = await self._in_time("getmany", self.consumer.getmany(timeout_ms=500, max_records=8), 500)
+                for records in batch.values():
+                    for record in records:
+                        self.ownerships.delivered(record)
+                        task = asyncio.get_running_loop().create_task(self._work_and_ack(record))
+                        pending.add(task)
+                        task.add_done_callback(pending.discard)
+                while len(pending) > 16:
+                    await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                self._fidget()
+        finally:
+            for task in pending:
+                task.cancel()
+
+    async def _work_and_ack(self, record):
+        await self._work([record])
+        record.ack()
+
+    def _fidget(self):
+        """Seeks and pauses, as the application likes; never over what is not processed."""
+        habits, rng, consumer = self.habits, self.rng, self.consumer
+        if self.is_stopping or not habits.fidgets or rng.random() > 0.05:
+            return
+        owned = sorted(consumer.assignment() & self.ownerships.next.keys())
+        if not owned:
+            return
+        tp = rng.choice(owned)
+        if rng.random() < 0.5:
+            paused = consumer.paused()
+            self.tell(f"{'resumes' if tp in paused else 'pauses'} {short([tp])}")
+            (consumer.resume if tp in paused else consumer.pause)(tp)
+        elif self.checker.gap_free[tp]:
+            offset = rng.randrange(self.checker.gap_free[tp])
+            self.tell(f"seeks {short([tp])} to {offset}")
+            self.checker.moved.add(tp)
+            self.ownerships.moved(tp)
+            self.done.pop(tp, None)
+            consumer.seek(tp, offset)
+
+    # What is done to it.
+
+    async def stop(self, timeout_ms=5_000):
+        self.is_stopping = True
+        self.checker.excused.add(self.process.name)
+        self.tell("is stopped")
+        report = await self._in_time("stop", self.consumer.stop(timeout_ms), timeout_ms)
+        self.tell(f"stopped: {report}")
+        return report
+
+    def settle(self):
+        """The faults are over: it reads everything and stalls no more."""
+        self.habits = self.habits.settled()
+        if self.is_running:
+            with contextlib.suppress(AiogroupError):
+                for tp in self.consumer.paused():
+                    self.consumer.resume(tp)
+
+
+def named(record):
+    return TopicPartition(record.topic, record.partition)
+
+
+def short(tps):
+    return " ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(tps)) or "nothing"

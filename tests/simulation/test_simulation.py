@@ -1,0 +1,46 @@
+"""Many simulations by seed, and whether a seed is all that they depend on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.__main__ import MESSAGE, lines, run_one
+from tests.simulation.world import simulate
+from tests.support.sources import ROOT
+
+SEEDS = 300
+BLOCK = 20
+TAIL = 80
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
+def test_what_must_hold_holds_in_every_simulation(first):
+    for seed in range(first, min(first + BLOCK, SEEDS)):
+        world = simulate(seed)
+        if world.checker.violations:
+            told = list(lines(world))
+            at = next(index for index, line in enumerate(told) if "VIOLATION" in line)
+            before = "\n".join(told[max(0, at - TAIL) : at + 1])
+            message = MESSAGE.format(seed=seed, why=world.checker.violations[0])
+            pytest.fail(f"{before}\n{message}", pytrace=False)
+
+
+def test_a_simulation_depends_on_its_seed_alone():
+    seeds = (1, 8, 13)
+    program = f"from tests.simulation.__main__ import run_one; print([run_one(seed)[2] for seed in {seeds}])"
+    told = {str([run_one(seed)[2] for seed in seeds])}
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        run = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        )
+        told.add(run.stdout.strip())
+    assert len(told) == 1
+
+
+def test_seeds_differ():
+    assert len({run_one(seed)[2] for seed in range(4)}) == 4

@@ -1,0 +1,434 @@
+"""One simulation: everything that happens follows from the seed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import warnings
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from unittest import mock
+
+import aiokafka.conn
+from aiokafka.structs import TopicPartition
+from anyio._backends._asyncio import CancelScope
+
+import aiogroup.consumer
+import aiogroup.runtime.requests
+from aiogroup.runtime.connection import Connection
+from aiogroup.telemetry.log import Log
+from tests.simulation.brokers import Brokers
+from tests.simulation.checker import Checker
+from tests.simulation.loop import START_SECONDS, SimLoop
+from tests.simulation.member import STYLES, Member, sleep_ms
+from tests.simulation.network import Network
+
+STRATEGIES = (("range",), ("roundrobin",), ("range", "roundrobin"), ("sticky",), ("cooperative-sticky",))
+"""One more name for each strategy that comes."""
+TOPIC = "orders"
+NODES = 3
+FAULTS_MS = 25_000
+PROFILES = {
+    "calm": ("restart", "grow"),
+    "quick": ("restart", "restart", "grow"),
+    "network": ("cut", "block", "weather", "restart"),
+    "members": ("freeze", "crash", "restart", "zombie"),
+    "brokers": ("move", "ambush", "bounce", "lead", "restart", "grow"),
+    "all": (
+        "cut",
+        "block",
+        "weather",
+        "freeze",
+        "crash",
+        "restart",
+        "zombie",
+        "move",
+        "ambush",
+        "bounce",
+        "lead",
+        "grow",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Habits:
+    work_ms: int = 0
+    stall_ms: int = 0
+    stall_share: float = 0.0
+    callback_ms: int = 0
+    breaks: bool = False
+    cancels: bool = False
+    fidgets: bool = False
+
+    def settled(self):
+        return replace(
+            self, work_ms=min(self.work_ms, 20), stall_ms=0, callback_ms=min(self.callback_ms, 200), fidgets=False
+        )
+
+
+def profile_of(rng):
+    """The first choice of every simulation."""
+    return rng.choice(tuple(PROFILES))
+
+
+class World:
+    def __init__(self, seed, loop):
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.loop = loop
+        self.trace = []
+        self.topic = TOPIC
+        self.members = []
+        self.tasks = set()
+        self.checker = Checker(loop, self.tell)
+        self.brokers = Brokers(loop, self.rng, NODES, self.tell)
+        self.brokers.checker = self.checker
+        self.network = Network(loop, self.rng, self.brokers, self.tell)
+        self.brokers.network = self.network
+        self.network.jitter_ms = self.rng.choice((1, 20, 150))
+        loop.network = self.network
+        loop.set_exception_handler(self._on_loop_error)
+        self.profile = profile_of(self.rng)
+        self.strategy = self.rng.choice(STRATEGIES)
+        self.is_static = self.rng.random() < 0.35
+        self.checker.is_calm = self.profile in ("calm", "quick")
+        self.settings = self._settings()
+        self.names = itertools.count(1)
+        self.shared_names = set()  # two processes had it at a time: one of them is to be fenced
+        self.faults_end_at = START_SECONDS + FAULTS_MS / 1000
+
+    def tell(self, who, what):
+        self.trace.append((self.loop.time(), who, what))
+
+    def _on_loop_error(self, _loop, context):
+        self.checker.fail(f"the loop was told: {context.get('message')} {context.get('exception')!r}")
+
+    def _settings(self):
+        rng = self.rng
+        return {
+            "bootstrap_servers": [f"node{node}:9092" for node in range(NODES)],
+            "group_id": "billing",
+            "partition_assignment_strategy": self.strategy,
+            "session_timeout_ms": rng.choice((6_000, 8_000)),
+            "heartbeat_interval_ms": rng.choice((1_000, 2_000)),
+            "max_poll_interval_ms": rng.choice((8_000, 12_000)),
+            "auto_offset_reset": "earliest",
+            "auto_commit_interval_ms": rng.choice((500, 2_000)),
+            "request_timeout_ms": rng.choice((4_000, 8_000)),
+            "default_api_timeout_ms": rng.choice((6_000, 30_000)),
+            "metadata_max_age_ms": 4_000,
+            "fetch_max_wait_ms": 1_500,
+            "retry_backoff_max_ms": 1_000,
+        }
+
+    # Members.
+
+    def add_member(self, instance_id=None):
+        rng = self.rng
+        style = rng.choice(STYLES)
+        settings = dict(self.settings)
+        settings["enable_auto_commit"] = style != "batches"
+        settings["auto_ack"] = style != "acks"
+        poll_ms = settings["max_poll_interval_ms"]
+        habits = Habits(
+            work_ms=rng.choice((0, 5, 50)),
+            stall_ms=rng.choice((0, 0, 0, poll_ms - 1_000, poll_ms * 2)),
+            stall_share=0.02,
+            callback_ms=rng.choice((0, 0, 300, poll_ms - 500)),
+            breaks=rng.random() < 0.3,
+            cancels=rng.random() < 0.5,
+            fidgets=rng.random() < 0.3,
+        )
+        if self.profile == "quick":  # nobody may notice anything
+            habits = replace(habits.settled(), fidgets=habits.fidgets)
+        number = next(self.names)
+        member = Member(self, f"m{number}", instance_id=instance_id, style=style, habits=habits, settings=settings)
+        member.tell(f"begins: {instance_id or 'dynamic'}, {style}, {habits}")
+        self.members.append(member)
+        return member
+
+    @property
+    def alive(self):
+        """Who reads, or would if it could."""
+        return [each for each in self.members if not each.is_dead and not each.is_stopping and not each.task.done()]
+
+    def spawn(self, work):
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    # Faults.
+
+    async def make_faults(self):
+        rng = self.rng
+        kinds = PROFILES[self.profile]
+        until = self.faults_end_at
+        while self.loop.time() < until and not self.checker.violations:
+            await sleep_ms(rng.randrange(200, 4_000))
+            if self.loop.time() < until:
+                getattr(self, f"_{rng.choice(kinds)}")()
+
+    def _member(self):
+        running = [each for each in self.alive if each.is_running and not each.process.is_halted]
+        return self.rng.choice(running) if running else None
+
+    def _cut(self):
+        if self.network.open:
+            transport = self.rng.choice(self.network.open)
+            self.tell("network", f"cuts {transport.process.name} - node {transport.node}")
+            self.network.cut(transport)
+
+    def _block(self):
+        if (member := self._member()) is not None:
+            nodes = self.rng.choice((list(range(NODES)), [self.rng.randrange(NODES)]))
+            duration_ms = self.rng.choice((300, 2_000, 7_000, 15_000))
+            self.tell("network", f"blocks {member.process.name} - nodes {nodes} for {duration_ms} ms")
+            self.network.block(member.process, nodes, duration_ms)
+            if self.rng.random() < 0.5:
+                self.network.cut_all(process=member.process)
+
+    def _weather(self):
+        self.network.weather = self.rng.choice((0.0, 0.05, 0.3))
+        self.network.late_ms = self.rng.choice((20, 200, 3_000))
+        self.tell("network", f"{self.network.weather:.0%} of messages late by up to {self.network.late_ms} ms")
+
+    def _freeze(self):
+        if (member := self._member()) is not None:
+            self.spawn(self._frozen(member, self.rng.choice((500, 3_000, 7_000, 20_000))))
+
+    async def _frozen(self, member, duration_ms):
+        member.tell(f"freezes for {duration_ms} ms")
+        process = member.process
+        process.is_halted = True
+        began_at = self.loop.time()
+        await sleep_ms(duration_ms)
+        process.frozen_ms += (self.loop.time() - began_at) * 1000
+        if not member.is_dead:
+            member.tell("thaws")
+            self.loop.thaw(process)
+
+    def _zombie(self):
+        """A static member freezes, another process takes its name, and it comes back."""
+        if (member := self._member()) is None or member.instance_id is None:
+            self._freeze()
+            return
+        self.spawn(self._frozen(member, self.rng.choice((1_000, 9_000))))
+        self.shared_names.add(member.instance_id)
+        self.add_member(member.instance_id)
+
+    def _crash(self):
+        if (member := self._member()) is None:
+            return
+        member.tell("dies")
+        member.is_dead = True
+        member.process.is_halted = True
+        if self.rng.random() < 0.7:
+            self.network.cut_all(process=member.process)
+        self.spawn(self._come_back(member, self.rng.choice((100, 3_000, 10_000))))
+
+    async def _come_back(self, member, after_ms):
+        await sleep_ms(after_ms)
+        if not any(each.instance_id == member.instance_id for each in self.alive if each.instance_id):
+            self.add_member(member.instance_id)
+
+    def _restart(self):
+        if (member := self._member()) is None:
+            return
+        self.spawn(self._restarted(member, self.rng.choice((0, 500, 5_000))))
+
+    async def _restarted(self, member, after_ms):
+        await self.stop_member(member)
+        await self._come_back(member, after_ms)
+
+    async def stop_member(self, member):
+        task = self.loop.create_task(member.stop(), context=member.process.context.copy())
+        self.tasks.add(task)
+        try:
+            report = await task
+        finally:
+            self.tasks.discard(task)
+        if self.checker.is_calm and report.problems and not member.is_slow:
+            self.checker.fail(f"{member.process.name} stopped with {report.problems}, and nothing was wrong")
+
+    def _move(self):
+        node = self.rng.choice(self.brokers.up)
+        self.brokers.move_coordinator(node, self.rng.choice((0, 100, 2_000)))
+
+    def _ambush(self):
+        """When a generation begins or its assignment is handed in: the worst moments there are."""
+        rng = self.rng
+        node, loading_ms = rng.choice(self.brokers.up), rng.choice((50, 1_000))
+        self.brokers.ambushes[rng.choice(("generation", "assignment"))] = rng.choice(
+            (lambda: self.brokers.move_coordinator(node, loading_ms), self.network.cut_all, self._freeze)
+        )
+        if rng.random() < 0.5:
+            self._restart()
+
+    def _bounce(self):
+        node = self.rng.choice(self.brokers.up)
+        self.brokers.take_down(node, self.rng.choice((100, 1_500)))
+        self.loop.call_later(self.rng.choice((500, 4_000, 9_000)) / 1000, self.brokers.bring_up, node)
+
+    def _lead(self):
+        logs = self.brokers.topics[TOPIC]
+        self.brokers.move_leader(TOPIC, self.rng.randrange(len(logs)), self.rng.choice(self.brokers.up))
+
+    def _grow(self):
+        # A static leader that comes back skips the assignment (KIP-814) and cannot know, as Java's cannot, that the
+        # topic grew while it was away: the new partitions wait for the next rebalance.
+        if not self.is_static and len(self.brokers.topics[TOPIC]) < 6:
+            self.brokers.add_partitions(TOPIC, 1)
+            self.tell("brokers", f"{TOPIC} has {len(self.brokers.topics[TOPIC])} partitions")
+
+    async def produce(self):
+        rng = self.rng
+        while self.loop.time() < self.faults_end_at:
+            await sleep_ms(rng.randrange(20, 1_200))
+            self.append()
+
+    def append(self):
+        partition = self.rng.randrange(len(self.brokers.topics[TOPIC]))
+        self.brokers.append(TOPIC, partition, self.rng.randrange(1, 6))
+
+    # The whole of it.
+
+    async def run(self):
+        rng = self.rng
+        self.brokers.add_partitions(TOPIC, rng.randrange(1, 5))
+        for _ in range(3):
+            self.append()
+        names = [f"s{number}" if self.is_static else None for number in range(rng.randrange(1, 4))]
+        self.spawn(self.produce())
+        for name in names:
+            self.add_member(name)
+            await sleep_ms(rng.choice((0, 100, 2_500)))
+        await self.make_faults()
+        while self.tasks and not self.checker.violations:  # who is to come back does
+            await asyncio.wait(self.tasks)
+        if not self.checker.violations:
+            await self.settle()
+        if not self.checker.violations:
+            for member in self.alive:
+                await self.stop_member(member)
+            await self._until(self._who_still_reads, 30_000)
+
+    async def settle(self):
+        """The faults are over: within a bound everybody is stable, and everything is read."""
+        self.tell("world", "the faults are over")
+        self.network.heal()
+        for node in range(NODES):
+            self.brokers.bring_up(node)
+        if not self.alive:
+            self.add_member()
+        for member in self.alive:
+            member.settle()
+        bound_ms = 20_000 + 2 * self.settings["max_poll_interval_ms"] + 2 * self.settings["session_timeout_ms"]
+        await self._until(self._why_not_stable, bound_ms + 15_000)
+        for _ in range(3):
+            self.append()
+        await self._until(self._why_not_read, bound_ms)
+
+    async def _until(self, why_not, bound_ms):
+        until = self.loop.time() + bound_ms / 1000
+        while (why := why_not()) and not self.checker.violations:
+            if self.loop.time() >= until:
+                self.checker.fail(f"{bound_ms} ms after the faults: {why}")
+                return
+            for member in self.members:
+                member.settle()
+            await sleep_ms(250)
+
+    def _why_not_stable(self):
+        members = self.alive
+        if not members:
+            self.add_member()
+            return "nobody is there"
+        for each in members:
+            if any(other is not each and other.owner == each.owner for other in members):
+                return f"{each.process.name} goes on, and another has its name {each.owner}"
+            if not each.is_running or not each.consumer.health().is_ready:
+                return f"{each.process.name} is not ready"
+        held = sorted(tp for each in members for tp in each.consumer.assignment())
+        wanted = [TopicPartition(TOPIC, number) for number in range(len(self.brokers.topics[TOPIC]))]
+        return "" if held == wanted else f"{held} are held, not {wanted}"
+
+    def _why_not_read(self):
+        for number, log in enumerate(self.brokers.topics[TOPIC]):
+            reached = self.checker.gap_free[TopicPartition(TOPIC, number)]
+            if reached < log.end:
+                return f"{TOPIC}-{number} is processed up to {reached}, it ends at {log.end}"
+        return ""
+
+    def _who_still_reads(self):
+        """What was in hand may be worked at for a while; then the application is told that it is over."""
+        reading = [each.process.name for each in self.members if not each.is_dead and not each.task.done()]
+        return f"{reading} still read after stop" if reading else ""
+
+    async def bury(self):
+        """End every task; what the dead and the frozen still wanted to do happens unseen."""
+        self.network.blocked_until.clear()
+        for member in self.members:
+            member.is_dead = True
+            self.loop.thaw(member.process)
+        for transport in list(self.network.open):
+            transport.is_cut = True
+        own = asyncio.current_task()
+        for _ in range(50):
+            others = [each for each in asyncio.all_tasks() if each is not own]
+            if not others:
+                return
+            for each in sorted(others, key=hash):
+                each.cancel()
+            await asyncio.wait(others, timeout=1)
+        self.checker.fail(f"tasks that do not end: {others}")
+
+
+@contextlib.contextmanager
+def _reproducible(loop):
+    """No clock but the loop's, no randomness but the seed's, no order by places in memory."""
+    clock = SimpleNamespace(monotonic=loop.time)
+    numbers = itertools.count()
+    state = random.getstate()
+
+    kept = {}  # by place in memory, which nobody else gets as long as it is kept here
+
+    def number(self):
+        return kept.setdefault(id(self), (self, next(numbers)))[1]
+
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context
+        for module in (aiogroup.consumer, aiogroup.runtime.requests, aiokafka.conn):
+            patch(mock.patch.object(module, "time", clock))
+        patch(mock.patch.object(CancelScope, "__hash__", number))
+        patch(mock.patch.object(Connection, "__hash__", number))
+        patch(mock.patch.object(Log, "on_event"))
+        patch(warnings.catch_warnings())
+        warnings.simplefilter("ignore", ResourceWarning)
+        stack.callback(random.setstate, state)
+        yield
+
+
+def simulate(seed):
+    """Run one; the world has its trace and its violations."""
+    loop = SimLoop()
+    with _reproducible(loop):
+        random.seed(seed)
+        world = World(seed, loop)
+        runner = loop.create_task(world.run())
+        try:
+            loop.run_until_complete(_bounded(runner))
+        except Exception as error:  # noqa: BLE001 (a simulation that does not end is a finding)
+            world.checker.fail(f"{error!r}")
+        loop.set_exception_handler(lambda *_: None)
+        with contextlib.suppress(Exception):
+            loop.run_until_complete(world.bury())
+        loop.close()
+    return world
+
+
+async def _bounded(runner):
+    await asyncio.wait_for(runner, 600)
