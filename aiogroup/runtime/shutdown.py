@@ -62,7 +62,7 @@ class Shutdown:
             await self._step("hand-over", self._wait_for_hand_over(), self._timeout // 2)
             if group is not None:
                 await self._step("a join that was running", self._wait_for_join(group), self._left_ms() // 2)
-                await self._step("a callback that was running", self._wait_for_callback(group))
+                await self._step("a callback that was running", self._wait_for_callback(group), self._left_ms())
             engine.end_group_tasks()
             in_hand = self._context.delivery.in_hand()
             if group is not None:
@@ -89,7 +89,7 @@ class Shutdown:
             ownership.drop_all()
         else:
             self._not_committed = self._left_over(group)
-            await self._step("lost callback", ownership.lose("the consumer is stopped"))
+            await self._step("lost callback", ownership.lose("the consumer is stopped"), self._left_ms())
         even_static = self._leave_group is True
         leave = None if self._leave_group is False else membership.leave_request("stop", even_static=even_static)
         group.coordinator.handle(f.LeaveWanted("stop"))
