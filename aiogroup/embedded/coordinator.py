@@ -12,6 +12,11 @@ from dataclasses import dataclass, field
 from aiogroup.embedded.group import Group, GroupSettings, StoredGroup
 from aiogroup.embedded.joins import Join
 from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -37,6 +42,8 @@ __all__ = ["Answer", "CoordinatorLog", "GroupCoordinator", "GroupRequest"]
 
 MAX_METADATA = 4096
 """Characters, not bytes."""
+DEAD_UNTIL = 6
+"""Before this version of DescribeGroups a group that nobody knows is `Dead`, and no error (KIP-1043)."""
 NOT_FOUND_SINCE = 9
 """From this version of OffsetCommit on an unknown group is told as such."""
 
@@ -45,6 +52,7 @@ GroupRequest = (
     | SyncGroupRequest
     | HeartbeatRequest
     | LeaveGroupRequest
+    | DescribeGroupsRequest
     | OffsetCommitRequest
     | OffsetFetchRequest
 )
@@ -103,6 +111,9 @@ class GroupCoordinator:
                 self._answer(ticket, self._leave(request, now_ms))
             case OffsetCommitRequest():
                 self._answer(ticket, self._commit(request, version, now_ms))
+            case DescribeGroupsRequest():
+                described = tuple(self._described(each, version) for each in request.groups)
+                self._answer(ticket, DescribeGroupsResponse(groups=described))
             case OffsetFetchRequest():
                 self._answer(ticket, OffsetFetchResponse(groups=tuple(map(self._fetched, request.groups))))
         return self._taken()
@@ -196,6 +207,14 @@ class GroupCoordinator:
             for topic in topics
         )
         return OffsetFetchResponseGroup(asked.group_id, found)
+
+    def _described(self, group_id: str, version: int) -> DescribedGroup:
+        if group_id in self.groups:
+            return self.groups[group_id].described()
+        code, why = ErrorCode.NONE, None
+        if version >= DEAD_UNTIL:
+            code, why = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+        return DescribedGroup(error_code=code, error_message=why, group_id=group_id, group_state="Dead")
 
     # The rest.
 

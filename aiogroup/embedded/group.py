@@ -12,6 +12,7 @@ from enum import Enum
 
 from aiogroup.embedded.members import Member, Members
 from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupResponse
 from aiogroup.protocol.messages.leave_group import MemberIdentity
@@ -223,6 +224,27 @@ class Group:
             self._unsynced.remove(member.member_id)
             self._unsynced.add(member_id)
         self.members.rename(member, member_id)
+
+    def described(self) -> DescribedGroup:
+        """What anybody may know. Wishes are told of a stable group alone, shares as they were given last."""
+        is_stable = self.state is GroupState.STABLE
+        members = tuple(
+            DescribedGroupMember(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                client_id=each.client_id,
+                member_metadata=each.metadata(self.protocol) if is_stable else b"",
+                member_assignment=each.assignment,
+            )
+            for each in self.members
+        )
+        return DescribedGroup(
+            group_id=self.group_id,
+            group_state=self.state.value,
+            protocol_type=self.protocol_type or "",
+            protocol_data=(self.protocol or "") if is_stable else "",
+            members=members,
+        )
 
     # Requests.
 

@@ -105,6 +105,7 @@ class Join:
             request.session_timeout_ms,
             request.rebalance_timeout_ms,
             request.protocols,
+            client_id=self._client_id,
             joining=self._ticket,
             session_ends_at_ms=self._now_ms + group.settings.new_member_join_timeout_ms,
         )
@@ -129,6 +130,7 @@ class Join:
         request = self._request
         member.protocols = request.protocols
         member.session_timeout_ms = request.session_timeout_ms
+        member.client_id = self._client_id
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.joining = self._ticket
 

@@ -21,6 +21,7 @@ class Member:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocols: tuple[JoinGroupRequestProtocol, ...]
+    client_id: str = ""
     is_new: bool = True
     assignment: bytes = b""
     joining: Hashable | None = None

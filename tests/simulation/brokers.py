@@ -13,6 +13,11 @@ from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.framing import decode_request, encode_response
 from aiogroup.protocol.messages import REQUESTS
 from aiogroup.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from aiogroup.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from aiogroup.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from aiogroup.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -369,6 +374,9 @@ def refusal(request, code):
             return HeartbeatResponse(error_code=0 if code == E.COORDINATOR_LOAD_IN_PROGRESS else code)
         case LeaveGroupRequest():
             return LeaveGroupResponse(error_code=code)
+        case DescribeGroupsRequest():
+            groups = tuple(DescribedGroup(error_code=code, group_id=each) for each in request.groups)
+            return DescribeGroupsResponse(groups=groups)
         case OffsetCommitRequest():
             return OffsetCommitResponse(
                 topics=tuple(

@@ -12,6 +12,7 @@ from aiogroup.embedded.coordinator import GroupCoordinator
 from aiogroup.embedded.group import GroupSettings
 from aiogroup.protocol.consumer_protocol import Subscription, encode_subscription
 from aiogroup.protocol.framing import decode_request, decode_response, encode_request, encode_response
+from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -159,7 +160,7 @@ class Script:
             return {
                 name: self._label(each) if name in ("member_id", "leader") else self._plain(each)
                 for name, each in fields.items()
-                if name != "throttle_time_ms"
+                if name not in ("throttle_time_ms", "client_host", "error_message")
             }
         if isinstance(value, tuple):
             plain = [self._plain(each) for each in value]
@@ -277,6 +278,10 @@ class Actor:
         topics = (OffsetFetchRequestTopic(name=self.script.topic, partition_indexes=(0,)),)
         asked = OffsetFetchRequestGroup(group_id=self.script.group, topics=None if everything else topics)
         return self._send("committed", OffsetFetchRequest(groups=(asked,), require_stable=True), 9)
+
+    def describe(self, *, group=None, version=6):
+        asked = self.script.group if group is None else group
+        return self._send("describe", DescribeGroupsRequest(groups=(asked,)), version).groups[0]
 
 
 # What several scripts begin with.
@@ -681,6 +686,19 @@ def the_name_of_a_member_that_fell_silent_is_free(s):
     assert again.join() is None
     assert a.join().generation_id == 3
     assert again.joined().generation_id == 3
+
+
+def what_a_group_tells_of_itself(s):
+    a, b, anybody = s.actor("a", "one"), s.actor("b"), s.actor("anybody")
+    assert anybody.describe().error_code == 69
+    assert (anybody.describe(version=5).error_code, anybody.describe(version=5).group_state) == (0, "Dead")
+    stable(s, a, b)
+    assert [bytes(each.member_assignment) for each in anybody.describe().members if each.group_instance_id] == [b"a"]
+    assert s.actor("c").enter() is None
+    assert anybody.describe().group_state == "PreparingRebalance"
+    assert b.leave() == 0
+    assert a.join().error_code == 0
+    assert anybody.describe().group_state == "CompletingRebalance"
 
 
 def nobody_joins_and_the_round_goes_on(s):
