@@ -27,6 +27,7 @@ BELOW = {
     # What judges the rest must not stand on it.
     "devkafka": {"words", "protocol"},
     "embedded": {"words", "protocol"},
+    "testing": {"words", "protocol"},
 }
 WORDS = {"config", "records", "errors", "listener", "cluster", "subscription", "telemetry"}
 FACE = {"consumer", "__init__"}
@@ -87,8 +88,8 @@ def is_own(name):
 
 
 def is_development(source):
-    """Starts processes and waits for them on the real clock, outside of any consumer."""
-    return room_of_file(source) == "devkafka"
+    """Starts processes, or stands in front of them, on the real clock and outside of any consumer."""
+    return room_of_file(source) in ("devkafka", "testing")
 
 
 @everywhere

@@ -19,8 +19,8 @@ from aiogroup import (
 from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.telemetry import events
+from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take, take_batch, turns, values
-from tests.support.proxy import Proxy
 
 MANUAL = {"enable_auto_commit": False}
 STALLS = {"session_timeout_ms": 1_000, "max_poll_interval_ms": 1_000, "enable_auto_commit": False}
@@ -320,14 +320,14 @@ async def test_so_is_one_whose_leader_was_not_known_when_the_partition_came(make
         partitions = [dataclasses.replace(each, error_code=6) for each in topic.partitions]
         return dataclasses.replace(exchange.response, topics=(dataclasses.replace(topic, partitions=partitions),))
 
-    async with Proxy(place.cluster) as proxy:
-        proxy.rules[ListOffsetsRequest] = refuse
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(ListOffsetsRequest, refuse)
         settings = {"auto_offset_reset": "latest", "auto_commit_interval_ms": 600_000, "request_timeout_ms": 2_000}
         consumer = place.consumer(bootstrap_servers=proxy.bootstrap_servers, **settings, observers=[ears])
         async with consumer:
             assert consumer.assignment() == {place.tp()}
             asking = asyncio.create_task(consumer.getone())
-            proxy.rules.clear()
+            proxy.clear()
             await eventually(lambda: ears.heard(events.PositionFromPolicy))
             await place.produce(["delivered"])
             assert (await asyncio.wait_for(asking, 10)).value == b"delivered"
@@ -337,14 +337,14 @@ async def test_so_is_one_whose_leader_was_not_known_when_the_partition_came(make
 async def test_an_answer_without_the_partition_is_asked_for_again_with_a_backoff(make_place):
     place = make_place()
     await place.produce(range(1))
-    async with Proxy(place.cluster) as proxy:
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
         settings = {"bootstrap_servers": proxy.bootstrap_servers, "default_api_timeout_ms": 1_500}
         async with place.consumer(**MANUAL, **settings) as consumer:
             await take(consumer, 1)
-            proxy.rules[OffsetCommitRequest] = lambda exchange: dataclasses.replace(exchange.response, topics=())
+            proxy.rewrite(OffsetCommitRequest, lambda exchange: dataclasses.replace(exchange.response, topics=()))
             with pytest.raises(BrokerError, match="the answer lacks"):
                 await consumer.commit()
-            assert 2 <= proxy.counts[OffsetCommitRequest] <= 10
-            proxy.rules.clear()
+            assert 2 <= proxy.count(OffsetCommitRequest) <= 10
+            proxy.clear()
             await consumer.commit()
     assert await place.committed() == 1

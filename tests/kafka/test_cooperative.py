@@ -10,8 +10,8 @@ from aiogroup import errors
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.telemetry import events
+from aiogroup.testing import CUT, Proxy
 from tests.support.group_members import Member, named, produce, running, shared_out, until
-from tests.support.proxy import CUT, Proxy
 
 STRATEGY = "cooperative-sticky"
 CALLBACKS = ("revoked", "assigned", "lost")
@@ -91,7 +91,7 @@ async def test_a_newcomer_takes_its_share_and_the_rest_stays_where_it_is(kafka_c
 
 async def test_what_is_kept_flows_while_the_round_is_open(kafka_cluster, topic, group):
     name = topic(2)
-    async with Proxy(kafka_cluster) as proxy:
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
         first = Cooperative(kafka_cluster, group, name, bootstrap_servers=proxy.bootstrap_servers)
         second = Cooperative(kafka_cluster, group, name)
         async with running(first):
@@ -101,7 +101,7 @@ async def test_what_is_kept_flows_while_the_round_is_open(kafka_cluster, topic, 
             async def hold(_):
                 await go.wait()
 
-            proxy.rules[JoinGroupRequest] = hold
+            proxy.rewrite(JoinGroupRequest, hold)
             starting = asyncio.create_task(second.start())
             await until(lambda: "joining" in first.consumer.health().why, what=first.tail)
             sent = await produce(kafka_cluster, name, 2, 20)
@@ -110,7 +110,7 @@ async def test_what_is_kept_flows_while_the_round_is_open(kafka_cluster, topic, 
             commits = asyncio.create_task(first.consumer.commit())
             await first.beats(0)
             assert not commits.done()  # it would be said under a generation that is over
-            proxy.rules.clear()
+            proxy.clear()
             go.set()
             await asyncio.wait_for(commits, 10)
             await starting
@@ -187,11 +187,11 @@ async def test_a_topic_less_is_revoked_at_once_and_the_other_flows_on(kafka_clus
 
 async def test_a_member_that_was_removed_loses_everything_and_comes_back(kafka_cluster, topic, group):
     name = topic(2)
-    async with Proxy(kafka_cluster) as proxy:
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
         member = Cooperative(kafka_cluster, group, name, bootstrap_servers=proxy.bootstrap_servers)
         async with running(member):
             await spread(2, member)
-            proxy.rules[JoinGroupRequest] = lambda exchange: refuse(proxy, exchange)
+            proxy.rewrite(JoinGroupRequest, lambda exchange: refuse(proxy, exchange))
             await member.consumer.enforce_rebalance("test")
             await until(lambda: member.count("lost"), what=member.tail)
             await spread(2, member)
@@ -202,13 +202,13 @@ async def test_a_member_that_was_removed_loses_everything_and_comes_back(kafka_c
 
 def refuse(proxy, exchange):
     """The coordinator does not know the member, once."""
-    proxy.rules.clear()
+    proxy.clear()
     return type(exchange.response)(error_code=25, generation_id=-1)
 
 
 async def test_a_join_that_was_cut_gives_everything_up_and_nothing_is_lost_or_repeated(kafka_cluster, topic, group):
     name = topic(2)
-    async with Proxy(kafka_cluster) as proxy:
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
         first = Cooperative(kafka_cluster, group, name, bootstrap_servers=proxy.bootstrap_servers)
         second = Cooperative(kafka_cluster, group, name)
         async with running(first):
@@ -217,10 +217,10 @@ async def test_a_join_that_was_cut_gives_everything_up_and_nothing_is_lost_or_re
 
             def cut(_):
                 cuts.append(True)
-                proxy.rules.clear()
+                proxy.clear()
                 return CUT
 
-            proxy.rules[JoinGroupRequest] = cut
+            proxy.rewrite(JoinGroupRequest, cut)
             starting = asyncio.create_task(second.start())
             sent = await produce(kafka_cluster, name, 2, 40)
             await starting
@@ -237,7 +237,7 @@ async def test_a_join_that_was_cut_gives_everything_up_and_nothing_is_lost_or_re
 async def test_stop_in_the_middle_of_a_round_commits_what_is_processed(kafka_cluster, topic, group):
     name = topic(2)
     sent = await produce(kafka_cluster, name, 2, 20)
-    async with Proxy(kafka_cluster) as proxy:
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
         settings = {"bootstrap_servers": proxy.bootstrap_servers, "auto_commit_interval_ms": 600_000}
         first = Cooperative(kafka_cluster, group, name, **settings)
         async with running(first):
@@ -248,7 +248,7 @@ async def test_stop_in_the_middle_of_a_round_commits_what_is_processed(kafka_clu
                 held.set()
                 return asyncio.sleep(1)  # the answer is late, as it is while others are waited for
 
-            proxy.rules[SyncGroupRequest] = hold
+            proxy.rewrite(SyncGroupRequest, hold)
             await first.consumer.enforce_rebalance("test")
             await asyncio.wait_for(held.wait(), 10)
             more = await produce(kafka_cluster, name, 2, 2, first=20)

@@ -13,8 +13,8 @@ from aiogroup import RecordDeserializationError, TopicAuthorizationError, TopicP
 from aiogroup.protocol.messages.fetch import FetchRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.telemetry.events import FetchFailed, OffsetReset
+from aiogroup.testing import CUT, Proxy, Raw
 from tests.support.kafka import Ears, eventually
-from tests.support.proxy import CUT, Proxy
 from tests.support.reading import alone, fill, read
 
 VALUES = [b"%d" % number for number in range(100)]
@@ -33,6 +33,37 @@ async def two(kafka_cluster, unique_name):
     return tps
 
 
+def _change(tp, proxy, change):
+    """A rule that changes what each answer says of one partition."""
+
+    def spoil(exchange):
+        response = exchange.response
+        topics = []
+        for topic in response.responses:
+            name = topic.topic or proxy.topic_names.get(topic.topic_id)
+            partitions = tuple(
+                change(each) if (name, each.partition_index) == tuple(tp) else each for each in topic.partitions
+            )
+            topics.append(dataclasses.replace(topic, partitions=partitions))
+        return dataclasses.replace(response, responses=tuple(topics))
+
+    return spoil
+
+
+def _fail(tp, proxy, code):
+    """Each fetch of the partition is answered with an error."""
+    return _change(tp, proxy, lambda each: dataclasses.replace(each, error_code=code, records=b"", high_watermark=-1))
+
+
+def _spoil_records(tp, proxy, change):
+    """The record bytes of the partition are changed."""
+    return _change(
+        tp,
+        proxy,
+        lambda each: dataclasses.replace(each, records=change(bytes(each.records))) if each.records else each,
+    )
+
+
 def _out_of_range(ears: Ears) -> list[OffsetReset]:
     return ears.heard(OffsetReset)
 
@@ -41,26 +72,26 @@ def _out_of_range(ears: Ears) -> list[OffsetReset]:
 async def test_every_error_of_a_partition_is_backed_off_from(kafka_cluster, two, code):
     bad, fine = two
     ears = Ears()
-    async with Proxy(kafka_cluster) as proxy:
-        proxy.fail_partitions(bad, code)
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(FetchRequest, _fail(bad, proxy, code))
         consumer = alone(proxy.bootstrap_servers, observers=[ears], auto_offset_reset="latest")
         consumer.assign([bad, fine])
         async with consumer:
             await consumer.seek_to_beginning()
             assert {record.partition for record in await read(consumer, 100)} == {1}
-            before, metadata_before = proxy.counts[FetchRequest], proxy.counts[MetadataRequest]
+            before, metadata_before = proxy.count(FetchRequest), proxy.count(MetadataRequest)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.8):
                     await consumer.getone()
-            assert proxy.counts[FetchRequest] - before <= 15
-            assert proxy.counts[MetadataRequest] - metadata_before <= 15
+            assert proxy.count(FetchRequest) - before <= 15
+            assert proxy.count(MetadataRequest) - metadata_before <= 15
             await eventually(lambda: len(ears.heard(FetchFailed)) >= 3)
             if code in REFRESHED:
-                await eventually(lambda: proxy.counts[MetadataRequest] >= 4)
+                await eventually(lambda: proxy.count(MetadataRequest) >= 4)
             else:
-                assert proxy.counts[MetadataRequest] <= 2  # to start, and to follow `assign`
+                assert proxy.count(MetadataRequest) <= 2  # to start, and to follow `assign`
             assert {event.partition for event in ears.heard(FetchFailed)} == {0}
-            proxy.rules.clear()
+            proxy.clear()
             records = await read(consumer, 100)
     assert [record.value for record in records] == VALUES
     assert {record.partition for record in records} == {0}
@@ -69,8 +100,8 @@ async def test_every_error_of_a_partition_is_backed_off_from(kafka_cluster, two,
 
 async def test_a_topic_that_may_not_be_read_is_told_and_the_other_goes_on(kafka_cluster, two):
     bad, fine = two
-    async with Proxy(kafka_cluster) as proxy:
-        proxy.fail_partitions(bad, 29)
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(FetchRequest, _fail(bad, proxy, 29))
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign([bad, fine])
         async with consumer:
@@ -84,14 +115,14 @@ async def test_a_topic_that_may_not_be_read_is_told_and_the_other_goes_on(kafka_
             assert {record.partition for record in seen} == {1}
             assert errors
             assert errors[0].topics == {bad.topic}
-            assert proxy.counts[FetchRequest] < 30
+            assert proxy.count(FetchRequest) < 30
 
 
 @pytest.mark.parametrize("code", [-1, 70, 71, 42])
 async def test_an_error_of_the_whole_answer_is_backed_off_from(kafka_cluster, two, code):
-    async with Proxy(kafka_cluster) as proxy:
-        proxy.rules[FetchRequest] = lambda exchange: dataclasses.replace(
-            exchange.response, error_code=code, responses=()
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(
+            FetchRequest, lambda exchange: dataclasses.replace(exchange.response, error_code=code, responses=())
         )
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign(two)
@@ -99,8 +130,8 @@ async def test_an_error_of_the_whole_answer_is_backed_off_from(kafka_cluster, tw
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await consumer.getone()
-            assert 1 <= proxy.counts[FetchRequest] <= 12
-            proxy.rules.clear()
+            assert 1 <= proxy.count(FetchRequest) <= 12
+            proxy.clear()
             assert len(await read(consumer, 200)) == 200
 
 
@@ -113,9 +144,9 @@ SPOILED = {
     "long": lambda exchange: exchange.answered + b"\x00" * 7,
     "cut": lambda exchange: CUT,
     "another correlation id": lambda exchange: struct.pack(">i", 77_777) + exchange.answered[4:],
-    "huge": lambda exchange: (struct.pack(">i", 0x7FFF_FFFF) + b"x" * 100,),
-    "negative": lambda exchange: (struct.pack(">i", -5) + b"x" * 100,),
-    "not a frame": lambda exchange: (b"HTTP/1.1 400 Bad Request\r\n\r\n",),
+    "huge": lambda exchange: Raw(struct.pack(">i", 0x7FFF_FFFF) + b"x" * 100),
+    "negative": lambda exchange: Raw(struct.pack(">i", -5) + b"x" * 100),
+    "not a frame": lambda exchange: Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
 }
 
 
@@ -129,8 +160,8 @@ async def test_bytes_that_are_not_kafka_cost_a_connection(kafka_cluster, two, ho
         spoiled_count += 1
         return SPOILED[how](exchange) if spoiled_count <= 3 else None
 
-    async with Proxy(kafka_cluster) as proxy:
-        proxy.rules[FetchRequest] = spoil
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(FetchRequest, spoil)
         consumer = alone(proxy.bootstrap_servers, observers=[ears])
         consumer.assign(two)
         async with consumer:
@@ -150,10 +181,10 @@ async def test_an_answer_that_stops_in_the_middle_ends_by_the_time_out(kafka_clu
         spoiled_count += 1
         # The frame is announced whole, and half of it never comes.
         whole = struct.pack(">i", len(exchange.answered)) + exchange.answered
-        return (whole[: len(whole) // 2],) if spoiled_count == 1 else None
+        return Raw(whole[: len(whole) // 2]) if spoiled_count == 1 else None
 
-    async with Proxy(kafka_cluster) as proxy:
-        proxy.rules[FetchRequest] = spoil
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(FetchRequest, spoil)
         consumer = alone(proxy.bootstrap_servers, observers=[ears], request_timeout_ms=1_000)
         consumer.assign(two)
         async with consumer:
@@ -164,34 +195,14 @@ async def test_an_answer_that_stops_in_the_middle_ends_by_the_time_out(kafka_clu
 # Poison.
 
 
-def _spoil_records(tp, proxy, change):
-    """A rule that changes the record bytes of one partition."""
-
-    def spoil(exchange):
-        response = exchange.response
-        topics = []
-        for topic in response.responses:
-            name = topic.topic or proxy.topic_names.get(topic.topic_id)
-            partitions = tuple(
-                dataclasses.replace(each, records=change(bytes(each.records)))
-                if each.records and (name, each.partition_index) == tuple(tp)
-                else each
-                for each in topic.partitions
-            )
-            topics.append(dataclasses.replace(topic, partitions=partitions))
-        return dataclasses.replace(response, responses=tuple(topics))
-
-    return spoil
-
-
 def _flip_last(records: bytes) -> bytes:
     return records[:-1] + bytes([records[-1] ^ 0xFF])
 
 
 async def test_a_wrong_checksum_sticks_to_its_partition_until_a_seek(kafka_cluster, two):
     bad, fine = two
-    async with Proxy(kafka_cluster) as proxy:
-        proxy.rules[FetchRequest] = _spoil_records(bad, proxy, _flip_last)
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(FetchRequest, _spoil_records(bad, proxy, _flip_last))
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign([bad, fine])
         async with consumer:
@@ -210,7 +221,7 @@ async def test_a_wrong_checksum_sticks_to_its_partition_until_a_seek(kafka_clust
             assert "checksum" in str(poisoned)
             assert await consumer.position(bad) == poisoned.offset
             assert [record.value for record in seen if record.partition == 1] == VALUES
-            proxy.rules.clear()
+            proxy.clear()
             consumer.seek(bad, poisoned.offset)  # it was the line, not the disk
             assert [record.value for record in await read(consumer, 100 - len(good))] == VALUES[poisoned.offset :]
 
@@ -220,8 +231,8 @@ async def test_a_wrong_checksum_sticks_to_its_partition_until_a_seek(kafka_clust
 )
 async def test_a_batch_that_cannot_be_one_sticks_to_its_partition(kafka_cluster, two, change):
     bad, fine = two
-    async with Proxy(kafka_cluster) as proxy:
-        proxy.rules[FetchRequest] = _spoil_records(bad, proxy, change)
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(FetchRequest, _spoil_records(bad, proxy, change))
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign([bad, fine])
         async with consumer:
@@ -234,7 +245,7 @@ async def test_a_batch_that_cannot_be_one_sticks_to_its_partition(kafka_cluster,
                         errors.append(error)
             assert {record.partition for record in seen} == {1}
             assert (errors[0].tp, errors[0].offset) == (bad, 0)
-            proxy.rules.clear()
+            proxy.clear()
             consumer.seek(bad, 0)
             assert [record.value for record in await read(consumer, 100)] == VALUES
 
@@ -291,7 +302,7 @@ async def test_async_for_raises_at_the_poison_and_goes_on_behind_it(kafka_cluste
 async def test_out_of_range_while_older_records_are_buffered_loses_none_of_them(kafka_cluster, two):
     """The error is about the place behind what is buffered: the position is still good."""
     first, _ = two
-    async with Proxy(kafka_cluster) as proxy:
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
 
         def spoil(exchange):
             asked = exchange.request.topics[0].partitions[0]
@@ -303,7 +314,7 @@ async def test_out_of_range_while_older_records_are_buffered_loses_none_of_them(
             return dataclasses.replace(response, responses=(dataclasses.replace(topic, partitions=(partition,)),))
 
         ears = Ears()
-        proxy.rules[FetchRequest] = spoil
+        proxy.rewrite(FetchRequest, spoil)
         consumer = alone(proxy.bootstrap_servers, observers=[ears])
         consumer.assign([first])
         async with consumer:
@@ -311,5 +322,5 @@ async def test_out_of_range_while_older_records_are_buffered_loses_none_of_them(
             assert [record.value for record in some] == VALUES[:10]
             await eventually(lambda: ears.heard(FetchFailed))
             assert not _out_of_range(ears)
-            proxy.rules.clear()
+            proxy.clear()
             assert [record.value for record in await read(consumer, 90)] == VALUES[10:]

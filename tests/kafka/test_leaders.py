@@ -14,8 +14,8 @@ from aiogroup.protocol.messages.fetch import FetchRequest
 from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.telemetry.events import FetchFailed, OffsetReset
+from aiogroup.testing import CUT, Proxy
 from tests.support.kafka import Ears, eventually
-from tests.support.proxy import CUT, Proxy
 from tests.support.reading import alone, fill, producing, read
 
 VALUES = [b"%d" % number for number in range(50)]
@@ -82,7 +82,7 @@ async def test_a_leader_that_moves_while_its_fetch_is_outstanding_is_left_at_onc
     await fill(servers, tp, VALUES, acks="all")
     leader_id = _leader(racks, tp)
     other_id = next(node.node_id for node in racks.nodes if node.node_id != leader_id)
-    async with Proxy(racks) as proxy:
+    async with Proxy(racks.bootstrap_servers) as proxy:
         moved = False
 
         def move(exchange):
@@ -104,21 +104,21 @@ async def test_a_leader_that_moves_while_its_fetch_is_outstanding_is_left_at_onc
             if moved and exchange.node_id == leader_id:
                 await asyncio.sleep(60)
 
-        proxy.rules[MetadataRequest] = move
-        proxy.rules[FetchRequest] = hold
+        proxy.rewrite(MetadataRequest, move)
+        proxy.rewrite(FetchRequest, hold)
         consumer = alone(proxy.bootstrap_servers, metadata_max_age_ms=500)
         consumer.assign([tp])
         async with consumer:
             await read(consumer, 50)
             moved = True
-            await eventually(lambda: proxy.counts[FetchRequest, other_id] > 0)
+            await eventually(lambda: proxy.count(FetchRequest, other_id) > 0)
 
 
 async def test_a_leader_that_is_gone_during_the_reset_is_looked_for_again(racks, tp):
     servers = racks.bootstrap_servers
     await fill(servers, tp, VALUES, acks="all")
     leader = _node(racks, _leader(racks, tp))
-    async with Proxy(racks) as proxy:
+    async with Proxy(racks.bootstrap_servers) as proxy:
 
         async def no_answer(exchange):
             if exchange.node_id != leader.node_id:
@@ -127,7 +127,7 @@ async def test_a_leader_that_is_gone_during_the_reset_is_looked_for_again(racks,
                 await asyncio.to_thread(leader.kill)
             return CUT
 
-        proxy.rules[ListOffsetsRequest] = no_answer
+        proxy.rewrite(ListOffsetsRequest, no_answer)
         consumer = alone(proxy.bootstrap_servers, auto_offset_reset="latest")
         consumer.assign([tp])
         try:
@@ -136,8 +136,8 @@ async def test_a_leader_that_is_gone_during_the_reset_is_looked_for_again(racks,
         finally:
             await _back(racks, leader)
         assert position == 50
-        assert proxy.counts[ListOffsetsRequest] < 40
-        assert proxy.counts[MetadataRequest] >= 2
+        assert proxy.count(ListOffsetsRequest) < 40
+        assert proxy.count(MetadataRequest) >= 2
 
 
 # Followers.
@@ -151,16 +151,16 @@ async def _follower(racks, tp):
 async def test_the_follower_in_our_rack_is_read_from(racks, tp):
     await fill(racks.bootstrap_servers, tp, VALUES, acks="all")
     leader_id, follower_id = await _follower(racks, tp)
-    async with Proxy(racks) as proxy:
+    async with Proxy(racks.bootstrap_servers) as proxy:
         consumer = alone(proxy.bootstrap_servers, client_rack=f"rack-{follower_id}")
         consumer.assign([tp])
         async with consumer:
             assert [record.value for record in await read(consumer, 50)] == VALUES
-            asked_leader = proxy.counts[FetchRequest, leader_id]
+            asked_leader = proxy.count(FetchRequest, leader_id)
             await fill(racks.bootstrap_servers, tp, VALUES, acks="all")
             assert [record.value for record in await read(consumer, 50)] == VALUES
-            assert proxy.counts[FetchRequest, follower_id] >= 2
-            assert proxy.counts[FetchRequest, leader_id] == asked_leader
+            assert proxy.count(FetchRequest, follower_id) >= 2
+            assert proxy.count(FetchRequest, leader_id) == asked_leader
 
 
 @pytest.mark.parametrize("code", [1, 78, -1, 76, 2, 6])
@@ -169,7 +169,7 @@ async def test_a_follower_that_refuses_is_left_for_the_leader(racks, tp, code):
     await fill(racks.bootstrap_servers, tp, VALUES, acks="all")
     leader_id, follower_id = await _follower(racks, tp)
     ears = Ears()
-    async with Proxy(racks) as proxy:
+    async with Proxy(racks.bootstrap_servers) as proxy:
         refused = 0
 
         def refuse(exchange):
@@ -181,7 +181,7 @@ async def test_a_follower_that_refuses_is_left_for_the_leader(racks, tp, code):
                 return _with(exchange.response, error_code=code, records=b"")
             return None
 
-        proxy.rules[FetchRequest] = refuse
+        proxy.rewrite(FetchRequest, refuse)
         # The leader answers with records to a reader without a rack only, and this one has one.
         consumer = alone(
             proxy.bootstrap_servers, client_rack=f"rack-{follower_id}", observers=[ears], auto_offset_reset="latest"
@@ -190,9 +190,9 @@ async def test_a_follower_that_refuses_is_left_for_the_leader(racks, tp, code):
         async with consumer:
             consumer.seek(tp, 5)
             await eventually(lambda: refused)
-            leader_before = proxy.counts[FetchRequest, leader_id]
-            await eventually(lambda: proxy.counts[FetchRequest, leader_id] > leader_before)
-            proxy.rules.clear()
+            leader_before = proxy.count(FetchRequest, leader_id)
+            await eventually(lambda: proxy.count(FetchRequest, leader_id) > leader_before)
+            proxy.clear()
             assert [record.offset for record in await read(consumer, 45)] == list(range(5, 50))
             assert refused < 20
     assert all(event.why == "nothing is committed" for event in ears.heard(OffsetReset))
@@ -272,9 +272,9 @@ async def test_every_fetch_says_which_leader_it_means(racks, tp):
     """KIP-320: else a broker that leads no more, or not yet, would answer for the one that does."""
     await fill(racks.bootstrap_servers, tp, VALUES, acks="all")
     epochs = []
-    async with Proxy(racks) as proxy:
-        proxy.rules[FetchRequest] = lambda exchange: epochs.append(
-            exchange.request.topics[0].partitions[0].current_leader_epoch
+    async with Proxy(racks.bootstrap_servers) as proxy:
+        proxy.rewrite(
+            FetchRequest, lambda exchange: epochs.append(exchange.request.topics[0].partitions[0].current_leader_epoch)
         )
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign([tp])

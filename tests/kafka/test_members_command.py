@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from support.group_members import Member, named, running, shared_out, until
-from support.proxy import Proxy
 
 from aiogroup import GroupAuthorizationError, GroupNotFoundError, KafkaTimeoutError, MemberNotFoundError
 from aiogroup.admin import list_members, remove_members
@@ -22,6 +21,7 @@ from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.telemetry import events
+from aiogroup.testing import Proxy
 
 ROOT = Path(__file__).parents[2]
 NAMED = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 200, "max_poll_interval_ms": 60_000}
@@ -130,8 +130,8 @@ async def test_who_may_not_is_told_what_to_grant(kafka_cluster, topic, group, ki
         )
 
     member = Member(kafka_cluster, group, topic, **NAMED, member_name="one")
-    async with running(member), Proxy(kafka_cluster) as proxy:
-        proxy.rules[kind] = refuse
+    async with running(member), Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(kind, refuse)
         with pytest.raises(GroupAuthorizationError, match=f"grant {operation} on the group"):
             await remove_members(group, ["one"], bootstrap_servers=proxy.bootstrap_servers)
 
@@ -148,16 +148,16 @@ async def test_a_coordinator_that_moves_is_looked_up_again(kafka_cluster, topic,
         )
 
     member = Member(kafka_cluster, group, topic, **NAMED, member_name="one")
-    async with running(member), Proxy(kafka_cluster) as proxy:
-        proxy.rules[DescribeGroupsRequest] = refuse
+    async with running(member), Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(DescribeGroupsRequest, refuse)
         (listed,) = await list_members(group, bootstrap_servers=proxy.bootstrap_servers)
         assert listed.name == "one"
-        assert proxy.counts[FindCoordinatorRequest] == 3
+        assert proxy.count(FindCoordinatorRequest) == 3
 
 
 async def test_it_ends_in_its_time_when_nobody_answers(kafka_cluster, group):
-    async with Proxy(kafka_cluster) as proxy:
-        proxy.rules[DescribeGroupsRequest] = lambda _: asyncio.Event().wait()
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.drop(DescribeGroupsRequest)
         settings = {"bootstrap_servers": proxy.bootstrap_servers, "default_api_timeout_ms": 1_000}
         with pytest.raises(KafkaTimeoutError, match="default_api_timeout_ms=1000"):
             await asyncio.wait_for(list_members(group, **settings), 5)

@@ -10,8 +10,8 @@ import pytest
 from aiogroup import Consumer, IllegalOperation, IllegalStateError
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.telemetry import events
+from aiogroup.testing import Proxy
 from tests.support.kafka import QUICK, Ears, eventually, take
-from tests.support.proxy import Proxy
 
 ALONE = {"group_id": None, "metadata_max_age_ms": 300}
 
@@ -140,7 +140,7 @@ async def test_switching_between_by_hand_and_by_topic_while_a_request_waits(make
 async def test_a_topic_that_a_broker_would_not_describe_keeps_its_positions(make_place):
     place, ears = make_place(), Ears()
     await place.produce(range(10))
-    async with Proxy(place.cluster) as proxy:
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
         settings = {"bootstrap_servers": proxy.bootstrap_servers, "group_id": None, "metadata_max_age_ms": 100}
         async with place.consumer(**settings, observers=[ears]) as consumer:
             await take(consumer, 5)
@@ -149,10 +149,10 @@ async def test_a_topic_that_a_broker_would_not_describe_keeps_its_positions(make
                 topics = [dataclasses.replace(each, error_code=5, partitions=()) for each in exchange.response.topics]
                 return dataclasses.replace(exchange.response, topics=tuple(topics))
 
-            proxy.rules[MetadataRequest] = refuse
-            asked_count = proxy.counts[MetadataRequest]
-            await eventually(lambda: proxy.counts[MetadataRequest] >= asked_count + 3)
+            proxy.rewrite(MetadataRequest, refuse)
+            asked_count = proxy.count(MetadataRequest)
+            await eventually(lambda: proxy.count(MetadataRequest) >= asked_count + 3)
             assert consumer.assignment() == {place.tp()}
-            proxy.rules.clear()
+            proxy.clear()
             assert await take(consumer, 5) == ["5", "6", "7", "8", "9"]
             assert ears.heard(events.NewPartitionFromEarliest) == []

@@ -14,8 +14,8 @@ from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
 from aiogroup.telemetry.events import OffsetReset, PositionFromPolicy
+from aiogroup.testing import CUT, Proxy
 from tests.support.kafka import Ears, eventually
-from tests.support.proxy import CUT, Proxy
 from tests.support.reading import alone, fill, producing, read
 
 
@@ -191,7 +191,7 @@ def _for_a_while(spoil, seconds=0.5):
 
 async def _spoiled(proxy, tp, group, spoil):
     """Start a member whose OffsetFetch answers are spoiled for a while; its first record and its resets."""
-    proxy.rules[OffsetFetchRequest] = _for_a_while(spoil)
+    proxy.rewrite(OffsetFetchRequest, _for_a_while(spoil))
     ears = Ears()
     consumer = _member(proxy.bootstrap_servers, tp, group, auto_offset_reset="latest", observers=[ears])
     async with consumer:
@@ -210,9 +210,9 @@ async def test_an_error_of_the_group_is_retried_and_never_a_reset(kafka_cluster,
         spoiled = dataclasses.replace(answer, error_code=code, topics=())
         return dataclasses.replace(exchange.response, groups=(spoiled,))
 
-    async with Proxy(kafka_cluster) as proxy:
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
         assert await _spoiled(proxy, tp, group, spoil) == (4, [])
-        assert 2 <= proxy.counts[OffsetFetchRequest] <= 15
+        assert 2 <= proxy.count(OffsetFetchRequest) <= 15
 
 
 @pytest.mark.parametrize("code", [88, 3, 14])
@@ -234,9 +234,9 @@ async def test_an_error_of_a_partition_is_retried_and_never_a_reset(kafka_cluste
         )
         return dataclasses.replace(exchange.response, groups=(dataclasses.replace(answer, topics=topics),))
 
-    async with Proxy(kafka_cluster) as proxy:
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
         assert await _spoiled(proxy, tp, group, spoil) == (4, [])
-        assert 2 <= proxy.counts[OffsetFetchRequest] <= 15
+        assert 2 <= proxy.count(OffsetFetchRequest) <= 15
 
 
 async def test_a_partition_missing_from_the_answer_is_not_without_an_offset(kafka_cluster, unique_name, tp):
@@ -248,7 +248,7 @@ async def test_a_partition_missing_from_the_answer_is_not_without_an_offset(kafk
         (answer,) = exchange.response.groups
         return dataclasses.replace(exchange.response, groups=(dataclasses.replace(answer, topics=()),))
 
-    async with Proxy(kafka_cluster) as proxy:
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
         assert await _spoiled(proxy, tp, group, spoil) == (4, [])
 
 
@@ -261,7 +261,7 @@ async def test_a_broken_answer_is_asked_for_again(kafka_cluster, unique_name, tp
     def spoil(exchange):
         return CUT if how == "cut" else exchange.answered[:4] + b"\xff" * 20
 
-    async with Proxy(kafka_cluster) as proxy:
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
         assert await _spoiled(proxy, tp, group, spoil) == (4, [])
 
 
@@ -283,14 +283,14 @@ async def test_a_refused_look_up_backs_off_and_refreshes_the_metadata(kafka_clus
         )
         return dataclasses.replace(exchange.response, topics=topics)
 
-    async with Proxy(kafka_cluster) as proxy:
-        proxy.rules[ListOffsetsRequest] = _for_a_while(spoil)
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(ListOffsetsRequest, _for_a_while(spoil))
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign([tp])
         async with consumer:
             assert (await read(consumer, 10))[0].offset == 0
-        assert 2 <= proxy.counts[ListOffsetsRequest] <= 15
-        assert 3 <= proxy.counts[MetadataRequest] <= 20  # two come anyhow: to start, and to follow `assign`
+        assert 2 <= proxy.count(ListOffsetsRequest) <= 15
+        assert 3 <= proxy.count(MetadataRequest) <= 20  # two come anyhow: to start, and to follow `assign`
 
 
 async def test_one_leader_that_is_silent_does_not_hold_up_the_others_positions(kafka_cluster, unique_name):
@@ -313,11 +313,11 @@ async def test_one_leader_that_is_silent_does_not_hold_up_the_others_positions(k
         )
         return dataclasses.replace(exchange.response, topics=topics)
 
-    async with Proxy(kafka_cluster) as proxy:
-        proxy.rules[ListOffsetsRequest] = spoil
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(ListOffsetsRequest, spoil)
         consumer = alone(proxy.bootstrap_servers, request_timeout_ms=60_000)
         consumer.assign([refused, fine])
         async with consumer:
             assert {record.partition for record in await read(consumer, 10)} == {1}
-            proxy.rules.clear()
+            proxy.clear()
             assert {record.partition for record in await read(consumer, 10)} == {0}

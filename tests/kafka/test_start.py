@@ -9,8 +9,8 @@ import pytest
 from aiogroup import ConsumerStoppedError, IllegalStateError, StopReport
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
+from aiogroup.testing import Proxy
 from tests.support.kafka import eventually, turns
-from tests.support.proxy import Proxy
 
 
 def ours():
@@ -32,11 +32,11 @@ async def test_a_stop_in_the_middle_ends_it(make_place, turns_count):
 @pytest.mark.parametrize("request_type", [MetadataRequest, JoinGroupRequest])
 async def test_a_stop_ends_it_at_once_while_it_waits_for_an_answer(make_place, request_type):
     place = make_place()
-    async with Proxy(place.cluster) as proxy:
-        proxy.rules[request_type] = lambda _: asyncio.sleep(30)
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        proxy.drop(request_type)
         consumer = place.consumer(bootstrap_servers=proxy.bootstrap_servers)
         starting = asyncio.create_task(consumer.start())
-        await eventually(lambda: proxy.counts[request_type])
+        await eventually(lambda: proxy.count(request_type))
         await consumer.stop(timeout_ms=2_000)
         with pytest.raises(ConsumerStoppedError):
             await asyncio.wait_for(starting, 1)

@@ -8,7 +8,6 @@ import time
 
 import pytest
 from support.group_members import Member, produce, running, shared_out, until
-from support.proxy import Proxy
 
 from aiogroup import InvalidSessionTimeoutError
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
@@ -18,6 +17,7 @@ from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.telemetry import events
+from aiogroup.testing import Proxy
 
 BEAT_MS = 200
 NAMED = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": BEAT_MS, "max_poll_interval_ms": 60_000}
@@ -178,8 +178,10 @@ async def test_a_coordinator_without_names_makes_the_member_dynamic_and_it_says_
     def note(exchange):
         asked.append((exchange.header.api_version, exchange.request))
 
-    async with Proxy(kafka_cluster) as proxy:
-        proxy.rules = {ApiVersionsRequest: older, **dict.fromkeys(WITH_A_NAME, note)}
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(ApiVersionsRequest, older)
+        for kind in WITH_A_NAME:
+            proxy.rewrite(kind, note)
         settings = {**NAMED, "registration_timeout_ms": 60_000, "expansion_timeout_ms": 60_000}
         settings |= {"bootstrap_servers": proxy.bootstrap_servers, "member_name": "one"}
         member = Member(kafka_cluster, group, topic, **settings)
@@ -209,8 +211,8 @@ async def test_a_coordinator_without_names_makes_the_member_dynamic_and_it_says_
 @pytest.mark.parametrize("asked", ["leader", "follower"])
 async def test_enforce_rebalance_is_a_new_round_for_all_and_says_why(kafka_cluster, topic, group, asked):
     reasons = []
-    async with Proxy(kafka_cluster) as proxy:
-        proxy.rules = {JoinGroupRequest: lambda exchange: reasons.append(exchange.request.reason)}
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(JoinGroupRequest, lambda exchange: reasons.append(exchange.request.reason))
         settings = {**NAMED, "bootstrap_servers": proxy.bootstrap_servers}
         leader, follower = (Member(kafka_cluster, group, topic, **settings) for _ in range(2))
         async with running(leader, follower):

@@ -10,8 +10,8 @@ from aiokafka.admin import NewTopic
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.telemetry import events
+from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take
-from tests.support.proxy import Proxy
 
 
 async def make(place):
@@ -54,7 +54,7 @@ async def test_a_position_of_the_old_one_means_nothing_in_the_new_one(make_place
 async def test_a_member_reads_it_from_its_first_record_whatever_the_policy(make_place):
     place, produced = make_place(), asyncio.Event()
     await place.produce(range(3))
-    async with Proxy(place.cluster) as proxy:
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
         settings = {"bootstrap_servers": proxy.bootstrap_servers, "auto_offset_reset": "latest"}
         async with place.consumer(**settings) as consumer:
             asking = asyncio.create_task(consumer.getone())
@@ -65,11 +65,11 @@ async def test_a_member_reads_it_from_its_first_record_whatever_the_policy(make_
             async with place.admin() as admin:
                 await admin.delete_topics([place.topic])
             await eventually(lambda: not consumer.assignment())
-            proxy.rules[MetadataRequest] = lambda _: produced.wait()  # it learns of the new one when records are there
+            proxy.hold(MetadataRequest, until=produced)  # it learns of the new one when records are there
             await make(place)
             await place.produce([f"new {number}" for number in range(10)])
             produced.set()
-            proxy.rules.clear()
+            proxy.clear()
             assert (await asyncio.wait_for(asking, 10)).value == b"new 0"
             assert await take(consumer, 9) == [f"new {number}" for number in range(1, 10)]
 
@@ -78,14 +78,14 @@ async def test_a_member_reads_it_from_its_first_record_whatever_the_policy(make_
 async def test_offsets_of_a_deleted_topic_do_not_hold_up_the_good_bye(make_place, is_noticed):
     place, listener, ears = make_place(), Listener(), Ears()
     await place.produce(range(3))
-    async with Proxy(place.cluster) as proxy, place.admin() as admin:
+    async with Proxy(place.cluster.bootstrap_servers) as proxy, place.admin() as admin:
         settings = {"bootstrap_servers": proxy.bootstrap_servers, "observers": [ears]}
         consumer = place.unsubscribed(auto_commit_interval_ms=600_000, session_timeout_ms=60_000, **settings)
         consumer.subscribe([place.topic], listener=listener)
         await consumer.start()
         await take(consumer, 3)
         if not is_noticed:
-            proxy.rules[MetadataRequest] = lambda _: asyncio.Event().wait()
+            proxy.drop(MetadataRequest)
         await admin.delete_topics([place.topic])
         await eventually(lambda: _is_unknown(admin, place.topic))  # until then a commit succeeds
         if is_noticed:

@@ -1,0 +1,70 @@
+"""Frames between sockets, and the one question a proxy asks by itself: which nodes are there."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from aiogroup.errors import AiogroupError, ConnectionLostError, ProtocolError
+from aiogroup.protocol import decode_response, encode_request
+from aiogroup.protocol.messages.metadata import MetadataRequest
+
+__all__ = ["Address", "ask_nodes", "framed", "read_frame"]
+
+Address = tuple[str, int]
+
+FRAME_LIMIT_BYTES: Final = 256 * 1024 * 1024
+ASK_SECONDS: Final = 10
+METADATA_VERSION: Final = 5
+"""Known to every broker since Kafka 1.0."""
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """The next frame, without its size.
+
+    Raises:
+        ProtocolError: what is announced is no frame.
+        EOFError, OSError: the connection ended.
+    """
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    if not 4 <= size <= FRAME_LIMIT_BYTES:
+        raise ProtocolError(f"a frame of {size} bytes was announced: is this TLS? A proxy needs a PLAINTEXT listener")
+    return await reader.readexactly(size)
+
+
+def framed(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame)) + frame
+
+
+async def ask_nodes(addresses: Iterable[Address]) -> dict[int, Address]:
+    """The cluster's nodes and where they listen, as the first of these servers says that answers.
+
+    Raises:
+        ConnectionLostError: none did.
+    """
+    failures = []
+    for host, port in addresses:
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                nodes = await _ask(host, port)
+        except (OSError, EOFError, AiogroupError) as error:  # TimeoutError is an OSError
+            failures.append(f"{host}:{port}: {type(error).__name__} {error}")
+            continue
+        if nodes:
+            return nodes
+        failures.append(f"{host}:{port} knows of no broker")
+    raise ConnectionLostError(
+        f"no bootstrap server told the nodes ({'; '.join(failures)}): name a PLAINTEXT listener, or pass nodes="
+    )
+
+
+async def _ask(host: str, port: int) -> dict[int, Address]:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(framed(encode_request(MetadataRequest(topics=()), METADATA_VERSION, 1, "aiogroup-proxy")))
+        _, response = decode_response(MetadataRequest, METADATA_VERSION, await read_frame(reader))
+    finally:
+        writer.transport.abort()
+    return {each.node_id: (each.host, each.port) for each in response.brokers}
