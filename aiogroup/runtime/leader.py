@@ -10,10 +10,10 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.assignors import Assignor, MemberSubscription, Racks
 from aiogroup.assignors.checks import run
-from aiogroup.errors import AiogroupError, AssignorError, ProtocolError
+from aiogroup.errors import AiogroupError, AssignorError, BrokerError, ProtocolError
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import read_assignment, read_subscription, write_assignment
-from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
@@ -76,10 +76,17 @@ class Leader:
         limit_ms = self._context.config.request_timeout_ms // 3
         try:
             response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request)
+            if response and (code := next((each.error_code for each in response.groups if each.error_code), 0)):
+                row = lookup(code)
+                raise BrokerError(code, row.name, row.message, retriable=row.retriable)
             shares = [each.member_assignment for group in response.groups for each in group.members] if response else []
             held = {tp for share in shares if share for tp in read_assignment(bytes(share))}
         except AiogroupError as error:
-            self._context.tell(events.RebalanceFailed(f"the shares of group {group_id!r} are not known: {error}"))
+            # The coordinator died between JoinGroup and this: nobody would ask again, and a partition that is in no
+            # share would stay unread. A round too many is the smaller evil.
+            why = f"the shares of group {group_id!r} are not known: {error}"
+            self._context.tell(events.RebalanceFailed(why))
+            await self._coordinator.tell(f.RejoinWanted(why))
             return
         orphaned = {
             topic
