@@ -143,6 +143,8 @@ class Checker:
                 self.let_go.add(self.ids.get(member.process.name))
             case events.TaskFailed():
                 self.fail(f"{member.process.name}: the task {event.task} died: {event.error}")
+            case events.HeartbeatMissed(why="ILLEGAL_GENERATION"):
+                pass  # the answer to one that JoinGroup overtook: what it does, if anything, is seen by the loss
             case events.PartitionsLost() if member.is_stopping:
                 pass  # it does not wait for ever for a join that waits for somebody who is away
             case _ if self.is_calm and isinstance(event, TROUBLE) and not member.is_slow:
