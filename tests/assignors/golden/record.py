@@ -9,6 +9,7 @@ import json
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 from aiogroup.devkafka.jars import java
 
@@ -153,6 +154,8 @@ def main():
     seed, lives = (*map(int, sys.argv[2:]), *(SEED, LIVES)[len(sys.argv) - 2 :])
     java, rng = Java(sys.argv[1]), random.Random(seed)
     by_hand(java)
+    for line in (Path(__file__).parent / "found.jsonl").read_text().splitlines():
+        java.ask(json.loads(line))
     for n in range(lives):
         for assignor in ("sticky", "cooperative-sticky"):
             live(java, rng, assignor, f"life {n}")
