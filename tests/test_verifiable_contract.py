@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from tests.support.contract import ContractError, Group, Member
+from tests.support.contract import COOPERATIVE, ContractError, Group, IncrementalMember, Member, member_for, one_owner
+from tests.support.verifiable import RANGE
 
 P0 = {"topic": "t", "partition": 0}
 P1 = {"topic": "t", "partition": 1}
@@ -89,6 +90,31 @@ def test_a_commit_with_auto_commit_is_a_breach():
         member.feed(committed(6))
 
 
+def test_only_who_is_fenced_ends_without_a_word_of_its_last_commit():
+    lines = [START, ASSIGNED, consumed(0, 4), REVOKED]
+    member = Member(Group())
+    member.may_be_fenced = True
+    feed([*lines, END], member)
+    for more in (ASSIGNED, committed(5)):
+        member = Member(Group())
+        member.may_be_fenced = True
+        feed(lines, member)
+        with pytest.raises(ContractError, match="fenced"):
+            member.feed(more)
+
+
+def test_what_a_frozen_member_tells_late_is_not_judged_by_what_others_did():
+    group = Group()
+    frozen, other = feed([START, ASSIGNED, consumed(0, 4)], Member(group)), feed([START, ASSIGNED], Member(group))
+    frozen.is_overdue = True
+    feed([consumed(0, 9), committed(10)], other)
+    feed([committed(5), REVOKED, ASSIGNED, consumed(10, 10)], frozen)
+    assert group.position == {("t", 0): 11}
+    again = feed([committed(11), REVOKED, ASSIGNED], frozen)
+    with pytest.raises(ContractError, match="behind"):
+        again.feed(consumed(5, 6))
+
+
 def test_the_group_may_not_go_back_behind_its_commit():
     group = Group()
     feed(GOOD, Member(group))
@@ -97,6 +123,95 @@ def test_the_group_may_not_go_back_behind_its_commit():
         second.feed(consumed(5, 6))
 
 
+def test_the_group_may_not_commit_backwards():
+    group = Group()
+    first, second = feed(GOOD, Member(group)), feed([START, ASSIGNED], Member(group))
+    feed([START, ASSIGNED, consumed(6, 9)], first)
+    second.owing = {("t", 0): 5}  # of a batch that it read before it was frozen
+    feed([committed(10)], first)
+    with pytest.raises(ContractError, match="behind"):
+        second.feed(committed(5))
+
+
 def test_nobody_commits_past_what_the_group_read():
     with pytest.raises(ContractError, match="ahead"):
         Group().feed(json.loads(committed(3)))
+
+
+BOTH = line("partitions_assigned", partitions=[P0, P1])
+NOTHING = line("partitions_assigned", partitions=[])
+GAVE_P1 = line("partitions_revoked", partitions=[P1])
+GOT_P1 = line("partitions_assigned", partitions=[P1])
+GOOD_ROUNDS = [START, NOTHING, BOTH, consumed(0, 4), committed(5), NOTHING, consumed(5, 5), committed(6)]
+GOOD_ROUNDS += [consumed(7, 8, of=P1), committed(9, of=P1), GAVE_P1, NOTHING, consumed(6, 7), committed(8)]
+GOOD_ROUNDS += [GOT_P1, consumed(20, 21, of=P1), committed(22, of=P1), consumed(8, 8), committed(9)]
+GOOD_ROUNDS += [line("partitions_revoked", partitions=[P0, P1]), END]
+
+
+def incremental(lines):
+    return feed(lines, IncrementalMember(Group()))
+
+
+def test_the_handler_is_chosen_by_the_strategy():
+    for strategy in (RANGE, f"{RANGE},{COOPERATIVE}", f"{COOPERATIVE},{RANGE}"):
+        assert type(member_for(strategy, Group())) is Member
+    assert type(member_for(COOPERATIVE, Group())) is IncrementalMember
+
+
+def test_an_orderly_cooperative_life_is_accepted():
+    member = incremental(GOOD_ROUNDS[:-2])
+    assert member.assignment == {("t", 0), ("t", 1)}
+    feed(GOOD_ROUNDS[-2:], member)
+    assert (member.total_consumed, member.assigned_count, member.revoked_count) == (13, 5, 2)
+    assert not member.assignment
+
+
+BAD_ROUNDS = [
+    ("while dead", [NOTHING]),
+    ("records while started", [START, consumed(0, 0)]),
+    ("records while rebalancing", [START, BOTH, GAVE_P1, consumed(0, 0)]),
+    ("records of a partition", [START, NOTHING, consumed(0, 0)]),
+    ("records of a partition", [START, BOTH, GAVE_P1, NOTHING, consumed(0, 0, of=P1)]),
+    ("not the next offset", [START, BOTH, consumed(0, 4), committed(5), NOTHING, consumed(6, 6)]),
+    ("not the next offset", [START, BOTH, consumed(0, 4), committed(5), GAVE_P1, NOTHING, consumed(4, 6)]),
+    ("revoked what it does not have", [START, GAVE_P1]),
+    ("revoked what it does not have", [START, BOTH, GAVE_P1, GAVE_P1]),
+    ("assigned what it has", [START, BOTH, GOT_P1]),
+    ("was not told before", [START, BOTH, consumed(0, 4), NOTHING]),
+    ("was not told before", [START, BOTH, consumed(0, 4), GAVE_P1]),
+    ("not what was consumed", [START, BOTH, consumed(0, 4), committed(5, of=P1)]),
+    ("while dead", [*GOOD_ROUNDS, NOTHING]),
+]
+
+
+@pytest.mark.parametrize(("why", "lines"), BAD_ROUNDS)
+def test_a_cooperative_breach_is_found_at_its_line(why, lines):
+    member = incremental(lines[:-1])
+    with pytest.raises(ContractError, match=why):
+        member.feed(lines[-1])
+
+
+def history(*changes):
+    """A process's events from (time, name, partitions...)."""
+    return [
+        {"timestamp": at, "name": name, "partitions": [{"topic": "t", "partition": number} for number in numbers]}
+        for at, name, *numbers in changes
+    ]
+
+
+def test_a_hand_over_has_one_owner_at_a_time():
+    first = [(1, "partitions_assigned", 0, 1), (5, "partitions_revoked", 1), (5, "partitions_assigned"), (9, "lost")]
+    second = [(6, "partitions_assigned", 1), (9, "partitions_assigned", 0), (10, "shutdown_complete")]
+    third = [(10, "partitions_assigned", 0, 1)]
+    one_owner(history(*first, (11, "partitions_revoked", 0)), history(*second), history(*third))
+
+
+@pytest.mark.parametrize(
+    "second",
+    [[(4, "partitions_assigned", 1)], [(6, "partitions_assigned", 0)], [(0, "partitions_assigned", 0)]],
+    ids=["too soon", "what is kept", "had it first"],
+)
+def test_two_owners_are_found(second):
+    first = history((1, "partitions_assigned", 0, 1), (5, "partitions_revoked", 1))
+    with pytest.raises(ContractError, match="two owners"):
+        one_owner(first, history(*second))

@@ -1,12 +1,15 @@
 """What Kafka's system tests assert of a verifiable client's lines, written from the contract alone.
 
-One `Member` judges the lines of one process (eager assignors: an assignment replaces the one before), one `Group` the
-offsets of all of them in the order in which their lines came.
+One `Member` judges the lines of one process (eager assignors: an assignment replaces the one before), or an
+`IncrementalMember` (the cooperative one: it adds to what there is); `member_for` chooses. One `Group` judges the
+offsets of all of them in the order in which their lines came, and `one_owner`, afterwards, who had what and when.
 """
 
 from __future__ import annotations
 
 import json
+
+COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 
 SHAPES = {
     "startup_complete": {},
@@ -74,8 +77,31 @@ def shape(event):
     return type(event).__name__
 
 
+def one_owner(*histories):
+    """No partition is given to a member before another gave it up; each history is the events of one process.
+
+    A member tells of a revocation before it joins again, and of an assignment after everybody did, so times of one
+    clock say it across processes. What a killed or frozen one had ends with an event "lost" that the test puts there.
+    """
+    changes = []
+    for index, events in enumerate(histories):
+        for place, event in enumerate(events):
+            if event["name"] in ("partitions_assigned", "partitions_revoked", "shutdown_complete", "lost"):
+                changes.append((event["timestamp"], event["name"] == "partitions_assigned", index, place, event))
+    owners = {}
+    for *_, index, _, event in sorted(changes, key=lambda change: change[:4]):
+        if event["name"] in ("shutdown_complete", "lost"):
+            owners = {tp: owner for tp, owner in owners.items() if owner != index}
+            continue
+        for tp in map(named, event["partitions"]):
+            if event["name"] == "partitions_assigned":
+                require(owners.setdefault(tp, index) == index, f"{tp} has two owners, {owners[tp]} and {index}", event)
+            elif owners.get(tp) == index:
+                del owners[tp]
+
+
 class Group:
-    """`minOffset` never lies behind what the group committed; nobody commits past what was consumed."""
+    """`minOffset` never lies behind what the group committed; nobody commits past what was consumed, or backwards."""
 
     def __init__(self):
         self.position = {}
@@ -91,6 +117,7 @@ class Group:
             for each in event["offsets"]:
                 tp = named(each)
                 require(self.position.get(tp, 0) >= each["offset"], "ahead of the group's position", event)
+                require(self.committed.get(tp, 0) <= each["offset"], "behind the group's commit", event)
                 self.committed[tp] = each["offset"]
 
 
@@ -104,6 +131,9 @@ class Member:
         self.position = {}
         self.owing = None  # offsets that were told as consumed, and whose commit was not told yet
         self.commits = True
+        self.may_be_fenced = False  # Java then tells of no commit, gives all up and ends
+        self.is_fenced = False
+        self.is_overdue = False  # what it had in hand when it was frozen is told when others went on long ago
         self.total_consumed = 0
         self.assigned_count = 0
         self.revoked_count = 0
@@ -111,8 +141,11 @@ class Member:
     def feed(self, line):
         event = parse(line)
         require((self.state == "dead") == (event["name"] == "startup_complete"), f"while {self.state}", event)
+        require(not self.is_fenced or event["name"] == "shutdown_complete", "goes on when fenced", event)
         getattr(self, "on_" + event["name"], lambda _: None)(event)
-        self.group.feed(event)
+        self.is_overdue = self.is_overdue and event["name"] != "partitions_revoked"
+        if not self.is_overdue:
+            self.group.feed(event)
         return event
 
     def on_startup_complete(self, _):
@@ -120,7 +153,10 @@ class Member:
 
     def on_shutdown_complete(self, event):
         self.settled(event)
-        self.state, self.assignment, self.position = "dead", set(), {}
+        self.on_killed()
+
+    def on_killed(self):
+        self.state, self.assignment, self.position, self.owing = "dead", set(), {}, None
 
     def on_partitions_assigned(self, event):
         self.settled(event)
@@ -129,6 +165,7 @@ class Member:
         self.assignment = {named(each) for each in event["partitions"]}
 
     def on_partitions_revoked(self, event):
+        self.is_fenced = self.may_be_fenced and self.owing is not None
         self.settled(event)
         require({named(each) for each in event["partitions"]} == self.assignment, "eager revokes everything", event)
         self.state, self.position = "rebalancing", {}
@@ -156,4 +193,31 @@ class Member:
 
     def settled(self, event):
         """The ordering duty: the commit of a batch is told before anything else happens to the partitions."""
-        require(self.owing is None, "the commit of the last batch was not told before", event)
+        require(self.owing is None or self.is_fenced, "the commit of the last batch was not told before", event)
+
+
+class IncrementalMember(Member):
+    """Cooperative: what is assigned comes on top, only what it has is revoked, and the rest goes on."""
+
+    def on_partitions_assigned(self, event):
+        self.settled(event)
+        given = {named(each) for each in event["partitions"]}
+        require(not given & self.assignment, "assigned what it has", event)
+        self.state = "joined"
+        self.assigned_count += 1
+        self.assignment |= given
+
+    def on_partitions_revoked(self, event):
+        self.is_fenced = self.may_be_fenced and self.owing is not None
+        self.settled(event)
+        taken = {named(each) for each in event["partitions"]}
+        require(taken <= self.assignment, "revoked what it does not have", event)
+        self.state = "rebalancing"
+        self.revoked_count += 1
+        self.assignment -= taken
+        self.position = {tp: offset for tp, offset in self.position.items() if tp not in taken}
+
+
+def member_for(strategy, group):
+    """With an eager assignor beside it in the list a member is eager: the group speaks what all its assignors do."""
+    return (IncrementalMember if strategy == COOPERATIVE else Member)(group)

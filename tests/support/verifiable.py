@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
+import signal
 import subprocess
 import sys
 import threading
+import time
+from collections import Counter
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 
-from tests.support.contract import ContractError, Group, Member
+from tests.support.contract import COOPERATIVE, ContractError, Group, member_for, one_owner
+from tests.support.group_members import until
 
 ROOT = Path(__file__).parents[2]
-RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
+PACKAGE = "org.apache.kafka.clients.consumer."
+RANGE = PACKAGE + "RangeAssignor"
+STRATEGIES = {
+    "range": RANGE,
+    "roundrobin": PACKAGE + "RoundRobinAssignor",
+    "sticky": PACKAGE + "StickyAssignor",
+    "cooperative-sticky": COOPERATIVE,
+    "default": f"{RANGE},{COOPERATIVE}",  # Java's own
+}
 
 
 class Tool:
@@ -34,6 +49,8 @@ class Tool:
 
     def _read(self):
         for line in self.process.stdout:
+            if not line.endswith(b"\n"):
+                break  # SIGKILL cut it off: it was not said
             try:
                 self.events.append(self._feed(line))
             except ContractError as error:
@@ -46,7 +63,7 @@ class Tool:
     def names(self):
         return [event["name"] for event in list(self.events)]
 
-    def wait(self, seconds=30):
+    def wait(self, seconds=40):
         """The exit code, once everything is read."""
         code = self.process.wait(seconds)
         self._reader.join(seconds)
@@ -85,6 +102,37 @@ class ConsumerTool(Tool):
     def total(self):
         return self.judged.total_consumed
 
+    @property
+    def is_leader(self):
+        """Of ours, by the last rebalance in its log."""
+        (*_, last) = re.findall(r"rebalance_completed.* is_leader=(\w+)", self._log.read_text(errors="replace"))
+        return last == "True"
+
+    def kill(self):
+        """SIGKILL, and what the harness does then (handle_kill_process)."""
+        self.process.kill()
+        self.wait()
+        self.judged.on_killed()
+        self._loses()
+
+    def freeze(self):
+        """SIGSTOP: it does not know it yet, but others get what it has."""
+        self.signal(signal.SIGSTOP)
+        self.judged.is_overdue = True
+        self._loses()
+
+    def thaw(self):
+        self.signal(signal.SIGCONT)
+
+    def _loses(self):
+        self.events.append({"timestamp": time.time_ns() // 1_000_000, "name": "lost"})
+
+
+def offsets(event):
+    """The (partition, offset)s of records_consumed."""
+    ranges = ((each["partition"], range(each["minOffset"], each["maxOffset"] + 1)) for each in event["partitions"])
+    return [(partition, offset) for partition, some in ranges for offset in some]
+
 
 class Bench:
     """Starts verifiable clients for one topic and one group, judges them together, and ends them all."""
@@ -93,6 +141,9 @@ class Bench:
         self.place = place
         self.group = Group()
         self.members = []
+        self.times_read = Counter()
+        self.uncommitted = set()
+        """(partition, offset)s: how often each was read, and which were told as not committed."""
         self._directory = directory
         self._closing = ExitStack()
         self._lock = threading.Lock()
@@ -105,21 +156,29 @@ class Bench:
     def __exit__(self, *_):
         self._closing.close()
 
-    def consumer(self, *arguments, java=False, session_ms=3_000, commits=True, read=True):
-        member = Member(self.group)
+    def consumer(self, *arguments, java=False, strategy=RANGE, session_ms=3_000, commits=True, read=True, group=None):
+        member = member_for(strategy, group or self.group)
         member.commits = commits
         feed, lock = member.feed, self._lock
 
+        batch = []
+
         def locked(line):
             with lock:
-                return feed(line)
+                event = feed(line)
+                if event["name"] == "records_consumed":
+                    batch[:] = offsets(event)
+                    self.times_read.update(batch)
+                elif event["name"] == "offsets_committed" and not event["success"]:
+                    self.uncommitted.update(batch)
+                return event
 
         member.feed = locked
         given = ["--bootstrap-server", self.place.cluster.bootstrap_servers, "--topic", self.place.topic]
         given += ["--group-id", self.place.group, "--session-timeout", str(session_ms), "--reset-policy", "earliest"]
         given += [
             "--assignment-strategy",
-            RANGE,
+            strategy,
             "--command-config" if java else "--consumer.config",
             str(self._config),
         ]
@@ -148,10 +207,64 @@ class Bench:
             command, cwd=ROOT, env={**os.environ, "PYTHONWARNINGS": "error"}, **popen
         )
 
+    async def shared(self, *members, seconds=40, each_has=True):
+        """These hold every partition exactly once, and each of them one at least."""
+
+        def so():
+            held = [member.partitions for member in members]
+            joined = all(member.judged.state == "joined" for member in members) and (all(held) or not each_has)
+            return joined and sorted(chain(*held)) == list(range(self.place.partitions))
+
+        await until(so, seconds, self.tails)
+
+    async def read_on(self, *members, count=20, seconds=30):
+        """Each reads so many records more, while records come."""
+        before = [member.total for member in members]
+        await until(
+            lambda: all(member.total >= total + count for member, total in zip(members, before, strict=True)),
+            seconds,
+            self.tails,
+        )
+        self.check()
+
+    async def end(self, *members):
+        """SIGTERM to all of them, which end in order."""
+        for member in members:
+            member.signal(signal.SIGTERM)
+        for member in members:
+            assert await asyncio.to_thread(member.wait) == 128 + signal.SIGTERM, member.tail()
+        self.check()
+
+    async def all_read(self, acknowledged, *, repeats=False, seconds=30):
+        """All that was acknowledged up to now is read; twice only where a commit had failed, or where `repeats`."""
+        sent = set(acknowledged)
+        await until(lambda: self.times_read.keys() >= sent, seconds, self.tails)
+        twice = {record for record, count in self.times_read.items() if count > 1}
+        assert repeats or twice <= self.uncommitted, f"{sorted(twice - self.uncommitted)}\n{self.tails()}"
+
+    async def all_committed(self, seconds=10):
+        """The broker has as committed what they read, to its end; it is not asked what nobody commits any more."""
+        found = {}
+        ends_at = time.monotonic() + seconds
+        while found != (ends := self._ends()):
+            assert time.monotonic() < ends_at, f"{found} is committed, {ends} is read:\n{self.tails()}"
+            found = {number: await self.place.committed(number) for number in ends}
+
+    def _ends(self):
+        ends = {}
+        for partition, offset in self.times_read:
+            ends[partition] = max(ends.get(partition, 0), offset + 1)
+        return ends
+
     def check(self):
         """No line of any member was a breach."""
         for tool in self.members:
             assert not tool.broken, tool.tail()
+
+    def check_owners(self):
+        """No partition had two owners at a time; not to be asked where a fenced member learns of it late."""
+        self.check()
+        one_owner(*(list(tool.events) for tool in self.members))
 
     def tails(self):
         return "\n----\n".join(tool.tail() for tool in self.members)
