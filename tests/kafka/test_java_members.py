@@ -1,126 +1,178 @@
-"""Kafka's own Java consumer and ours in one group: each assignor, each as leader, dynamic and static."""
+"""Kafka's own Java consumer and ours in one group: each strategy, each as leader, dynamic and static, in and out.
+
+Both are verifiable clients, and all of their lines are judged.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from itertools import chain
+from itertools import product
 
 import pytest
-from support.group_members import Member, produce, running, until
-from support.java_member import java_member
+from support.group_members import until
+from support.nodes import load
+from support.verifiable import STRATEGIES, Bench
 
-from aiogroup.telemetry import events
+from aiogroup.admin import remove_members
 
 PARTITIONS_COUNT = 5
-SESSION_MS = 2_000
+LONG_MS = 20_000
+"""A session that never ends within a test."""
+SESSION_MS = 4_000
+"""A session that ends for whoever is killed or frozen, and for nobody else on two busy cores."""
 
 
 @pytest.fixture
-async def topic(kafka_cluster, unique_name):
-    name = unique_name("shared")
-    await asyncio.to_thread(kafka_cluster.create_topic, name, PARTITIONS_COUNT)
-    return name
+def bench(make_place, tmp_path):
+    """`bench(strategy, kind)`; each has a topic and a group of its own."""
+    benches = []
+
+    def make(strategy, kind, session_ms=LONG_MS):
+        directory = tmp_path / str(len(benches))
+        directory.mkdir()
+        benches.append(JavaBench(make_place(PARTITIONS_COUNT), directory, STRATEGIES[strategy], kind, session_ms))
+        return benches[-1]
+
+    yield make
+    for each in benches:
+        each.__exit__()
 
 
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
+class JavaBench(Bench):
+    def __init__(self, place, directory, strategy, kind, session_ms):
+        super().__init__(place, directory)
+        self._settings = {"strategy": strategy, "session_ms": session_ms}
+        self._is_static = kind == "static"
+
+    def member(self, name, *, java):
+        """Static ones use the name; ids of dynamic ones are not in any order."""
+        arguments = ("--group-instance-id", name) if self._is_static else ()
+        return self.consumer(*arguments, java=java, **self._settings)
+
+    def load(self):
+        return load(self.place.cluster, self.place.topic, PARTITIONS_COUNT)
+
+    async def leave(self, member, name):
+        """It ends in order; a static one stays in the group until somebody removes it."""
+        await self.end(member)
+        if self._is_static:
+            await remove_members(self.place.group, [name], bootstrap_servers=self.place.cluster.bootstrap_servers)
 
 
-async def shared_with_java(java, *members):
-    """Wait until Java and ours hold every partition exactly once, none of them nothing."""
-
-    def shared():
-        held = [java.partitions, *(member.partitions for member in members)]
-        return all(held) and sorted(chain(*held)) == list(range(PARTITIONS_COUNT))
-
-    await until(shared, 30, lambda: f"{java.partitions} {java.tail()}\n" + "\n".join(m.tail() for m in members))
-
-
-async def all_read(cluster, topic, java, *members):
-    sent = await produce(cluster, topic, PARTITIONS_COUNT, 50)
-
-    def read():
-        return java.seen().union(*(member.seen() for member in members)) >= sent
-
-    await until(read, 20, lambda: f"{len(java.seen())} {[len(m.seen()) for m in members]} {java.tail()}")
-    shares = [java.seen() & sent, *(member.seen() & sent for member in members)]
-    assert sum(map(len, shares)) == len(sent)  # none by two
-    assert all(shares)
-    return sent
+def shares(strategy, members_count):
+    """What members get in the order of their static names, where the names alone say it."""
+    if strategy == "roundrobin":
+        return [[n for n in range(PARTITIONS_COUNT) if n % members_count == i] for i in range(members_count)]
+    share, extra = divmod(PARTITIONS_COUNT, members_count)
+    starts = [i * share + min(i, extra) for i in range(members_count + 1)]
+    return [list(range(starts[i], starts[i + 1])) for i in range(members_count)]
 
 
-def expected(assignor, order):
-    """What Java's assignor gives to members in this order of ids (static names sort by name)."""
-    if assignor == "roundrobin":
-        return {name: [n for n in range(PARTITIONS_COUNT) if n % len(order) == i] for i, name in enumerate(order)}
-    share, extra = divmod(PARTITIONS_COUNT, len(order))
-    starts = [i * share + min(i, extra) for i in range(len(order) + 1)]
-    return {name: list(range(starts[i], starts[i + 1])) for i, name in enumerate(order)}
-
-
-@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-@pytest.mark.parametrize("leader", ["java", "ours"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
-async def test_java_and_we_share_a_group(kafka_cluster, topic, group, tmp_path, assignor, leader, kind):
-    settings = {"session_timeout_ms": SESSION_MS, "partition_assignment_strategy": (assignor,)}
-    static = kind == "static"
-    first, second = (
-        Member(kafka_cluster, group, topic, **settings, **({"group_instance_id": name} if static else {}))
-        for name in ("name-1", "name-3")
+async def test_java_and_we_share_a_group(bench, strategy, kind):
+    """We lead, Java follows; we leave and Java leads; we come back and follow; Java leaves."""
+    bench = bench(strategy, kind)
+
+    def as_named(*members):
+        if kind == "static" and "sticky" not in strategy:
+            assert [member.partitions for member in members] == shares(strategy, len(members))
+
+    async with bench.load() as acknowledged:
+        first = bench.member("name-1", java=False)
+        await bench.shared(first)
+        java = bench.member("name-2", java=True)
+        await bench.shared(first, java)
+        as_named(first, java)
+        assert first.is_leader
+        await bench.read_on(first, java)
+        await bench.leave(first, "name-1")
+        await bench.shared(java)
+        await bench.read_on(java)
+        second = bench.member("name-3", java=False)
+        await bench.shared(java, second)
+        as_named(java, second)
+        assert not second.is_leader
+        await bench.read_on(java, second)
+        await bench.leave(java, "name-2")
+        await bench.shared(second)
+        await until(lambda: second.is_leader)
+        await bench.read_on(second)
+    await bench.all_read(acknowledged)
+    await bench.end(second)
+    await bench.all_committed()
+    bench.check_owners()
+
+
+async def test_members_are_frozen_and_killed(bench):
+    """Ours and Java's in turn, eager and cooperative, dynamic and static: four groups at a time, as all wait a lot."""
+    kinds = [(strategy, kind) for strategy in ("range", "cooperative-sticky") for kind in ("dynamic", "static")]
+    await asyncio.gather(*(frozen_and_killed(bench(*kind, SESSION_MS)) for kind in kinds))
+
+
+async def frozen_and_killed(bench):
+    ours, java = bench.member("name-1", java=False), bench.member("name-2", java=True)
+    await bench.shared(ours, java)
+    sent = await frozen(bench, java, ours) | await frozen(bench, ours, java)
+    async with bench.load() as acknowledged:
+        await bench.read_on(ours, java)
+        await asyncio.to_thread(ours.kill)
+        await bench.shared(java)
+        await bench.read_on(java)
+        ours = bench.member("name-1", java=False)
+        await bench.shared(java, ours)
+        await bench.read_on(java, ours)
+        await asyncio.to_thread(java.kill)
+        await bench.shared(ours)
+        await bench.read_on(ours)
+    await bench.all_read(sent | acknowledged, repeats=True)
+    await bench.end(ours)
+    await bench.all_committed()
+    bench.check_owners()
+
+
+async def frozen(bench, victim, other):
+    """Past its session it has lost all; it comes back, and what it may still have in hand is not committed then."""
+    async with bench.load() as acknowledged:
+        await bench.read_on(victim, other)
+        victim.freeze()
+        await bench.shared(other)
+        await bench.read_on(other)
+    await bench.all_read(acknowledged, repeats=True)
+    await bench.all_committed()
+    victim.thaw()
+    await bench.shared(victim, other)
+    await bench.all_committed()  # nobody commits any more who would hide what the zombie committed
+    return acknowledged
+
+
+async def test_a_rolling_change_from_java_to_ours_and_back(bench):
+    """Under load, one by one, three groups at a time; two Java members hand over to each other first."""
+    both = ("name-1", "name-2")
+    await asyncio.gather(
+        rolling_change(bench("range", "dynamic"), both),
+        rolling_change(bench("cooperative-sticky", "dynamic"), both),
+        rolling_change(bench("range", "static"), ("name-2",), is_noticed=False),
     )
-    instance = {"instance_id": "name-2"} if static else {}
-
-    def start_java():
-        return java_member(
-            kafka_cluster, tmp_path, group, topic, assignor=assignor, session_timeout_ms=SESSION_MS, **instance
-        )
-
-    async def leads(java):
-        """Java comes first, then ours."""
-        await until(lambda: len(java.partitions) == PARTITIONS_COUNT, 30, java.tail)
-        async with running(first, second):
-            await check(java)
-
-    async def check(java):
-        await shared_with_java(java, first, second)
-        assert (first.is_leader, second.is_leader) == (leader == "ours", False)
-        if static:
-            held = {"name-1": first.partitions, "name-2": java.partitions, "name-3": second.partitions}
-            assert held == expected(assignor, sorted(held))
-        await all_read(kafka_cluster, topic, java, first, second)
-        since, committed = len(first.log), java.seen()
-        await asyncio.to_thread(java.stop)
-        # A static one stays in the group until its session ends; a dynamic one leaves.
-        await until(lambda: sorted(first.partitions + second.partitions) == list(range(PARTITIONS_COUNT)), 20)
-        assert first.count(events.RebalanceStarted, since=since) >= 1
-        sent = await produce(kafka_cluster, topic, PARTITIONS_COUNT, 10)
-        await until(lambda: first.seen() | second.seen() >= sent, 20, first.tail)
-        assert not committed & (first.seen() | second.seen())  # Java had committed what it read
-
-    if leader == "java":
-        with start_java() as java:
-            await leads(java)
-    else:
-        async with running(first):
-            with start_java() as java:
-                await shared_with_java(java, first)
-                async with running(second):
-                    await check(java)
 
 
-async def test_java_comes_back_and_goes_on(kafka_cluster, topic, group, tmp_path):
-    ours = Member(kafka_cluster, group, topic, session_timeout_ms=SESSION_MS)
-    async with running(ours):
-        sent = set()
-        for _ in range(2):
-            with java_member(
-                kafka_cluster, tmp_path, group, topic, assignor="range", session_timeout_ms=SESSION_MS
-            ) as java:
-                await shared_with_java(java, ours)
-                rebalances = ours.rebalances
-                sent |= await all_read(kafka_cluster, topic, java, ours)
-                assert ours.rebalances == rebalances
-                java.process.kill()  # without a word: its session ends
-            await until(lambda: len(ours.partitions) == PARTITIONS_COUNT and ours.is_ready, 20, ours.tail)
-        assert ours.error is None
+async def rolling_change(bench, names, *, is_noticed=True):
+    async with bench.load() as acknowledged:
+        members = {"name-1": bench.member("name-1", java=True)}
+        await bench.shared(*members.values())
+        members["name-2"] = bench.member("name-2", java=True)
+        await bench.shared(*members.values())
+        await bench.read_on(*members.values())
+        for java, name in product((False, True), names):
+            old = members[name]
+            (other,) = (each for each in members.values() if each is not old)
+            before, held = other.judged.assigned_count, old.partitions
+            await bench.end(old)
+            members[name] = bench.member(name, java=java)
+            await bench.shared(*members.values())
+            await bench.read_on(*members.values())
+            assert is_noticed or (other.judged.assigned_count, members[name].partitions) == (before, held)
+    await bench.all_read(acknowledged)
+    await bench.end(*members.values())
+    await bench.all_committed()
+    bench.check_owners()
