@@ -59,3 +59,5 @@ async def load(cluster, topic, partitions_count):
         sending.cancel()
         await asyncio.wait({sending})
         await producer.stop()
+        if not sending.cancelled():
+            sending.result()  # what ended it too soon
