@@ -79,7 +79,7 @@ class Consumer:
 
         Raises:
             ConsumerStoppedError: it is, or was meanwhile, stopped.
-            ConnectionLostError: no bootstrap server answered.
+            ConnectionLostError, KafkaTimeoutError, ProtocolError: no bootstrap server answered.
             AuthenticationFailedError: one refused the credentials.
             GroupError, GroupAuthorizationError: the group refused the member.
         """
@@ -215,7 +215,8 @@ class Consumer:
 
         Raises:
             CommitFailedError: some partitions belong to another member now (`not_owned`); the others are committed.
-            RebalanceInProgressError, KafkaTimeoutError: not done in `default_api_timeout_ms`; commit again.
+            RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError: not done in `default_api_timeout_ms`;
+                commit again.
             IllegalStateError: a partition is not assigned.
             IllegalOperation: there is no group.
             ValueError, TypeError: not offsets.
@@ -435,7 +436,8 @@ class Consumer:
         """Every topic that this principal may see, asked of a broker now.
 
         Raises:
-            ConnectionLostError, KafkaTimeoutError: no broker answered in `request_timeout_ms`; ask again.
+            ConnectionLostError, KafkaTimeoutError, ProtocolError: no broker answered in `request_timeout_ms`; ask
+                again.
         """
         cluster = await self._running().context.link.fetch_metadata(None)
         return frozenset(

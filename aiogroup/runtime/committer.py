@@ -117,7 +117,7 @@ class Committer:
 
         Raises:
             CommitFailedError: some partitions are not owned any more; the others were committed.
-            RebalanceInProgressError, KafkaTimeoutError: `timeout` milliseconds passed.
+            RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError: `timeout` milliseconds passed.
             FencedInstanceIdError, GroupAuthorizationError, TopicAuthorizationError, BrokerError: refused.
         """
         self._busy_count += 1

@@ -17,6 +17,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConnectionLostError, KafkaTimeoutError, ProtocolError
 from aiogroup.protocol.framing import decode_response, encode_request
+from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.protocol.schema import R_co, Request, negotiate
 from aiogroup.runtime.clock import timeout_ms
 
@@ -106,6 +107,12 @@ class Connection(AIOKafkaConnection):
             self._transport.abort()
 
     _transport: asyncio.WriteTransport | None = None
+
+    async def _do_version_lookup(self) -> None:
+        """aiokafka's takes random bytes for a broker that serves nothing, on a connection that stays open for ever."""
+        await super()._do_version_lookup()
+        if ApiVersionsRequest.API_KEY not in self._versions:
+            raise ProtocolError("an answer to ApiVersions that does not name ApiVersions")
 
     @property
     def is_open(self) -> bool:

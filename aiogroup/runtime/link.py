@@ -182,9 +182,11 @@ class Link:
         last: AiogroupError = ConnectionLostError("no broker is known")
         limit_ms = timeout or self._config.request_timeout_ms
         until_ms = now_ms() + limit_ms
-        for node_id in self.nodes():
-            # A frozen broker must not hold up what the next one answers at once.
-            each_ms = min(max(limit_ms // 6, min(limit_ms // 2, 1_000)), until_ms - now_ms())
+        nodes = self.nodes()
+        for node_id in nodes:
+            # A frozen broker must not hold up what the next one answers at once; behind the last one there is none.
+            most_ms = limit_ms if node_id == nodes[-1] else max(limit_ms // 6, min(limit_ms // 2, 1_000))
+            each_ms = min(most_ms, until_ms - now_ms())
             if each_ms <= 0:
                 break
             try:

@@ -50,3 +50,12 @@ async def test_a_second_start_at_the_same_time_is_refused(make_place):
     assert isinstance(second, IllegalStateError)
     await consumer.stop()
     assert ours() == []
+
+
+async def test_the_only_bootstrap_server_may_take_all_the_time_there_is(make_place):
+    """With others behind it, it would be left for the next one after half of that."""
+    place = make_place()
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        proxy.delay("Metadata", ms=1_300, times=1)
+        async with place.consumer(bootstrap_servers=proxy.bootstrap_servers, request_timeout_ms=2_000) as consumer:
+            assert consumer.partitions_for_topic(place.topic) == {0}
