@@ -10,13 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiogroup.errors import AiogroupError, ProtocolError
 from aiogroup.membership import facts as f
+from aiogroup.membership.backoff import Backoff
 from aiogroup.membership.blobs import read_assignment
 from aiogroup.membership.failures import failure_of, mismatch_of
 from aiogroup.membership.identity import NO_GENERATION, Identity
-from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.membership.remedies import HOPELESS, Remedy, Rpc, remedy_for
 from aiogroup.membership.requests import join_request, leave_request, sync_request
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import ENDS, HEARTBEATING, MOVES, MemberState
+from aiogroup.membership.tenure import Tenure
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 
@@ -52,9 +54,9 @@ class ClassicMembership:
         self._why_joining = ""
         self._keeps = False  # what the hand-over under way asks for: give up only what is not wanted any more
         self._asked = False  # what this state asks for was asked for and is not answered yet
-        self._retry_at_ms = 0
+        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._rejoin_at_ms: int | None = None  # the group rebalances, and we hold our rejoin back until then
-        self._failures_count = 0
+        self._tenure = Tenure()
         self._effects: list[f.Effect] = []
         self._requests: list[f.Request] = []
         self._assignments: Mapping[str, bytes] = {}
@@ -76,8 +78,7 @@ class ClassicMembership:
                 self._on_join(fact, now_ms)
             case f.AssignmentComputed():
                 if self.state is MemberState.SYNCING and fact.generation == self.identity.generation:
-                    self._assignments = fact.assignments
-                    self._asked = False
+                    self._assignments, self._asked = fact.assignments, False
             case f.SyncAnswered():
                 self._on_sync(fact, now_ms)
             case f.RequestLost():
@@ -107,8 +108,8 @@ class ClassicMembership:
                 return f.Step(requests, (*effects, self._give_up("unsubscribed")))
             self._on_unsubscribed()
             return f.Step((*requests, *self._requests), effects)
-        if now_ms < self._retry_at_ms:
-            return f.Step(requests, effects, wake_at_ms=self._retry_at_ms)
+        if now_ms < self._backoff.until_ms:
+            return f.Step(requests, effects, wake_at_ms=self._backoff.until_ms)
         if self._rejoin_at_ms is not None and now_ms >= self._rejoin_at_ms:
             self._rejoin_at_ms = None
             self.rejoin_why = self.rejoin_why or f"the group rebalances, held back for {self.settings.hold_back_ms} ms"
@@ -227,11 +228,10 @@ class ClassicMembership:
         if fact.topics == self.topics and self.state is not MemberState.LEFT:
             return
         self.topics = fact.topics
-        if self.state is MemberState.LEFT:
-            if fact.topics:
-                self._move(MemberState.UNJOINED, fact.why)
-        else:
+        if self.state is not MemberState.LEFT:
             self.rejoin_why = self.rejoin_why or fact.why
+        elif fact.topics:
+            self._move(MemberState.UNJOINED, fact.why)
 
     def _on_handed_over(self) -> None:
         if self.state is not MemberState.PREPARING:
@@ -280,7 +280,8 @@ class ClassicMembership:
         if mismatch is not None:
             self._fail(mismatch)
             return
-        self._failures_count = 0
+        self._backoff.on_success()
+        self._tenure.on_joined(self.identity.member_id, answer.member_id)
         self.identity = self.identity.in_generation(answer.member_id, answer.generation_id)
         if self.claim >= 0:
             # The others see our claim in this round. A later one with an older generation would be passed over.
@@ -309,6 +310,7 @@ class ClassicMembership:
         if mismatch is not None:
             self._fail(mismatch)
             return
+        self._tenure.begin_anew()
         try:
             partitions = read_assignment(bytes(answer.assignment))
         except ProtocolError as error:  # the leader's fault: perhaps the next one does better
@@ -343,10 +345,8 @@ class ClassicMembership:
                 self._lose_generation(self.identity.without_generation(), why)
             case Remedy.FORGET_MEMBER:
                 self._lose_generation(self.identity.forgotten(), why)
-            case Remedy.NOT_AUTHORIZED as remedy:
-                self._fail(self._failure_of(remedy, fact.error_code))
-            case (Remedy.FATAL | Remedy.INCONSISTENT) as remedy if rpc is Rpc.HEARTBEAT:
-                self._fail(self._failure_of(remedy, fact.error_code))
+            case remedy if remedy is Remedy.NOT_AUTHORIZED or (rpc is Rpc.HEARTBEAT and remedy in HOPELESS):
+                self._refuse(remedy, fact.error_code)
             case _:
                 pass  # the coordinator moved, or will answer better: whoever asked looks it up again
 
@@ -358,8 +358,8 @@ class ClassicMembership:
 
     def _on_fenced(self, sent_by: Identity) -> None:
         """Somebody else has the name, whatever generation we asked in; unless it was told of an id that we gave up."""
-        if sent_by.member_id == self.identity.member_id:
-            self._fail(self._failure_of(Remedy.FENCED, ErrorCode.FENCED_INSTANCE_ID))
+        if sent_by.member_id == self.identity.member_id and not self._tenure.may_be_forgotten:
+            self._refuse(Remedy.FENCED, ErrorCode.FENCED_INSTANCE_ID)
 
     def _lose_generation(self, identity: Identity, why: str) -> None:
         self.identity = identity
@@ -369,28 +369,30 @@ class ClassicMembership:
     def _mend(self, remedy: Remedy, rpc: Rpc, code: int, now_ms: int) -> None:
         """Back to JOINING as the remedy says, or further: what we hold must be given up first."""
         why = f"{rpc.name}: {lookup(code).name}"
+        if remedy is Remedy.FENCED and self._tenure.may_be_forgotten:
+            remedy = Remedy.FORGET_MEMBER
         match remedy:
             case Remedy.FENCED | Remedy.NOT_AUTHORIZED | Remedy.INCONSISTENT | Remedy.FATAL:
-                self._fail(self._failure_of(remedy, code))
+                self._refuse(remedy, code)
             case Remedy.FORGET_MEMBER:
-                self.identity = self.identity.forgotten()
-                self._join_again(why, now_ms, backoff=rpc is Rpc.JOIN_GROUP and self._failures_count > 0, is_lost=True)
+                self._tenure.begin_anew()
+                self.identity, failed_before = self.identity.forgotten(), self._backoff.failures_count > 0
+                self._join_again(why, now_ms, backoff=rpc is Rpc.JOIN_GROUP and failed_before, is_lost=True)
             case Remedy.NEXT_GENERATION:
                 self._join_again(why, now_ms, backoff=False, is_lost=True)
-            case Remedy.REJOIN:
-                self._join_again(why, now_ms, backoff=lookup(code).name != "REBALANCE_IN_PROGRESS")
+            case Remedy.REJOIN if code == ErrorCode.REBALANCE_IN_PROGRESS:
+                self._join_again(why, now_ms, backoff=False)
             case _:
                 self._join_again(why, now_ms, backoff=True)
 
     def _join_again(self, why: str, now_ms: int, *, backoff: bool, is_lost: bool = False) -> None:
         self._asked = False
         self.identity = self.identity.without_generation()
-        self._failures_count += 1
+        self._backoff.on_failure(now_ms, waits=backoff)
         if backoff:
-            wait_ms = self.settings.retry_backoff_ms * 2 ** min(self._failures_count - 1, 16)
-            self._retry_at_ms = now_ms + min(wait_ms, self.settings.retry_backoff_max_ms)
+            self._tenure.on_undecided()
         self._fall_back(why, is_lost=is_lost)
 
-    def _failure_of(self, remedy: Remedy, code: int) -> AiogroupError:
+    def _refuse(self, remedy: Remedy, code: int) -> None:
         offered = [name for name, _ in self._subscriptions(self.topics)]
-        return failure_of(remedy, code, self.identity, self.settings, offered)
+        self._fail(failure_of(remedy, code, self.identity, self.settings, offered))

@@ -13,7 +13,7 @@ from typing import Final
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.errors import lookup
 
-__all__ = ["Remedy", "Rpc", "remedy_for"]
+__all__ = ["HOPELESS", "Remedy", "Rpc", "remedy_for"]
 
 
 class Rpc(Enum):
@@ -54,6 +54,9 @@ class Remedy(Enum):
     DONE = auto()
     """The goal is reached all the same."""
 
+
+HOPELESS: Final = frozenset({Remedy.FATAL, Remedy.INCONSISTENT})
+"""What repeating cannot help, whoever asks."""
 
 _COORDINATOR: Final = {
     E.COORDINATOR_NOT_AVAILABLE: Remedy.REDISCOVER,

@@ -90,6 +90,8 @@ class Shutdown:
         else:
             self._not_committed = self._left_over(group)
             await self._step("lost callback", ownership.lose("the consumer is stopped"), self._left_ms())
+        # LeaveGroup goes another way than commits do, and who has left commits nothing any more.
+        await self._step("commits on their way", group.committer.settled(self._left_ms()))
         even_static = self._leave_group is True
         leave = None if self._leave_group is False else membership.leave_request("stop", even_static=even_static)
         group.coordinator.handle(f.LeaveWanted("stop"))

@@ -10,7 +10,9 @@ import pytest
 
 from aiogroup.errors import AiogroupError
 from aiogroup.membership import facts as f
+from aiogroup.membership.backoff import Backoff
 from aiogroup.membership.states import HEARTBEATING, MOVES, MemberState
+from aiogroup.membership.tenure import Tenure
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, synced
@@ -85,7 +87,9 @@ def fork(member):
     machine = member.machine
     parts = [*vars(member).values(), *vars(machine).values(), *member.pending]
     shared = {
-        id(each): each for each in parts if each is not machine and not isinstance(each, list | dict | set | MethodType)
+        id(each): each
+        for each in parts
+        if each is not machine and not isinstance(each, list | dict | set | MethodType | Backoff | Tenure)
     }
     return copy.deepcopy(member, shared)
 

@@ -356,6 +356,8 @@ class World:
         return "" if held == wanted else f"{held} are held, not {wanted}"
 
     def _why_not_read(self):
+        if not self.alive:  # who seemed stable was a zombie
+            self.add_member()
         for number, log in enumerate(self.brokers.topics[TOPIC]):
             reached = self.checker.gap_free[TopicPartition(TOPIC, number)]
             if reached < log.end:
