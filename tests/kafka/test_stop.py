@@ -8,7 +8,10 @@ import pytest
 
 from aiogroup import ConnectionLostError, ConsumerStoppedError, StopReport
 from aiogroup.devkafka import Cluster
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.telemetry import events
+from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, Place, eventually, take, turns
 from tests.support.punctuality import timed
 
@@ -317,3 +320,27 @@ async def test_start_and_the_end_of_the_block_are_bounded_where_no_broker_is(own
     with pytest.raises(ConnectionLostError, match=r"127\.0\.0\.1:1"):
         await asyncio.wait_for(consumer.start(), 5)
     assert (await consumer.stop()).is_clean
+
+
+async def test_a_commit_on_its_way_is_answered_before_the_member_leaves(make_place):
+    """They go different ways: a commit that LeaveGroup overtakes is refused, and its records are repeated."""
+    place, listener = make_place(), Listener()
+    await place.produce(range(2))
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        settings = {"bootstrap_servers": proxy.bootstrap_servers, "enable_auto_commit": False}
+        consumer = listening(place, listener, **settings)
+        await consumer.start()
+        await take(consumer, 2)
+        answered = asyncio.Event()
+        proxy.hold(OffsetCommitRequest, until=answered)
+        committing = asyncio.create_task(consumer.commit())
+        await eventually(lambda: proxy.count(OffsetCommitRequest))
+        stopping = asyncio.create_task(consumer.stop(drain=False))
+        await eventually(lambda: "revoked" in listener.names())
+        await turns(200)
+        assert not proxy.count(LeaveGroupRequest)
+        answered.set()
+        await committing
+        assert not (await stopping).problems
+        assert proxy.count(LeaveGroupRequest) == 1
+    assert await place.committed() == 2
