@@ -10,18 +10,18 @@ import asyncio
 import builtins
 import inspect
 import re
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aiogroup import Consumer, TopicPartition, errors
 from aiogroup.devkafka import Cluster
-from aiogroup.testing import Proxy
+from aiogroup.testing import Proxy, Rule
 from tests.support.kafka import Place, eventually, take
 from tests.support.nodes import bring_back
 from tests.support.punctuality import lateness
@@ -33,7 +33,7 @@ WAIT_MS = 200
 STOP_MS = 1_500
 START_MS = 2 * REQUEST_MS + 1_000
 """Metadata, an assignment, and what was started is stopped."""
-MARGIN_MS = 400
+MARGIN_MS = 1_000
 HANGS_MS = 12_000
 TICK_S = 0.01
 LONGEST_TICK_MS = 500
@@ -259,7 +259,8 @@ async def stay(case: Case) -> list[str]:
     found = await asyncio.gather(in_a_row(RECORDS, case), at_once(QUESTIONS, case))
     where = COMMITTED + len(case.seen)
     found += [await at_once(SEEKS, case)]
-    case.consumer.seek(case.tp, where)
+    if case.tp in case.consumer.assignment():  # a machine that is too busy may have cost the session
+        case.consumer.seek(case.tp, where)
     return flat(found)
 
 
@@ -354,7 +355,7 @@ async def prepared(scenes: list[Scene]):
     async def ready(case: Case) -> None:
         async with few:
             await patiently(case.consumer.start)
-            await take(case.consumer, COMMITTED)
+            await take(case.consumer, COMMITTED, within_s=60)
             if case.grouped:
                 await patiently(case.consumer.commit)
 
@@ -370,56 +371,37 @@ async def prepared(scenes: list[Scene]):
         await asyncio.gather(*(case.consumer.stop(timeout_ms=STOP_MS) for case in [*cases, *begins]))
 
 
-class Ticks:
-    """When the loop and a thread beside it came round, as (until when, how late in ms)."""
+def starved_ms() -> float:
+    """For how long this thread would have run and no processor was free: no bound of the library's can keep that."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1_000_000
+    except OSError:
+        return 0.0
 
-    def __init__(self) -> None:
-        self._loop: list[tuple[float, float]] = []
-        self._thread: list[tuple[float, float]] = []
-        self._ended = threading.Event()
 
-    async def _tick(self) -> None:
+@asynccontextmanager
+async def ticking():
+    """For how many ms the loop did not come round, each time."""
+
+    async def tick():
         while True:
-            at = time.perf_counter()
+            at, starved = time.perf_counter(), starved_ms()
             await asyncio.sleep(TICK_S)
-            now = time.perf_counter()
-            self._loop.append((now, (now - at - TICK_S) * 1_000))
+            gaps.append((time.perf_counter() - at - TICK_S) * 1_000 - (starved_ms() - starved))
 
-    def _tick_beside(self) -> None:
-        ended = False
-        while not ended:
-            at = time.perf_counter()
-            ended = self._ended.wait(TICK_S)
-            now = time.perf_counter()
-            self._thread.append((now, (now - at - TICK_S) * 1_000))
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._tick())
-        self._beside = threading.Thread(target=self._tick_beside)
-        self._beside.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-        self._ended.set()
-        self._beside.join()
-
-    def longest_ms(self) -> float:
-        """For how long the loop did not come round, without what a busy machine did to the whole process."""
-        own = []
-        for until, gap_ms in self._loop:
-            beside = [
-                late for end, late in self._thread if until - gap_ms / 1_000 - TICK_S <= end - late / 1_000 <= until
-            ]
-            own.append(gap_ms - max([0.0, *beside]))
-        return max(own)
+    gaps: list[float] = []
+    ticker = asyncio.create_task(tick())
+    try:
+        yield gaps
+    finally:
+        ticker.cancel()
 
 
 async def seen_through(
     scenes: list[Scene], fall_ill: Callable[[], object], get_well: Callable[[], Awaitable[None]]
 ) -> None:
     """All calls of all scenes at once; then the brokers are well again and the consumers go on, and are stopped."""
-    async with prepared(scenes), Ticks() as ticks:
+    async with prepared(scenes), ticking() as gaps:
         fall_ill()
         found = flat(await asyncio.gather(*(scene.play() for scene in scenes)))
         await get_well()
@@ -427,7 +409,7 @@ async def seen_through(
         found += flat(await asyncio.gather(*(scene.go_on() for scene in scenes)))
         found += flat(await asyncio.gather(*(scene.stop() for scene in scenes)))
     assert not found, "\n".join(found)
-    assert ticks.longest_ms() < LONGEST_TICK_MS
+    assert max(gaps) < LONGEST_TICK_MS
 
 
 @pytest.mark.parametrize("how", ["pause", "kill"])
@@ -450,6 +432,22 @@ APIS = (
 )  # fmt: skip
 
 
+async def used(rule: Rule, scene: Scene) -> None:
+    """Nobody was well by chance: on a busy machine a call may have ended before it asked what its rule is about."""
+    (case, *_) = scene.stays
+
+    async def ask() -> bool:
+        if not rule.used_count:
+            with suppress(errors.AiogroupError):
+                await asyncio.gather(case.consumer.commit({case.tp: COMMITTED}), case.consumer.committed(case.tp))
+                await case.consumer.end_offsets([case.tp])
+                await case.consumer.enforce_rebalance("test")
+                MOVES["subscribe"].run(case)
+        return rule.used_count > 0
+
+    await eventually(ask, 20)
+
+
 @pytest.mark.parametrize("how", ["corrupt", "drop", "cut"])
 async def test_when_answers_are_garbage_or_never_come_or_connections_are_cut(kafka_cluster, unique_name, how):
     """Of one API, for each of them, and of all."""
@@ -470,14 +468,15 @@ async def test_when_answers_are_garbage_or_never_come_or_connections_are_cut(kaf
         def fall_ill():
             for apis, proxy in proxies.items():
                 rules[apis] = getattr(proxy, how)(*apis)
-                proxy.disconnect()  # all is asked anew: versions, coordinator
+                if not apis or apis[0] in ("ApiVersions", "FindCoordinator"):  # asked on new connections only
+                    proxy.disconnect()
 
         async def get_well():
+            await asyncio.gather(*(used(rules[apis], scene) for apis, scene in zip(proxies, scenes, strict=True)))
             for proxy in proxies.values():
                 proxy.clear()
 
         await seen_through(scenes, fall_ill, get_well)
-        assert [apis for apis, rule in rules.items() if not rule.used_count] == []
 
 
 @pytest.mark.parametrize("says", [b"", b"\0\0\0\0\0\0", b"\0\0\xff\xff\xff\xf0", b"\0\x23\0\0\0\0"])
