@@ -13,6 +13,8 @@ __all__ = ["Join"]
 
 ID_REQUIRED_SINCE = 4
 """KIP-394: since this version a newcomer without a static name must come back with the id that it is given."""
+REBALANCE_TIMEOUT_SINCE = 1
+"""KIP-62: before, the session was all the time that a member had for anything."""
 SKIP_ASSIGNMENT_SINCE = 9
 """KIP-814."""
 
@@ -37,6 +39,11 @@ class Join:
         self._client_id = client_id
         self._new_id = new_id
         self._now_ms = now_ms
+
+    @property
+    def _rebalance_timeout_ms(self) -> int:
+        request, has_own = self._request, self._version >= REBALANCE_TIMEOUT_SINCE
+        return request.rebalance_timeout_ms if has_own else request.session_timeout_ms
 
     def run(self) -> None:
         request, group = self._request, self._group
@@ -103,7 +110,7 @@ class Join:
             member_id,
             request.group_instance_id,
             request.session_timeout_ms,
-            request.rebalance_timeout_ms,
+            self._rebalance_timeout_ms,
             request.protocols,
             client_id=self._client_id,
             joining=self._ticket,
@@ -131,7 +138,7 @@ class Join:
         member.protocols = request.protocols
         member.session_timeout_ms = request.session_timeout_ms
         member.client_id = self._client_id
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.rebalance_timeout_ms = self._rebalance_timeout_ms
         member.joining = self._ticket
 
     def _return_of(self, member: Member, member_id: str) -> None:

@@ -8,6 +8,9 @@ import pytest
 
 from aiogroup.embedded.coordinator import GroupCoordinator
 from aiogroup.embedded.group import GroupSettings
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from tests.support.group_scripts import DEVKAFKA, SCRIPTS, PureCoordinator, Script, stable
 from tests.support.sources import sources
 
@@ -93,6 +96,40 @@ def test_it_says_when_it_wants_to_be_asked_again():
     assert coordinator.next_at_ms == 14_000
     s.pass_ms(10_000)
     assert coordinator.next_at_ms is None
+
+
+@pytest.mark.parametrize(("version", "waits_ms"), [(0, 10_000), (1, 60_000)])
+def test_11_before_version_1_the_session_is_the_rebalance_timeout(version, waits_ms):
+    """KIP-62's acceptance. The codec begins with version 2, so the coordinator is asked without it."""
+    coordinator = GroupCoordinator(lambda prefix: prefix, GroupSettings(initial_rebalance_delay_ms=0))
+    answers = {}
+
+    def ask(who, request, now_ms):
+        answered = coordinator.handle(who, request, now_ms, version=version, client_id=who)
+        answers.update({each.ticket: each.response for each in answered})
+
+    def join(member_id=""):
+        return JoinGroupRequest(
+            group_id="billing",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000 if version else -1,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=(JoinGroupRequestProtocol("range", b""),),
+        )
+
+    ask("a", join(), 0)
+    ask("a", SyncGroupRequest(group_id="billing", generation_id=1, member_id="a"), 0)
+    ask("b", join(), 1_000)
+    for now_ms in range(2_000, 1_000 + waits_ms, 1_000):
+        ask("a", HeartbeatRequest(group_id="billing", generation_id=1, member_id="a"), now_ms)
+        assert answers["a"].error_code == 27
+    assert "b" not in answers
+    for each in coordinator.tick(1_000 + waits_ms):
+        answers[each.ticket] = each.response
+    assert (answers["b"].generation_id, answers["b"].leader) == (2, "b")
+    ask("a", join("a"), 1_000 + waits_ms)
+    assert answers["a"].error_code == 25
 
 
 # Another broker takes over.
