@@ -29,7 +29,7 @@ class ClassicMembership:
     """One member of one group.
 
     `subscriptions(topics)` gives, in order of preference, (assignor name, subscription bytes) for JoinGroup.
-    `on_move(old, new, why)` is told of every change of state.
+    `on_move(old, new, why)` is told of every change of state, `on_removed(member_id, why)` when nobody knows us any more.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class ClassicMembership:
         settings: GroupSettings,
         subscriptions: Callable[[frozenset[str]], Sequence[tuple[str, bytes]]],
         on_move: Callable[[MemberState, MemberState, str], None] = lambda _old, _new, _why: None,
+        on_removed: Callable[[str, str], None] = lambda _member_id, _why: None,
     ) -> None:
         self.state = MemberState.LEFT
         self.identity = identity
@@ -51,6 +52,7 @@ class ClassicMembership:
         self.settings = settings
         self._subscriptions = subscriptions
         self._on_move = on_move
+        self._on_removed = on_removed
         self._why_joining = ""
         self._keeps = False  # what the hand-over under way asks for: give up only what is not wanted any more
         self._asked = False  # what this state asks for was asked for and is not answered yet
@@ -128,8 +130,6 @@ class ClassicMembership:
             case MemberState.ADOPTING if self._adopt is not None:
                 effects += (self._adopt,)
                 self._adopt = None
-            case _:
-                pass
         return f.Step(requests, effects, wake_at_ms=self._rejoin_at_ms)
 
     # Questions.
@@ -221,8 +221,6 @@ class ClassicMembership:
                     self._join_again("the coordinator knows no static members", 0, backoff=False)
             case f.Failed():
                 self._fail(fact.error)
-            case _:
-                pass
 
     def _on_subscription(self, fact: f.SubscriptionChanged) -> None:
         if fact.topics == self.topics and self.state is not MemberState.LEFT:
@@ -344,7 +342,7 @@ class ClassicMembership:
             case Remedy.NEXT_GENERATION:
                 self._lose_generation(self.identity.without_generation(), why)
             case Remedy.FORGET_MEMBER:
-                self._lose_generation(self.identity.forgotten(), why)
+                self._lose_generation(self._removed(why), why)
             case remedy if remedy is Remedy.NOT_AUTHORIZED or (rpc is Rpc.HEARTBEAT and remedy in HOPELESS):
                 self._refuse(remedy, fact.error_code)
             case _:
@@ -366,6 +364,10 @@ class ClassicMembership:
         self.rejoin_why = self.rejoin_why or why
         self._fall_back(why, is_lost=True)
 
+    def _removed(self, why: str) -> Identity:
+        self._on_removed(self.identity.member_id, why)
+        return self.identity.forgotten()
+
     def _mend(self, remedy: Remedy, rpc: Rpc, code: int, now_ms: int) -> None:
         """Back to JOINING as the remedy says, or further: what we hold must be given up first."""
         why = f"{rpc.name}: {lookup(code).name}"
@@ -376,7 +378,7 @@ class ClassicMembership:
                 self._refuse(remedy, code)
             case Remedy.FORGET_MEMBER:
                 self._tenure.begin_anew()
-                self.identity, failed_before = self.identity.forgotten(), self._backoff.failures_count > 0
+                self.identity, failed_before = self._removed(why), self._backoff.failures_count > 0
                 self._join_again(why, now_ms, backoff=rpc is Rpc.JOIN_GROUP and failed_before, is_lost=True)
             case Remedy.NEXT_GENERATION:
                 self._join_again(why, now_ms, backoff=False, is_lost=True)

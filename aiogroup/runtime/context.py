@@ -12,12 +12,13 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.delivery import Delivery
-from aiogroup.runtime.clock import Signal
+from aiogroup.runtime.clock import Signal, now_ms
 from aiogroup.runtime.link import Link
 from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Tell
 
-__all__ = ["Context", "Inbox", "in_callback"]
+__all__ = ["Context", "Inbox", "Round", "in_callback"]
 
 in_callback: Final[contextvars.ContextVar[bool]] = contextvars.ContextVar("aiogroup_in_callback", default=False)
 """Set inside a rebalance callback, and so in every task that is started there."""
@@ -52,6 +53,14 @@ class Inbox:
             raise self.fatal
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The rebalance under way, or the last one: why, and since when."""
+
+    why: str = ""
+    began_at_ms: int = 0
+
+
 @dataclass(slots=True)
 class Context:
     config: ConsumerConfig
@@ -70,9 +79,13 @@ class Context:
     positions_wanted: Signal = field(default_factory=Signal)
     """A partition's position must be looked up."""
     inflate_wanted: Signal = field(default_factory=Signal)
+    round: Round = Round()
 
     def __post_init__(self) -> None:
         self.inbox = Inbox(self.interrupt)
+
+    def tell_rebalance_failed(self, why: str) -> None:
+        self.tell(events.RebalanceFailed(why, now_ms() - self.round.began_at_ms))
 
     def interrupt(self) -> None:
         """The application's next request, and one that waits, must look around before it takes a record."""

@@ -129,7 +129,9 @@ class Engine:
                 for each in assignors
             ]
 
-        return ClassicMembership(Identity(group_id, config.instance_id), settings, subscriptions, self._on_move)
+        return ClassicMembership(
+            Identity(group_id, config.instance_id), settings, subscriptions, self._on_move, self._on_removed
+        )
 
     def _make_group(self, coordinator: Coordinator, committer: Committer, assignors: tuple[Assignor, ...]) -> Group:
         callbacks = Callbacks(self.context, lambda: self.subscription.listener, self._on_callback)
@@ -336,6 +338,9 @@ class Engine:
         self.context.tell(events.MemberMoved(old.value, new.value, why))
         if new is MemberState.LEFT and self.subscription.is_manual and not self.requests.is_stopped:
             self.follow_subscription("the group was left")
+
+    def _on_removed(self, member_id: str, why: str) -> None:
+        self.context.tell(events.MemberRemoved(member_id, why))
 
     def _topics_wanted(self) -> frozenset[str] | re.Pattern[str]:
         """What we read, and as leader what the others read too."""

@@ -43,7 +43,7 @@ class Leader:
                 members[member_id] = read_subscription(blob, instance_id)
             except ProtocolError as error:  # it gets nothing; the others must not starve with it
                 members[member_id] = MemberSubscription(topics=(), user_data=None, instance_id=instance_id)
-                self._context.tell(events.RebalanceFailed(f"subscription of {member_id}: {error}"))
+                self._context.tell_rebalance_failed(f"subscription of {member_id}: {error}")
         topics = {topic for member in members.values() for topic in member.topics}
         await self.know(topics)
         counts = self._context.link.cluster.partition_counts(topics)
@@ -85,7 +85,7 @@ class Leader:
             # The coordinator died between JoinGroup and this: nobody would ask again, and a partition that is in no
             # share would stay unread. A round too many is the smaller evil.
             why = f"the shares of group {group_id!r} are not known: {error}"
-            self._context.tell(events.RebalanceFailed(why))
+            self._context.tell_rebalance_failed(why)
             await self._coordinator.tell(f.RejoinWanted(why))
             return
         orphaned = {

@@ -174,7 +174,8 @@ class Ownership:
             while still() and not self.why_at_once and delivery.is_in_hand(wanted):
                 if warnings and now_ms() >= warnings[0]:
                     warnings.pop(0)
-                    self._context.tell(events.RebalanceWaitingForApplication(now_ms() - since_ms, timeout))
+                    why, waited_ms = self._context.round.why, now_ms() - since_ms
+                    self._context.tell(events.RebalanceWaitingForApplication(why, waited_ms, timeout))
                 await self._context.group_changed.wait(warnings[0] if warnings else None)
         finally:
             self.is_waiting = False

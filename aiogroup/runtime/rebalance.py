@@ -22,13 +22,13 @@ from aiogroup.membership.identity import Identity
 from aiogroup.membership.reconcile import Change, reconcile
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
-from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupResponse
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.committer import Committer
-from aiogroup.runtime.context import Context
+from aiogroup.runtime.context import Context, Round
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.leader import Leader
 from aiogroup.runtime.link import JOIN
@@ -59,7 +59,6 @@ class Rebalance:
         self.leader = leader
         self.held = Held()  # also after it was given up or lost: sticky assignors ask for it
         self.ownership = ownership
-        self._started_at_ms = now_ms()
         self._counts_at_first_sight: dict[str, int] = {}
         self._ids_at_first_sight: dict[str, UUID] = {}
         self.completed_count = 0
@@ -90,7 +89,7 @@ class Rebalance:
 
     async def _hand_over(self, effect: f.HandOver) -> None:
         membership, ownership = self._coordinator.membership, self.ownership
-        self._started_at_ms = now_ms()
+        self._context.round = Round(effect.why, now_ms())
         self._context.tell(events.RebalanceStarted(effect.why, membership.identity.generation))
 
         def still() -> bool:
@@ -120,7 +119,7 @@ class Rebalance:
         committer.is_held_back = keeps
         try:
             if not await committer.settled(config.request_timeout_ms):
-                self._context.tell(events.RebalanceFailed("a commit did not settle before JoinGroup"))
+                self._context.tell_rebalance_failed("a commit did not settle before JoinGroup")
             await self._coordinator.tell(f.HandedOver())
         finally:
             committer.is_held_back = False
@@ -134,7 +133,7 @@ class Rebalance:
             try:
                 await self._coordinator.leave(request)
             except AiogroupError as error:
-                self._context.tell(events.RebalanceFailed(f"LeaveGroup: {error}"))
+                self._context.tell_rebalance_failed(f"LeaveGroup: {error}")
             return
         is_join = isinstance(request, JoinGroupRequest)
 
@@ -145,7 +144,7 @@ class Rebalance:
         try:
             response = await self._coordinator.exchange(JOIN, self._context.config.join_timeout_ms, still_wanted)
         except (ConnectionLostError, KafkaTimeoutError) as error:
-            self._context.tell(events.RebalanceFailed(str(error)))
+            self._context.tell_rebalance_failed(str(error))
             await self._coordinator.tell(f.RequestLost(identity, str(error)))
             return
         except AiogroupError as error:
@@ -164,8 +163,11 @@ class Rebalance:
                 rpc, fact = Rpc.SYNC_GROUP, f.SyncAnswered(identity, response)  # type: ignore[assignment]
             case _:
                 raise AssertionError(f"unexpected answer {response!r}")
-        if remedy_for(rpc, response.error_code) is Remedy.REDISCOVER:
-            self._coordinator.lose(f"{rpc.name}: error {response.error_code}")
+        remedy, why = remedy_for(rpc, response.error_code), f"{rpc.name}: {lookup(response.error_code).name}"
+        if remedy is Remedy.REDISCOVER:
+            self._coordinator.lose(why)
+        if remedy in (Remedy.REDISCOVER, Remedy.RETRY, Remedy.NEXT_GENERATION):
+            self._context.tell_rebalance_failed(why)
         await self._coordinator.tell(fact)
 
     # Adopting.
@@ -183,8 +185,8 @@ class Rebalance:
             await self._take_over(reconcile(self._context.assignment.names, effect.partitions), still)
         await self._coordinator.tell(f.Adopted(generation))
         self.completed_count += 1
-        duration_ms = now_ms() - self._started_at_ms
-        self._context.tell(events.RebalanceCompleted(generation, effect.partitions, duration_ms, effect.is_leader))
+        why, duration_ms = self._context.round.why, now_ms() - self._context.round.began_at_ms
+        self._context.tell(events.RebalanceCompleted(why, generation, effect.partitions, duration_ms, effect.is_leader))
         self._context.fetchable.pulse()
         self._context.positions_wanted.pulse()
         self._context.changed.pulse()
@@ -228,7 +230,7 @@ class Rebalance:
             try:
                 await self._positions.resolve(wanted, now_ms() + self._context.config.request_timeout_ms // 3)
             except AiogroupError as error:
-                self._context.tell(events.RebalanceFailed(f"positions: {error}"))
+                self._context.tell_rebalance_failed(f"positions: {error}")
                 if not any(each.state is PositionState.COMMITTED for each in wanted):
                     return  # only leaders are missing: the positions task goes on, the callback need not wait
                 if not error.retriable:

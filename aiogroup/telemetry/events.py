@@ -132,6 +132,15 @@ class HeartbeatEventsDropped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MemberRemoved(Event):
+    """The coordinator does not know this member any more; it joins anew."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    member_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class RebalanceStarted(Event):
     why: str
     generation: int
@@ -140,12 +149,14 @@ class RebalanceStarted(Event):
 @dataclass(frozen=True, slots=True)
 class RebalanceWaitingForApplication(Event):
     LEVEL: ClassVar[Level] = "warning"
+    why: str
     waited_ms: int
     rebalance_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceCompleted(Event):
+    why: str
     generation: int
     partitions: tuple[TopicPartition, ...]
     duration_ms: int
@@ -156,6 +167,7 @@ class RebalanceCompleted(Event):
 class RebalanceFailed(Event):
     LEVEL: ClassVar[Level] = "warning"
     why: str
+    duration_ms: int
 
 
 @dataclass(frozen=True, slots=True)

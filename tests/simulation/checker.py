@@ -22,6 +22,7 @@ TROUBLE = (
     events.CommitFailed,
     events.MetadataFailed,
     events.MemberFailed,
+    events.MemberRemoved,
     events.PartitionsLost,
 )
 """Nothing of this is told while nothing is wrong."""
