@@ -262,7 +262,7 @@ REAL_CLOCK = {
 @in_every_test
 def test_fast_tests_never_wait_for_the_real_clock(source):
     if source.path in REAL_CLOCK or source.path.startswith(
-        ("tests/kafka/", "tests/support/", "tests/runtime/", "tests/simulation/")
+        ("tests/kafka/", "tests/support/", "tests/runtime/", "tests/simulation/", "tests/groups/")
     ):
         return  # real Kafka, what its tests use, and virtual loops
     for called, node in source.calls():

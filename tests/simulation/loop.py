@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import selectors
 from itertools import count
+from types import SimpleNamespace
+from unittest import mock
+
+import aiokafka.conn
+
+import aiogroup.consumer
+import aiogroup.runtime.requests
 
 PROCESS = contextvars.ContextVar("process", default=None)
 START_SECONDS = 1_000.0
@@ -115,3 +123,13 @@ class _Clock(selectors.DefaultSelector):
             raise StuckError("every task waits and no timer will wake one")
         self._loop.jumped_seconds += max(0.0, timeout)
         return []
+
+
+@contextlib.contextmanager
+def clock_of(loop, *modules):
+    """Whoever asks `time.monotonic()` gets the loop's: the library where it does, and `modules`."""
+    clock = SimpleNamespace(monotonic=loop.time)
+    with contextlib.ExitStack() as stack:
+        for module in (aiogroup.consumer, aiogroup.runtime.requests, aiokafka.conn, *modules):
+            stack.enter_context(mock.patch.object(module, "time", clock))
+        yield

@@ -8,20 +8,16 @@ import itertools
 import random
 import warnings
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from unittest import mock
 
-import aiokafka.conn
 from aiokafka.structs import TopicPartition
 from anyio._backends._asyncio import CancelScope
 
-import aiogroup.consumer
-import aiogroup.runtime.requests
 from aiogroup.runtime.connection import Connection
 from aiogroup.telemetry.log import Log
 from tests.simulation.brokers import Brokers
 from tests.simulation.checker import Checker
-from tests.simulation.loop import START_SECONDS, SimLoop
+from tests.simulation.loop import START_SECONDS, SimLoop, clock_of
 from tests.simulation.member import STYLES, Member, sleep_ms
 from tests.simulation.network import Network
 
@@ -391,7 +387,6 @@ class World:
 @contextlib.contextmanager
 def _reproducible(loop):
     """No clock but the loop's, no randomness but the seed's, no order by places in memory."""
-    clock = SimpleNamespace(monotonic=loop.time)
     numbers = itertools.count()
     state = random.getstate()
 
@@ -402,8 +397,7 @@ def _reproducible(loop):
 
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context
-        for module in (aiogroup.consumer, aiogroup.runtime.requests, aiokafka.conn):
-            patch(mock.patch.object(module, "time", clock))
+        patch(clock_of(loop))
         patch(mock.patch.object(CancelScope, "__hash__", number))
         patch(mock.patch.object(Connection, "__hash__", number))
         patch(mock.patch.object(Log, "on_event"))

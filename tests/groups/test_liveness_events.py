@@ -1,0 +1,210 @@
+"""What KIP-62's tasks tell: each event at its moment, with its fields, and at no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiogroup import TopicPartition
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.telemetry import events
+from tests.groups.scripted import BEAT_MS, POLL_MS, SESSION_MS, TICKS_MS, TOPIC, WAY_MS, sleep_ms
+from tests.support.group_members import until
+
+BOTH = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
+TROUBLE = (
+    events.HeartbeatMissed,
+    events.PollIntervalWarning,
+    events.PollIntervalExceeded,
+    events.RebalanceWaitingForApplication,
+    events.RebalanceFailed,
+    events.MemberRemoved,
+    events.EventLoopBlocked,
+    events.SessionEndangered,
+)
+
+
+def about(value):
+    return pytest.approx(value, abs=TICKS_MS)
+
+
+async def test_while_nothing_is_wrong_nothing_of_it_is_told(group):
+    first, second = await group.joined("first", "second")
+    for _ in range(20):
+        group.produce(0, 1)
+        await sleep_ms(BEAT_MS)
+    report = await second.stop()
+    await group.shared_out(first)
+    assert report.problems == ()
+    assert not first.count(*TROUBLE)
+    assert not second.count(*TROUBLE)
+
+
+async def test_heartbeats_are_told_as_they_are_sent_and_answered(group):
+    (member,) = await group.joined("m")
+    await sleep_ms(5 * BEAT_MS + 10)
+    sent = [each.at_ms for each in group.sent(HeartbeatRequest)]
+    assert len(sent) == 5
+    told = [round(at * 1000) - 1_000_000 for at in member.all_at(events.HeartbeatSent)]
+    answered = [round(at * 1000) - 1_000_000 for at in member.all_at(events.HeartbeatAcknowledged)]
+    assert told == sent
+    assert answered == [about(at_ms + 2 * WAY_MS) for at_ms in sent]
+    assert set(member.all(events.HeartbeatSent)) == {events.HeartbeatSent(generation=1)}
+    assert {(each.generation, each.latency_ms) for each in member.all(events.HeartbeatAcknowledged)} <= {
+        (1, latency_ms) for latency_ms in range(2 * WAY_MS - 1, 2 * WAY_MS + 2)
+    }
+
+
+async def test_a_heartbeat_that_fails_is_missed_and_repeated_before_the_next_is_due(group):
+    (member,) = await group.joined("m")
+    await member.beats(1)
+    line = group.sent(HeartbeatRequest)[-1].line
+    group.brokers.mute.add(line)
+    await until(lambda: len(group.sent(HeartbeatRequest)) == 2)
+    cut_ms, since = group.now_ms, len(member.log)
+    group.network.cut(line)
+    await until(lambda: member.count(events.HeartbeatAcknowledged, since=since))
+    (missed,) = member.all(events.HeartbeatMissed)
+    assert missed.why == "the connection to node0:9092 broke"
+    assert member.at_ms(events.HeartbeatMissed) == about(cut_ms + WAY_MS)
+    assert group.now_ms - cut_ms < BEAT_MS / 2
+    assert not member.count(events.MemberRemoved, "lost")
+
+
+async def test_the_poll_interval_warns_at_80_percent_once_for_each_stall(group):
+    (member,) = await group.joined("m")
+    for stall in (1, 2):
+        _, since_ms = await group.holding(member)
+        await sleep_ms(POLL_MS * 4 // 5 - 20)
+        assert member.count(events.PollIntervalWarning) == stall - 1
+        await sleep_ms(40)
+        warning = member.all(events.PollIntervalWarning)[-1]
+        assert (warning.since_request_ms, warning.max_poll_interval_ms) == (about(POLL_MS * 4 // 5), POLL_MS)
+        await sleep_ms(POLL_MS // 5 - 100)
+        member.release()
+        await until(lambda: member.in_hand is None)
+        await sleep_ms(10)
+        assert member.count(events.PollIntervalWarning) == stall
+        assert group.now_ms - since_ms < POLL_MS
+    assert not member.count(events.PollIntervalExceeded)
+
+
+async def test_the_poll_interval_exceeded_says_what_was_given_up_and_until_when(group):
+    (member,) = await group.joined("m")
+    _, since_ms = await group.holding(member)
+    await sleep_ms(3 * POLL_MS)
+    assert member.all(events.PollIntervalExceeded) == [events.PollIntervalExceeded(BOTH, POLL_MS, 0)]
+    assert member.at_ms(events.PollIntervalExceeded) == about(since_ms + POLL_MS)
+
+
+async def test_the_poll_interval_of_a_static_member_says_when_the_broker_will_act(group):
+    settings = {"member_name": "one", "registration_timeout_ms": 30_000}
+    (member,) = await group.joined("m", **settings)
+    _, since_ms = await group.holding(member)
+    await sleep_ms(POLL_MS + 100)
+    assert member.all(events.PollIntervalExceeded) == [events.PollIntervalExceeded(BOTH, POLL_MS, 30_000)]
+    assert not group.expired
+    await sleep_ms(30_000)
+    ((at_ms, _),) = group.expired
+    last = group.sent(HeartbeatRequest)[-1]
+    assert last.at_ms < since_ms + POLL_MS
+    assert at_ms == about(last.arrived_ms + 30_000)
+
+
+async def test_a_rebalance_is_told_from_its_start_through_waiting_to_its_end(group):
+    (busy,) = await group.joined("busy", rebalance_timeout_ms=10_000)
+    (first,) = busy.all(events.RebalanceCompleted)
+    assert (first.why, first.generation, first.partitions, first.is_leader) == ("joining", 1, BOTH, True)
+    await group.holding(busy)
+    newcomer = group.newcomer("newcomer")
+    await sleep_ms(9_500)
+    since_ms = round(busy.all_at(events.RebalanceStarted)[1] * 1000) - 1_000_000
+    assert busy.all(events.RebalanceStarted)[1] == events.RebalanceStarted("the group rebalances", generation=1)
+    waiting = busy.all(events.RebalanceWaitingForApplication)
+    assert [(each.why, each.waited_ms, each.rebalance_timeout_ms) for each in waiting] == [
+        ("the group rebalances", about(5_000), 10_000),
+        ("the group rebalances", about(8_000), 10_000),
+    ]
+    assert busy.count(events.RebalanceCompleted) == 1
+    busy.release()
+    await group.shared_out(busy, newcomer)
+    for member, why in ((busy, "the group rebalances"), (newcomer, "joining")):
+        done = member.all(events.RebalanceCompleted)[-1]
+        assert (done.why, done.generation, len(done.partitions), done.is_leader) == (why, 2, 1, member is busy)
+        started_ms = round(member.all_at(events.RebalanceStarted)[-1] * 1000) - 1_000_000
+        completed_ms = round(member.all_at(events.RebalanceCompleted)[-1] * 1000) - 1_000_000
+        assert done.duration_ms == about(completed_ms - started_ms)
+    assert busy.at_ms("revoked") - since_ms == about(group.generations[1][0] - since_ms)
+    assert not busy.count(events.RebalanceFailed) + newcomer.count(events.RebalanceFailed)
+
+
+async def test_a_step_that_fails_is_told_with_its_reason_and_the_time_since_the_start(group):
+    (busy,) = await group.joined("busy")
+    await group.holding(busy)
+    newcomer = group.newcomer("newcomer")
+    await sleep_ms(2_000)
+    waiting = group.sent(JoinGroupRequest, "newcomer")[-1]
+    group.network.cut(waiting.line)
+    await until(lambda: newcomer.count(events.RebalanceFailed))
+    (failed,) = newcomer.all(events.RebalanceFailed)
+    assert failed.duration_ms == about(newcomer.at_ms(events.RebalanceFailed) - newcomer.at_ms(events.RebalanceStarted))
+    assert failed.why == "the connection to node0:9092 broke"
+    busy.release()
+    await group.shared_out(busy, newcomer)
+    assert newcomer.count(events.RebalanceStarted, events.RebalanceCompleted) == 2  # repeated, not begun anew
+
+
+async def test_a_step_that_the_coordinator_refuses_for_now_is_told_and_repeated(group):
+    group.brokers.move_coordinator(0, 1_500)
+    member = group.newcomer("m")
+    await group.shared_out(member)
+    told = member.all(events.RebalanceFailed)
+    assert {each.why for each in told} == {"JOIN_GROUP: COORDINATOR_LOAD_IN_PROGRESS"}
+    assert [each.duration_ms for each in told] == sorted({each.duration_ms for each in told})
+    assert told[-1].duration_ms <= 1_500
+    assert member.count(events.RebalanceStarted, events.RebalanceCompleted) == 2
+
+
+@pytest.mark.parametrize("heard_by", ["a heartbeat", "a commit", "JoinGroup"])
+async def test_a_member_that_the_coordinator_dropped_is_told_so_once(group, heard_by):
+    (member,) = await group.joined("m", heartbeat_interval_ms=2_000)
+    record, _ = await group.holding(member)
+    member_id = member.consumer.group_metadata().member_id
+    books = group.brokers.coordinator.groups["billing"]
+    await member.beats(1)
+
+    async def drop(_callback="revoked"):
+        member.in_callback = None
+        books.remove(books.members[member_id], group.brokers.now_ms())
+
+    if heard_by == "JoinGroup":
+        member.in_callback = drop
+        await member.do(member.consumer.enforce_rebalance())
+    else:
+        await drop()
+    assert not member.count(events.MemberRemoved)
+    if heard_by == "a commit":
+        with pytest.raises(Exception, match="not committed"):
+            await member.commit({record.tp: record.offset + 1})
+    member.release()
+    await group.shared_out(member)
+    await until(lambda: member.count("assigned") == 2)
+    await sleep_ms(2 * SESSION_MS)
+    why = {
+        "a heartbeat": "HEARTBEAT: UNKNOWN_MEMBER_ID",
+        "a commit": "OFFSET_COMMIT: UNKNOWN_MEMBER_ID",
+        "JoinGroup": "JOIN_GROUP: UNKNOWN_MEMBER_ID",
+    }[heard_by]
+    assert member.all(events.MemberRemoved) == [events.MemberRemoved(member_id, why)]
+    assert member.count("lost") == (heard_by != "JoinGroup")
+
+
+async def test_leaving_of_ones_own_accord_is_no_removal(group):
+    (member,) = await group.joined("m")
+    await group.holding(member)
+    await sleep_ms(2 * POLL_MS)
+    member.release()
+    await group.shared_out(member)
+    await member.stop()
+    assert member.count(events.PollIntervalExceeded) == 1
+    assert not member.count(events.MemberRemoved)
