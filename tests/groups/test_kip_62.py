@@ -55,6 +55,7 @@ async def test_2_processing_longer_than_the_poll_interval_gives_up_once(group):
     await until(lambda: group.sent(LeaveGroupRequest), 60)
     (left,) = group.sent(LeaveGroupRequest)
     assert (left.who, left.at_ms) == ("slow", about(since_ms + POLL_MS))
+    assert not slow.partitions  # at once
     await sleep_ms(BEAT_MS + MOMENT_MS)  # the other's next heartbeat shows it
     assert quick.partitions == [0, 1]
     commits = group.sent(OffsetCommitRequest)

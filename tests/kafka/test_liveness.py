@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 import pytest
-from support.group_members import Member, produce, running, shared_out, until
+from support.group_members import Member, named, produce, running, shared_out, until
 from support.member_process import spawned
 
-from aiogroup import CommitFailedError
+from aiogroup import CommitFailedError, Consumer
 from aiogroup.telemetry import events
+from aiogroup.testing import Proxy
 
 SESSION_MS = 1_500
 BEAT_MS = 150
 SHORT = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": BEAT_MS, "max_poll_interval_ms": 60_000}
+STALL_MS = 3_000
+STALLS = {**SHORT, "session_timeout_ms": STALL_MS, "max_poll_interval_ms": STALL_MS}
+BOTH_WAYS = pytest.mark.parametrize("thread", [False, True], ids=["loop", "thread"])
 OVER_A_SESSION = 2 * SESSION_MS // BEAT_MS
 """So many answered heartbeats take twice the session timeout."""
 
@@ -38,8 +43,9 @@ async def holding(member, cluster, topic):
     await until(lambda: member.in_hand is not None, what=member.tail)
 
 
-async def test_1_processing_longer_than_the_session_costs_nothing(kafka_cluster, topic, group):
-    member = Member(kafka_cluster, group, topic, **SHORT, enable_auto_commit=False)
+@BOTH_WAYS
+async def test_1_processing_longer_than_the_session_costs_nothing(kafka_cluster, topic, group, thread):
+    member = Member(kafka_cluster, group, topic, **SHORT, enable_auto_commit=False, heartbeat_thread=thread)
     async with running(member):
         await holding(member, kafka_cluster, topic)
         rebalances = member.rebalances
@@ -51,9 +57,9 @@ async def test_1_processing_longer_than_the_session_costs_nothing(kafka_cluster,
         assert not member.count("lost", "revoked")
 
 
-async def test_2_processing_longer_than_the_poll_interval_gives_up_once(kafka_cluster, topic, group):
-    # A session so long that its end is not mistaken for LeaveGroup.
-    slow = Member(kafka_cluster, group, topic, **{**SHORT, "session_timeout_ms": 20_000, "max_poll_interval_ms": 1_500})
+@BOTH_WAYS
+async def test_2_processing_longer_than_the_poll_interval_gives_up_once(kafka_cluster, topic, group, thread):
+    slow = Member(kafka_cluster, group, topic, **STALLS, heartbeat_thread=thread)
     quick = Member(kafka_cluster, group, topic, **SHORT)
     async with running(slow, quick):
         await shared_out(2, slow, quick)
@@ -62,9 +68,9 @@ async def test_2_processing_longer_than_the_poll_interval_gives_up_once(kafka_cl
         record = slow.in_hand
         await until(lambda: slow.count(events.PollIntervalExceeded), what=slow.tail)
         await until(lambda: quick.count(events.RebalanceStarted, since=since), what=quick.tail)
-        # LeaveGroup: the other's next heartbeat shows it.
+        # LeaveGroup, and not the end of the session, which is as long again: the other's next heartbeat shows it.
         noticed = quick.when(events.RebalanceStarted, since) - slow.when(events.PollIntervalExceeded)
-        assert noticed < 10
+        assert noticed < STALL_MS / 1000 - 0.5
         await shared_out(2, quick)
         with pytest.raises(CommitFailedError) as refused:
             await slow.consumer.commit({record.tp: record.offset + 1})
@@ -109,6 +115,33 @@ async def test_4_a_rebalance_waits_for_the_record_in_hand(kafka_cluster, topic, 
             assert record.offset not in {r.offset for r in newcomer.records if r.tp == record.tp}
 
 
+async def test_4_with_the_cooperative_protocol_what_is_kept_flows_while_a_record_is_in_hand(
+    kafka_cluster, topic, group
+):
+    """Acknowledged record by record: only the partition that leaves waits for its record."""
+    cooperative = {**SHORT, "enable_auto_commit": False, "partition_assignment_strategy": ("cooperative-sticky",)}
+    busy = Member(kafka_cluster, group, topic, **cooperative, auto_ack=False)
+    newcomer = Member(kafka_cluster, group, topic, **cooperative)
+    consumer = busy.consumer
+    async with consumer:
+        await produce(kafka_cluster, topic, 2, 2)
+        in_hand = {record.partition: record for record in [await consumer.getone() for _ in range(2)]}
+        async with running(newcomer):
+            await until(lambda: busy.count(events.RebalanceStarted) == 2 and newcomer.is_ready, what=busy.tail)
+            await produce(kafka_cluster, topic, 2, 2, first=2)
+            kept = await asyncio.wait_for(consumer.getone(), 5)
+            leaving = in_hand[1 - kept.partition]
+            await busy.beats(OVER_A_SESSION)
+            assert (busy.partitions, newcomer.partitions) == ([0, 1], [])
+            await consumer.commit({leaving.tp: leaving.offset + 1})
+            for record in (*in_hand.values(), kept):
+                record.ack()
+            await until(lambda: newcomer.partitions == [leaving.partition], what=busy.tail)
+            await until(lambda: newcomer.records, what=newcomer.tail)
+            assert newcomer.records[0].offset == leaving.offset + 1
+            assert (busy.partitions, busy.count("lost")) == ([kept.partition], 0)
+
+
 async def test_5_the_others_go_on_without_one_that_does_not_finish(kafka_cluster, topic, group):
     short = {**SHORT, "rebalance_timeout_ms": 1_000}
     stuck = Member(kafka_cluster, group, topic, **short)
@@ -144,6 +177,28 @@ async def test_6_a_crash_during_a_rebalance_ends_it_after_the_session(kafka_clus
             killed_at = time.monotonic()
             await shared_out(2, survivor, newcomer)
             assert time.monotonic() - killed_at < SESSION_MS / 1000 + 5
+
+
+@BOTH_WAYS
+async def test_7_a_thousand_cancelled_requests_change_nothing(kafka_cluster, topic, group, thread):
+    member = Member(kafka_cluster, group, topic, **STALLS, heartbeat_thread=thread)
+    consumer = member.consumer
+    async with consumer:
+        assert member.partitions == [0, 1]
+        began_at = time.monotonic()
+        for _ in range(1_000):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(consumer.getone(), 1.1 * STALL_MS / 1_000_000)
+            last_at = time.monotonic()
+        assert last_at - began_at > STALL_MS / 1000
+        assert not member.count(events.PollIntervalExceeded)
+        await until(lambda: member.count(events.PollIntervalExceeded), what=member.tail)
+        stalled_ms = (member.when(events.PollIntervalExceeded) - last_at) * 1000
+        assert STALL_MS - 50 < stalled_ms < STALL_MS + 2_000
+        sent = await produce(kafka_cluster, topic, 2, 4)
+        taken = [await consumer.getone() for _ in sent]
+        assert {(each.partition, each.offset) for each in taken} == sent
+        assert member.count("lost") == member.count(events.PollIntervalExceeded) == 1
 
 
 async def test_9_waiting_for_records_is_progress(kafka_cluster, topic, group):
@@ -218,3 +273,28 @@ async def test_13_a_blocked_loop_is_told_and_beats_first(kafka_cluster, topic, g
             await until(lambda: member.count("lost", "assigned", since=since) == 2, what=member.tail)
             assert not member.count(events.CoordinatorLost)
         await shared_out(2, member)
+
+
+async def test_14_with_assign_there_are_no_heartbeats_and_no_watchdog(kafka_cluster, topic, group):
+    told = []
+
+    class Ears:
+        def on_event(self, event):
+            told.append(type(event))
+
+    sent = await produce(kafka_cluster, topic, 1, 2)
+    async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
+        settings = {**STALLS, "bootstrap_servers": proxy.bootstrap_servers, "auto_offset_reset": "earliest"}
+        async with Consumer(group_id=group, enable_auto_commit=False, observers=[Ears()], **settings) as consumer:
+            consumer.assign(named(topic, 0))
+            first = await consumer.getone()
+            began_at, fetches_count = time.monotonic(), proxy.count("Fetch")
+            await until(lambda: time.monotonic() - began_at > 1.5 * STALL_MS / 1000)
+            await consumer.commit({first.tp: 1})
+            second = await consumer.getone()
+            assert {(each.partition, each.offset) for each in (first, second)} == sent
+            assert (await consumer.committed(first.tp), proxy.count("OffsetCommit")) == (1, 1)
+            assert proxy.count("Fetch") > fetches_count
+        counts = {api: proxy.count(api) for api in ("Heartbeat", "JoinGroup", "SyncGroup", "LeaveGroup")}
+        assert set(counts.values()) == {0}, counts
+    assert not {events.PollIntervalWarning, events.PollIntervalExceeded, events.PartitionsLost} & set(told)
