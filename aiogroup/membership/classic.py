@@ -29,7 +29,7 @@ class ClassicMembership:
     """One member of one group.
 
     `subscriptions(topics)` gives, in order of preference, (assignor name, subscription bytes) for JoinGroup.
-    `on_move(old, new, why)` is told of every change of state, `on_removed(member_id, why)` when nobody knows us any more.
+    `on_move(old, new, why)` is told of every change of state, `on_removed(member_id, why)` when we are known no more.
     """
 
     def __init__(
