@@ -34,6 +34,10 @@ SETTINGS = {
 }
 
 
+LIMIT_S = 600
+"""Of the virtual clock: a call that waits for ever would never see the end of it."""
+
+
 class Sent(NamedTuple):
     at_ms: int
     arrived_ms: int
@@ -82,7 +86,9 @@ class Member(group_members.Member):
         super().__init__(None, "billing", *topics, **{**SETTINGS, **settings})
 
     async def do(self, work):
-        return await self._group.loop.create_task(work, context=self.process.context.copy())
+        task = self._group.loop.create_task(work, context=self.process.context.copy())
+        async with asyncio.timeout(LIMIT_S):
+            return await task
 
     async def start(self):
         await self.do(super().start() if self._reads else self.consumer.start())

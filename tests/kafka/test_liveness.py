@@ -196,7 +196,7 @@ async def test_7_a_thousand_cancelled_requests_change_nothing(kafka_cluster, top
         stalled_ms = (member.when(events.PollIntervalExceeded) - last_at) * 1000
         assert STALL_MS - 50 < stalled_ms < STALL_MS + 2_000
         sent = await produce(kafka_cluster, topic, 2, 4)
-        taken = [await consumer.getone() for _ in sent]
+        taken = [await asyncio.wait_for(consumer.getone(), 20) for _ in sent]
         assert {(each.partition, each.offset) for each in taken} == sent
         assert member.count("lost") == member.count(events.PollIntervalExceeded) == 1
 
@@ -291,7 +291,7 @@ async def test_14_with_assign_there_are_no_heartbeats_and_no_watchdog(kafka_clus
             began_at, fetches_count = time.monotonic(), proxy.count("Fetch")
             await until(lambda: time.monotonic() - began_at > 1.5 * STALL_MS / 1000)
             await consumer.commit({first.tp: 1})
-            second = await consumer.getone()
+            second = await asyncio.wait_for(consumer.getone(), 20)
             assert {(each.partition, each.offset) for each in (first, second)} == sent
             assert (await consumer.committed(first.tp), proxy.count("OffsetCommit")) == (1, 1)
             assert proxy.count("Fetch") > fetches_count
