@@ -141,8 +141,10 @@ class Group:
 
     # What the brokers tell.
 
-    def on_request(self, *_):
+    def on_write(self, *_):
         pass
+
+    before_request = on_request = on_write
 
     def on_generation(self, group):
         if group.generation:

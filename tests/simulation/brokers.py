@@ -213,7 +213,8 @@ class Brokers:
 
     def _answer(self, ticket, response):
         transport, request_type, version, correlation_id = ticket
-        self.network.send_down(transport, encode_response(request_type, response, version, correlation_id))
+        frame = encode_response(request_type, response, version, correlation_id)
+        self.network.send_down(transport, frame, request_type.API_KEY)
         if transport.requests:
             transport.requests.pop(0)
         if transport.requests:
@@ -301,11 +302,12 @@ class Brokers:
             now_ms = self.now_ms()
             self._tick()
             generations = self._generations()
+            self.checker.before_request(transport.process, request, self.coordinator.groups)
             answers = self.coordinator.handle(
                 ticket, request, now_ms, version=header.api_version, client_id=header.client_id or ""
             )
             self._look_at_generations(generations)
-            self.checker.on_request(transport.process, request, answers, self.coordinator.groups)
+            self.checker.on_request(transport.process, request, answers)
             if isinstance(request, SyncGroupRequest) and request.assignments:
                 self._spring("assignment")
             self._answer_all(answers)

@@ -8,6 +8,7 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.embedded.group import GroupState
 from aiogroup.protocol.consumer_protocol import decode_assignment
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
@@ -15,6 +16,7 @@ from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.telemetry import events
 
 REFUSED = (25, 82)
+JOIN, COMMIT, HEARTBEAT = JoinGroupRequest.API_KEY, OffsetCommitRequest.API_KEY, HeartbeatRequest.API_KEY
 TROUBLE = (
     events.CoordinatorLost,
     events.HeartbeatMissed,
@@ -45,6 +47,7 @@ class Checker:
         self.is_calm = False  # the whole simulation is without faults, stalls and crashes
         self.processes = {}  # by member id: who spoke under it last
         self.ids = {}  # by process: the member id under which it spoke last
+        self.unsettled = set()  # processes that could not wait any longer for a commit to be answered
         self.slow = set()  # processes that make the group wait: it goes on without them
         self.is_exact = True  # nothing that is processed comes again
         self.let_go = {None}  # member ids that somebody was refused under, or gave up himself
@@ -56,6 +59,17 @@ class Checker:
     def fail(self, why):
         self.tell("VIOLATION", why)
         self.violations.append(f"{why} (at {self.now()} ms)")
+
+    # On the wire.
+
+    def on_write(self, process, key, unanswered):
+        """`unanswered`: what the process waits for on its open connections."""
+        if key == JOIN and COMMIT in unanswered and process.name not in self.unsettled:
+            self.fail(f"{process.name} writes JoinGroup, and waits for the answer to a commit")
+        if key in (COMMIT, HEARTBEAT) and JOIN in unanswered:
+            self.fail(f"{process.name} speaks for a generation that it has left: JoinGroup is unanswered")
+        if key == JOIN:
+            self.unsettled.discard(process.name)
 
     # Offsets.
 
@@ -71,9 +85,8 @@ class Checker:
             self.tell("coordinator", f"generation {group.generation}, {len(group.members)} members")
         self.floor = dict(self.committed)
 
-    def on_request(self, process, request, answers, groups):
+    def on_request(self, process, request, answers):
         member_id = getattr(request, "member_id", "")
-        self._look_at_identity(process, request, member_id, groups)
         if member_id:
             self.processes[member_id] = process.name
             self.ids[process.name] = member_id
@@ -88,6 +101,8 @@ class Checker:
                 self._on_assignments(request)
 
     def _on_commit(self, process, request, response):
+        if request.generation_id_or_member_epoch < 0:
+            self.fail(f"{process.name} commits outside of a generation")
         codes = {
             (topic.name, each.partition_index): each.error_code
             for topic in response.topics
@@ -120,12 +135,12 @@ class Checker:
 
     # Members.
 
-    def _look_at_identity(self, process, request, member_id, groups):
+    def before_request(self, process, request, groups):
         """Who forgets an id that the coordinator knows makes the group wait for a member that is none."""
         before = self.ids.get(process.name)
-        if not isinstance(request, JoinGroupRequest) or member_id or before is None or before in self.let_go:
+        if not isinstance(request, JoinGroupRequest) or request.member_id or before is None or before in self.let_go:
             return
-        if before in groups[request.group_id].members:
+        if request.group_id in groups and before in groups[request.group_id].members:
             self.fail(f"{process.name} joins as a newcomer, and {before} is a member")
 
     def on_expired(self, member_id):
@@ -142,6 +157,8 @@ class Checker:
                         self.fail(f"generation {event.generation}: {tp} is {owner}'s and {member.owner}'s")
             case events.PollIntervalExceeded() | events.MemberFailed():
                 self.let_go.add(self.ids.get(member.process.name))
+            case events.RebalanceFailed(why="a commit did not settle before JoinGroup"):
+                self.unsettled.add(member.process.name)
             case events.TaskFailed():
                 self.fail(f"{member.process.name}: the task {event.task} died: {event.error}")
             case events.HeartbeatMissed(why="ILLEGAL_GENERATION"):
@@ -158,6 +175,7 @@ class Ownerships:
     def __init__(self, checker, name):
         self.checker = checker
         self.name = name
+        self.lost_at = {}
         self.next = {}  # by owned partition: the next offset, None: any
         self.numbers = defaultdict(int)  # by partition: which ownership of it this is
 
@@ -170,11 +188,17 @@ class Ownerships:
         for tp in tps:
             self.next.pop(tp, None)
 
+    def lost(self, tps):
+        self.revoked(tps)
+        self.lost_at.update(dict.fromkeys(tps, self.checker.now()))
+
     def moved(self, tp):
         self.next[tp] = None
 
     def delivered(self, record, *, is_again=False):
         tp = TopicPartition(record.topic, record.partition)
+        if tp not in self.next and self.lost_at.get(tp) == self.checker.now():
+            return  # the request had it before; its task was not the first to run
         if tp not in self.next:
             self.checker.fail(f"{self.name} was given {tp}@{record.offset}, which it does not own")
             return

@@ -52,7 +52,8 @@ class Member:
         self.error = None
         self.in_hand = set()  # partitions of which it works at a record
         self.done = {}  # by partition: what its application has processed since it came
-        self.stalls_until = 0.0
+        self.busy_ms = 0  # its application works for so long at the next record
+        self.on_busy = None
         self.task = None
         if self.is_slow:
             world.checker.slow.add(name)
@@ -100,7 +101,8 @@ class Member:
 
     async def on_partitions_lost(self, tps):
         self.tell(f"lost {short(tps)}")
-        self.ownerships.revoked(tps)
+        self.in_hand -= tps
+        self.ownerships.lost(tps)
         for tp in tps:
             self.done.pop(tp, None)
         await self._dawdle()
@@ -163,7 +165,7 @@ class Member:
 
     async def _ask(self):
         """Another task of the application asks for what is committed, whatever the group is doing."""
-        limit_ms = 0 if self.checker.is_calm else self.settings["default_api_timeout_ms"]
+        limit_ms = self.world.late_ms if self.checker.is_calm else self.settings["default_api_timeout_ms"]
         while True:
             await sleep_ms(self.rng.randrange(500, 2_500))
             try:
@@ -175,13 +177,19 @@ class Member:
                 if self.checker.is_calm:
                     self.checker.fail(f"{self.process.name}: {error!r}, and nothing was wrong")
 
-    async def _work(self, records):
-        """The application does something with each; then they are processed."""
+    async def _work(self, records, began=None):
+        """The application does something with each; then they are processed. `began`: the ownerships they came of."""
         rng = self.rng
-        began = dict(self.ownerships.numbers)
+        began = began or dict(self.ownerships.numbers)
         for record in records:
             habits = self.habits
-            self.in_hand.add(named(record))
+            if self._is_still(named(record), began):
+                self.in_hand.add(named(record))
+            if self.busy_ms:
+                busy_ms, self.busy_ms = self.busy_ms, 0
+                self.tell(f"is busy for {busy_ms} ms")
+                self.on_busy()
+                await sleep_ms(busy_ms)
             if habits.work_ms:
                 await sleep_ms(rng.randrange(habits.work_ms))
             if habits.stall_ms and rng.random() < habits.stall_share:
@@ -228,7 +236,7 @@ class Member:
                     self.ownerships.delivered(record)
             began = dict(self.ownerships.numbers)
             for records in batch.values():
-                await self._work(records)
+                await self._work(records, began)
             if batch and not self.is_stopping:
                 offsets = {tp: each[-1].offset + 1 for tp, each in batch.items() if self._is_still(tp, began)}
                 await self._commit("after a batch", offsets if self.rng.random() < 0.5 else None)
@@ -317,6 +325,7 @@ class Member:
     def settle(self):
         """The faults are over: it reads everything and stalls no more."""
         self.habits = self.habits.settled()
+        self.busy_ms = 0
         if self.is_running:
             with contextlib.suppress(AiogroupError):
                 for tp in self.consumer.paused():

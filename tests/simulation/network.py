@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections import deque
 
 from tests.simulation.loop import PROCESS
 
@@ -23,6 +24,7 @@ class Transport(asyncio.Transport):
         self.is_cut = False  # nothing arrives any more, in either direction
         self.up_at = self.down_at = 0.0  # when the last bytes on their way arrive
         self.requests = []  # frames that the broker has and has not answered, the first being worked at
+        self.unanswered = deque()  # API keys of what the client has written and has no answer to
 
     def write(self, data):
         if not self.is_closed:
@@ -54,6 +56,7 @@ class Transport(asyncio.Transport):
 
     def receive(self, data):
         if not self.is_closed and not self.is_cut:
+            self.unanswered.popleft()
             self.protocol.data_received(data)
 
     def break_off(self):
@@ -75,6 +78,7 @@ class Network:
         self.late_ms = 0
         self.open = []
         self.blocked_until = {}  # (name of a process, node): nothing passes before
+        self.held = {}  # (name of a process, API key, whether up): the next one is (so late, and then this happens)
         self.outside = contextvars.Context()
         self.bytes_up = 0
 
@@ -101,17 +105,25 @@ class Network:
         return max(self.loop.time() + delay_ms / 1000, not_before + TICK_SECONDS, blocked_until)
 
     def send_up(self, transport, data):
+        key = int.from_bytes(data[4:6])
+        self.brokers.checker.on_write(transport.process, key, self._unanswered(transport.process))
+        transport.unanswered.append(key)
         transport.up_at = self._arrival(transport.process, transport.node, transport.up_at)
+        transport.up_at += self._held_seconds(transport.process, key, is_up=True)
         self.loop.call_at(transport.up_at, self._arrive, transport, data, context=self.outside)
 
     def _arrive(self, transport, data):
         if not transport.is_cut and self.brokers.is_up(transport.node):
             self.brokers.take(transport, data[4:])
 
-    def send_down(self, transport, frame):
+    def _unanswered(self, process):
+        return {key for each in self.open if each.process is process for key in each.unanswered}
+
+    def send_down(self, transport, frame, key):
         if transport.is_cut or transport.is_closed:
             return
         transport.down_at = self._arrival(transport.process, transport.node, transport.down_at)
+        transport.down_at += self._held_seconds(transport.process, key, is_up=False)
         data = len(frame).to_bytes(4, "big") + frame
         self.loop.call_at(transport.down_at, transport.receive, data, context=transport.process.context)
 
@@ -139,7 +151,18 @@ class Network:
             key = (process.name, node)
             self.blocked_until[key] = max(self.blocked_until.get(key, 0.0), self.loop.time() + duration_ms / 1000)
 
+    def hold(self, process, request_type, late_ms, then, *, is_up):
+        """The next request of this type, or the answer to it, is late; when it is on its way something happens."""
+        self.held[process.name, request_type.API_KEY, is_up] = late_ms, then
+
+    def _held_seconds(self, process, key, *, is_up):
+        late_ms, then = self.held.pop((process.name, key, is_up), (0, None))
+        if then is not None:
+            self.loop.call_later(0.001, then, context=self.outside)
+        return late_ms / 1000
+
     def heal(self):
         self.weather = 0.0
+        self.held.clear()
         # What is on its way is late all the same: at most by the longest fault.
         self.blocked_until.clear()

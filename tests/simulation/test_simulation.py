@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
-import warnings
 
 import pytest
 
@@ -18,15 +16,6 @@ pytestmark = pytest.mark.usefixtures("forgotten")
 SEEDS = 300
 BLOCK = 20
 TAIL = 80
-
-
-@pytest.fixture
-def forgotten():
-    """Processes that died leave consumers and connections behind that nobody closes."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        yield
-        gc.collect()
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))

@@ -15,6 +15,7 @@ from anyio._backends._asyncio import CancelScope
 
 from aiogroup.runtime.connection import Connection
 from aiogroup.telemetry.log import Log
+from tests.simulation.aims import Aims
 from tests.simulation.brokers import Brokers
 from tests.simulation.checker import Checker
 from tests.simulation.loop import START_SECONDS, SimLoop, clock_of
@@ -48,6 +49,17 @@ PROFILES = {
     ),
 }
 
+AIMED = {
+    "late": ("overtake", "overtake", "late", "grow"),
+    "aimed": ("overtake", "late", "outlive", "leave_out", "take_name", "restart"),
+    "outlived": ("outlive",),
+}
+"""Every tenth seed."""
+STATIC = ("aimed", "outlived")  # who comes back gets what it had
+AIMED_STYLES = (*STYLES, "batches", "batches")
+CALM = ("calm", "quick", "late")
+JITTERS_MS = (1, 20, 150)
+
 
 @dataclass(frozen=True)
 class Habits:
@@ -65,15 +77,17 @@ class Habits:
         )
 
 
-def profile_of(rng):
-    """The first choice of every simulation."""
-    return rng.choice(tuple(PROFILES))
+def beginning(seed):
+    """The first choices of every simulation: (randomness, jitter, profile)."""
+    rng = random.Random(seed)
+    jitter_ms, profile = rng.choice(JITTERS_MS), rng.choice(tuple(PROFILES))
+    return rng, jitter_ms, tuple(AIMED)[seed // 10 % len(AIMED)] if seed % 10 == 9 else profile
 
 
-class World:
+class World(Aims):
     def __init__(self, seed, loop):
         self.seed = seed
-        self.rng = random.Random(seed)
+        self.rng, jitter_ms, self.profile = beginning(seed)
         self.loop = loop
         self.trace = []
         self.topic = TOPIC
@@ -84,13 +98,13 @@ class World:
         self.brokers.checker = self.checker
         self.network = Network(loop, self.rng, self.brokers, self.tell)
         self.brokers.network = self.network
-        self.network.jitter_ms = self.rng.choice((1, 20, 150))
+        self.network.jitter_ms = jitter_ms
         loop.network = self.network
         loop.set_exception_handler(self._on_loop_error)
-        self.profile = profile_of(self.rng)
         self.strategy = self.rng.choice(STRATEGIES)
-        self.is_static = self.rng.random() < 0.35
-        self.checker.is_calm = self.profile in ("calm", "quick")
+        self.is_static = self.rng.random() < 0.35 or self.profile in STATIC
+        self.checker.is_calm = self.profile in CALM
+        self.late_ms = 2_000 if self.profile == "late" else 0
         self.settings = self._settings()
         self.names = itertools.count(1)
         self.shared_names = set()  # two processes had it at a time: one of them is to be fenced
@@ -104,7 +118,7 @@ class World:
 
     def _settings(self):
         rng = self.rng
-        return {
+        settings = {
             "bootstrap_servers": [f"node{node}:9092" for node in range(NODES)],
             "group_id": "billing",
             "partition_assignment_strategy": self.strategy,
@@ -119,12 +133,21 @@ class World:
             "fetch_max_wait_ms": 1_500,
             "retry_backoff_max_ms": 1_000,
         }
+        match self.profile:
+            case "late":  # what is late comes in time
+                return settings | {"auto_commit_interval_ms": 3_000, "request_timeout_ms": 8_000}
+            case "aimed":  # the group waits less than its members take
+                return settings | {"rebalance_timeout_ms": 3_000, "default_api_timeout_ms": 30_000}
+            case "outlived":
+                self.strategy = settings["partition_assignment_strategy"] = ("range",)
+                return settings | {"default_api_timeout_ms": 30_000}
+        return settings
 
     # Members.
 
     def add_member(self, instance_id=None):
         rng = self.rng
-        style = rng.choice(STYLES)
+        style = rng.choice(AIMED_STYLES if self.profile in STATIC else STYLES)
         settings = dict(self.settings)
         settings["enable_auto_commit"] = style != "batches"
         settings["auto_ack"] = style != "acks"
@@ -138,7 +161,7 @@ class World:
             cancels=rng.random() < 0.5,
             fidgets=rng.random() < 0.3,
         )
-        if self.profile == "quick":  # nobody may notice anything
+        if self.profile in ("quick", "late", "outlived"):  # nobody may notice anything
             habits = replace(habits.settled(), fidgets=habits.fidgets)
         number = next(self.names)
         member = Member(self, f"m{number}", instance_id=instance_id, style=style, habits=habits, settings=settings)
@@ -161,7 +184,7 @@ class World:
 
     async def make_faults(self):
         rng = self.rng
-        kinds = PROFILES[self.profile]
+        kinds = (PROFILES | AIMED)[self.profile]
         until = self.faults_end_at
         while self.loop.time() < until and not self.checker.violations:
             await sleep_ms(rng.randrange(200, 4_000))
@@ -293,10 +316,11 @@ class World:
 
     async def run(self):
         rng = self.rng
-        self.brokers.add_partitions(TOPIC, rng.randrange(1, 5))
+        least = 2 if self.profile in AIMED else 1
+        self.brokers.add_partitions(TOPIC, max(least, rng.randrange(1, 5)))
         for _ in range(3):
             self.append()
-        names = [f"s{number}" if self.is_static else None for number in range(rng.randrange(1, 4))]
+        names = [f"s{number}" if self.is_static else None for number in range(max(least, rng.randrange(1, 4)))]
         self.spawn(self.produce())
         for name in names:
             self.add_member(name)
