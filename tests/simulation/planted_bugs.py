@@ -1,0 +1,282 @@
+"""Bugs that the simulation must find: each is one change of the library's text, with seeds that find it.
+
+A bug whose old text is gone fails its test: somebody changed the place, and the bug is to be planted anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib.machinery import PathFinder, SourceFileLoader
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`seeds` are tried first, then others of these profiles."""
+
+    name: str
+    path: str
+    old: str
+    new: str
+    profiles: tuple[str, ...] = ()  # where to look, everywhere if none is named
+    seeds: tuple[int, ...] = ()
+    more: tuple[tuple[str, str, str], ...] = ()  # other places that would make up for it
+
+    def applied(self):
+        """The texts with the bug, by module.
+
+        Raises:
+            LookupError: a text is not there, or not once.
+        """
+        texts = {}
+        for path, old, new in ((self.path, self.old, self.new), *self.more):
+            module = path.removesuffix(".py").replace("/", ".")
+            text = texts.get(module) or (ROOT / path).read_text()
+            if text.count(old) != 1:
+                raise LookupError(f"{self.name}: {old!r} is {text.count(old)} times in {path}")
+            texts[module] = text.replace(old, new)
+        return texts
+
+
+class _Loader(SourceFileLoader):
+    text = ""
+
+    def get_code(self, fullname):
+        return compile(self.text, self.path, "exec", dont_inherit=True)
+
+
+class _Finder:
+    def __init__(self, bug):
+        self._texts = bug.applied()
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname not in self._texts:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        spec.loader = _Loader(fullname, spec.origin)
+        spec.loader.text = self._texts[fullname]
+        return spec
+
+
+def plant(bug):
+    """Before anything of aiogroup is imported."""
+    assert not any(name == "aiogroup" or name.startswith("aiogroup.") for name in sys.modules)
+    sys.meta_path.insert(0, _Finder(bug))
+
+
+CLASSIC = "aiogroup/membership/classic.py"
+REMEDIES = "aiogroup/membership/remedies.py"
+COMMITTER = "aiogroup/runtime/committer.py"
+COORDINATOR = "aiogroup/runtime/coordinator.py"
+REBALANCE = "aiogroup/runtime/rebalance.py"
+OWNERSHIP = "aiogroup/runtime/ownership.py"
+
+BUGS = (
+    Bug(
+        "goes on after it was fenced",
+        CLASSIC,
+        "self._refuse(Remedy.FENCED, ErrorCode.FENCED_INSTANCE_ID)",
+        'self._lose_generation(self.identity.forgotten(), "fenced")',
+        ("aimed",),
+        (49, 79),
+    ),
+    Bug(
+        "commits a partition that was lost and came back",
+        "aiogroup/fetching/assignment.py",
+        "return partition is not None and partition.ownership == ownership",
+        "return partition is not None",
+        ("outlived",),
+        (29, 119),
+        more=(
+            # It waits for the next generation instead of being dropped with the old one.
+            (
+                COMMITTER,
+                "        if not self.is_member:\n            return\n",
+                "        if self._must_wait():\n            return\n",
+            ),
+            (COMMITTER, "return self.is_held_back or", "return not self._coordinator.identity.is_member or"),
+        ),
+    ),
+    Bug(
+        "JoinGroup overtakes a commit in flight",
+        REBALANCE,
+        "if not await committer.settled(config.request_timeout_ms):",
+        "if False:",
+        ("quick", "late", "aimed"),
+        (62, 122, 19),
+    ),
+    Bug(
+        "drops its member id on ILLEGAL_GENERATION",
+        CLASSIC,
+        "self._lose_generation(self.identity.without_generation(), why)",
+        "self._lose_generation(self.identity.forgotten(), why)",
+        ("aimed",),
+        (109, 18),
+    ),
+    Bug(
+        "accepts a late answer of an older generation",
+        CLASSIC,
+        "if fact.identity != self.identity or not self.may_heartbeat:",
+        "if not self.may_heartbeat:",
+        ("late",),
+        (9, 129, 69),
+    ),
+    Bug(
+        "stops its heartbeats during callbacks",
+        "aiogroup/membership/states.py",
+        "frozenset({MemberState.PREPARING, MemberState.SYNCING, MemberState.ADOPTING, MemberState.STABLE})",
+        "frozenset({MemberState.SYNCING, MemberState.STABLE})",
+        ("calm",),
+        (6, 73),
+    ),
+    Bug(
+        "holds the lock while JoinGroup is unanswered",
+        COORDINATOR,
+        "                    answer = connection.write(message, at_most=at_most)\n"
+        "                response = await connection.answer(answer, timeout)",
+        "                    answer = connection.write(message, at_most=at_most)\n"
+        "                    response = await connection.answer(answer, timeout)",
+        ("calm",),
+        (15, 23, 6),
+    ),
+    Bug(
+        "takes an error of OffsetFetch for nothing committed",
+        COMMITTER,
+        'return {}, self._mend_fetch(group.error_code, f"committed offsets of {group_id!r}")',
+        "return dict.fromkeys(tps), None",
+        ("brokers",),
+        (93, 71, 74),
+    ),
+    Bug(
+        "hands over while a record is in hand",
+        OWNERSHIP,
+        "while still() and not self.why_at_once and delivery.is_in_hand(wanted):",
+        "while False:",
+        ("quick", "calm"),
+        (25, 78),
+    ),
+    Bug(
+        "joins before it commits",
+        OWNERSHIP,
+        "                await self._committer.commit_processed(leaving, timeout)",
+        "                await self._committer.commit_processed([], timeout)",
+        ("quick", "late"),
+        (9, 129),
+    ),
+    Bug(
+        "commits the record in hand, too",
+        "aiogroup/offsets/ledger.py",
+        "return self._hand[0] if self._hand else self.position",
+        "return self.position",
+        ("calm",),
+        (36, 23),
+    ),
+    Bug(
+        "passes over a gap in what is acknowledged",
+        "aiogroup/offsets/ledger.py",
+        "        acked.add(offset)\n        self._pass_acked()",
+        "        while hand and hand[0] <= offset: hand.popleft()",
+        ("calm",),
+        (78,),
+    ),
+    Bug(
+        "keeps what was fetched before a seek",
+        "aiogroup/runtime/fetcher.py",
+        "if partition is not None and partition.changes_count == changes_count:",
+        "if partition is not None:",
+        ("quick", "calm"),
+        (7, 10),
+    ),
+    Bug(
+        "starts a new partition at its end",
+        REBALANCE,
+        "policies[tp] = fresh if is_new else default",
+        "policies[tp] = ResetPolicy('latest') if is_new else default",
+        ("quick", "calm"),
+        (7, 2),
+    ),
+    Bug(
+        "does not notice that the topic grew",
+        "aiogroup/runtime/leader.py",
+        "if grown := sorted(topic for topic, count in self._assigned_from.items() if now.get(topic, count) != count):",
+        "if grown := ():",
+        ("quick",),
+        (121, 61),
+    ),
+    Bug(
+        "asks a coordinator that moved again and again",
+        REMEDIES,
+        "    E.NOT_COORDINATOR: Remedy.REDISCOVER,\n",
+        "    E.NOT_COORDINATOR: Remedy.RETRY,\n",
+        ("brokers",),
+        (92,),
+    ),
+    Bug(
+        "keeps its generation after UNKNOWN_MEMBER_ID",
+        CLASSIC,
+        "self._lose_generation(self._removed(why), why)",
+        "pass",
+        ("outlived",),
+        (149, 239),
+    ),
+    Bug(
+        "ignores that the group rebalances",
+        CLASSIC,
+        "                self._on_group_rebalances(now_ms)",
+        "                pass",
+        ("quick",),
+        (55, 22),
+    ),
+    Bug(
+        "forgets a member id that it was told to take",
+        CLASSIC,
+        "self.identity = self.identity.with_member_id(answer.member_id)",
+        "pass",
+        ("quick",),
+        (7,),
+    ),
+    Bug(
+        "commits outside of a generation",
+        COMMITTER,
+        "is_lost = not membership.identity.is_member and not self._must_wait()",
+        "is_lost = False",
+        ("aimed",),
+        (199, 109),
+    ),
+    Bug(
+        "commits while it joins",
+        COMMITTER,
+        "return self.is_held_back or self._coordinator.membership.state in (MemberState.JOINING, MemberState.SYNCING)",
+        "return False",
+        ("quick",),
+        (122, 61),
+    ),
+    Bug(
+        "never gives up a JoinGroup that nobody answers",
+        CLASSIC,
+        "        self._join_again(fact.why, now_ms, backoff=True)",
+        "        pass",
+        ("network", "brokers"),
+        (50, 11),
+    ),
+    Bug(
+        "does not leave when it stops",
+        "aiogroup/runtime/shutdown.py",
+        'await self._step("LeaveGroup", group.coordinator.leave(leave))',
+        "pass",
+        ("quick",),
+        (122,),
+    ),
+    Bug(
+        "loses a record when a request is cancelled",
+        "aiogroup/runtime/requests.py",
+        "            record = await self._wait(take, None)\n            self._turn_count += 1",
+        "            record = await self._wait(take, None)\n            await asyncio.sleep(0.02)\n"
+        "            self._turn_count += 1",
+        ("quick", "calm"),
+        (6, 7),
+    ),
+)
