@@ -234,9 +234,9 @@ BUGS = (
         "forgets a member id that it was told to take",
         CLASSIC,
         "self.identity = self.identity.with_member_id(answer.member_id)",
-        "pass",
-        ("quick",),
-        (7,),
+        'self._join_again("forgot its id", now_ms, backoff=True)',
+        ("quick", "calm", "network"),
+        (4, 5, 7),
     ),
     Bug(
         "commits outside of a generation",

@@ -14,6 +14,8 @@ from tests.support.sources import ROOT
 MORE_SEEDS = 60
 """Where those of the list do not find it any more: the schedule changed."""
 
+LIMIT_SECONDS = 300
+
 pytestmark = pytest.mark.usefixtures("forgotten")
 
 
@@ -36,6 +38,7 @@ def test_bug_is_found(bug):
         capture_output=True,
         text=True,
         check=False,
+        timeout=LIMIT_SECONDS,
     )
     assert hunt.returncode == 0, (hunt.stdout + hunt.stderr)[-2_000:]
     seed = int(hunt.stdout.partition(":")[0])
