@@ -432,20 +432,25 @@ APIS = (
 )  # fmt: skip
 
 
-async def used(rule: Rule, scene: Scene) -> None:
+async def used(rule: Rule, proxy: Proxy, scene: Scene) -> None:
     """Nobody was well by chance: on a busy machine a call may have ended before it asked what its rule is about."""
     (case, *_) = scene.stays
 
     async def ask() -> bool:
         if not rule.used_count:
+            proxy.disconnect()
             with suppress(errors.AiogroupError):
                 await asyncio.gather(case.consumer.commit({case.tp: COMMITTED}), case.consumer.committed(case.tp))
                 await case.consumer.end_offsets([case.tp])
                 await case.consumer.enforce_rebalance("test")
-                MOVES["subscribe"].run(case)
+            if case.grouped:
+                case.consumer.unsubscribe()
+                with suppress(AssertionError):
+                    await eventually(lambda: rule.used_count, 2)  # LeaveGroup
+                case.consumer.subscribe([case.place.topic])
         return rule.used_count > 0
 
-    await eventually(ask, 20)
+    await eventually(ask, 40)
 
 
 @pytest.mark.parametrize("how", ["corrupt", "drop", "cut"])
@@ -472,7 +477,8 @@ async def test_when_answers_are_garbage_or_never_come_or_connections_are_cut(kaf
                     proxy.disconnect()
 
         async def get_well():
-            await asyncio.gather(*(used(rules[apis], scene) for apis, scene in zip(proxies, scenes, strict=True)))
+            there = zip(rules.values(), proxies.values(), scenes, strict=True)
+            await asyncio.gather(*(used(*each) for each in there))
             for proxy in proxies.values():
                 proxy.clear()
 
