@@ -47,7 +47,7 @@ jars: $(STAMP)
 	$(PY) -m aiogroup.devkafka fetch
 
 # What needs no broker. The other folders would be read only to be left out.
-FAST = $(PY) -m pytest -m "not kafka and not simulation" --ignore=tests/kafka --ignore=tests/simulation -n 2
+FAST = $(PY) -m pytest -m "not kafka and not simulation" --ignore=tests/kafka --ignore=tests/simulation --ignore=tests/groups -n 2
 
 check: $(STAMP)
 	$(PY) -m ruff format --check .

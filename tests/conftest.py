@@ -8,11 +8,14 @@ import pytest
 
 pytest_plugins = ["aiogroup.devkafka.pytest_plugin"]
 
-_MARKED = {Path(__file__).parent / name: name for name in ("kafka", "simulation")}
+_MARKED = {
+    Path(__file__).parent / folder: mark
+    for folder, mark in {"kafka": "kafka", "simulation": "simulation", "groups": "simulation"}.items()
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What lies in tests/kafka/ runs against real Kafka, what lies in tests/simulation/ takes long: both are marked."""
+    """What needs real Kafka, and what takes longer than a fast test may because whole groups take part, is marked."""
     for item in items:
         for folder, name in _MARKED.items():
             if folder in item.path.parents:

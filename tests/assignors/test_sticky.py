@@ -65,7 +65,7 @@ def is_even(answer, members):
 
 
 @pytest.mark.parametrize("alike", [True, False], ids=["alike", "various"])
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_every_partition_once_and_even_whatever_was_claimed(alike, data):
     partitions, wanted, claims = data.draw(groups(alike))
@@ -98,7 +98,7 @@ def test_nothing_moves_when_nothing_changes(name, alike, data):
     assert BY_NAME[name].assign(again, partitions, {}) == first
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_members_alike_keep_all_that_an_even_load_allows(data):
     partitions, wanted, _ = data.draw(groups(True))
@@ -255,7 +255,7 @@ class Life:
         raise AssertionError("the group does not come to rest")
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_no_partition_has_two_owners_in_any_interleaving(seed):
     life = Life(random.Random(seed), BY_NAME["cooperative-sticky"])
