@@ -91,7 +91,7 @@ class Shutdown:
             self._not_committed = self._left_over(group)
             await self._step("lost callback", ownership.lose("the consumer is stopped"), self._left_ms())
         # LeaveGroup goes another way than commits do, and who has left commits nothing any more.
-        await self._step("commits on their way", group.committer.settled(self._left_ms()))
+        await self._step("commits on their way", self._wait_for_commits(group))
         even_static = self._leave_group is True
         leave = None if self._leave_group is False else membership.leave_request("stop", even_static=even_static)
         group.coordinator.handle(f.LeaveWanted("stop"))
@@ -111,6 +111,10 @@ class Shutdown:
     async def _wait_for_callback(self, group: Group) -> None:
         while group.rebalance.ownership.callbacks.is_running:
             await self._context.group_changed.wait(now_ms() + 50)
+
+    async def _wait_for_commits(self, group: Group) -> None:
+        if not await group.committer.settled(self._left_ms()):
+            raise TimeoutError
 
     async def _commit(self, group: Group) -> None:
         if self._context.config.enable_auto_commit:

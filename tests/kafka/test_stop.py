@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiogroup import ConnectionLostError, ConsumerStoppedError, StopReport
+from aiogroup import AiogroupError, ConnectionLostError, ConsumerStoppedError, StopReport
 from aiogroup.devkafka import Cluster
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
@@ -344,3 +344,20 @@ async def test_a_commit_on_its_way_is_answered_before_the_member_leaves(make_pla
         assert not (await stopping).problems
         assert proxy.count(LeaveGroupRequest) == 1
     assert await place.committed() == 2
+
+
+async def test_a_commit_that_is_never_answered_is_told(make_place):
+    place = make_place()
+    await place.produce(range(2))
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        consumer = place.consumer(bootstrap_servers=proxy.bootstrap_servers, enable_auto_commit=False)
+        await consumer.start()
+        await take(consumer, 2)
+        proxy.drop(OffsetCommitRequest)
+        committing = asyncio.create_task(consumer.commit())
+        await eventually(lambda: proxy.count(OffsetCommitRequest))
+        report = await consumer.stop(timeout_ms=2_000, drain=False)
+        with pytest.raises(AiogroupError):
+            await committing
+    assert "commits on their way: not done in time" in report.problems
+    assert proxy.count(LeaveGroupRequest) == 1
