@@ -25,6 +25,7 @@ class Lines:
 
     def __init__(self):
         self.lines = []
+        self.written_count = 0
 
     def tell(self, name, **fields):
         self.tell_at(1, name, **fields)
@@ -35,6 +36,9 @@ class Lines:
     async def room(self):
         pass
 
+    async def written(self, _timeout):
+        self.written_count = len(self.lines)
+
     @property
     def names(self):
         return [json.loads(line)["name"] for line in self.lines]
@@ -44,6 +48,7 @@ class Rebalancing:
     """A consumer whose partitions are revoked, and assigned anew, while a commit is answered."""
 
     refusal = None
+    at_commit = staticmethod(lambda: None)
 
     def __init__(self, _topic, *, listener, **_settings):
         self._listener = listener
@@ -58,7 +63,11 @@ class Rebalancing:
         batch = [Record(TP, at, 0, 0, None, b"v", ()) for at in range(first, self._next)]
         return Records({TP: batch}, {})
 
+    async def skip(self):
+        self.at_commit()
+
     async def commit(self, _offsets):
+        self.at_commit()
         self._listener.on_partitions_revoked({TP})
         self._listener.on_partitions_assigned({TP})
         await asyncio.sleep(0)
@@ -107,6 +116,16 @@ async def test_a_fenced_one_ends_at_once(monkeypatch):
     assert names[-1] == "shutdown_complete"
 
 
+@pytest.mark.parametrize("commits", [True, False], ids=["by hand", "auto-commit"])
+async def test_nothing_is_committed_before_the_reader_has_it(monkeypatch, commits):
+    """Else a SIGKILL in between leaves records that nobody reads again and nobody was told of."""
+    lines, written = Lines(), []
+    monkeypatch.setattr(tool, "Consumer", Rebalancing)
+    monkeypatch.setattr(Rebalancing, "at_commit", lambda _: written.append(lines.names[: lines.written_count][-1]))
+    await tool.VerifiableConsumer({}, "t", max_messages=3, verbose=True, commits=commits).run(lines, Interrupt())
+    assert written == ["records_consumed"]
+
+
 @pytest.fixture
 def pipe():
     ends = os.pipe()
@@ -134,6 +153,17 @@ async def test_a_slow_reader_stops_who_waits_for_room_and_nobody_else(pipe):
     await waiting
     output.close()
     assert [line["number"] for line in lines] == list(range(400))
+
+
+async def test_what_is_written_is_with_the_reader(pipe):
+    reader, writer = pipe
+    output = Output(lambda: None, descriptor=writer)
+    output.tell("line", padding="x" * 100_000)  # more than a pipe holds
+    assert not await output.written(20)
+    waiting = asyncio.ensure_future(output.written(30_000))
+    await asyncio.to_thread(read_lines, reader, 1)
+    assert await waiting
+    output.close()
 
 
 async def test_a_reader_that_is_gone_is_told_of_once(pipe):

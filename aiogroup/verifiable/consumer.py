@@ -6,7 +6,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Iterable, Mapping, Set
-from typing import Any
+from typing import Any, Final
 
 from aiokafka.structs import TopicPartition
 
@@ -21,6 +21,9 @@ from aiogroup.verifiable.properties import assignors_of, check_group_protocol, c
 __all__ = ["VerifiableConsumer", "main"]
 
 _log = logging.getLogger("aiogroup.verifiable")
+
+WRITTEN_MS: Final = 1_000
+"""A reader that takes nothing for so long loses the order, not the group its rebalance: records are in hand."""
 
 
 class VerifiableConsumer:
@@ -84,6 +87,8 @@ class VerifiableConsumer:
             self._output.tell("records_consumed", count=records.count, partitions=_summary(records))
             if self._left is not None:
                 self._left -= records.count
+            # Killed between a commit and its line, it would have records that nobody reads again and nobody heard of.
+            await self._output.written(WRITTEN_MS)
             if self._commits:
                 await self._commit({tp: batch[-1].offset + 1 for tp, batch in records.items()})
             else:

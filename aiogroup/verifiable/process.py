@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from aiogroup.errors import ConfigError
-from aiogroup.runtime.clock import Signal, sleep_ms, wall_ms
+from aiogroup.runtime.clock import Signal, now_ms, sleep_ms, wall_ms
 from aiogroup.verifiable.properties import load_properties
 
 __all__ = ["Arguments", "Interrupt", "Output", "keep_trying", "read_config", "run"]
@@ -35,8 +35,9 @@ class Output:
     """Writes one JSON object a line, in the order told, from a thread of its own.
 
     A reader that does not empty the pipe blocks that thread, never the event loop with its heartbeats. Who has much to
-    say awaits `room()` first, which bounds what is kept to `limit_bytes` and what was said at once. A reader that is
-    gone calls `on_broken`.
+    say awaits `room()` first, which bounds what is kept to `limit_bytes` and what was said at once. Who does what the
+    reader must know of, even if this process is killed, awaits `written()` first. A reader that is gone calls
+    `on_broken`.
     """
 
     def __init__(
@@ -70,6 +71,13 @@ class Output:
         """Return when the reader has taken enough for more to be said."""
         while self._kept_bytes >= self._limit_bytes:
             await self._drained.wait()
+
+    async def written(self, timeout: int) -> bool:
+        """Return when the pipe holds all that was told; False when it does not within `timeout` milliseconds."""
+        until_ms = now_ms() + timeout
+        while self._kept_bytes and now_ms() < until_ms:
+            await self._drained.wait(until_ms)
+        return not self._kept_bytes
 
     def close(self, seconds: float = CLOSE_S) -> None:
         """Write what is left, as long as somebody takes it."""
