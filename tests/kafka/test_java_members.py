@@ -10,7 +10,6 @@ from itertools import product
 
 import pytest
 from support.group_members import until
-from support.nodes import load
 from support.verifiable import STRATEGIES, Bench
 
 from aiogroup.admin import remove_members
@@ -48,9 +47,6 @@ class JavaBench(Bench):
         """Static ones use the name; ids of dynamic ones are not in any order."""
         arguments = ("--group-instance-id", name) if self._is_static else ()
         return self.consumer(*arguments, java=java, **self._settings)
-
-    def load(self):
-        return load(self.place.cluster, self.place.topic, PARTITIONS_COUNT)
 
     async def leave(self, member, name):
         """It ends in order; a static one stays in the group until somebody removes it."""

@@ -25,7 +25,7 @@ import pytest
 from support.contract import Group
 from support.group_members import until
 from support.kafka import Place
-from support.nodes import bring_back, coordinator_of, load
+from support.nodes import bring_back, coordinator_of
 from support.verifiable import STRATEGIES, Bench
 
 LONG_MS = 30_000
@@ -120,7 +120,7 @@ class Consumers:
 )
 async def test_consumers_bounce(bench, mode, static, keep_alive):
     consumers = Consumers(bench, 3, static=static)
-    async with load(bench.place.cluster, bench.place.topic, 1) as acknowledged:
+    async with bench.load() as acknowledged:
         await consumers.all_joined()
         alive = consumers.members[0]
         revoked = alive.judged.revoked_count
@@ -136,7 +136,7 @@ async def test_consumers_bounce(bench, mode, static, keep_alive):
 @pytest.mark.parametrize("mode", ["all", "rolling"])
 async def test_consumers_bounce_without_a_word(bench, mode):
     consumers = Consumers(bench, 3, session_ms=2_500)
-    async with load(bench.place.cluster, bench.place.topic, 1) as acknowledged:
+    async with bench.load() as acknowledged:
         await consumers.all_joined()
         for numbers in [range(1, 3)] if mode == "all" else [[1], [2]]:
             await consumers.bounce(numbers, clean=False)
@@ -149,7 +149,7 @@ async def test_consumers_bounce_without_a_word(bench, mode):
 async def test_conflicting_names(bench, conflicts, stage):
     """One of two with the same name is left, and it is the newer one where the older one was a member already."""
     consumers, apart = Consumers(bench, 3, static=True), Group()
-    async with load(bench.place.cluster, bench.place.topic, 1) as acknowledged:
+    async with bench.load() as acknowledged:
         if stage == "stable":
             await consumers.all_joined()
         # A group of their own for the checker: who is fenced learns of it late, and may read what is committed.
@@ -176,7 +176,7 @@ async def test_conflicting_names(bench, conflicts, stage):
 
 async def test_come_and_go_one_by_one(bench):
     consumers = Consumers(bench, 0)
-    async with load(bench.place.cluster, bench.place.topic, 1) as acknowledged:
+    async with bench.load() as acknowledged:
         for number in range(3):
             consumers.members.append(consumers.start(number))
             await consumers.all_joined()
@@ -224,8 +224,7 @@ async def test_brokers_bounce_one_by_one(make_bench, cluster_3):
     """Nobody rebalances: not dynamic members, and not static ones that got another member id by a bounce before."""
     dynamic = Consumers(make_bench(cluster_3), 2)
     static = Consumers(make_bench(cluster_3), 3, static=True)
-    topics = [each.bench.place.topic for each in (dynamic, static)]
-    async with load(cluster_3, topics[0], 1) as first, load(cluster_3, topics[1], 1) as second:
+    async with dynamic.bench.load() as first, static.bench.load() as second:
         for each in (dynamic, static):
             await each.all_joined()
         await static.bounce([1])
@@ -247,8 +246,7 @@ async def test_brokers_bounce_one_by_one(make_bench, cluster_3):
 async def test_a_broker_fails(make_bench, cluster_3, clean):
     """It is the coordinator; a group that commits by hand and one with auto-commit do not rebalance."""
     groups = [Consumers(make_bench(cluster_3), 2, commits=commits) for commits in (True, False)]
-    topics = [each.bench.place.topic for each in groups]
-    async with load(cluster_3, topics[0], 1) as first, load(cluster_3, topics[1], 1) as second:
+    async with groups[0].bench.load() as first, groups[1].bench.load() as second:
         for each in groups:
             await each.all_joined()
             await each.consume()

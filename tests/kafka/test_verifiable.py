@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 from itertools import chain
 
@@ -223,9 +222,9 @@ def shapes(events):
 
 
 async def sent_by(bench, *arguments, java=False, by=None):
-    tool = bench.producer(*arguments, java=java, feed=json.loads)
+    tool = bench.producer(*arguments, java=java)
     if by is not None:
-        await until(lambda: len(tool.all("producer_send_success")) >= 20, 20, tool.tail)
+        await until(lambda: len(tool.all("producer_send_success")) >= 20, 20, bench.tails)
     code = await ended(tool, by)
     assert tool.names[0] == "startup_complete"
     assert tool.names[-2:] == ["shutdown_complete", "tool_data"]

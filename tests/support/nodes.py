@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaProducer
@@ -33,14 +34,26 @@ async def coordinator_of(cluster):
     return next(node for node in cluster.nodes if node.node_id == number)
 
 
+class Acknowledged(set):
+    """(partition, offset)s, and of each partition the last offset and when it came (`time.time`)."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = {}
+
+    def note(self, partition, offset):
+        self.add((partition, offset))
+        self.last[partition] = (offset, time.time())
+
+
 @asynccontextmanager
 async def load(cluster, topic, partitions_count):
-    """Records all the time; gives the set of what was acknowledged (by two in-sync replicas)."""
-    acknowledged = set()
+    """Records all the time; gives what was acknowledged (by two in-sync replicas), `Acknowledged`."""
+    acknowledged = Acknowledged()
 
     def count(sent):
         if not sent.cancelled() and not isinstance(sent.exception(), KafkaError):
-            acknowledged.add((sent.result().partition, sent.result().offset))
+            acknowledged.note(sent.result().partition, sent.result().offset)
 
     async def send():
         number = 0

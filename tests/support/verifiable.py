@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -10,13 +11,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from contextlib import ExitStack
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager
 from itertools import chain
 from pathlib import Path
 
+from aiokafka import AIOKafkaConsumer
+
 from tests.support.contract import COOPERATIVE, ContractError, Group, member_for, one_owner
 from tests.support.group_members import until
+from tests.support.nodes import load
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "org.apache.kafka.clients.consumer."
@@ -141,6 +146,8 @@ class Bench:
         self.place = place
         self.group = Group()
         self.members = []
+        self.producers = []
+        self.loads = []
         self.times_read = Counter()
         self.uncommitted = set()
         """(partition, offset)s: how often each was read, and which were told as not committed."""
@@ -187,9 +194,18 @@ class Bench:
         self.members.append(tool)
         return self._keep(tool, read)
 
-    def producer(self, *arguments, java=False, feed=lambda line: line):
+    def producer(self, *arguments, java=False):
         given = ["--bootstrap-server", self.place.cluster.bootstrap_servers, "--topic", self.place.topic]
-        return self._keep(Tool(self._start("producer", [*given, *arguments], java), feed, self._log()), True)
+        tool = Tool(self._start("producer", [*given, *arguments], java), json.loads, self._log())
+        self.producers.append(tool)
+        return self._keep(tool, True)
+
+    @asynccontextmanager
+    async def load(self):
+        """Records all the time, from this process, to all partitions."""
+        async with load(self.place.cluster, self.place.topic, self.place.partitions) as acknowledged:
+            self.loads.append(acknowledged)
+            yield acknowledged
 
     def _keep(self, tool, read):
         self._closing.callback(tool.close)
@@ -238,7 +254,11 @@ class Bench:
     async def all_read(self, acknowledged, *, repeats=False, seconds=30):
         """All that was acknowledged up to now is read; twice only where a commit had failed, or where `repeats`."""
         sent = set(acknowledged)
-        await until(lambda: self.times_read.keys() >= sent, seconds, self.tails)
+        await until(
+            lambda: self.times_read.keys() >= sent,
+            seconds,
+            lambda: f"nobody was told of {sorted(sent - self.times_read.keys())[:20]}\n{self.tails()}",
+        )
         twice = {record for record, count in self.times_read.items() if count > 1}
         assert repeats or twice <= self.uncommitted, f"{sorted(twice - self.uncommitted)}\n{self.tails()}"
 
@@ -267,4 +287,33 @@ class Bench:
         one_owner(*(list(tool.events) for tool in self.members))
 
     def tails(self):
-        return "\n----\n".join(tool.tail() for tool in self.members)
+        """What they said last, and whether there was anything more to say."""
+        return "\n----\n".join([self.records(), *(tool.tail() for tool in self.members)])
+
+    def records(self):
+        """How far the log, the producers' acks and the readers are."""
+        now, acks = time.time(), defaultdict(list)
+        for partition, (offset, at) in chain.from_iterable(each.last.items() for each in self.loads):
+            acks[partition].append((at, offset))
+        for event in chain.from_iterable(tool.all("producer_send_success") for tool in self.producers):
+            acks[event["partition"]].append((event["timestamp"] / 1_000, event["offset"]))
+        acked = {partition: max(some) for partition, some in sorted(acks.items())}
+        told = ", ".join(f"{offset} of {partition} {now - at:.1f} s ago" for partition, (at, offset) in acked.items())
+        return f"the log ends: {self._log_ends()}\nread up to: {self._ends()}\nlast acks: {told or 'none'}"
+
+    def _log_ends(self):
+        """Asked from a thread: this is called in the middle of a loop that has no more to do than fail."""
+
+        async def ask():
+            async with (
+                asyncio.timeout(10),
+                AIOKafkaConsumer(bootstrap_servers=self.place.cluster.bootstrap_servers) as us,
+            ):
+                found = await us.end_offsets([self.place.tp(number) for number in range(self.place.partitions)])
+            return {tp.partition: end for tp, end in sorted(found.items())}
+
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                return thread.submit(asyncio.run, ask()).result()
+            except Exception as error:  # noqa: BLE001 (nothing may stand in the way of what failed)
+                return f"unknown, {error!r}"
