@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -10,9 +11,10 @@ from uuid import uuid4
 import pytest
 
 from tests.support.kafka import Place
+from tests.support.nodes import bring_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from aiogroup.devkafka import Cluster
 
@@ -51,3 +53,10 @@ def make_place(kafka_cluster: Cluster, unique_name: Callable[[str], str]) -> Cal
         return place
 
     return make
+
+
+@pytest.fixture
+async def cluster_3(kafka_cluster_3: Cluster) -> AsyncIterator[Cluster]:
+    """Three nodes for a test that stops, kills or freezes some: all serve again when it is over."""
+    yield kafka_cluster_3
+    await asyncio.to_thread(bring_back, kafka_cluster_3)

@@ -10,7 +10,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from support.group_members import Member, produce, running, until
+
+from tests.support.group_members import Member, produce, running, until
 
 PARTITIONS_COUNT = 4
 ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}

@@ -7,28 +7,21 @@ import time
 from contextlib import AsyncExitStack
 
 import pytest
-from support.group_members import Member, named, produce, running, shared_out, until
-from support.nodes import bring_back, coordinator_of, load
-from support.punctuality import lateness
 
 from aiogroup import Consumer
 from aiogroup.errors import AiogroupError
 from aiogroup.telemetry import events
+from tests.support.group_members import Member, named, produce, running, shared_out, until
+from tests.support.nodes import bring_back, coordinator_of, load
+from tests.support.punctuality import lateness
 
 PARTITIONS_COUNT = 6
 
 
 @pytest.fixture
-async def cluster(kafka_cluster_3):
-    """All three nodes serve again when the test is over."""
-    yield kafka_cluster_3
-    await asyncio.to_thread(bring_back, kafka_cluster_3)
-
-
-@pytest.fixture
-async def topic(cluster, unique_name):
+async def topic(cluster_3, unique_name):
     name = unique_name("brokers")
-    await asyncio.to_thread(cluster.create_topic, name, PARTITIONS_COUNT, replication_factor=3)
+    await asyncio.to_thread(cluster_3.create_topic, name, PARTITIONS_COUNT, replication_factor=3)
     return name
 
 
@@ -72,15 +65,15 @@ async def nothing_is_lost(acknowledged, *members):
                 last[partition] = offset
 
 
-async def test_membership_survives_a_killed_coordinator(cluster, topic, group):
-    members = [Member(cluster, group, topic, auto_commit_interval_ms=200) for _ in range(2)]
+async def test_membership_survives_a_killed_coordinator(cluster_3, topic, group):
+    members = [Member(cluster_3, group, topic, auto_commit_interval_ms=200) for _ in range(2)]
     async with running(*members):
         await shared_out(PARTITIONS_COUNT, *members)
         rebalances = [each.rebalances for each in members]
         held = [each.partitions for each in members]
-        async with load(cluster, topic, PARTITIONS_COUNT) as acknowledged:
+        async with load(cluster_3, topic, PARTITIONS_COUNT) as acknowledged:
             await goes_on(acknowledged, *members)
-            node = await coordinator_of(cluster)
+            node = await coordinator_of(cluster_3)
             await asyncio.to_thread(node.kill)
             await until(lambda: all(each.count(events.CoordinatorLost) for each in members))
             await goes_on(acknowledged, *members)
@@ -93,14 +86,14 @@ async def test_membership_survives_a_killed_coordinator(cluster, topic, group):
                 ),
                 what=lambda: "\n---\n".join(each.tail() for each in members),
             )
-            assert await coordinator_of(cluster) is not node
+            assert await coordinator_of(cluster_3) is not node
         await nothing_is_lost(acknowledged, *members)
         assert [each.rebalances for each in members] == rebalances
         assert [each.partitions for each in members] == held
         assert not any(each.count("lost") for each in members)
 
 
-async def test_restarts_one_by_one_under_load(cluster, topic, group):
+async def test_restarts_one_by_one_under_load(cluster_3, topic, group):
     """Leaders and the coordinator move, thrice: no rebalance, no loss, no repeat, whatever kind the members are of."""
     kinds = {
         "dynamic": [{}, {}],
@@ -108,7 +101,7 @@ async def test_restarts_one_by_one_under_load(cluster, topic, group):
         "cooperative": [{"partition_assignment_strategy": "cooperative-sticky"}] * 2,
     }
     groups = {
-        kind: [Member(cluster, f"{group}-{kind}", topic, auto_commit_interval_ms=200, **each) for each in settings]
+        kind: [Member(cluster_3, f"{group}-{kind}", topic, auto_commit_interval_ms=200, **each) for each in settings]
         for kind, settings in kinds.items()
     }
     members = [member for each in groups.values() for member in each]
@@ -116,8 +109,8 @@ async def test_restarts_one_by_one_under_load(cluster, topic, group):
         for each in groups.values():
             await settled(*each)
         since = [len(member.log) for member in members]
-        async with load(cluster, topic, PARTITIONS_COUNT) as acknowledged:
-            for node in cluster.nodes:
+        async with load(cluster_3, topic, PARTITIONS_COUNT) as acknowledged:
+            for node in cluster_3.nodes:
                 await asyncio.to_thread(node.stop)
                 await asyncio.gather(*(goes_on(acknowledged, *each) for each in groups.values()))
                 await asyncio.to_thread(node.start)
@@ -132,14 +125,14 @@ async def test_restarts_one_by_one_under_load(cluster, topic, group):
         assert any(member.count(events.FetchFailed) for member in members)  # a leader did move
 
 
-async def test_a_frozen_coordinator_is_noticed_within_the_session(cluster, topic, group):
+async def test_a_frozen_coordinator_is_noticed_within_the_session(cluster_3, topic, group):
     session_ms, beat_ms = 3_000, 300
     settings = {"session_timeout_ms": session_ms, "heartbeat_interval_ms": beat_ms, "auto_commit_interval_ms": 200}
     # Fetches of what the frozen node leads must give up, too; a look-up must not hang on it for that long.
-    member = Member(cluster, group, topic, **settings, request_timeout_ms=8_000)
-    async with running(member), load(cluster, topic, PARTITIONS_COUNT) as acknowledged:
+    member = Member(cluster_3, group, topic, **settings, request_timeout_ms=8_000)
+    async with running(member), load(cluster_3, topic, PARTITIONS_COUNT) as acknowledged:
         await goes_on(acknowledged, member)
-        node = await coordinator_of(cluster)
+        node = await coordinator_of(cluster_3)
         last_beat = max(at for what, _, at in member.log if what == "HeartbeatAcknowledged")
         since = len(member.log)
         node.pause()
@@ -156,15 +149,15 @@ async def test_a_frozen_coordinator_is_noticed_within_the_session(cluster, topic
         assert not member.error
 
 
-async def test_every_call_ends_while_all_brokers_are_frozen(cluster, topic, group):
+async def test_every_call_ends_while_all_brokers_are_frozen(cluster_3, topic, group):
     limit_ms, request_ms = 1_500, 1_000
     settings = {"default_api_timeout_ms": limit_ms, "request_timeout_ms": request_ms, "enable_auto_commit": False}
     settings |= {"session_timeout_ms": 20_000}
-    sent = await produce(cluster, topic, PARTITIONS_COUNT, 12)
-    member = Member(cluster, group, topic, **settings)
-    idle = Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id=f"{group}-idle", **settings)
-    late = Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id=f"{group}-late", **settings)
-    alone = Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", **settings)
+    sent = await produce(cluster_3, topic, PARTITIONS_COUNT, 12)
+    member = Member(cluster_3, group, topic, **settings)
+    idle = Consumer(topic, bootstrap_servers=cluster_3.bootstrap_servers, group_id=f"{group}-idle", **settings)
+    late = Consumer(topic, bootstrap_servers=cluster_3.bootstrap_servers, group_id=f"{group}-late", **settings)
+    alone = Consumer(bootstrap_servers=cluster_3.bootstrap_servers, auto_offset_reset="earliest", **settings)
     async with running(member), AsyncExitStack() as stack:
         for each in (idle, late, alone):
             stack.push_async_callback(each.stop, timeout_ms=2_000)
@@ -192,7 +185,7 @@ async def test_every_call_ends_while_all_brokers_are_frozen(cluster, topic, grou
             "poll": lambda: alone.poll(timeout_ms=300),
             "start": late.start,
         }
-        for node in cluster.nodes:
+        for node in cluster_3.nodes:
             node.pause()
         alone.assign(tps)
         took, ended = {}, {}
@@ -214,11 +207,11 @@ async def test_every_call_ends_while_all_brokers_are_frozen(cluster, topic, grou
         over = {name: ms for name, ms in took.items() if ms > limits.get(name, limit_ms) + 500 + late.ms}
         assert not over, f"{over}\nthe loop was late by {late.ms:.0f} ms\n{ended}"
         assert not ended["stop"].is_clean
-        for node in cluster.nodes:
+        for node in cluster_3.nodes:
             node.resume()
-        await asyncio.to_thread(cluster.await_ready)
+        await asyncio.to_thread(cluster_3.await_ready)
         await until(lambda: member.is_ready, 30, member.tail)
-        more = await produce(cluster, topic, PARTITIONS_COUNT, 12)
+        more = await produce(cluster_3, topic, PARTITIONS_COUNT, 12)
         await until(lambda: member.seen() >= more, 30, member.tail)
         await consumer.commit()
         for tp in tps:
@@ -228,17 +221,17 @@ async def test_every_call_ends_while_all_brokers_are_frozen(cluster, topic, grou
         assert records.count
 
 
-async def test_the_whole_cluster_may_die_and_come_back(cluster, topic, group):
-    members = [Member(cluster, group, topic, auto_commit_interval_ms=200) for _ in range(2)]
+async def test_the_whole_cluster_may_die_and_come_back(cluster_3, topic, group):
+    members = [Member(cluster_3, group, topic, auto_commit_interval_ms=200) for _ in range(2)]
     async with running(*members):
         await shared_out(PARTITIONS_COUNT, *members)
-        sent = await produce(cluster, topic, PARTITIONS_COUNT, 60)
+        sent = await produce(cluster_3, topic, PARTITIONS_COUNT, 60)
         await until(lambda: seen(members) == sent)
-        for node in cluster.nodes:
+        for node in cluster_3.nodes:
             node.kill()
         await until(lambda: all(each.count(events.CoordinatorLost) for each in members))
-        await asyncio.to_thread(bring_back, cluster)
-        more = await produce(cluster, topic, PARTITIONS_COUNT, 60)
+        await asyncio.to_thread(bring_back, cluster_3)
+        more = await produce(cluster_3, topic, PARTITIONS_COUNT, 60)
         await until(lambda: seen(members) >= more, 40, lambda: "\n---\n".join(each.tail() for each in members))
         await shared_out(PARTITIONS_COUNT, *members, seconds=40)
         assert not any(each.error for each in members)

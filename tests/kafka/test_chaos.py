@@ -10,8 +10,9 @@ import time
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
-from support.group_members import until
-from support.member_process import MemberProcess
+
+from tests.support.group_members import until
+from tests.support.member_process import MemberProcess
 
 CHAOS_SECONDS = 60
 MEMBERS_COUNT = 4

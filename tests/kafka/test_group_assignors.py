@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from support.group_members import Member, named, produce, running, shared_out, until
-from support.java_member import java_member
 
 from aiogroup import Assignor, AssignorError
 from aiogroup.telemetry import events
+from tests.support.group_members import Member, named, produce, running, shared_out, until
+from tests.support.java_member import java_member
 
 PARTITIONS_COUNT = 7
 SESSION_MS = 3_000

@@ -9,13 +9,13 @@ import time
 from asyncio.subprocess import PIPE
 
 import pytest
-from support.group_members import Member, produce, running, shared_out, until
-from support.member_process import spawned
 
 from aiogroup import CommitFailedError, FencedInstanceIdError
 from aiogroup.runtime.connection import Connection
 from aiogroup.runtime.heartbeat import Heartbeat
 from aiogroup.telemetry import events
+from tests.support.group_members import Member, produce, running, shared_out, until
+from tests.support.member_process import spawned
 
 SESSION_MS = 2_000
 BEAT_MS = 200

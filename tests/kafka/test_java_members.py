@@ -9,10 +9,10 @@ import asyncio
 from itertools import product
 
 import pytest
-from support.group_members import until
-from support.verifiable import STRATEGIES, Bench
 
 from aiogroup.admin import remove_members
+from tests.support.group_members import until
+from tests.support.verifiable import STRATEGIES, Bench
 
 PARTITIONS_COUNT = 5
 LONG_MS = 20_000

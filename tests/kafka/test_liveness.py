@@ -7,12 +7,12 @@ import time
 from contextlib import suppress
 
 import pytest
-from support.group_members import Member, named, produce, running, shared_out, until
-from support.member_process import spawned
 
 from aiogroup import CommitFailedError, Consumer
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
+from tests.support.group_members import Member, named, produce, running, shared_out, until
+from tests.support.member_process import spawned
 
 SESSION_MS = 1_500
 BEAT_MS = 150

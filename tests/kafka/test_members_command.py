@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.group_members import Member, named, running, shared_out, until
 
 from aiogroup import GroupAuthorizationError, GroupNotFoundError, KafkaTimeoutError, MemberNotFoundError
 from aiogroup.admin import list_members, remove_members
@@ -22,6 +21,7 @@ from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
+from tests.support.group_members import Member, named, running, shared_out, until
 
 ROOT = Path(__file__).parents[2]
 NAMED = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 200, "max_poll_interval_ms": 60_000}

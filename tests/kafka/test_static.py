@@ -6,10 +6,10 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
-from support.group_members import Member, produce, running, shared_out, until
 
 from aiogroup import FencedInstanceIdError
 from aiogroup.telemetry import events
+from tests.support.group_members import Member, produce, running, shared_out, until
 
 BEAT_MS = 200
 NAMED = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": BEAT_MS, "max_poll_interval_ms": 60_000}

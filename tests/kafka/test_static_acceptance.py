@@ -7,13 +7,13 @@ from collections import Counter
 from contextlib import AsyncExitStack
 
 import pytest
-from support.group_members import Member, produce, running, shared_out, until
-from support.java_member import java_member
-from support.kafka import Place
-from support.nodes import load
 
 from aiogroup import DuplicateStaticMember, FencedInstanceIdError
 from aiogroup.telemetry import events
+from tests.support.group_members import Member, produce, running, shared_out, until
+from tests.support.java_member import java_member
+from tests.support.kafka import Place
+from tests.support.nodes import load
 
 BEAT_MS = 200
 SHORT = {"session_timeout_ms": 1_500, "heartbeat_interval_ms": BEAT_MS, "max_poll_interval_ms": 60_000}

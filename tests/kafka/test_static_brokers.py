@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.group_members import Member, running, shared_out, until
-from support.nodes import bring_back, coordinator_of, load
 
 from aiogroup.telemetry import events
+from tests.support.group_members import Member, running, shared_out, until
+from tests.support.nodes import bring_back, coordinator_of, load
 
 PARTITIONS_COUNT = 6
 NAMES = ("one", "two", "three")
@@ -17,39 +17,32 @@ NAMED = {"session_timeout_ms": 6_000, "registration_timeout_ms": 120_000, "auto_
 
 
 @pytest.fixture
-async def cluster(kafka_cluster_3):
-    """All three nodes serve again when the test is over."""
-    yield kafka_cluster_3
-    await asyncio.to_thread(bring_back, kafka_cluster_3)
-
-
-@pytest.fixture
-async def topic(cluster, unique_name):
+async def topic(cluster_3, unique_name):
     name = unique_name("static")
-    await asyncio.to_thread(cluster.create_topic, name, PARTITIONS_COUNT, replication_factor=3)
+    await asyncio.to_thread(cluster_3.create_topic, name, PARTITIONS_COUNT, replication_factor=3)
     return name
 
 
 @pytest.fixture
-def members(cluster, topic, unique_name):
+def members(cluster_3, topic, unique_name):
     group = unique_name("group")
-    return lambda: [Member(cluster, group, topic, **NAMED, member_name=name) for name in NAMES]
+    return lambda: [Member(cluster_3, group, topic, **NAMED, member_name=name) for name in NAMES]
 
 
 def seen(*members):
     return set().union(*(member.seen() for member in members))
 
 
-async def test_3_static_members_that_restart_with_every_broker_come_back_to_their_own(cluster, members):
+async def test_3_static_members_that_restart_with_every_broker_come_back_to_their_own(cluster_3, members):
     before, after = members(), members()
     async with running(*before):
         await shared_out(PARTITIONS_COUNT, *before)
         held = [each.partitions for each in before]
         generation = before[0].all(events.RebalanceCompleted)[-1].generation
-        for node in cluster.nodes:
+        for node in cluster_3.nodes:
             await asyncio.to_thread(node.kill)
         await asyncio.gather(*(each.stop(timeout_ms=500) for each in before))
-    await asyncio.to_thread(bring_back, cluster)
+    await asyncio.to_thread(bring_back, cluster_3)
     try:
         await asyncio.gather(*(each.start() for each in after))
         await shared_out(PARTITIONS_COUNT, *after, seconds=60)
@@ -61,14 +54,14 @@ async def test_3_static_members_that_restart_with_every_broker_come_back_to_thei
         await asyncio.gather(*(each.stop(timeout_ms=2_000) for each in after))
 
 
-async def test_6_membership_survives_a_coordinator_that_moves(cluster, topic, members):
+async def test_6_membership_survives_a_coordinator_that_moves(cluster_3, topic, members):
     running_ones, (_, back, _) = members(), members()
     one, two, three = running_ones
-    async with running(*running_ones), load(cluster, topic, PARTITIONS_COUNT) as acknowledged:
+    async with running(*running_ones), load(cluster_3, topic, PARTITIONS_COUNT) as acknowledged:
         await shared_out(PARTITIONS_COUNT, *running_ones)
         held = [each.partitions for each in running_ones]
         before = [each.rebalances for each in running_ones]
-        node = await coordinator_of(cluster)
+        node = await coordinator_of(cluster_3)
         since = [len(each.log) for each in running_ones]
         await asyncio.to_thread(node.kill)
 

@@ -7,7 +7,6 @@ import dataclasses
 import time
 
 import pytest
-from support.group_members import Member, produce, running, shared_out, until
 
 from aiogroup import InvalidSessionTimeoutError
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
@@ -18,6 +17,7 @@ from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
+from tests.support.group_members import Member, produce, running, shared_out, until
 
 BEAT_MS = 200
 NAMED = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": BEAT_MS, "max_poll_interval_ms": 60_000}

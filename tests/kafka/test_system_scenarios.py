@@ -22,11 +22,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.contract import Group
-from support.group_members import until
-from support.kafka import Place
-from support.nodes import bring_back, coordinator_of
-from support.verifiable import STRATEGIES, Bench
+
+from tests.support.contract import Group
+from tests.support.group_members import until
+from tests.support.kafka import Place
+from tests.support.nodes import coordinator_of
+from tests.support.verifiable import STRATEGIES, Bench
 
 LONG_MS = 30_000
 """A session that outlives a broker's restart."""
@@ -52,13 +53,6 @@ def make_bench(tmp_path, unique_name):
 @pytest.fixture
 def bench(make_bench, kafka_cluster):
     return make_bench(kafka_cluster)
-
-
-@pytest.fixture
-async def cluster_3(kafka_cluster_3):
-    """All three nodes serve again when the test is over."""
-    yield kafka_cluster_3
-    await asyncio.to_thread(bring_back, kafka_cluster_3)
 
 
 class Consumers:
