@@ -12,7 +12,7 @@ help:
 	@echo "make demo         set up, then two members share a topic and one is killed"
 	@echo "make check        format, lint, types and the fast tests"
 	@echo "make format       rewrite the code as 'make check' wants it"
-	@echo "make bench        the benchmarks (make bench-quick: small ones)"
+	@echo "make bench        the benchmarks, more than an hour (make bench-quick: the small ones, a few minutes)"
 	@echo "make clean        remove the virtual environment and the caches of the tools"
 
 venv: $(STAMP)

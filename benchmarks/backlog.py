@@ -1,0 +1,96 @@
+"""What is to be read, written once for all clients of a scenario, by librdkafka's producer and outside of any run."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from aiogroup.devkafka import Cluster
+
+POOL = 1_000
+BATCH_BYTES = 16_384
+"""As Java's and aiokafka's producers make them; librdkafka's own default is a million."""
+IN_TRANSACTION = 1_000
+ABORTED_OF = 10
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """A topic of `count` records with values of `size` bytes and keys of 8, dealt out to the partitions in turn."""
+
+    topic: str
+    partitions: int
+    count: int
+    size: int
+    codec: str = "none"
+    batch_bytes: int = BATCH_BYTES
+    transactional: bool = False
+    """In transactions of 1,000 records, of which every tenth is aborted: its records are not in `count`."""
+
+    def write(self, cluster: Cluster) -> None:
+        cluster.create_topic(self.topic, self.partitions)
+        settings: dict[str, str | int] = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "compression.type": self.codec,
+            "linger.ms": 50,
+            "batch.size": self.batch_bytes,
+            "acks": 1,
+        }
+        if self.transactional:
+            settings |= {"transactional.id": self.topic, "acks": "all"}
+        producer = Producer(settings)
+        if self.transactional:
+            self._write_transactions(producer)
+        else:
+            self._write(producer, self.count)
+        if producer.flush(60):
+            raise SystemExit(f"{self.topic}: the broker did not take every record in 60 s")
+
+    def remove(self, cluster: Cluster) -> None:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})  # its answers end with it
+        for done in admin.delete_topics([self.topic]).values():
+            done.result(30)
+
+    def _write_transactions(self, producer: Producer) -> None:
+        producer.init_transactions(30)
+        left, number = self.count, 0
+        while left:
+            number += 1
+            producer.begin_transaction()
+            if number % ABORTED_OF == 0:
+                self._write(producer, IN_TRANSACTION)
+                producer.flush(60)  # what is still here would not be written, and so not be there to be left out
+                producer.abort_transaction(30)
+                continue
+            self._write(producer, min(IN_TRANSACTION, left))
+            producer.commit_transaction(30)
+            left -= min(IN_TRANSACTION, left)
+
+    def _write(self, producer: Producer, count: int) -> None:
+        values, partitions, topic = pool(self.size), self.partitions, self.topic
+        for number in range(count):
+            while True:
+                try:
+                    producer.produce(topic, values[number % POOL], number.to_bytes(8, "big"), number % partitions)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            if number % 10_000 == 0:
+                producer.poll(0)
+
+
+def pool(size: int) -> list[bytes]:
+    """Values as services write them: JSON with numbers and ids in it, which codecs shrink to a third or so."""
+    rng = random.Random(size)
+    values = []
+    for number in range(POOL):
+        text = ""
+        while len(text) < size:
+            event = {"id": rng.getrandbits(40), "kind": rng.choice(("click", "view", "order")), "user": f"u{number}"}
+            text += json.dumps(event | {"price": rng.randrange(10_000) / 100, "at": 1_700_000_000 + number})
+        values.append(text[:size].encode())
+    return values

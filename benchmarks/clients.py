@@ -1,0 +1,284 @@
+"""The clients, each behind the same few calls. Settings are the client's defaults, but for those in `settings` here.
+
+`drain` is each client's own tight loop, as its documentation writes it: it looks at every record's value. `some` is for
+the slow scenarios.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.meter import Meter
+
+BATCH = 500
+WAIT_S = 1.0
+"""How long a call waits for records where the client wants to be told; with a backlog none waits."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run reads, and the settings that differ from the clients' defaults."""
+
+    servers: str
+    topics: tuple[str, ...]
+    group: str
+    reset: str = "earliest"
+    auto_commit: bool = True
+    read_committed: bool = False
+    check_crcs: bool = False
+    """For confluent only, whose default is not to check; the others check by default."""
+
+
+class Client(abc.ABC):
+    """One consumer of one library, in one way of reading.
+
+    Made, it has imported its library: that is no part of what is measured. `start` does the rest.
+    """
+
+    has_loop = True
+    """It runs beside other tasks of an event loop, so a ticker can be held up by it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    @abc.abstractmethod
+    async def start(self) -> None: ...
+
+    @abc.abstractmethod
+    async def stop(self) -> None: ...
+
+    @abc.abstractmethod
+    async def drain(self, meter: Meter) -> None: ...
+
+    async def some(self) -> Sequence[bytes]:
+        """The values of the next records; none when there was none for a while."""
+        raise NotImplementedError(type(self).__name__)
+
+    async def commit(self) -> None:
+        raise NotImplementedError(type(self).__name__)
+
+
+class _Asyncio(Client):
+    """aiokafka and aiogroup: the names are the same."""
+
+    kind: Any
+    consumer: Any
+
+    async def start(self) -> None:
+        settings: dict[str, Any] = {
+            "bootstrap_servers": self.plan.servers,
+            "group_id": self.plan.group,
+            "auto_offset_reset": self.plan.reset,
+            "enable_auto_commit": self.plan.auto_commit,
+        }
+        if self.plan.read_committed:
+            settings["isolation_level"] = "read_committed"
+        self.consumer = self.kind(*self.plan.topics, **settings)
+        await self.consumer.start()
+
+    async def stop(self) -> None:
+        await self.consumer.stop()
+
+    async def commit(self) -> None:
+        await self.consumer.commit()
+
+
+class _AsyncFor(_Asyncio):
+    _records: Any = None
+
+    async def drain(self, meter: Meter) -> None:
+        count = size = 0
+        mark = 1
+        async for record in self.consumer:
+            count += 1
+            size += len(record.value)
+            if count >= mark and not (mark := meter.reached(count, size)):
+                return
+
+    async def some(self) -> Sequence[bytes]:
+        # One iterator for all: aiogroup gives the record that a loop left in hand to the next loop again.
+        if self._records is None:
+            self._records = aiter(self.consumer)
+        return ((await anext(self._records)).value,)
+
+
+class _GetMany(_Asyncio):
+    async def ask(self) -> Any:
+        return await self.consumer.getmany(timeout_ms=int(WAIT_S * 1000), max_records=BATCH)
+
+    async def drain(self, meter: Meter) -> None:
+        count = size = 0
+        mark = 1
+        while mark:
+            for records in (await self.ask()).values():
+                for record in records:
+                    count += 1
+                    size += len(record.value)
+            if count >= mark:
+                mark = meter.reached(count, size)
+
+    async def some(self) -> Sequence[bytes]:
+        return [record.value for records in (await self.ask()).values() for record in records]
+
+
+class _Aiokafka(_Asyncio):
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        from aiokafka import AIOKafkaConsumer
+
+        self.kind = AIOKafkaConsumer
+
+
+class _Aiogroup(_Asyncio):
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        from aiogroup import Consumer
+
+        self.kind = Consumer
+
+    async def stop(self) -> None:
+        await self.consumer.stop(timeout_ms=2_000)
+
+
+class AiokafkaFor(_AsyncFor, _Aiokafka):
+    pass
+
+
+class AiokafkaMany(_GetMany, _Aiokafka):
+    pass
+
+
+class AiogroupFor(_AsyncFor, _Aiogroup):
+    pass
+
+
+class AiogroupMany(_GetMany, _Aiogroup):
+    pass
+
+
+class AiogroupPoll(_GetMany, _Aiogroup):
+    async def ask(self) -> Any:
+        return await self.consumer.poll()
+
+
+class _Confluent(Client):
+    """librdkafka. Errors come as messages whose value is a text: the sum of all sizes would betray one."""
+
+    kind: Any
+    consumer: Any
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.plan.servers,
+            "group.id": self.plan.group,
+            "auto.offset.reset": self.plan.reset,
+            "enable.auto.commit": self.plan.auto_commit,
+            "check.crcs": self.plan.check_crcs,
+        }
+
+
+class ConfluentSync(_Confluent):
+    """A loop of its own in a process of its own: there is no event loop that it could hold up."""
+
+    has_loop = False
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        from confluent_kafka import Consumer
+
+        self.kind = Consumer
+
+    async def start(self) -> None:
+        self.consumer = self.kind(self.settings())
+        self.consumer.subscribe(list(self.plan.topics))
+
+    async def stop(self) -> None:
+        self.consumer.close()
+
+    async def drain(self, meter: Meter) -> None:
+        consume = self.consumer.consume
+        count = size = 0
+        mark = 1
+        while mark:
+            for message in consume(BATCH, WAIT_S):
+                count += 1
+                size += len(message.value())
+            if count >= mark:
+                mark = meter.reached(count, size)
+
+    async def some(self) -> Sequence[bytes]:
+        # `consume` waits until it has all it was asked for: one at a time has the least latency.
+        message = self.consumer.poll(WAIT_S)
+        return () if message is None or message.error() else (message.value(),)
+
+    async def commit(self) -> None:
+        self.consumer.commit(asynchronous=False)
+
+
+class ConfluentAsync(_Confluent):
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        from confluent_kafka.aio import AIOConsumer
+
+        self.kind = AIOConsumer
+
+    async def start(self) -> None:
+        self.consumer = self.kind(self.settings())
+        await self.consumer.subscribe(list(self.plan.topics))
+
+    async def stop(self) -> None:
+        await self.consumer.close()
+
+    async def drain(self, meter: Meter) -> None:
+        consume = self.consumer.consume
+        count = size = 0
+        mark = 1
+        while mark:
+            for message in await consume(BATCH, WAIT_S):
+                count += 1
+                size += len(message.value())
+            if count >= mark:
+                mark = meter.reached(count, size)
+
+    async def some(self) -> Sequence[bytes]:
+        message = await self.consumer.poll(WAIT_S)
+        return () if message is None or message.error() else (message.value(),)
+
+    async def commit(self) -> None:
+        await self.consumer.commit(asynchronous=False)
+
+
+def _floor(name: str) -> Callable[[Plan], Client]:
+    def make(plan: Plan) -> Client:
+        from benchmarks import floors
+
+        kind: Callable[[Plan], Client] = getattr(floors, name)
+        return kind(plan)
+
+    return make
+
+
+AIOKAFKA_FOR, AIOKAFKA_MANY = "aiokafka async for", "aiokafka getmany(500)"
+AIO_CONSUMER, CONSUMER = "AIOConsumer.consume(500)", "Consumer.consume(500)"
+FLOOR_OBJECTS, FLOOR_DECODE = "floor: async for", "floor: C decode only"
+FOR, MANY, POLL = "aiogroup async for", "aiogroup getmany(500)", "aiogroup poll()"
+
+CLIENTS: dict[str, Callable[[Plan], Client]] = {
+    AIOKAFKA_FOR: AiokafkaFor,
+    AIOKAFKA_MANY: AiokafkaMany,
+    AIO_CONSUMER: ConfluentAsync,
+    CONSUMER: ConfluentSync,
+    FLOOR_OBJECTS: _floor("Objects"),
+    FLOOR_DECODE: _floor("Decode"),
+    FOR: AiogroupFor,
+    MANY: AiogroupMany,
+    POLL: AiogroupPoll,
+}
+FLOORS = (FLOOR_OBJECTS, FLOOR_DECODE)
+
+
+def make(name: str, plan: Plan) -> Client:
+    return CLIENTS[name](plan)

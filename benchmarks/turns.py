@@ -1,0 +1,41 @@
+"""Runs in turn: each a process of its own, the clients one after another, every round beginning with the next one.
+
+So a noisy moment of the machine hits all of them, and none is always the one that runs behind the slowest.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+LIMIT_S = 300.0
+
+
+def rotated(clients: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
+    for turn in range(rounds):
+        first = turn % len(clients)
+        for client in (*clients[first:], *clients[:first]):
+            yield turn, client
+
+
+def measure(module: str, client: str, options: Sequence[object] = (), limit_s: float = LIMIT_S) -> dict[str, Any]:
+    """Run `python -m benchmarks.MODULE CLIENT OPTIONS` and read the JSON of its last line."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", client, *map(str, options)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"{client}, {module}: no end in {limit_s:.0f} s") from None
+    if done.returncode:
+        raise SystemExit(f"{client}, {module}: failed\n{done.stderr[-4_000:]}")
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def take_turns(
+    clients: Sequence[str], rounds: int, run: Callable[[str], dict[str, Any]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    for _, client in rotated(clients, rounds):
+        yield client, run(client)

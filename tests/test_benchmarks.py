@@ -1,0 +1,87 @@
+"""The arithmetic of the benchmarks: medians, ratios, percentiles, turns, and what counts as a change."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.compare import changes, markdown, missing, shown
+from benchmarks.meter import percentile
+from benchmarks.results import Table
+from benchmarks.turns import rotated
+
+
+def rows(kind="drain", client="aiogroup async for", ratio=5.0, **metrics):
+    runs = [dict(zip(metrics, values, strict=True)) for values in zip(*metrics.values(), strict=True)]
+    medians = {metric: sorted(values)[len(values) // 2] for metric, values in metrics.items()}
+    return [{"kind": kind, "scenario": "s", "client": client, "medians": medians, "ratio": ratio, "runs": runs}]
+
+
+def clear(old, new):
+    return {each.metric: (round(each.percent), each.is_better) for each in changes(old, new) if each.is_clear}
+
+
+def test_a_change_is_one_of_the_median_beyond_every_run_of_the_other():
+    old = rows(records_per_s=(100, 110, 120), late_max_ms=(5, 6, 7))
+    assert clear(old, rows(ratio=7.0, records_per_s=(200, 220, 240), late_max_ms=(2, 3, 4))) == {
+        "records_per_s": (100, True),
+        "late_max_ms": (-50, True),
+        "ratio": (40, True),
+    }
+    assert clear(old, rows(ratio=4.0, records_per_s=(50, 55, 60), late_max_ms=(10, 12, 14))) == {
+        "records_per_s": (-50, False),
+        "late_max_ms": (100, False),
+        "ratio": (-20, False),
+    }
+
+
+def test_runs_that_overlap_and_small_differences_are_noise():
+    old = rows(records_per_s=(100, 110, 120))
+    assert clear(old, rows(ratio=9.0, records_per_s=(120, 150, 160))) == {}
+    assert clear(rows(records_per_s=(100, 101, 102)), rows(ratio=9.0, records_per_s=(103, 104, 105))) == {}
+
+
+def test_circumstances_are_no_results():
+    assert clear(rows(load=(1, 1, 1), others_cores=(0, 0, 0)), rows(load=(9, 9, 9), others_cores=(2, 2, 2))) == {}
+
+
+def test_a_metric_that_was_nothing_changes_without_a_percentage():
+    [change, _] = changes(rows(late_max_ms=(0, 0, 0)), rows(late_max_ms=(3, 3, 3)))
+    assert change.is_clear
+    assert not change.is_better
+    assert "| 0 | 3 | - | worse |" in markdown([change])
+
+
+def test_what_only_one_of_the_two_has_is_named():
+    old, new = rows(records_per_s=(1,)), rows(client="floor", records_per_s=(1,))
+    assert missing(old, new) == ([("drain", "s", "aiogroup async for")], [("drain", "s", "floor")])
+    assert list(changes(old, new)) == []
+
+
+def test_ratios_are_those_of_medians():
+    table = Table("drain", (("records_per_s", "records/s", "median"), ("late", "late", "worst")), "a", "records_per_s")
+    for client, rates in {"a": (10, 30, 20), "b": (50, 10, 90)}.items():
+        table.row("s", client).runs += [{"records_per_s": rate, "late": rate} for rate in rates]
+    assert table.ratio(table.row("s", "b")) == pytest.approx(2.5)
+    assert table.markdown().splitlines()[-1] == "| s | b | 50 | 2.5 | 90 |"
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
+def test_percentiles_are_values_that_were_measured(share, expected):
+    assert percentile(list(range(100, 0, -1)), share) == expected
+
+
+def test_a_high_percentile_of_a_few_values_is_the_highest():
+    assert percentile([1, 3, 2], 0.99) == 3
+
+
+def test_the_percentile_of_nothing_is_nothing():
+    assert percentile([], 0.99) == 0
+
+
+def test_each_round_begins_with_the_next_client():
+    assert [client for _, client in rotated("abc", 4)] == list("abcbcacababc")
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "-"), (1_234_567.8, "1,234,568"), (3.14159, "3.14"), (0, "0")])
+def test_numbers_are_shown_with_what_can_be_trusted(value, text):
+    assert shown(value) == text
