@@ -22,6 +22,7 @@ from aiogroup.errors import (
     IllegalOperation,
     IllegalStateError,
 )
+from aiogroup.fetching.epochs import NO_EPOCH
 from aiogroup.fetching.position import Partition
 from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import CommitEntry, Offsets, read_offsets
@@ -288,7 +289,7 @@ class Consumer:
         for partition in owned:
             committed = found[partition.tp]
             if committed is not None and engine.enquiries.is_still(partition):
-                self._move(partition, committed.offset)
+                self._move(partition, committed.offset, committed.leader_epoch)
         return {tp: None if each is None else each.offset for tp, each in found.items()}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -540,10 +541,10 @@ class Consumer:
             self._engine.context.delivery.close_cursor()
             self._engine.follow_subscription(why)
 
-    def _move(self, partition: Partition, offset: int) -> None:
+    def _move(self, partition: Partition, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         engine = self._running()
         engine.context.delivery.forget([partition])
-        partition.start_at(offset)
+        partition.start_at(offset, leader_epoch=leader_epoch)
         engine.context.fetchable.pulse()
         engine.context.group_changed.pulse()
 
@@ -562,12 +563,18 @@ class Consumer:
 
     def _entries(self, offsets: Offsets) -> dict[TopicPartition, CommitEntry]:
         """What the caller names, bound to today's ownership. Offsets of what was lost are kept, to be refused."""
-        assignment, entries = self._running().context.assignment, {}
+        context, entries = self._running().context, {}
+        assignment = context.assignment
+        context.delivery.settle()
         for tp, (offset, metadata) in read_offsets(offsets).items():
             partition = assignment.get(tp)
             if partition is None and not assignment.was_owned(tp):
                 raise IllegalStateError(f"commit: {self._why_not_assigned(tp)}")
-            entries[tp] = CommitEntry(offset, metadata, -1 if partition is None else partition.ownership)
+            if partition is None:
+                entries[tp] = CommitEntry(offset, metadata, -1)
+            else:
+                epoch = partition.epoch_before(offset)
+                entries[tp] = CommitEntry(offset, metadata, partition.ownership, epoch)
         return entries
 
     def _why_not_assigned(self, tp: TopicPartition) -> str:
@@ -585,7 +592,8 @@ class Consumer:
                 continue
             offset = partition.ledger.position if self.config.auto_ack else partition.ledger.committable
             if offset != partition.committed:
-                entries[partition.tp] = CommitEntry(offset, "", partition.ownership)
+                epoch = partition.epoch_before(offset)
+                entries[partition.tp] = CommitEntry(offset, "", partition.ownership, epoch)
         return entries
 
 

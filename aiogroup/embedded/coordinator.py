@@ -70,7 +70,7 @@ class Answer:
 class CoordinatorLog:
     """What outlives a coordinator: the offsets, and each group as it was when it last became stable or empty."""
 
-    offsets: dict[str, dict[tuple[str, int], tuple[int, str]]] = field(default_factory=dict)
+    offsets: dict[str, dict[tuple[str, int], tuple[int, str, int]]] = field(default_factory=dict)
     groups: dict[str, StoredGroup] = field(default_factory=dict)
 
 
@@ -190,7 +190,11 @@ class GroupCoordinator:
                 refusal = code or (ErrorCode.OFFSET_METADATA_TOO_LARGE if len(metadata) > MAX_METADATA else code)
                 if not refusal:
                     offsets = self.log.offsets.setdefault(request.group_id, {})
-                    offsets[topic.name, each.partition_index] = (each.committed_offset, metadata)
+                    offsets[topic.name, each.partition_index] = (
+                        each.committed_offset,
+                        metadata,
+                        each.committed_leader_epoch,
+                    )
                 partitions.append(OffsetCommitResponsePartition(each.partition_index, refusal))
             topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, tuple(partitions)))
         return OffsetCommitResponse(topics=tuple(topics))
@@ -246,7 +250,9 @@ def _everything(offsets: Iterable[tuple[str, int]]) -> list[OffsetFetchRequestTo
 
 
 def _fetched_partition(
-    offsets: dict[tuple[str, int], tuple[int, str]], topic: str, partition: int
+    offsets: dict[tuple[str, int], tuple[int, str, int]], topic: str, partition: int
 ) -> OffsetFetchResponsePartition:
-    offset, metadata = offsets.get((topic, partition), (-1, ""))
-    return OffsetFetchResponsePartition(partition_index=partition, committed_offset=offset, metadata=metadata)
+    offset, metadata, epoch = offsets.get((topic, partition), (-1, "", -1))
+    return OffsetFetchResponsePartition(
+        partition_index=partition, committed_offset=offset, committed_leader_epoch=epoch, metadata=metadata
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from enum import StrEnum
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from aiokafka.structs import TopicPartition
 from aiogroup.config import ConsumerConfig, ResetPolicy
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.decode import PartitionDecoder
+from aiogroup.fetching.epochs import NO_EPOCH, Epochs
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.records import Record
 
@@ -47,8 +49,8 @@ class Partition:
     """One partition during one uninterrupted ownership; `ownership` is that ownership's number."""
 
     __slots__ = (
-        "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "end_offset", "error",
-        "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_fetching", "is_held", "is_leaving",
+        "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "end_offset", "epochs",
+        "error", "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_fetching", "is_held", "is_leaving",
         "is_new", "is_paused",
         "last_stable_offset", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
         "received_at_ms", "reset_policy", "reset_why", "slice", "state", "topic_id", "tp", "was_reset",
@@ -61,6 +63,7 @@ class Partition:
         self.reset_why = ""
         self.state = PositionState.COMMITTED
         self.ledger = Ledger(0)
+        self.epochs = Epochs()
         self.committed: int | None = None
         self.was_reset = False
         self.is_broken = False
@@ -97,10 +100,14 @@ class Partition:
         """The next offset that could be delivered, `None` while it is looked up."""
         return self.ledger.position if self.state is PositionState.FETCHING else None
 
-    def start_at(self, offset: int, *, was_reset: bool = False) -> None:
-        """The position is known from now on; what was buffered or in hand is dropped."""
+    def start_at(self, offset: int, *, leader_epoch: int = NO_EPOCH, was_reset: bool = False) -> None:
+        """The position is known from now on; what was buffered or in hand is dropped.
+
+        `leader_epoch` is that of the record before it, as far as is known.
+        """
         self.drop_buffer()
         self.ledger.move(offset)
+        self.epochs.start(offset, leader_epoch)
         self.fetch_offset = offset
         self.was_reset = was_reset
         self.is_held = False
@@ -129,6 +136,7 @@ class Partition:
         self.changes_count += 1
         if self.state is PositionState.FETCHING:
             self.fetch_offset = self.ledger.position
+            self.epochs.forget_from(self.ledger.position)
 
     def close(self) -> None:
         """The ownership ended."""
@@ -141,8 +149,15 @@ class Partition:
     def buffered_bytes(self) -> int:
         return sum(decoder.size_bytes for decoder in self.buffer)
 
-    def put(self, decoder: PartitionDecoder) -> None:
+    def put(self, decoder: PartitionDecoder, epochs: Iterable[tuple[int, int]] = ()) -> None:
+        """Take what was fetched; from these (offset, epoch) on its records have these epochs."""
         self.buffer.append(decoder)
+        self.epochs.forget_below(self.ledger.committable)
+        self.epochs.learn(epochs)
+
+    def epoch_before(self, offset: int) -> int:
+        """The leader epoch to commit `offset` with: of the record before it, if that was read from here."""
+        return self.epochs.before(offset) if offset <= self.ledger.position else NO_EPOCH
 
     # Lag.
 

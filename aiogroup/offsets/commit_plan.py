@@ -10,7 +10,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from aiogroup.config import MAX_COMMIT_METADATA
 
-__all__ = ["CommitEntry", "Offsets", "read_offsets"]
+__all__ = ["CommitEntry", "Committed", "Offsets", "read_offsets"]
 
 Offsets: TypeAlias = Mapping[TopicPartition, "int | tuple[int, str] | OffsetAndMetadata"]
 MAX_OFFSET: Final = 2**63 - 1
@@ -18,11 +18,25 @@ MAX_OFFSET: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class CommitEntry:
-    """One partition of a commit: `ownership` is the counter of the ownership it speaks for, -1 without a group."""
+    """One partition of a commit: `ownership` is the counter of the ownership it speaks for, -1 without a group.
+
+    `leader_epoch` is that of the record before `offset`, -1 where it is not known: whoever goes on from here can see
+    by it whether the log still holds that record (KIP-320).
+    """
 
     offset: int
     metadata: str
     ownership: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a group committed for a partition. Committed by a client without epochs, `leader_epoch` is -1."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
 
 
 def read_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:

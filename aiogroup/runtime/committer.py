@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 
-from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from aiokafka.structs import TopicPartition
 
 from aiogroup.errors import (
     AiogroupError,
@@ -22,7 +22,7 @@ from aiogroup.membership.facts import CommitRefused
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
-from aiogroup.offsets.commit_plan import CommitEntry
+from aiogroup.offsets.commit_plan import CommitEntry, Committed
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -85,7 +85,8 @@ class Committer:
                 continue
             offset = partition.ledger.committable
             if offset != partition.committed and (partition.committed is not None or self._has_moved(partition)):
-                entries[partition.tp] = CommitEntry(offset, "", partition.ownership)
+                epoch = partition.epoch_before(offset)
+                entries[partition.tp] = CommitEntry(offset, "", partition.ownership, epoch)
         return entries
 
     @staticmethod
@@ -302,7 +303,7 @@ class Committer:
 
     async def fetch_committed(
         self, tps: Collection[TopicPartition], until_ms: int
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    ) -> dict[TopicPartition, Committed | None]:
         """The committed offsets, `None` where there is none. A group's error is never read as "nothing committed".
 
         Raises:
@@ -323,7 +324,7 @@ class Committer:
 
     async def _fetch_committed_once(
         self, tps: Collection[TopicPartition], until_ms: int
-    ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], AiogroupError | None]:
+    ) -> tuple[dict[TopicPartition, Committed | None], AiogroupError | None]:
         group_id = self._coordinator.identity.group_id
         topics = tuple(
             OffsetFetchRequestTopic(name=topic, partition_indexes=tuple(tp.partition for tp in of_topic))
@@ -338,14 +339,14 @@ class Committer:
         group = response.groups[0]
         if group.error_code:
             return {}, self._mend_fetch(group.error_code, f"committed offsets of {group_id!r}")
-        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        found: dict[TopicPartition, Committed | None] = {}
         for topic in group.topics:
             for answer in topic.partitions:
                 tp = TopicPartition(topic.name, answer.partition_index)
                 if answer.error_code:
                     return {}, self._mend_fetch(answer.error_code, f"the committed offset of {tp}", topic.name)
-                has_one = answer.committed_offset >= 0
-                found[tp] = OffsetAndMetadata(answer.committed_offset, answer.metadata or "") if has_one else None
+                offset, epoch = answer.committed_offset, answer.committed_leader_epoch
+                found[tp] = Committed(offset, answer.metadata or "", epoch) if offset >= 0 else None
         if missing := set(tps) - found.keys():
             return {}, BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {sorted(missing)}", retriable=True)
         return found, None
@@ -379,6 +380,7 @@ def _by_topic(entries: Entries) -> tuple[OffsetCommitRequestTopic, ...]:
                 OffsetCommitRequestPartition(
                     partition_index=tp.partition,
                     committed_offset=entries[tp].offset,
+                    committed_leader_epoch=entries[tp].leader_epoch,
                     committed_metadata=entries[tp].metadata,
                 )
                 for tp in of_topic

@@ -20,7 +20,7 @@ from aiogroup.errors import (
     TopicAuthorizationError,
 )
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
-from aiogroup.fetching.extent import end_of
+from aiogroup.fetching.extent import extent_of
 from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES, WAIT_MIN_MS, FetchPlan, node_for, plan_fetch
 from aiogroup.fetching.position import PREFERRED_REPLICA_MS, UNKNOWN, Partition
 from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
@@ -284,10 +284,10 @@ class Fetchers:
             partition.fetch_bytes = decoder.incomplete_batch_bytes
             return
         partition.fetch_bytes = 0
-        end = end_of(records, offset)
-        partition.is_broken = end is None
-        partition.fetch_offset = offset if end is None else end
-        partition.put(decoder)
+        extent = extent_of(records, offset)
+        partition.is_broken = extent.end is None
+        partition.fetch_offset = offset if extent.end is None else extent.end
+        partition.put(decoder, extent.epochs)
 
     def _mend(self, node_id: int, partition: Partition, offset: int, data: PartitionData, remedy: FetchRemedy) -> None:
         context, config, tp = self._context, self._context.config, partition.tp

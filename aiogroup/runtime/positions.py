@@ -81,7 +81,7 @@ class Positions:
                 continue
             committed = found.get(tp)
             if committed is not None:
-                partition.start_at(committed.offset)
+                partition.start_at(committed.offset, leader_epoch=committed.leader_epoch)
                 partition.committed = committed.offset
             else:
                 self.reset(partition, partition.reset_policy, why=NOT_COMMITTED)

@@ -11,6 +11,8 @@ from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.record._crecords.cutil import crc32c_cython
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from aiogroup.fetching.extent import extent_of
+
 PLAIN, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 TRANSACTIONAL, CONTROL, LOG_APPEND_TIME = 0x10, 0x20, 0x08
 
@@ -98,14 +100,19 @@ def marker(offset, producer, *, abort):
     return batch([record], attributes=CONTROL | TRANSACTIONAL, producer=producer)
 
 
-def built(count, base=0, codec=PLAIN, value=b"v" * 100):
-    """A batch from aiokafka's own builder: keys k0, k1, ..."""
+def built(count, base=0, codec=PLAIN, value=b"v" * 100, epoch=-1):
+    """A batch from aiokafka's own builder: keys k0, k1, ... The leader writes its epoch without a new checksum."""
     builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 26)
     for number in range(count):
         builder.append(number, 1000 + number, b"k%d" % number, value, [("h", b"x")])
     data = bytearray(builder.build())
     struct.pack_into(">q", data, 0, base)
+    struct.pack_into(">i", data, 12, epoch)
     return bytes(data)
+
+
+def epochs_of(data):
+    return extent_of(data, 0).epochs
 
 
 def message(offset, key, value, *, magic=1, attributes=0, timestamp=0, crc=None):

@@ -1,0 +1,58 @@
+"""Which leader wrote what was read: the epochs of the records around a position, by offset (KIP-320).
+
+A record's epoch is that of the leader that took it; two logs that agree on an offset and its epoch agree on all before
+it. So a position travels with the epoch of the record before it: as `committed_leader_epoch`, and to the next leader.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["NO_EPOCH", "Epochs"]
+
+NO_EPOCH: Final = -1
+
+
+class Epochs:
+    """Runs of offsets with one epoch each. Only what lies around what is in hand and buffered is kept."""
+
+    __slots__ = ("_begins", "_epochs")
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._epochs: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def start(self, offset: int, epoch: int) -> None:
+        """Reading begins at `offset`; the record before it has this epoch, as far as is known."""
+        self._begins = [offset - 1]
+        self._epochs = [max(epoch, NO_EPOCH)]
+
+    def learn(self, runs: Iterable[tuple[int, int]]) -> None:
+        """From these offsets on the records have these epochs; what was known of lower ones stays."""
+        for offset, epoch in runs:
+            begin = max(offset, self._begins[0] + 1) if self._begins else offset
+            self.forget_from(begin)
+            if not self._epochs or max(epoch, NO_EPOCH) != self._epochs[-1]:
+                self._begins.append(begin)
+                self._epochs.append(max(epoch, NO_EPOCH))
+
+    def before(self, offset: int) -> int:
+        """The epoch of the last record below `offset`, `NO_EPOCH` when not known."""
+        index = bisect_left(self._begins, offset) - 1
+        return self._epochs[index] if index >= 0 else NO_EPOCH
+
+    def forget_below(self, offset: int) -> None:
+        """Nothing below `offset` will be asked for, but what is `before` it."""
+        index = bisect_left(self._begins, offset) - 1
+        if index > 0:
+            del self._begins[:index], self._epochs[:index]
+
+    def forget_from(self, offset: int) -> None:
+        """What was fetched from `offset` on is dropped: it may be other records when it comes again."""
+        index = bisect_left(self._begins, offset)
+        del self._begins[index:], self._epochs[index:]
