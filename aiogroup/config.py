@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import re
 import ssl
 import warnings
@@ -294,6 +295,13 @@ class ConsumerConfig:
             f"max_buffered_bytes={self.max_buffered_bytes} must not be below max_partition_fetch_bytes="
             f"{self.max_partition_fetch_bytes}: one fetch of one partition must fit",
         )
+
+        for name in ("key_deserializer", "value_deserializer"):
+            given = getattr(self, name)
+            _require(
+                given is None or (callable(given) and not inspect.iscoroutinefunction(given)),
+                f"{name}={given!r}: a function that takes bytes is needed, and not an async one",
+            )
 
     def _check_security(self) -> None:
         _require(

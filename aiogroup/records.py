@@ -151,6 +151,10 @@ class Records(Mapping[TopicPartition, list[Record]]):
     def __len__(self) -> int:
         return len(self._by_partition)
 
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{tp.topic}-{tp.partition}: {len(of)}" for tp, of in self._by_partition.items())
+        return f"Records({counts})"
+
     @property
     def count(self) -> int:
         """How many records the batch holds."""

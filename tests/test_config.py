@@ -90,6 +90,9 @@ WRONG_TYPES = [
     ({"enable_auto_commit": "yes"}, "enable_auto_commit"),
     ({"client_id": b"me"}, "client_id"),
     ({"group_id": 5}, "group_id"),
+    ({"value_deserializer": "json"}, "value_deserializer"),
+    ({"key_deserializer": 3}, "key_deserializer"),
+    ({"value_deserializer": TokenProvider.token}, "value_deserializer"),
 ]
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+from aiokafka.structs import TopicPartition
 
 from aiogroup.assignors.assignor import topic_sets
 from aiogroup.errors import AssignorError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from aiokafka.structs import TopicPartition
+    from collections.abc import Iterable
 
     from aiogroup.assignors.assignor import Assignor, MemberSubscription, Racks
 
@@ -30,8 +32,7 @@ def run(
             not exist.
     """
     try:
-        answer = assignor.assign(members, partitions, racks)
-        assignment = {member: list(tps) for member, tps in answer.items()}
+        assignment = _as_lists(assignor.assign(members, partitions, racks))
         _check(assignment, members, partitions)
     except AssignorError as error:
         raise AssignorError(f"assignor {assignor.name!r} {error}") from None
@@ -52,6 +53,8 @@ def _check(assignment: Assignment, members: Mapping[str, MemberSubscription], pa
     subscribed = topic_sets(members)
     for member, tps in assignment.items():
         for tp in tps:
+            if not isinstance(tp, TopicPartition):
+                raise AssignorError(f"gave {tp!r} to {member!r}: a TopicPartition is needed")
             if tp.topic not in subscribed[member]:
                 raise AssignorError(f"gave {_name(tp)} to {member!r}, which did not subscribe to that topic")
             if not 0 <= tp.partition < partitions.get(tp.topic, 0):
@@ -70,6 +73,19 @@ def _moved_at_once(assignment: Assignment, members: Mapping[str, MemberSubscript
         added |= assigned - owned
         revoked |= owned - assigned
     return added & revoked
+
+
+def _as_lists(answer: object) -> Assignment:
+    if not isinstance(answer, Mapping):
+        raise AssignorError(f"returned {_said(answer)}, not a mapping of members to partitions")
+    return {member: list(tps) for member, tps in answer.items()}
+
+
+def _said(answer: object) -> str:
+    if inspect.iscoroutine(answer):
+        answer.close()  # else Python warns at some later time that nobody awaited it
+        return "a coroutine (assign is not async)"
+    return "None" if answer is None else f"a {type(answer).__name__}"
 
 
 def _name(tp: TopicPartition) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
@@ -15,7 +16,7 @@ from aiogroup.assignors import BY_NAME, Assignor, Held, MemberSubscription, Rack
 from aiogroup.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 # aiokafka's first two ignore `group_instance_id`, so a leader with theirs would move static members' partitions about;
 # the third knows no generations and has one memory for all consumers of the process (its issues 1175 and 1176).
@@ -79,16 +80,18 @@ class ForeignAssignor(Assignor):
         return f"ForeignAssignor({self._theirs!r})"
 
 
-def resolve(strategy: str | Iterable[object]) -> tuple[Assignor, ...]:
+def resolve(strategy: object) -> tuple[Assignor, ...]:
     """The assignors of `partition_assignment_strategy`, the preferred first.
 
     Takes names, objects of classes that derive from `Assignor` (or have all of its members), and subclasses (or
     objects) of aiokafka's AbstractPartitionAssignor; its own become ours, which know static members and generations.
+    One of them alone needs no list.
 
     Raises:
-        ConfigError: nothing named, an unknown one, or a name given twice.
+        ConfigError: nothing named, an unknown one, one whose name is no text, or a name given twice.
     """
-    entries = (strategy,) if isinstance(strategy, str) else tuple(strategy)
+    is_one = isinstance(strategy, str) or not isinstance(strategy, Iterable)
+    entries = (strategy,) if is_one else tuple(cast("Iterable[object]", strategy))
     assignors = tuple(map(_resolve_one, entries))
     names = [assignor.name for assignor in assignors]
     if not names:
@@ -106,7 +109,12 @@ def _resolve_one(entry: object) -> Assignor:
         return BY_NAME[_REPLACED[kind]]
     if issubclass(kind, AbstractPartitionAssignor):
         return ForeignAssignor(cast("type[AbstractPartitionAssignor]", entry))
-    if not isinstance(entry, type) and isinstance(entry, Assignor):
+    if isinstance(entry, type) and Assignor in entry.__mro__:
+        name = entry.__name__
+        raise ConfigError(f"partition_assignment_strategy: {name} is a class: pass an object, {name}()")
+    if isinstance(entry, Assignor):
+        if not isinstance(entry.name, str) or not entry.name:
+            raise ConfigError(f"partition_assignment_strategy: the name of {entry!r} is {entry.name!r}, not a text")
         return entry
     raise ConfigError(
         f"partition_assignment_strategy: unknown assignor {entry!r}; known are {sorted(BY_NAME)}, objects "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from aiokafka.structs import TopicPartition
 
@@ -42,8 +44,11 @@ def tps(*words):
         ({"a": [TopicPartition("t", -1)]}, "gave t--1 to 'a': there is no such partition"),
         ({"c": [], "a": []}, "members that are not in the group: 'c'"),
         ({f"c{n}": [] for n in range(7)}, "'c0', 'c1', 'c2', 'c3', 'c4' and 2 more"),
-        (None, "failed: AttributeError"),
-        ({"a": ["t-0"]}, "failed: AttributeError"),
+        (None, "returned None, not a mapping of members to partitions"),
+        ([("a", [])], "returned a list, not a mapping"),
+        ({"a": ["t-0"]}, "gave 't-0' to 'a': a TopicPartition is needed"),
+        ({"a": [("t", 0)]}, "gave ('t', 0) to 'a': a TopicPartition is needed"),
+        ({"a": "t-0"}, "gave 't' to 'a': a TopicPartition is needed"),
         ({"a": 3}, "failed: TypeError"),
     ],
 )
@@ -51,6 +56,17 @@ def test_a_broken_answer_is_refused_with_what_is_wrong(answer, told):
     with pytest.raises(AssignorError, match=r"^assignor 'says' ") as caught:
         run(Says(answer), BOTH, PARTITIONS, {})
     assert told in str(caught.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_async_assign_is_refused_without_a_warning():
+    class Async(Says):
+        async def assign(self, members, partitions, racks):
+            return {}
+
+    with pytest.raises(AssignorError, match=r"'says' returned a coroutine \(assign is not async\)"):
+        run(Async(None), BOTH, PARTITIONS, {})
+    gc.collect()
 
 
 def test_what_an_assignor_raises_is_the_cause():

@@ -110,6 +110,13 @@ class Duck:
         return {}
 
 
+class Numbered(Assignor):
+    name = 3
+
+    def assign(self, members, partitions, racks):
+        return {}
+
+
 class Nameless(FirstTakesAll):
     @property
     def name(self):
@@ -118,7 +125,10 @@ class Nameless(FirstTakesAll):
 
 @pytest.mark.parametrize(
     "strategy",
-    [["rnage"], "rnage", [], [Ours], [int], [None], [3], ["range", RangePartitionAssignor], [Nameless], [Duck()]],
+    [
+        ["rnage"], "rnage", [], [Ours], [int], [None], [3], ["range", RangePartitionAssignor], [Nameless], [Duck()],
+        Ours, 3, [Numbered()],
+    ],
     ids=[
         "mistyped",
         "mistyped-alone",
@@ -130,11 +140,25 @@ class Nameless(FirstTakesAll):
         "twice",
         "nameless",
         "duck",
+        "a-class-of-ours-alone",
+        "a-number-alone",
+        "a-name-that-is-a-number",
     ],
-)
+)  # fmt: skip
 def test_anything_else_is_refused_with_what_is_known(strategy):
     with pytest.raises(ConfigError, match="partition_assignment_strategy"):
         resolve(strategy)
+
+
+def test_one_alone_needs_no_list():
+    ours = Ours()
+    assert resolve(ours) == (ours,)
+    assert [assignor.name for assignor in resolve(RangePartitionAssignor)] == ["range"]
+
+
+def test_a_class_in_place_of_an_object_is_told():
+    with pytest.raises(ConfigError, match=r"Ours is a class: pass an object, Ours\(\)"):
+        resolve([Ours])
 
 
 def test_an_assignor_without_assign_cannot_even_be_made():
