@@ -46,6 +46,12 @@ class Inbox:
             raise self._once.popleft()
         self.raise_fatal()
 
+    def take_rest(self) -> tuple[BaseException, ...]:
+        """What no call will raise any more."""
+        rest = tuple(self._once)
+        self._once.clear()
+        return rest
+
     def raise_fatal(self) -> None:
         if self.fatal is not None:
             if isinstance(self.fatal, AiogroupError):

@@ -28,7 +28,8 @@ class StopReport:
     """What `stop` could not do. Empty when everything was done: `is_clean`.
 
     `not_committed` holds processed offsets that are not durable, `in_hand` how many records of each partition the
-    application held unprocessed: both come again. `problems` says why.
+    application held unprocessed: both come again. `problems` says why, and what no call raises any more: an error of
+    the last callback, for example.
     """
 
     not_committed: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class Shutdown:
                 await self._leave_in_order(group)
         finally:
             await self._close()
+        self._problems += [f"not raised any more: {error!r}" for error in self._context.inbox.take_rest()]
         report = StopReport(self._not_committed, in_hand, tuple(self._problems))
         self._context.tell(events.ConsumerStopped(report.is_clean, now_ms() - self._started_at_ms))
         return report

@@ -247,6 +247,20 @@ async def test_a_running_callback_ends_and_none_runs_twice(make_place):
     assert ended == [True]
 
 
+async def test_what_a_callback_raised_at_the_end_is_in_the_report(make_place):
+    place, listener = make_place(), Listener()
+
+    async def fail(_):
+        raise ZeroDivisionError("no more calls to raise it from")
+
+    listener.inside["revoked"] = fail
+    consumer = listening(place, listener)
+    await consumer.start()
+    report = await consumer.stop()
+    assert not report.is_clean
+    assert report.problems == ("not raised any more: ZeroDivisionError('no more calls to raise it from')",)
+
+
 async def test_async_with_stops_also_on_cancellation(make_place):
     place, listener, ears = make_place(), Listener(), Ears()
     await place.produce(range(3))
