@@ -5,7 +5,9 @@ Both clocks are told what happened and when, and answer with instants; neither k
 
 from __future__ import annotations
 
-__all__ = ["HeartbeatClock", "PollClock"]
+from dataclasses import dataclass
+
+__all__ = ["HeartbeatClock", "PollClock", "PollDeadlines"]
 
 
 class HeartbeatClock:
@@ -48,6 +50,23 @@ class HeartbeatClock:
 
     def is_session_over(self, now_ms: int) -> bool:
         return now_ms >= self.session_ends_at_ms
+
+
+@dataclass(frozen=True, slots=True)
+class PollDeadlines:
+    """What follows when the application asks for no records from `since_ms` on."""
+
+    since_ms: int
+    interval_ms: int
+
+    @property
+    def warns_at_ms(self) -> int:
+        """At 80 % of the interval: the moment to tell before it is too late."""
+        return self.since_ms + self.interval_ms * 4 // 5
+
+    @property
+    def expires_at_ms(self) -> int:
+        return self.since_ms + self.interval_ms
 
 
 class PollClock:
@@ -99,18 +118,7 @@ class PollClock:
         self.running_since_ms = self._since_ms if is_running else None
 
     @property
-    def is_running(self) -> bool:
-        return self.running_since_ms is not None
-
-    @property
-    def warns_at_ms(self) -> int:
-        """At 80 % of the interval: the moment to tell before it is too late."""
-        return self._since_ms + self._interval_ms * 4 // 5
-
-    @property
-    def expires_at_ms(self) -> int:
-        return self._since_ms + self._interval_ms
-
-    def is_expired(self, now_ms: int) -> bool:
+    def deadlines(self) -> PollDeadlines | None:
+        """`None` while it stands still."""
         since_ms = self.running_since_ms
-        return since_ms is not None and now_ms >= since_ms + self._interval_ms
+        return None if since_ms is None else PollDeadlines(since_ms, self._interval_ms)

@@ -31,8 +31,8 @@ class PollWatchdog:
         self._coordinator = coordinator
         self._clock = clock
         self._on_expired = on_expired
-        self._interval_ms = context.config.effective_poll_interval_ms
-        self._tick_ms = max(1, min(context.config.heartbeat_interval_ms, self._interval_ms // 10))
+        config = context.config
+        self._tick_ms = max(1, min(config.heartbeat_interval_ms, config.effective_poll_interval_ms // 10))
         self._warned_since_ms: int | None = None
         self._expired_since_ms: int | None = None
 
@@ -40,15 +40,14 @@ class PollWatchdog:
         while True:
             now = now_ms()
             wake_at_ms = now + self._tick_ms
-            since_ms = self._clock.running_since_ms
-            if since_ms is not None and since_ms != self._expired_since_ms:
-                warns_at_ms, expires_at_ms = since_ms + self._interval_ms * 4 // 5, since_ms + self._interval_ms
-                if now >= expires_at_ms:
-                    await self._expire(since_ms)
-                elif now >= warns_at_ms and since_ms != self._warned_since_ms:
-                    self._warned_since_ms = since_ms
-                    self._context.tell(events.PollIntervalWarning(now - since_ms, self._interval_ms))
-                wake_at_ms = min(wake_at_ms, warns_at_ms if now < warns_at_ms else expires_at_ms)
+            stall = self._clock.deadlines
+            if stall is not None and stall.since_ms != self._expired_since_ms:
+                if now >= stall.expires_at_ms:
+                    await self._expire(stall.since_ms)
+                elif now >= stall.warns_at_ms and stall.since_ms != self._warned_since_ms:
+                    self._warned_since_ms = stall.since_ms
+                    self._context.tell(events.PollIntervalWarning(now - stall.since_ms, stall.interval_ms))
+                wake_at_ms = min(wake_at_ms, stall.warns_at_ms if now < stall.warns_at_ms else stall.expires_at_ms)
             await self._context.group_changed.wait(until_ms=max(wake_at_ms, now + 1))
 
     async def _expire(self, since_ms: int) -> None:

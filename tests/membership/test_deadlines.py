@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiogroup.membership.liveness import HeartbeatClock, PollClock
+from aiogroup.membership.liveness import HeartbeatClock, PollClock, PollDeadlines
 
 
 def beating(now_ms=0):
@@ -62,40 +62,37 @@ def test_stall_counts_from_the_end_of_the_last_request():
     clock = holding()
     clock.on_request(1_000)
     clock.on_answer(5_000)
-    assert clock.warns_at_ms == 5_000 + 240_000
-    assert not clock.is_expired(304_999)
-    assert clock.is_expired(305_000)
+    assert clock.deadlines.warns_at_ms == 5_000 + 240_000
+    assert clock.deadlines.expires_at_ms == 305_000
 
 
 def test_waiting_for_records_is_no_stall():
     clock = holding()
     clock.on_request(0)
-    assert not clock.is_running
-    assert not clock.is_expired(10_000_000)
+    assert clock.deadlines is None
     clock.on_answer(10_000_000)
-    assert not clock.is_expired(10_299_999)
-    assert clock.is_expired(10_300_000)
+    assert clock.deadlines.expires_at_ms == 10_300_000
 
 
 def test_member_without_partitions_never_stalls():
     clock = PollClock(300_000, 0)
-    assert not clock.is_expired(10_000_000)
+    assert clock.deadlines is None
     clock.on_assignment(True, 10_000_000)
-    assert not clock.is_expired(10_299_999)
+    assert clock.deadlines.expires_at_ms == 10_300_000
     clock.on_assignment(False, 10_300_000)
-    assert not clock.is_expired(99_000_000)
+    assert clock.deadlines is None
 
 
 def test_rebalance_that_keeps_partitions_does_not_excuse_a_stall():
     clock = holding()
     clock.on_assignment(True, 299_000)
-    assert clock.is_expired(300_000)
+    assert clock.deadlines.expires_at_ms == 300_000
 
 
 def test_taking_records_without_waiting_is_progress():
     clock = holding()
     clock.on_progress(200_000)
-    assert not clock.is_expired(499_999)
+    assert clock.deadlines.expires_at_ms == 500_000
 
 
 def test_clock_runs_again_only_when_the_last_of_several_requests_ended():
@@ -103,19 +100,18 @@ def test_clock_runs_again_only_when_the_last_of_several_requests_ended():
     clock.on_request(0)
     clock.on_request(0)
     clock.on_answer(10)
-    assert not clock.is_running
+    assert clock.deadlines is None
     clock.on_answer(20)
-    assert clock.is_running
+    assert clock.deadlines.since_ms == 20
 
 
 def test_a_callback_has_the_interval_for_itself_even_while_records_are_waited_for():
     clock = holding()
     clock.on_request(1_000)
     clock.on_callback(5_000, begins=True)
-    assert not clock.is_expired(304_999)
-    assert clock.is_expired(305_000)
+    assert clock.deadlines.expires_at_ms == 305_000
     clock.on_callback(305_500, begins=False)
-    assert not clock.is_running
+    assert clock.deadlines is None
 
 
 def test_what_another_thread_reads_is_when_the_stall_began_or_that_there_is_none():
@@ -135,21 +131,20 @@ def test_answer_without_a_request_is_a_mistake():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 100_000)), max_size=40))
-def test_clock_never_expires_before_the_interval_after_the_last_sign_of_life(steps):
+def test_clock_expires_the_interval_after_the_last_sign_of_life_and_never_during_a_request(steps):
     clock, now, last, open_count = holding(), 0, 0, 0
     for asks, wait_ms in steps:
         now += wait_ms
         if asks:
             clock.on_request(now)
             open_count += 1
+            last = now
         elif open_count:
             clock.on_answer(now)
             open_count -= 1
-        else:
-            assert clock.is_expired(now) == (now >= last + 300_000)
-            continue
-        last = now
-        assert not clock.is_expired(now)
+            last = now
+        assert clock.deadlines == (None if open_count else PollDeadlines(last, 300_000))
     for _ in range(open_count):
         clock.on_answer(now)
-    assert clock.expires_at_ms == last + 300_000
+        last = now
+    assert clock.deadlines.expires_at_ms == last + 300_000
