@@ -99,7 +99,6 @@ def test_the_lookahead_keeps_the_error_for_the_next_call():
     assert poison(decoding)[1].offset == 3
 
 
-BODY = w.record_bytes(w.Sent(0, b"k", b"v" * 20, 0, [("h", b"x")]), 0, 0)
 GOOD = w.record_bytes(w.Sent(0, b"k", b"v"), 0, 0)
 HUGE = w.varint(2**62)
 TOP = w.varint(2**63 - 40)

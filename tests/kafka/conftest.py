@@ -31,6 +31,11 @@ def unique_name() -> Callable[[str], str]:
 
 
 @pytest.fixture
+def group(unique_name: Callable[[str], str]) -> str:
+    return unique_name("group")
+
+
+@pytest.fixture
 def is_gone() -> Callable[[int], bool]:
     """Whether a process has ended; a zombie, which waits only to be reaped, has."""
 

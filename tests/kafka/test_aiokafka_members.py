@@ -24,11 +24,6 @@ async def topic(kafka_cluster, unique_name):
     return name
 
 
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
 class Theirs:
     def __init__(self, consumer):
         self.consumer = consumer

@@ -25,11 +25,6 @@ async def topic(cluster_3, unique_name):
     return name
 
 
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
 async def goes_on(acknowledged, *members, seconds=30.0):
     """Records that are acknowledged from now on are processed."""
     before = set(acknowledged)

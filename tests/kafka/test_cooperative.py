@@ -18,11 +18,6 @@ CALLBACKS = ("revoked", "assigned", "lost")
 
 
 @pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
-@pytest.fixture
 def topic(kafka_cluster, unique_name):
     """`topic(partitions)` makes one and gives its name."""
 

@@ -24,11 +24,6 @@ async def topic(kafka_cluster, unique_name):
     return name
 
 
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
 @asynccontextmanager
 async def admin(cluster):
     client = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)

@@ -34,11 +34,6 @@ async def topic(kafka_cluster, unique_name):
     return name
 
 
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
 def block_while(work):
     """The application's handler: at its first record it blocks the loop for as long as `work()` takes."""
     blocked = []

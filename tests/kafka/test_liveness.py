@@ -31,11 +31,6 @@ async def topic(kafka_cluster, unique_name):
     return name
 
 
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
 async def holding(member, cluster, topic):
     """The member's application has a record in hand and does not finish it."""
     member.hold()

@@ -35,11 +35,6 @@ async def topic(kafka_cluster, unique_name):
     return name
 
 
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
 async def command(*arguments):
     """Run it as a process; gives its exit code and what it said."""
     return await asyncio.to_thread(

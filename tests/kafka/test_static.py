@@ -23,11 +23,6 @@ async def topic(kafka_cluster, unique_name):
     return name
 
 
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
 async def test_a_restart_is_not_noticed_by_the_others(kafka_cluster, topic, group):
     names = ("one", "two", "three")
     async with AsyncExitStack() as stack:

@@ -29,11 +29,6 @@ async def topic(kafka_cluster, unique_name):
     return name
 
 
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
 async def rolling_restart(cluster, topic, group, settings_of):
     """Five members under load, restarted one after the other; gives what the survivors saw of it, and all records."""
     async with AsyncExitStack() as stack, load(cluster, topic, PARTITIONS_COUNT) as acknowledged:

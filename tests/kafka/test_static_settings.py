@@ -32,11 +32,6 @@ async def topic(kafka_cluster, unique_name):
     return name
 
 
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
 def generation(member):
     return member.all(events.RebalanceCompleted)[-1].generation
 

@@ -43,7 +43,6 @@ class Checker:
         self.floor = {}  # what was committed when the generation began
         self.moved = set()  # partitions whose position an application moved: commits may go back
         self.owners = {}  # (generation, partition) -> who adopted it
-        self.healthy_since = {}  # process -> when the last fault that touches it ended; missing: never touched
         self.is_calm = False  # the whole simulation is without faults, stalls and crashes
         self.processes = {}  # by member id: who spoke under it last
         self.ids = {}  # by process: the member id under which it spoke last

@@ -184,7 +184,6 @@ class Actor:
         self.offers = offers
         self.member_id = ""
         self.generation = -1
-        self._joining_version = 9
 
     def _send(self, what, request, version):
         response = self.script.coordinator.send(self.name, request, version)

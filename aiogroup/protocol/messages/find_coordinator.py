@@ -23,7 +23,6 @@ from aiogroup.protocol.schema import (
 )
 
 GROUP = 0
-TRANSACTION = 1
 LAST_SINGLE = 3
 
 

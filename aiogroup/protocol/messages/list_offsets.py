@@ -18,8 +18,6 @@ from aiogroup.protocol.schema import (
 
 LATEST = -1
 EARLIEST = -2
-MAX_TIMESTAMP = -3
-"""Since version 7 (KIP-734)."""
 
 
 @structure
