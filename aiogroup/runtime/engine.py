@@ -358,9 +358,9 @@ class Engine:
                 self.context.inbox.put(REFUSED_TOPIC[code](name))
         self._refused = refused
 
-    def _on_refreshed(self, _old: Cluster, new: Cluster) -> None:
+    def _on_refreshed(self, cluster: Cluster) -> None:
         subscription, group = self.subscription, self.group
-        self._tell_refused(new)
+        self._tell_refused(cluster)
         if self.requests.is_stopped or subscription.is_manual:
             return
         if group is None:

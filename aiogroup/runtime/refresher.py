@@ -45,11 +45,9 @@ TopicsWanted = Callable[[], "frozenset[str] | re.Pattern[str]"]
 
 
 class Refresher:
-    """`on_refreshed(old, new)` is called after every change of the snapshot."""
+    """`on_refreshed(cluster)` is called after every change of the snapshot."""
 
-    def __init__(
-        self, context: Context, topics_wanted: TopicsWanted, on_refreshed: Callable[[Cluster, Cluster], None]
-    ) -> None:
+    def __init__(self, context: Context, topics_wanted: TopicsWanted, on_refreshed: Callable[[Cluster], None]) -> None:
         self._context = context
         self._topics_wanted = topics_wanted
         self._on_refreshed = on_refreshed
@@ -107,13 +105,12 @@ class Refresher:
             AiogroupError: no broker answered.
         """
         wanted = self._topics_wanted()
-        before = self._context.link.cluster
         asked_at_ms = now_ms()
         await self._context.link.fetch_metadata(None if isinstance(wanted, re.Pattern) else wanted)
         self._refreshed_at_ms = now_ms()
         if self._wanted_at_ms is not None and self._wanted_at_ms <= asked_at_ms:
             self._wanted_at_ms = None
-        self._on_refreshed(before, self._context.link.cluster)
+        self._on_refreshed(self._context.link.cluster)
         self._refreshed.pulse()
         self._context.fetchable.pulse()
         self._context.positions_wanted.pulse()
@@ -165,8 +162,9 @@ class Refresher:
         async def ask(node_id: int, part: Mapping[TopicPartition, int]) -> str:
             found: Offsets = {}
             refusal = await self._ask_leader(node_id, part, until_ms, found, read_committed=read_committed)
-            take(found)
-            return refusal or ("" if len(found) == len(part) else "the answer lacks partitions")
+            answered = {tp: found[tp] for tp in part if tp in found}  # for what it was not asked it does not speak
+            take(answered)
+            return refusal or ("" if len(answered) == len(part) else "the answer lacks partitions")
 
         begin = self._context.supervisor.begin
         answers = [begin("offsets", partial(ask, *each)) for each in by_leader.items()]
