@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from aiogroup import RecordDeserializationError, TopicAuthorizationError, TopicPartition
+from aiogroup import RecordDeserializationError, Records, TopicAuthorizationError, TopicPartition
 from aiogroup.protocol.messages.fetch import FetchRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.telemetry.events import FetchFailed, OffsetReset
@@ -53,6 +53,20 @@ def _change(tp, proxy, change):
 def _fail(tp, proxy, code):
     """Each fetch of the partition is answered with an error."""
     return _change(tp, proxy, lambda each: dataclasses.replace(each, error_code=code, records=b"", high_watermark=-1))
+
+
+async def _asked_on(ask, records_count, errors_count):
+    """At least so many records and errors of partitions, by asking on whatever was raised."""
+    seen, errors = [], []
+    async with asyncio.timeout(10):
+        while len(seen) < records_count or len(errors) < errors_count:
+            try:
+                found = await ask()
+            except (RecordDeserializationError, TopicAuthorizationError) as error:
+                errors.append(error)
+            else:
+                seen += found.all() if isinstance(found, Records) else [found]
+    return seen, errors
 
 
 def _spoil_records(tp, proxy, change):
@@ -105,15 +119,8 @@ async def test_a_topic_that_may_not_be_read_is_told_and_the_other_goes_on(kafka_
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign([bad, fine])
         async with consumer:
-            seen, errors = [], []
-            async with asyncio.timeout(10):
-                while len(seen) < 100:
-                    try:
-                        seen.append(await consumer.getone())
-                    except TopicAuthorizationError as error:
-                        errors.append(error)
+            seen, errors = await _asked_on(consumer.getone, 100, 1)
             assert {record.partition for record in seen} == {1}
-            assert errors
             assert errors[0].topics == {bad.topic}
             assert proxy.count(FetchRequest) < 30
 
@@ -206,13 +213,7 @@ async def test_a_wrong_checksum_sticks_to_its_partition_until_a_seek(kafka_clust
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign([bad, fine])
         async with consumer:
-            seen, errors = [], []
-            async with asyncio.timeout(10):
-                while len(seen) < 100 or not errors:
-                    try:
-                        seen.extend((await consumer.getmany(timeout_ms=500, max_records=30)).all())
-                    except RecordDeserializationError as error:
-                        errors.append(error)
+            seen, errors = await _asked_on(lambda: consumer.getmany(timeout_ms=500, max_records=30), 100, 1)
             poisoned = errors[0]
             # The producer may have made several batches: those before the last are good.
             good = [record.value for record in seen if record.partition == 0]
@@ -236,13 +237,7 @@ async def test_a_batch_that_cannot_be_one_sticks_to_its_partition(kafka_cluster,
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign([bad, fine])
         async with consumer:
-            seen, errors = [], []
-            async with asyncio.timeout(10):
-                while len(seen) < 100 or not errors:
-                    try:
-                        seen.append(await consumer.getone())
-                    except RecordDeserializationError as error:
-                        errors.append(error)
+            seen, errors = await _asked_on(consumer.getone, 100, 1)
             assert {record.partition for record in seen} == {1}
             assert (errors[0].tp, errors[0].offset) == (bad, 0)
             proxy.clear()
@@ -259,13 +254,7 @@ async def test_a_deserializer_that_raises_gives_the_good_ones_first(kafka_cluste
     consumer = alone(servers, value_deserializer=int, max_poll_records=10)
     consumer.assign([bad, fine])
     async with consumer:
-        seen, errors = [], []
-        async with asyncio.timeout(10):
-            while len(seen) < 4 or len(errors) < 2:
-                try:
-                    seen.extend((await consumer.getmany(timeout_ms=500)).all())
-                except RecordDeserializationError as error:
-                    errors.append(error)
+        seen, errors = await _asked_on(lambda: consumer.getmany(timeout_ms=500), 4, 2)
         assert [record.value for record in seen if record.partition == 0] == [1, 2]
         assert [record.value for record in seen if record.partition == 1] == [10, 20]
         error = errors[0]
