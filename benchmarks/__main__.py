@@ -1,43 +1,133 @@
-"""`python -m benchmarks [--quick]`: aiogroup beside aiokafka, confluent-kafka and two floors, on one broker.
+"""`python -m benchmarks [--quick]`: aiogroup beside aiokafka, confluent-kafka, Java and two floors.
 
-Every run is a process of its own and the clients take turns. Prints tables and writes benchmarks/results/TIME.json;
-`python -m benchmarks.compare OLD NEW` says what changed between two of these.
+Every run is a process of its own and the clients take turns. Prints tables, judges the goals, and writes
+benchmarks/results/TIME.json; `python benchmarks/compare.py OLD NEW` says what changed between two of these.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from aiogroup.devkafka import Cluster
-from benchmarks import draining, results
+from benchmarks import calm, draining, goals, joining, living, results, stopping
+from benchmarks.turns import measure
 
-RECORDS, ROUNDS = 1_500_000, 5
-QUICK_RECORDS, QUICK_ROUNDS = 150_000, 2
+PARTS = ("machine", "drain", "flow", "commit", "idle", "stop", "join")
+GOAL_RECORDS = 1_500_000
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything; rounds are those of drains, flows and commits."""
+
+    records: int = GOAL_RECORDS
+    rounds: int = 5
+    drains: Sequence[draining.Drain] = draining.FULL
+    calm_s: float = 5.0
+    flow_s: float = 10.0
+    idle_clients: Sequence[str] = living.ALL
+    commits: int = 500
+    stop_rounds: int = 3
+    stop_limit_s: float = stopping.LIMIT_S
+    join_rounds: int = 5
+    joins: Sequence[str] = tuple(joining.STRATEGIES)
+
+
+QUICK = Sizes(
+    records=150_000,
+    rounds=2,
+    drains=draining.QUICK,
+    calm_s=2.0,
+    flow_s=3.0,
+    idle_clients=living.LIBRARIES,
+    commits=100,
+    stop_rounds=1,
+    stop_limit_s=stopping.QUICK_LIMIT_S,
+    join_rounds=1,
+    joins=("cooperative-sticky",),
+)
+
+
+class Session:
+    """One run of the benchmarks: what of it, and what came of that."""
+
+    def __init__(self, sizes: Sizes, parts: Sequence[str]) -> None:
+        self._sizes = sizes
+        self._parts = parts
+        self.machine, self.drain = calm.table(), draining.table()
+        self.flow, self.commit = living.flow_table(), living.commit_table()
+        self.stop, self.join = stopping.table(), joining.table()
+        self.tables = [self.machine, self.drain, self.flow, self.commit, self.stop, self.join]
+
+    def run(self) -> Iterator[str]:
+        """The Markdown of each scenario, when it is done."""
+        sizes = self._sizes
+        if "machine" in self._parts:
+            run = measure("calm", calm.CLIENT, ["--seconds", sizes.calm_s])
+            self.machine.row(calm.SCENARIO, calm.CLIENT).runs.append(run)
+            yield self.machine.markdown()
+        if {"drain", "flow", "commit", "idle"} & set(self._parts):
+            with Cluster(benchmark=True) as cluster:
+                yield from self._on(cluster)
+        if "stop" in self._parts:
+            yield from stopping.stops(sizes.stop_limit_s, sizes.stop_rounds, self.stop)
+        if "join" in self._parts:
+            yield from joining.joins(sizes.joins, sizes.join_rounds, self.join)
+
+    def _on(self, cluster: Cluster) -> Iterator[str]:
+        sizes, parts = self._sizes, self._parts
+        if "drain" in parts:
+            yield from draining.drain(cluster, sizes.drains, sizes.records, sizes.rounds, self.drain)
+        if "flow" in parts:
+            yield living.latency(cluster, sizes.flow_s, sizes.rounds, self.flow)
+        if "commit" in parts:
+            yield living.commits(cluster, sizes.commits, sizes.rounds, self.commit)
+        if "idle" in parts:  # last: its partitions stay
+            yield living.idle(cluster, sizes.idle_clients, sizes.flow_s, sizes.rounds, self.flow)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the records, fewer scenarios and rounds")
+    parser.add_argument("--records", type=int, help="how many a backlog has, in 500s")
+    parser.add_argument("--rounds", type=int, help="of drains, flows and commits")
+    parser.add_argument("--parts", default=",".join(PARTS), help="some of %(default)s")
+    parser.add_argument("--only", metavar="TEXT", default="", help="the drains whose name has this in it")
+    args = parser.parse_args()
+    if unknown := set(args.parts.split(",")) - set(PARTS):
+        parser.error(f"--parts: no such part: {', '.join(sorted(unknown))}")
+    return args
+
+
+def chosen(args: argparse.Namespace) -> Sizes:
+    sizes = QUICK if args.quick else Sizes()
+    return dataclasses.replace(
+        sizes,
+        records=(args.records or sizes.records) // 500 * 500,
+        rounds=args.rounds or sizes.rounds,
+        drains=tuple(each for each in sizes.drains if args.only in each.name),
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the records, fewer scenarios and rounds")
-    parser.add_argument("--records", type=int, help=f"a backlog's, in 500s (default {RECORDS:,})")
-    parser.add_argument("--rounds", type=int, help=f"default {ROUNDS}")
-    parser.add_argument("--only", help="drain scenarios whose name has this in it")
-    args = parser.parse_args()
-    count = (args.records or (QUICK_RECORDS if args.quick else RECORDS)) // 500 * 500
-    rounds = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
-    scenarios = [
-        each
-        for each in (draining.QUICK if args.quick else draining.FULL)
-        if args.only is None or args.only in each.name
-    ]
-    tables = [draining.table()]
+    args = arguments()
+    sizes = chosen(args)
+    session = Session(sizes, args.parts.split(","))
     began_at = time.monotonic()
-    with Cluster(benchmark=True) as cluster:
-        for part in draining.drain(cluster, scenarios, count, rounds, tables[0]):
-            print(part + "\n", flush=True)
-    path = results.FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    for part in session.run():
+        print(f"{part}\n\nafter {time.monotonic() - began_at:.0f} s\n", flush=True)
+    verdicts = goals.judged(session.tables)
+    print(goals.markdown(verdicts) + "\n")
+    if sizes.records < GOAL_RECORDS:
+        print(f"The goals are about drains of {GOAL_RECORDS:,} records, this was {sizes.records:,}.")
     took_s = round(time.monotonic() - began_at)
-    results.write(path, tables, quick=args.quick, records=count, rounds=rounds, took_s=took_s)
+    path = results.FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    facts = {"quick": args.quick, "records": sizes.records, "rounds": sizes.rounds, "took_s": took_s}
+    results.write(path, session.tables, **facts, goals=goals.told(verdicts))
     print(f"benchmarks/{path.parent.name}/{path.name} has every run. It took {took_s} s.")
 
 

@@ -15,18 +15,18 @@ import json
 import logging
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from aiogroup.devkafka import Cluster
+from benchmarks.results import FOLDER, Table, write
+from benchmarks.turns import rotated
 
-RESULTS = pathlib.Path(__file__).parent / "results"
 PARTITIONS = 4
 RECORDS_PER_S = 1_000
 PROPERTIES = "heartbeat.interval.ms=100\nfetch.max.wait.ms=100\n"
@@ -38,6 +38,13 @@ STRATEGIES = {
     "default": f"{JAVA}RangeAssignor,{JAVA}CooperativeStickyAssignor",
 }
 CLIENTS = ("Java", "aiogroup")
+COLUMNS = (
+    ("joined_ms", "joined, median ms", "median"),
+    ("joined_ms", "worst", "worst"),
+    ("gap_ms", "longest gap, median ms", "median"),
+    ("gap_ms", "worst", "worst"),
+    ("load", "load", "median"),
+)
 
 
 class Member:
@@ -157,33 +164,33 @@ def measure(client: str, strategy: str, cluster: Cluster, name: str, directory: 
                 member.end()
 
 
+def table() -> Table:
+    return Table("join", COLUMNS)
+
+
+def scenario(strategy: str) -> str:
+    return f"second member joins, {strategy}"
+
+
+def joins(strategies: Sequence[str], rounds: int, into: Table) -> Iterator[str]:
+    with Cluster() as cluster, tempfile.TemporaryDirectory() as directory:
+        for turn, client in rotated(CLIENTS, rounds):
+            for strategy in strategies:
+                name = f"joining-{strategy}-{client}-{turn}"
+                run = measure(client, strategy, cluster, name, pathlib.Path(directory))
+                into.row(scenario(strategy), client).runs.append(run)
+    yield into.markdown([into.row(scenario(strategy), client) for strategy in strategies for client in CLIENTS])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--quick", action="store_true", help="three rounds")
     options = parser.parse_args()
-    rounds = 3 if options.quick else options.rounds
-    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    with Cluster() as cluster, tempfile.TemporaryDirectory() as directory:
-        for turn in range(rounds):
-            for strategy in STRATEGIES:
-                for client in CLIENTS:
-                    name = f"joining-{strategy}-{client}-{turn}"
-                    run = measure(client, strategy, cluster, name, pathlib.Path(directory))
-                    runs.setdefault((strategy, client), []).append(run)
-    print("| strategy | client | joined, median ms | of | longest gap, median ms | worst | load |")
-    print("|---|---|---|---|---|---|---|")
-    for (strategy, client), each in runs.items():
-        joined = [run["joined_ms"] for run in each]
-        gaps = [run["gap_ms"] for run in each]
-        load = statistics.median(run["load"] for run in each)
-        print(
-            f"| {strategy} | {client} | {statistics.median(joined):.0f} | {min(joined)} to {max(joined)} "
-            f"| {statistics.median(gaps):.0f} | {max(gaps)} | {load:.1f} |"
-        )
-    RESULTS.mkdir(exist_ok=True)
-    told = [{"strategy": strategy, "client": client, "runs": each} for (strategy, client), each in runs.items()]
-    (RESULTS / "joining.json").write_text(json.dumps(told, indent=1))
+    told = table()
+    for part in joins(tuple(STRATEGIES), 3 if options.quick else options.rounds, told):
+        print(part)
+    write(FOLDER / "joining.json", [told], quick=options.quick)
 
 
 if __name__ == "__main__":

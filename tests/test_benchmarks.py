@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks import clients as c
+from benchmarks import draining, goals, stopping
 from benchmarks.compare import changes, markdown, missing, shown
+from benchmarks.flow import has_gaps
 from benchmarks.meter import percentile
 from benchmarks.results import Table
 from benchmarks.turns import rotated
@@ -85,3 +88,55 @@ def test_each_round_begins_with_the_next_client():
 @pytest.mark.parametrize(("value", "text"), [(None, "-"), (1_234_567.8, "1,234,568"), (3.14159, "3.14"), (0, "0")])
 def test_numbers_are_shown_with_what_can_be_trusted(value, text):
     assert shown(value) == text
+
+
+def test_a_flow_without_gaps_is_one_stretch_of_each_partition():
+    assert not has_gaps([4, 7, 5, 10, 8], 3)
+    assert not has_gaps([], 3)
+    for broken in ([4, 10], [4, 4, 7], [7, 4]):
+        assert has_gaps(broken, 3)
+
+
+def drained(**rates):
+    """A drain table with one run of each client, in the scenarios of 4 and 80 partitions."""
+    table = draining.table()
+    for client, rate in rates.items():
+        for partitions in (4, 80):
+            run = {"records_per_s": rate, "late_max_ms": 9.0, "late_p99_ms": 1.0}
+            table.row(draining.name(partitions), getattr(c, client)).runs.append(run)
+    return table
+
+
+def verdict(start, *tables):
+    [goal] = [goal for goal in goals.judged(tables) if goal.text.startswith(start)]
+    return goal.held, "; ".join(part.told for part in goal.parts)
+
+
+@pytest.mark.parametrize(("rate", "held"), [(500, True), (499, False)])
+def test_a_goal_is_held_when_every_part_of_it_is(rate, held):
+    assert verdict("`async for`, 100 B", drained(FOR=rate, AIOKAFKA_FOR=100, AIO_CONSUMER=400))[0] is held
+    assert verdict("`async for`, 100 B", drained(FOR=rate, AIOKAFKA_FOR=90, AIO_CONSUMER=500))[0] is held
+
+
+def test_a_goal_of_which_a_part_was_not_measured_is_not_held_but_can_be_missed():
+    assert verdict("`async for`, 100 B", drained(FOR=500, AIOKAFKA_FOR=100))[0] is None
+    assert verdict("`async for`, 100 B", drained(FOR=100, AIOKAFKA_FOR=100))[0] is False
+    assert {goal.held for goal in goals.judged([])} == {None}
+
+
+def test_the_highest_tick_stands_for_all_and_missing_scenarios_are_counted():
+    table = drained(FOR=1)
+    ours = next(goal for goal in goals.judged([table]) if goal.text.endswith(c.FOR) and "latest tick" in goal.text)
+    assert [part.told for part in ours.parts] == ["9 ms (100 B, 80 partitions)", "6 of 8 scenarios not measured"]
+    table.row(draining.name(4), c.FOR).runs.append({"late_max_ms": 10.1})
+    ours = next(goal for goal in goals.judged([table]) if goal.text.endswith(c.FOR) and "latest tick" in goal.text)
+    assert ours.held is False
+
+
+def test_the_slowest_stop_of_all_rounds_is_judged():
+    table = stopping.table()
+    for state in ("frozen", "killed"):
+        table.row(stopping.scenario(state), c.MANY).runs.append({"took_ms": 2_000})
+    assert verdict("stop(", table)[0] is True
+    table.row(stopping.scenario("frozen"), c.MANY).runs.append({"took_ms": 2_101})
+    assert verdict("stop(", table)[0] is False

@@ -1,0 +1,63 @@
+"""How calm the machine is: `python -m benchmarks.calm`. A ticker that is alone in its loop, and a fixed piece of work.
+
+What it shows no client can be better than: a tick that is late here was held up by the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from typing import Any
+
+from benchmarks.meter import Load, Ticker, percentile
+from benchmarks.results import Table
+
+SECONDS = 3.0
+SCENARIO, CLIENT = "a ticker alone", "no client"
+WORK = 1_000_000
+COLUMNS = (
+    ("late_max_ms", "latest tick ms, of all", "worst"),
+    ("late_p99_ms", "p99 ms", "median"),
+    ("work_ms", "a million additions, ms", "median"),
+    ("load", "load", "median"),
+    ("others_cores", "other cores", "median"),
+)
+
+
+def table() -> Table:
+    return Table("machine", COLUMNS)
+
+
+def work_ms() -> float:
+    at, total = time.perf_counter(), 0
+    for number in range(WORK):
+        total += number
+    return (time.perf_counter() - at) * 1000
+
+
+async def run(seconds: float) -> dict[str, Any]:
+    work = work_ms()
+    ticker, load = Ticker(), Load()
+    ticker.start()
+    await asyncio.sleep(seconds)
+    told = load.result()
+    await ticker.stop()
+    return {
+        "late_max_ms": round(max(ticker.late_ms), 1),
+        "late_p99_ms": round(percentile(ticker.late_ms, 0.99), 1),
+        "work_ms": round(work, 1),
+        **told,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("client", nargs="?", choices=(CLIENT,))
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    print(json.dumps(asyncio.run(run(parser.parse_args().seconds))))
+
+
+if __name__ == "__main__":
+    main()
