@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from aiokafka.structs import TopicPartition
 
 from aiogroup.config import ResetPolicy
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.position import Partition, Tally
 
 __all__ = ["Assignment"]
 
@@ -20,6 +20,7 @@ class Assignment:
         self._ownerships_count = 0
         self._former: set[TopicPartition] = set()
         self.changes_count = 0
+        self.tally = Tally()
         self.failed_commit: set[TopicPartition] = set()
 
     def __getitem__(self, tp: TopicPartition) -> Partition:
@@ -41,6 +42,10 @@ class Assignment:
     def names(self) -> frozenset[TopicPartition]:
         return frozenset(self._partitions)
 
+    @property
+    def buffered_bytes(self) -> int:
+        return sum(each.buffered_bytes for each in self.tally.filled)
+
     def was_owned(self, tp: TopicPartition) -> bool:
         """Owned once, not now."""
         return tp in self._former and tp not in self._partitions
@@ -56,11 +61,13 @@ class Assignment:
         made = []
         for tp, policy in policies.items():
             self._ownerships_count += 1
-            made.append(Partition(tp, self._ownerships_count, policy))
+            made.append(Partition(tp, self._ownerships_count, policy, self.tally))
         return made
 
     def take(self, made: Iterable[Partition]) -> None:
-        self._partitions |= {partition.tp: partition for partition in made}
+        taken = {partition.tp: partition for partition in made}
+        self._partitions |= taken
+        self.tally.touched |= dict.fromkeys(taken)
         self.changes_count += 1
 
     def remove(self, tps: Iterable[TopicPartition]) -> list[Partition]:

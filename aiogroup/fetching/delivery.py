@@ -154,7 +154,7 @@ class Delivery:
                 piece.records = piece.records[piece.index :] + records
                 piece.index = 0
                 return True
-            partition.buffer.popleft()
+            partition.use_up()
             self.has_drained = True
             self.drained_count += 1
         return False
@@ -254,7 +254,7 @@ class Delivery:
                 partition.slice = Slice(records, decoder.next_offset)
                 return partition.slice
             partition.ledger.pass_over(decoder.next_offset)
-            partition.buffer.popleft()
+            partition.use_up()
             self.has_drained = True
             self.drained_count += 1
         return None

@@ -1,34 +1,53 @@
-"""Which partitions to ask which broker for, and for how much."""
+"""Which broker is asked for which partitions, and for how much. Only partitions that were touched are looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import heapq
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiokafka.structs import TopicPartition
 
 from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
+from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.position import UNKNOWN, Partition, PositionState
+from aiogroup.fetching.sessions import Asked, FetchSession
+from aiogroup.protocol.codec import ZERO_UUID
 
-__all__ = ["FetchPlan", "node_for", "plan_fetch"]
+__all__ = ["FetchPlan", "Planner", "Share", "node_for"]
 
-WAIT_MIN_MS = 20
+WAIT_MIN_MS: Final = 20
 """Shortest wait at the broker while a partition with a full buffer is left out: it may be drained any moment."""
-RESPONSE_FLOOR_BYTES = 64 * 1024
+RESPONSE_FLOOR_BYTES: Final = 64 * 1024
+
+
+@dataclass(slots=True)
+class Share:
+    """The part of the assignment that one broker is read for: `members`, of which `session` asks for some.
+
+    `full` are left out because enough of them is buffered; they leave the session, as in Java: the broker would answer
+    every request at once with what has no room. To come back costs nothing, since their offset is news anyway, and to
+    leave some twenty bytes. `large` have a batch that takes so many bytes.
+    """
+
+    session: FetchSession = field(default_factory=FetchSession)
+    members: set[TopicPartition] = field(default_factory=set)
+    full: set[TopicPartition] = field(default_factory=set)
+    large: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """`partitions` to ask for in this order (the broker fills its answer from the first), `max_bytes` together.
+    """Ask for what the share's session wants, `max_bytes` together; 0: ask for nothing now.
 
-    `full_count` partitions of this broker are left out because enough of them is buffered. `wake_at_ms` is when a
-    partition that failed may be asked for again. `is_blocked`: another request, perhaps to another broker, holds a
-    partition or the room that this one needs.
+    `full_count` partitions of this broker are left out because enough of them is buffered. `is_blocked`: other
+    requests hold the room that this one needs.
     """
 
-    partitions: tuple[Partition, ...]
     max_bytes: int
     full_count: int
-    wake_at_ms: int | None
     is_blocked: bool = False
 
 
@@ -41,36 +60,123 @@ def node_for(partition: Partition, cluster: Cluster, now_ms: int) -> int:
     return cluster.leader(partition.tp)
 
 
-def plan_fetch(
-    node_id: int,
-    partitions: Iterable[Partition],
-    cluster: Cluster,
-    config: ConsumerConfig,
-    free_bytes: int,
-    now_ms: int,
-) -> FetchPlan:
-    """What to ask `node_id` for, given that `free_bytes` of the buffers' bound are left."""
-    wanted: list[Partition] = []
-    full_count = 0
-    wake_at_ms: int | None = None
-    is_blocked = False
-    for partition in partitions:
+class Planner:
+    """Keeps every broker's session in step with the assignment and the cluster."""
+
+    def __init__(self, assignment: Assignment, config: ConsumerConfig) -> None:
+        self._assignment = assignment
+        self._config = config
+        self._cluster: Cluster | None = None
+        self._shares: dict[int, Share] = {}
+        self._nodes: dict[TopicPartition, int] = {}
+        self._due: dict[TopicPartition, int] = {}  # when time alone makes a difference
+        self._due_heap: list[tuple[int, TopicPartition]] = []
+
+    @property
+    def nodes(self) -> Collection[int]:
+        """Brokers that lead, or are preferred for, an assigned partition; -1 when one has none."""
+        return {node_id for node_id, share in self._shares.items() if share.members}
+
+    def share(self, node_id: int) -> Share:
+        return self._shares.setdefault(node_id, Share())
+
+    def is_at(self, node_id: int, tp: TopicPartition, asked: Asked) -> bool:
+        """What this broker tells of the partition is of interest still, wherever the position is now."""
+        if self._assignment.get(tp) is not asked.partition or self._nodes.get(tp) != node_id:
+            return False
+        return asked.topic_id in (ZERO_UUID, asked.partition.topic_id)
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        """When to look again although nothing was touched."""
+        return self._due_heap[0][0] if self._due_heap else None
+
+    def look(self, cluster: Cluster, now_ms: int) -> list[Partition]:
+        """Take in what happened. Returns partitions whose topic was made anew: their position means nothing now."""
+        tally = self._assignment.tally
+        while self._due_heap and self._due_heap[0][0] <= now_ms:
+            at_ms, tp = heapq.heappop(self._due_heap)
+            if self._due.get(tp) == at_ms:
+                del self._due[tp]
+                tally.touched[tp] = None
+        if cluster is not self._cluster:
+            self._cluster = cluster
+            tally.touched |= {each.tp: None for each in self._assignment}
+        if not tally.touched:
+            return []
+        touched, tally.touched = tally.touched, {}
+        return [each for tp in touched if (each := self._look_at(tp, cluster, now_ms)) is not None]
+
+    def plan(self, node_id: int, free_bytes: int) -> FetchPlan:
+        """What to ask `node_id` for, given that `free_bytes` of the buffers' bound are left."""
+        share, config = self.share(node_id), self._config
+        wanted_count, full_count = len(share.session.wanted), len(share.full)
+        max_bytes = min(config.fetch_max_bytes, free_bytes)
+        if max_bytes < min(RESPONSE_FLOOR_BYTES, config.fetch_max_bytes):
+            return FetchPlan(0, full_count + wanted_count, is_blocked=wanted_count > 0)
+        return FetchPlan(max(max_bytes, *share.large.values(), 0) if wanted_count else 0, full_count)
+
+    def _look_at(self, tp: TopicPartition, cluster: Cluster, now_ms: int) -> Partition | None:
+        partition = self._assignment.get(tp)
+        node_id = None if partition is None else node_for(partition, cluster, now_ms)
+        former_id = self._nodes.get(tp)
+        if former_id is not None:
+            share = self._shares[former_id]
+            share.full.discard(tp)
+            share.large.pop(tp, None)
+            if former_id != node_id:
+                share.session.drop(tp)
+                share.members.discard(tp)
+                del self._nodes[tp]
+        if partition is None or node_id is None:
+            self._due.pop(tp, None)
+            return None
+        self._nodes[tp] = node_id
+        share = self.share(node_id)
+        share.members.add(tp)
+        self._note_due(partition, now_ms)
+        if self._is_asked_for(partition, share, now_ms):
+            return self._ask(partition, share, cluster)
+        share.session.drop(tp)
+        return None
+
+    def _note_due(self, partition: Partition, now_ms: int) -> None:
+        at_ms = partition.backoff_until_ms
+        if at_ms <= now_ms:
+            if partition.preferred_replica == UNKNOWN:
+                self._due.pop(partition.tp, None)
+                return
+            at_ms = partition.preferred_until_ms
+        if self._due.get(partition.tp) != at_ms:
+            self._due[partition.tp] = at_ms
+            heapq.heappush(self._due_heap, (at_ms, partition.tp))
+
+    def _is_asked_for(self, partition: Partition, share: Share, now_ms: int) -> bool:
         if partition.state is not PositionState.FETCHING or partition.is_paused or partition.is_broken:
-            continue
-        if node_for(partition, cluster, now_ms) != node_id:
-            continue
-        if partition.is_fetching:  # by the broker that led before
-            is_blocked = True
-        elif now_ms < partition.backoff_until_ms:
-            at_ms = partition.backoff_until_ms
-            wake_at_ms = at_ms if wake_at_ms is None else min(wake_at_ms, at_ms)
-        elif partition.buffered_bytes >= config.max_partition_fetch_bytes:
-            full_count += 1
-        else:
-            wanted.append(partition)
-    max_bytes = min(config.fetch_max_bytes, free_bytes)
-    if max_bytes < min(RESPONSE_FLOOR_BYTES, config.fetch_max_bytes):
-        return FetchPlan((), 0, full_count + len(wanted), wake_at_ms, is_blocked or bool(wanted))
-    # The emptiest first: the broker fills its answer in our order, and whoever waits longest starves least.
-    wanted.sort(key=lambda each: each.buffered_bytes)
-    return FetchPlan(tuple(wanted), max_bytes, full_count, wake_at_ms, is_blocked)
+            return False
+        if now_ms < partition.backoff_until_ms:
+            return False
+        if partition.buffered_bytes >= self._config.max_partition_fetch_bytes:
+            share.full.add(partition.tp)
+            return False
+        return True
+
+    def _ask(self, partition: Partition, share: Share, cluster: Cluster) -> Partition | None:
+        tp = partition.tp
+        info, topic = cluster.partition(tp), cluster.topics.get(tp.topic)
+        topic_id = ZERO_UUID if topic is None else topic.topic_id
+        if topic_id != ZERO_UUID:
+            is_anew = partition.topic_id not in (None, topic_id)
+            partition.topic_id = topic_id
+            if is_anew:
+                share.session.drop(tp)
+                return partition
+        if partition.fetch_bytes:
+            share.large[tp] = partition.fetch_bytes
+        max_bytes = max(self._config.max_partition_fetch_bytes, partition.fetch_bytes)
+        # KIP-320: a broker that knows a newer leader than we, or an older one, refuses instead of answering.
+        epoch = UNKNOWN if info is None else info.leader_epoch
+        share.session.want(
+            tp, Asked(partition, partition.changes_count, topic_id, epoch, partition.fetch_offset, max_bytes)
+        )
+        return None

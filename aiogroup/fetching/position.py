@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Any, Final
 from uuid import UUID
 
 from aiokafka.structs import TopicPartition
@@ -16,11 +17,18 @@ from aiogroup.fetching.epochs import NO_EPOCH, Epochs
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.records import Record
 
-__all__ = ["Partition", "PositionState", "Slice"]
+__all__ = ["Partition", "PositionState", "Slice", "Tally"]
 
 UNKNOWN = -1
 PREFERRED_REPLICA_MS = 300_000
 """How long a preferred replica is used before the leader is asked again (metadata.max.age in Java)."""
+
+
+DECIDE_FETCH: Final = frozenset({
+    "backoff_until_ms", "changes_count", "fetch_bytes", "fetch_offset", "is_broken", "is_paused", "preferred_replica",
+    "state",
+})  # fmt: skip
+"""Whoever sets one of these changes whether, where or for what the partition is asked."""
 
 
 class PositionState(StrEnum):
@@ -45,19 +53,34 @@ class Slice:
         self.end = end
 
 
+class Tally:
+    """What the partitions of an assignment tell of themselves, so that nobody has to look at all of them."""
+
+    __slots__ = ("filled", "touched")
+
+    def __init__(self) -> None:
+        self.touched: dict[TopicPartition, None] = {}
+        """Fetched from in another way than when the planner last looked, perhaps."""
+        self.filled: OrderedDict[Partition, None] = OrderedDict()
+        """Something is buffered."""
+
+
 class Partition:
     """One partition during one uninterrupted ownership; `ownership` is that ownership's number."""
 
     __slots__ = (
         "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "end_offset", "epochs",
-        "error", "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_fetching", "is_held", "is_leaving",
+        "error", "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_held", "is_leaving",
         "is_new", "is_paused",
         "last_stable_offset", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
-        "received_at_ms", "reset_policy", "reset_why", "slice", "state", "topic_id", "tp", "was_reset",
+        "received_at_ms", "reset_policy", "reset_why", "slice", "state", "tally", "topic_id", "tp", "was_reset",
     )  # fmt: skip
 
-    def __init__(self, tp: TopicPartition, ownership: int, reset_policy: ResetPolicy) -> None:
+    def __init__(
+        self, tp: TopicPartition, ownership: int, reset_policy: ResetPolicy, tally: Tally | None = None
+    ) -> None:
         self.tp = tp
+        self.tally = tally or Tally()
         self.ownership = ownership
         self.reset_policy = reset_policy
         self.reset_why = ""
@@ -75,7 +98,6 @@ class Partition:
         self.slice: Slice | None = None
         self.fetch_offset = 0
         self.fetch_bytes = 0
-        self.is_fetching = False
         self.changes_count = 0  # every seek, reset and loss; an answer to an older count is dropped
         self.backoff_until_ms = 0
         self.failures_count = 0
@@ -87,6 +109,12 @@ class Partition:
         self.received_at_ms: int | None = None
         self.error: AiogroupError | None = None
         self.topic_id: UUID | None = None  # of the topic that the position is meant in
+
+    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 (any field)
+        # Not left to those who set them: a change that the planner does not hear of stops a partition for good.
+        object.__setattr__(self, name, value)
+        if name in DECIDE_FETCH:
+            self.tally.touched[self.tp] = None
 
     @property
     def is_open(self) -> bool:
@@ -132,6 +160,7 @@ class Partition:
     def drop_buffer(self) -> None:
         """Forget what was fetched and not delivered, and the answer that is on its way."""
         self.buffer.clear()
+        self.tally.filled.pop(self, None)
         self.slice = None
         self.changes_count += 1
         if self.state is PositionState.FETCHING:
@@ -152,8 +181,17 @@ class Partition:
     def put(self, decoder: PartitionDecoder, epochs: Iterable[tuple[int, int]] = ()) -> None:
         """Take what was fetched; from these (offset, epoch) on its records have these epochs."""
         self.buffer.append(decoder)
+        self.tally.filled[self] = None
+        self.tally.touched[self.tp] = None
         self.epochs.forget_below(self.ledger.committable)
         self.epochs.learn(epochs)
+
+    def use_up(self) -> None:
+        """The first buffered piece has nothing left."""
+        self.buffer.popleft()
+        if not self.buffer:
+            self.tally.filled.pop(self, None)
+        self.tally.touched[self.tp] = None
 
     def epoch_before(self, offset: int) -> int:
         """The leader epoch to commit `offset` with: of the record before it, if that was read from here."""

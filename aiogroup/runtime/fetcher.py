@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Mapping
+from itertools import groupby
 from typing import Final
 
 import anyio
 from aiokafka.structs import TopicPartition
 
-from aiogroup.cluster import Cluster
 from aiogroup.config import parse_reset_policy
 from aiogroup.errors import (
     AiogroupError,
@@ -21,16 +19,17 @@ from aiogroup.errors import (
 )
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.extent import extent_of
-from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES, WAIT_MIN_MS, FetchPlan, node_for, plan_fetch
+from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES, WAIT_MIN_MS, FetchPlan, Planner
 from aiogroup.fetching.position import PREFERRED_REPLICA_MS, UNKNOWN, Partition
 from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
-from aiogroup.protocol.codec import ZERO_UUID
-from aiogroup.protocol.errors import lookup
+from aiogroup.fetching.sessions import Asked, FetchSession, SessionRequest
+from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    ForgottenTopic,
     PartitionData,
 )
 from aiogroup.runtime.clock import now_ms
@@ -46,6 +45,11 @@ BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
 TURN_BYTES: Final = 512 * 1024
 """So much of an answer is copied before the loop runs; a smaller answer is there as a whole or not at all."""
+SESSION_ERRORS: Final = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
 LOOK_MS: Final = 1_000
 OVERDUE_MS: Final = 3_000
 
@@ -57,6 +61,7 @@ class Fetchers:
         self._context = context
         self._refresher = refresher
         self._positions = positions
+        self._planner = Planner(context.assignment, context.config)
         self._running: dict[int, anyio.CancelScope] = {}
         self._in_flight_bytes = 0
         self._is_awaited = False  # a fetcher waits for what another one's request holds
@@ -74,8 +79,8 @@ class Fetchers:
     async def run(self) -> None:
         """Watch which brokers matter."""
         while True:
-            now, cluster = now_ms(), self._context.link.cluster
-            nodes = {node_for(each, cluster, now) for each in self._context.assignment}
+            self._look()
+            nodes = set(self._planner.nodes)
             if UNKNOWN in nodes:
                 self._refresher.want()
             nodes.discard(UNKNOWN)
@@ -83,8 +88,16 @@ class Fetchers:
                 self._running[node_id] = self._context.supervisor.spawn(f"fetcher {node_id}", self._run_one, node_id)
             for node_id in self._running.keys() - nodes:
                 self._running.pop(node_id).cancel()
-            self._look_for_silent_brokers(now)
-            await self._context.fetchable.wait(now + LOOK_MS)
+            self._look_for_silent_brokers(now_ms())
+            await self._context.fetchable.wait(now_ms() + LOOK_MS)
+
+    def _look(self) -> None:
+        """Let the plan follow what happened."""
+        # A topic that was deleted and made anew has other records at the same offsets: a position means nothing.
+        while anew := self._planner.look(self._context.link.cluster, now_ms()):
+            self._context.delivery.forget(anew)
+            for partition in anew:
+                self._positions.reset(partition, self._new_policy, why="the topic was deleted and made anew")
 
     def _look_for_silent_brokers(self, now: int) -> None:
         """A fetch that is long overdue: perhaps its broker froze and leads no more; do not wait for the time-out."""
@@ -114,12 +127,11 @@ class Fetchers:
         wait_ms = WAIT_MIN_MS
         drained_count = failures_count = 0
         while True:
-            plan = plan_fetch(node_id, context.assignment, context.link.cluster, config, self._share_bytes(), now_ms())
+            self._look()
+            plan = self._planner.plan(node_id, self._share_bytes())
             self._is_awaited = self._is_awaited or plan.is_blocked
-            if not plan.partitions:
-                await context.fetchable.wait(plan.wake_at_ms)
-                continue
-            if self._begins_anew(plan):
+            if not plan.max_bytes:
+                await context.fetchable.wait(self._planner.wake_at_ms)
                 continue
             # A partition with a full buffer may be drained any moment: do not stay away from it for long. While the
             # application drains nothing wait longer each time, or we would ask for nothing fifty times a second.
@@ -137,21 +149,6 @@ class Fetchers:
             while now_ms() < until_ms:
                 await context.fetchable.wait(until_ms)
 
-    def _begins_anew(self, plan: FetchPlan) -> bool:
-        """A topic that was deleted and made anew has other records at the same offsets: a position means nothing."""
-        any_anew = False
-        for partition in plan.partitions:
-            info = self._context.link.cluster.topics.get(partition.tp.topic)
-            if info is None or info.topic_id == ZERO_UUID:
-                continue
-            is_anew = partition.topic_id not in (None, info.topic_id)
-            partition.topic_id = info.topic_id
-            if is_anew:
-                any_anew = True
-                self._context.delivery.forget([partition])
-                self._positions.reset(partition, self._new_policy, why="the topic was deleted and made anew")
-        return any_anew
-
     def _share_bytes(self) -> int:
         """What is free for one of the brokers that are not asked now: a quiet one must not hold the room of all."""
         waiting_count = max(1, len(self._running) - len(self._sent_at_ms))
@@ -159,111 +156,143 @@ class Fetchers:
         return max(free_bytes // waiting_count, min(free_bytes, RESPONSE_FLOOR_BYTES))
 
     def _free_bytes(self) -> int:
+        assignment = self._context.assignment
         bound = self._context.config.max_buffered_bytes - self._in_flight_bytes
-        free_bytes = bound - sum(each.buffered_bytes for each in self._context.assignment)
+        free_bytes = bound - assignment.buffered_bytes
         if free_bytes >= RESPONSE_FLOOR_BYTES:
             return free_bytes
         # What paused partitions keep must not starve the others: it is fetched again when they are resumed.
-        for partition in self._context.assignment:
-            if partition.is_paused and partition.buffer:
+        for partition in tuple(assignment.tally.filled):
+            if partition.is_paused:
                 partition.drop_buffer()
-        return bound - sum(each.buffered_bytes for each in self._context.assignment)
+        return bound - assignment.buffered_bytes
 
     async def _fetch(self, node_id: int, plan: FetchPlan, wait_ms: int) -> bool:
         """One request and its answer; False when the broker did not give one."""
-        context = self._context
-        asked = {each.tp: (each, each.changes_count, each.fetch_offset) for each in plan.partitions}
-        request, at_most = self._request(plan, wait_ms)
-        for partition in plan.partitions:
-            partition.is_fetching = True
+        context, session = self._context, self._planner.share(node_id).session
+        begun = session.begin()
+        request = self._request(begun, plan, wait_ms)
         self._in_flight_bytes += plan.max_bytes
         self._sent_at_ms[node_id] = now_ms()
+        response: FetchResponse | None = None
         try:
+            at_most = None if begun.has_ids else BY_NAME
             response = await context.link.send(node_id, request, FETCH, at_most=at_most)
-            if response.error_code:
-                context.tell(events.FetchFailed(node_id, None, None, lookup(response.error_code).name))
-                return False
-            await self._take_answer(node_id, response, asked)
-            return True
+            return await self._take_answer(node_id, response, session, begun)
         except (AuthenticationFailedError, ConsumerStoppedError):
             raise
         except AiogroupError as error:
             context.tell(events.FetchFailed(node_id, None, None, str(error)))
             return False
         finally:
+            if response is None:
+                session.lost()
             context.changed.pulse()  # once, so that a waiting request sees all partitions and takes turns
             self._in_flight_bytes -= plan.max_bytes
             self._sent_at_ms.pop(node_id, None)
-            for partition in plan.partitions:
-                partition.is_fetching = False
             if self._is_awaited:
                 self._is_awaited = False
                 context.fetchable.pulse()
 
-    def _request(self, plan: FetchPlan, wait_ms: int) -> tuple[FetchRequest, int | None]:
-        config, cluster = self._context.config, self._context.link.cluster
-        topics: dict[str, list[FetchPartition]] = defaultdict(list)
-        for partition in plan.partitions:
-            topics[partition.tp.topic].append(
-                FetchPartition(
-                    partition=partition.tp.partition,
-                    current_leader_epoch=_epoch(cluster, partition.tp),
-                    fetch_offset=partition.fetch_offset,
-                    partition_max_bytes=max(config.max_partition_fetch_bytes, partition.fetch_bytes),
-                )
-            )
-        ids = {name: info.topic_id for name, info in cluster.topics.items() if name in topics}
-        have_ids = len(ids) == len(topics) and ZERO_UUID not in ids.values()
-        request = FetchRequest(
+    def _request(self, begun: SessionRequest, plan: FetchPlan, wait_ms: int) -> FetchRequest:
+        config = self._context.config
+        return FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=config.fetch_min_bytes,
-            max_bytes=max(plan.max_bytes, *(each.fetch_bytes for each in plan.partitions)),
+            max_bytes=plan.max_bytes,
             isolation_level=int(config.read_committed),
+            session_id=begun.session_id,
+            session_epoch=begun.session_epoch,
             topics=tuple(
-                FetchTopic(topic=name, topic_id=ids.get(name, ZERO_UUID), partitions=tuple(partitions))
-                for name, partitions in topics.items()
+                FetchTopic(
+                    topic,
+                    topic_id,
+                    tuple(
+                        FetchPartition(
+                            partition=tp.partition,
+                            current_leader_epoch=asked.leader_epoch,
+                            fetch_offset=asked.fetch_offset,
+                            partition_max_bytes=asked.max_bytes,
+                        )
+                        for tp, asked in group
+                    ),
+                )
+                # Neighbours only: the order is what the broker fills its answer by (FetchRequest.forConsumer).
+                for (topic, topic_id), group in groupby(
+                    begun.partitions.items(), key=lambda each: (each[0].topic, each[1].topic_id)
+                )
+            ),
+            forgotten_topics_data=tuple(
+                ForgottenTopic(topic, topic_id, tuple(tp.partition for tp, _ in group))
+                for (topic, topic_id), group in groupby(
+                    sorted(begun.forgotten.items()), key=lambda each: (each[0].topic, each[1])
+                )
             ),
             rack_id=config.client_rack or "",
         )
-        return request, None if have_ids else BY_NAME
 
     # The answer.
 
     async def _take_answer(
-        self,
-        node_id: int,
-        response: FetchResponse,
-        asked: Mapping[TopicPartition, tuple[Partition, int, int]],
-    ) -> None:
+        self, node_id: int, response: FetchResponse, session: FetchSession, begun: SessionRequest
+    ) -> bool:
         """Partition by partition, letting the loop run between them: the answer may hold megabytes."""
+        answers = {
+            TopicPartition(topic.topic or session.name_of(topic.topic_id), data.partition_index): data
+            for topic in response.responses
+            for data in topic.partitions
+        }
+        session.answered(response.error_code, response.session_id, answers)
+        if not begun.is_full and not session.is_open:
+            why = lookup(response.error_code).name if response.error_code else "the broker closed it"
+            self._context.tell(events.FetchSessionLost(node_id, why, len(session.held)))
+        if response.error_code:
+            return self._mend_session(node_id, response.error_code, begun)
         turn_bytes = 0
-        names = {info.topic_id: name for name, info in self._context.link.cluster.topics.items()}
-        single = sum(len(topic.partitions) for topic in response.responses) == 1
-        for topic in response.responses:
-            name = topic.topic or names.get(topic.topic_id, "")
-            for data in topic.partitions:
-                partition, changes_count, offset = asked.get(TopicPartition(name, data.partition_index), (None, 0, 0))
-                # An answer to where the partition was before a seek, a reset or a revocation says nothing.
-                if partition is not None and partition.changes_count == changes_count:
-                    self._take_partition(node_id, partition, offset, data, copy=not single)
-                    turn_bytes += len(data.records or b"")
-                    if turn_bytes >= TURN_BYTES:
-                        turn_bytes = 0
-                        await asyncio.sleep(0)
+        for tp, data in answers.items():
+            asked = session.held.get(tp)
+            if asked is None:
+                continue
+            self._take_partition(node_id, asked, data, session, copy=len(answers) > 1)
+            turn_bytes += len(data.records or b"")
+            if turn_bytes >= TURN_BYTES:
+                turn_bytes = 0
+                await asyncio.sleep(0)
+        return True
+
+    def _mend_session(self, node_id: int, error_code: int, begun: SessionRequest) -> bool:
+        """Whether to ask again at once: a session that the broker does not know is replaced by the next request."""
+        if error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
+            self._refresher.want()
+        if error_code in SESSION_ERRORS and not begun.is_full:
+            return True
+        self._context.tell(events.FetchFailed(node_id, None, None, lookup(error_code).name))
+        return False
 
     def _take_partition(
-        self, node_id: int, partition: Partition, offset: int, data: PartitionData, *, copy: bool
+        self, node_id: int, asked: Asked, data: PartitionData, session: FetchSession, *, copy: bool
     ) -> None:
+        partition, offset = asked.partition, asked.fetch_offset
+        if not self._planner.is_at(node_id, partition.tp, asked):
+            session.miss(partition.tp)
+            return
+        # An answer to where the partition was before a seek, a reset or a revocation says nothing of records.
+        # Neither does the second of two brokers', when the leader moved while the first one was asked.
+        is_there = (partition.changes_count, partition.fetch_offset) == (asked.changes_count, offset)
         remedy = fetch_remedy_for(data.error_code)
         if remedy is not FetchRemedy.PROCEED:
-            self._mend(node_id, partition, offset, data, remedy)
+            if is_there:
+                self._mend(node_id, partition, offset, data, remedy)
             return
         now = now_ms()
-        partition.failures_count = 0
-        partition.received_at_ms = now
+        # Where the log ends is told once in a session, so it is taken from every answer.
         partition.end_offset = data.high_watermark
         partition.last_stable_offset = data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
         partition.begin_offset = max(0, data.log_start_offset)
+        if not is_there:
+            return
+        partition.failures_count = 0
+        partition.received_at_ms = now
         self._context.delivery.opened[partition.tp] = partition
         if data.preferred_read_replica >= 0:
             partition.preferred_replica = data.preferred_read_replica
@@ -317,12 +346,6 @@ class Fetchers:
             return
         self._context.delivery.forget([partition])
         self._positions.reset(partition, self._policy, why=f"offset {offset} is out of range")
-
-
-def _epoch(cluster: Cluster, tp: TopicPartition) -> int:
-    """KIP-320: a broker that knows a newer leader than we, or an older one, refuses instead of answering."""
-    info = cluster.partition(tp)
-    return UNKNOWN if info is None else info.leader_epoch
 
 
 class _Acknowledge:

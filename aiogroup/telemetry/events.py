@@ -257,6 +257,15 @@ class FetchFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FetchSessionLost(Event):
+    """A broker forgot what it was asked for (KIP-227): the next request names every partition again."""
+
+    node_id: int
+    why: str
+    partitions_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataFailed(Event):
     LEVEL: ClassVar[Level] = "warning"
     why: str

@@ -8,101 +8,227 @@ import pytest
 
 from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
-from aiogroup.fetching.planner import node_for, plan_fetch
-from tests.support.records import LATEST, assigned, fetched
+from aiogroup.errors import OffsetOutOfRangeError
+from aiogroup.fetching.delivery import Delivery
+from aiogroup.fetching.planner import Planner, node_for
+from tests.support.records import LATEST, assigned, fetched, read_all, tp
 
 MIB = 1024 * 1024
 CONFIG = ConsumerConfig(max_partition_fetch_bytes=2_000, fetch_max_bytes=MIB)
-CLUSTER = Cluster(
-    brokers={number: Broker(number, f"broker-{number}", 9092) for number in (1, 2)},
-    topics={
-        "orders": TopicInfo(
-            "orders",
-            uuid.UUID(int=1),
-            {number: PartitionInfo(1 + number % 2, 0, (1, 2), (1, 2)) for number in range(4)},
-        )
-    },
-)
 
 
-def plan(partitions, node_id=1, free_bytes=64 * MIB, now_ms=0, config=CONFIG):
-    return plan_fetch(node_id, partitions, CLUSTER, config, free_bytes, now_ms)
+def cluster(leaders=(1, 2, 1, 2), epoch=0, topic_id=1):
+    partitions = {number: PartitionInfo(leader, epoch, (1, 2), (1, 2)) for number, leader in enumerate(leaders)}
+    return Cluster(
+        brokers={number: Broker(number, f"broker-{number}", 9092) for number in (1, 2)},
+        topics={"orders": TopicInfo("orders", uuid.UUID(int=topic_id), partitions)},
+    )
 
 
-def numbers(planned):
-    return [each.tp.partition for each in planned.partitions]
+CLUSTER = cluster()
+
+
+class Planning:
+    """A planner that has looked, and what it asks for."""
+
+    def __init__(self, *numbers, config=CONFIG):
+        self.assignment, self.partitions = assigned(*numbers)
+        self.planner = Planner(self.assignment, config)
+        self.look()
+
+    def look(self, now_ms=0, seen=CLUSTER):
+        return self.planner.look(seen, now_ms)
+
+    def asked(self, node_id=1):
+        return [each.partition for each in self.planner.share(node_id).session.wanted]
+
+    def plan(self, node_id=1, free_bytes=64 * MIB):
+        return self.planner.plan(node_id, free_bytes)
 
 
 def test_each_broker_is_asked_for_what_it_leads():
-    _, partitions = assigned(0, 1, 2, 3)
-    assert numbers(plan(partitions, 1)) == [0, 2]
-    assert numbers(plan(partitions, 2)) == [1, 3]
-    assert plan(partitions, 3).partitions == ()
+    planning = Planning(0, 1, 2, 3)
+    assert planning.asked(1) == [0, 2]
+    assert planning.asked(2) == [1, 3]
+    assert planning.asked(3) == []
+    assert set(planning.planner.nodes) == {1, 2}
 
 
-def test_paused_broken_and_unknown_positions_are_left_out():
-    paused, broken, unknown, good = (assigned(0)[1][0] for _ in range(4))
+def test_paused_broken_and_unknown_positions_are_left_out_until_that_ends():
+    planning = Planning(0, 1, 2, 3, 4)
+    one_leads_all = cluster((1,) * 5)
+    paused, broken, unknown, stuck, _ = planning.partitions
     paused.is_paused = True
     broken.is_broken = True
     unknown.await_reset(LATEST)
-    assert plan([paused, broken, unknown, good]).partitions == (good,)
+    stuck.stick(OffsetOutOfRangeError(stuck.tp, 0))
+    planning.look(seen=one_leads_all)
+    assert planning.asked() == [4]
+    paused.is_paused = False
+    for each in (broken, unknown, stuck):
+        each.start_at(7)
+    planning.look(seen=one_leads_all)
+    assert sorted(planning.asked()) == [0, 1, 2, 3, 4]
 
 
-def test_partition_with_a_fetch_on_its_way_is_not_asked_for_twice():
-    _, (partition,) = assigned(0)
-    partition.is_fetching = True
-    assert plan([partition]).partitions == ()
+def test_nothing_that_was_not_touched_is_looked_at():
+    planning = Planning(0, 2)
+    first, second = planning.partitions
+    object.__setattr__(first, "is_paused", True)  # unseen
+    second.is_paused = True
+    planning.look()
+    assert planning.asked() == [0]
 
 
-def test_partition_that_failed_waits_and_the_plan_says_until_when():
-    _, (first, second) = assigned(0, 2)
+@pytest.mark.parametrize(
+    "touch",
+    [
+        lambda it: it.start_at(5),
+        lambda it: setattr(it, "is_paused", True),
+        lambda it: setattr(it, "is_broken", True),
+        lambda it: it.await_reset(LATEST),
+        lambda it: it.stick(OffsetOutOfRangeError(it.tp, 0)),
+        lambda it: it.back_off(0, CONFIG),
+        lambda it: setattr(it, "fetch_bytes", 5_000),
+        lambda it: setattr(it, "fetch_offset", 5),
+        lambda it: it.put(fetched(it, 500)),
+        lambda it: setattr(it, "preferred_replica", 2) or setattr(it, "preferred_until_ms", 1_000),
+        lambda it: it.drop_buffer(),
+    ],
+)
+def test_whatever_decides_a_fetch_is_seen(touch):
+    planning = Planning(0)
+    before = planning.planner.share(1).session.wanted.get(tp(0))
+    touch(planning.partitions[0])
+    planning.look()
+    assert planning.planner.share(1).session.wanted.get(tp(0)) != before
+
+
+def test_partition_that_failed_waits_and_the_planner_says_until_when():
+    planning = Planning(0, 2)
+    first, second = planning.partitions
     first.backoff_until_ms = 700
     second.backoff_until_ms = 300
-    planned = plan([first, second], now_ms=100)
-    assert (planned.partitions, planned.wake_at_ms) == ((), 300)
-    assert numbers(plan([first, second], now_ms=300)) == [2]
-    assert plan([first, second], now_ms=700).wake_at_ms is None
+    planning.look(100)
+    assert (planning.asked(), planning.plan().max_bytes, planning.planner.wake_at_ms) == ([], 0, 300)
+    planning.look(300)
+    assert (planning.asked(), planning.planner.wake_at_ms) == ([2], 700)
+    planning.look(700)
+    assert (planning.asked(), planning.planner.wake_at_ms) == ([2, 0], None)
 
 
-def test_partition_with_enough_buffered_is_left_out_and_counted():
-    _, (full, empty) = assigned(0, 2)
+def test_partition_that_fails_again_meanwhile_waits_longer():
+    planning = Planning(0)
+    (partition,) = planning.partitions
+    partition.backoff_until_ms = 300
+    planning.look(100)
+    partition.backoff_until_ms = 900
+    planning.look(200)
+    planning.look(300)
+    assert planning.asked() == []
+    planning.look(900)
+    assert planning.asked() == [0]
+
+
+def test_partition_with_enough_buffered_is_left_out_until_it_is_drained():
+    planning = Planning(0, 2)
+    full, _ = planning.partitions
     full.put(fetched(full, 500))
-    planned = plan([full, empty])
-    assert numbers(planned) == [2]
-    assert planned.full_count == 1
+    planning.look()
+    assert (planning.asked(), planning.plan().full_count) == ([2], 1)
+    delivery = Delivery(planning.assignment, auto_ack=True, records_per_turn=100)
+    assert len(read_all(delivery)) == 500
+    planning.look()
+    assert (planning.asked(), planning.plan().full_count) == ([2, 0], 0)
 
 
-def test_emptiest_partition_is_asked_for_first():
-    _, (some, none) = assigned(0, 2)
-    some.put(fetched(some, 10))
-    assert numbers(plan([some, none])) == [2, 0]
+def test_partition_whose_offset_moved_goes_behind_the_others():
+    planning = Planning(0, 2)
+    planning.partitions[0].fetch_offset = 10
+    planning.look()
+    assert planning.asked() == [2, 0]
 
 
 def test_request_never_asks_for_more_than_there_is_room_for():
-    _, (partition,) = assigned(0)
-    assert plan([partition], free_bytes=100_000).max_bytes == 100_000
-    assert plan([partition], free_bytes=64 * MIB).max_bytes == MIB
+    planning = Planning(0)
+    assert planning.plan(free_bytes=100_000).max_bytes == 100_000
+    assert planning.plan(free_bytes=64 * MIB).max_bytes == MIB
 
 
 @pytest.mark.parametrize("free_bytes", [0, -5, 65_535])
 def test_full_buffers_ask_for_nothing_at_all(free_bytes):
-    _, (partition,) = assigned(0)
-    planned = plan([partition], free_bytes=free_bytes)
-    assert (planned.partitions, planned.full_count) == ((), 1)
+    planned = Planning(0).plan(free_bytes=free_bytes)
+    assert (planned.max_bytes, planned.full_count, planned.is_blocked) == (0, 1, True)
 
 
 def test_small_fetch_max_bytes_still_fetches():
-    _, (partition,) = assigned(0)
     small = ConsumerConfig(max_partition_fetch_bytes=2_000, fetch_max_bytes=1_000)
-    assert plan([partition], free_bytes=5_000, config=small).max_bytes == 1_000
+    assert Planning(0, config=small).plan(free_bytes=5_000).max_bytes == 1_000
+
+
+def test_batch_that_did_not_fit_is_asked_for_whole_until_it_came():
+    planning = Planning(0)
+    (partition,) = planning.partitions
+    partition.fetch_bytes = 3 * MIB
+    planning.look()
+    assert planning.plan().max_bytes == 3 * MIB
+    assert planning.planner.share(1).session.wanted[tp(0)].max_bytes == 3 * MIB
+    partition.fetch_bytes = 0
+    planning.look()
+    assert planning.plan().max_bytes == MIB
+    assert planning.planner.share(1).session.wanted[tp(0)].max_bytes == 2_000
+
+
+def test_leader_that_moves_takes_its_partitions_along():
+    planning = Planning(0, 1)
+    planning.look(seen=cluster((2, 2), epoch=1))
+    assert (planning.asked(1), planning.asked(2)) == ([], [1, 0])
+    assert set(planning.planner.nodes) == {2}
+    assert {each.leader_epoch for each in planning.planner.share(2).session.wanted.values()} == {1}
+
+
+def test_partition_that_is_given_up_is_asked_for_no_more():
+    planning = Planning(0, 2)
+    planning.assignment.remove([tp(0)])
+    planning.look()
+    assert planning.asked() == [2]
+    planning.assignment.remove([tp(2)])
+    planning.look()
+    assert not planning.planner.nodes
+    assert planning.plan().max_bytes == 0
+
+
+def test_partition_that_comes_later_is_asked_for():
+    planning = Planning(0)
+    (added,) = planning.assignment.add({tp(2): LATEST})
+    planning.look()
+    assert planning.asked() == [0]
+    added.start_at(3)
+    planning.look()
+    assert planning.asked() == [0, 2]
+
+
+def test_partition_of_a_topic_that_was_made_anew_is_told_and_not_asked_for():
+    planning = Planning(0, 2)
+    anew = planning.look(seen=cluster(topic_id=2))
+    assert anew == planning.partitions
+    assert planning.asked() == []
+    for partition in anew:
+        partition.start_at(0)
+    assert planning.look(seen=cluster(topic_id=2)) == []
+    assert planning.asked() == [0, 2]
 
 
 def test_preferred_replica_is_read_from_while_it_holds():
-    _, (partition,) = assigned(0)
+    planning = Planning(0)
+    (partition,) = planning.partitions
     partition.preferred_replica, partition.preferred_until_ms = 2, 1_000
-    assert node_for(partition, CLUSTER, 999) == 2
-    assert node_for(partition, CLUSTER, 1_000) == 1
-    assert node_for(partition, CLUSTER, 0) == 1
+    planning.look(0)
+    assert (planning.asked(1), planning.asked(2), planning.planner.wake_at_ms) == ([], [0], 1_000)
+    planning.look(999)
+    assert planning.asked(2) == [0]
+    planning.look(1_000)
+    assert (planning.asked(1), planning.asked(2)) == ([0], [])
 
 
 def test_preferred_replica_that_left_the_cluster_is_forgotten():
@@ -112,5 +238,24 @@ def test_preferred_replica_that_left_the_cluster_is_forgotten():
 
 
 def test_partition_without_a_leader_is_asked_of_nobody():
-    _, (partition,) = assigned(7)
-    assert node_for(partition, CLUSTER, 0) == -1
+    planning = Planning(7)
+    assert set(planning.planner.nodes) == {-1}
+    assert planning.asked(1) == planning.asked(2) == []
+
+
+def test_answer_is_of_interest_while_the_same_partition_is_at_the_same_broker():
+    planning = Planning(0)
+    asked = planning.planner.share(1).session.wanted[tp(0)]
+    planning.partitions[0].start_at(9)
+    planning.look()
+    assert planning.planner.is_at(1, tp(0), asked)
+    assert not planning.planner.is_at(2, tp(0), asked)
+    planning.partitions[0].topic_id = uuid.UUID(int=9)
+    assert not planning.planner.is_at(1, tp(0), asked)
+    planning.partitions[0].topic_id = uuid.UUID(int=1)
+    planning.look(seen=cluster((2, 2, 2, 2)))
+    assert not planning.planner.is_at(1, tp(0), asked)
+    planning.assignment.remove([tp(0)])
+    planning.assignment.add({tp(0): LATEST})
+    planning.look()
+    assert not planning.planner.is_at(1, tp(0), asked)
