@@ -182,7 +182,7 @@ def test_batch_that_did_not_fit_is_asked_for_whole_until_it_came():
 def test_leader_that_moves_takes_its_partitions_along():
     planning = Planning(0, 1)
     planning.look(seen=cluster((2, 2), epoch=1))
-    assert (planning.asked(1), planning.asked(2)) == ([], [1, 0])
+    assert (planning.asked(1), planning.asked(2)) == ([], [0, 1])
     assert set(planning.planner.nodes) == {2}
     assert {each.leader_epoch for each in planning.planner.share(2).session.wanted.values()} == {1}
 

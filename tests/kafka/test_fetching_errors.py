@@ -10,7 +10,7 @@ import struct
 import pytest
 
 from aiogroup import RecordDeserializationError, Records, TopicAuthorizationError, TopicPartition
-from aiogroup.protocol.messages.fetch import FetchRequest
+from aiogroup.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, PartitionData
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.telemetry.events import FetchFailed, OffsetReset
 from aiogroup.testing import CUT, Proxy, Raw
@@ -294,13 +294,12 @@ async def test_out_of_range_while_older_records_are_buffered_loses_none_of_them(
     async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
 
         def spoil(exchange):
-            asked = exchange.request.topics[0].partitions[0]
-            if asked.fetch_offset == 0:
+            if not exchange.request.topics or exchange.request.topics[0].partitions[0].fetch_offset == 0:
                 return None
-            response = exchange.response
-            topic = response.responses[0]
-            partition = dataclasses.replace(topic.partitions[0], error_code=1, records=b"")
-            return dataclasses.replace(response, responses=(dataclasses.replace(topic, partitions=(partition,)),))
+            asked = exchange.request.topics[0]
+            partition = PartitionData(asked.partitions[0].partition, 1, -1)
+            topic = FetchableTopicResponse(asked.topic, asked.topic_id, (partition,))
+            return dataclasses.replace(exchange.response, responses=(topic,))
 
         ears = Ears()
         proxy.rewrite(FetchRequest, spoil)

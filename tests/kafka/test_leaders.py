@@ -272,10 +272,12 @@ async def test_every_fetch_says_which_leader_it_means(racks, tp):
     """KIP-320: else a broker that leads no more, or not yet, would answer for the one that does."""
     await fill(racks.bootstrap_servers, tp, VALUES, acks="all")
     epochs = []
+
+    def note(exchange):
+        epochs.extend(each.current_leader_epoch for topic in exchange.request.topics for each in topic.partitions)
+
     async with Proxy(racks.bootstrap_servers) as proxy:
-        proxy.rewrite(
-            FetchRequest, lambda exchange: epochs.append(exchange.request.topics[0].partitions[0].current_leader_epoch)
-        )
+        proxy.rewrite(FetchRequest, note)
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign([tp])
         async with consumer:

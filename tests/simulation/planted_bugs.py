@@ -185,8 +185,8 @@ BUGS = (
     Bug(
         "keeps what was fetched before a seek",
         "aiogroup/runtime/fetcher.py",
-        "if partition is not None and partition.changes_count == changes_count:",
-        "if partition is not None:",
+        "is_there = (partition.changes_count, partition.fetch_offset) == (asked.changes_count, offset)",
+        "is_there = True",
         ("quick", "calm"),
         (7, 10),
     ),
