@@ -18,7 +18,7 @@ help:
 venv: $(STAMP)
 
 # A candidate is run, not only looked up: version managers leave names behind that do not start.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard aiogroup/native/*.[ch])
 	@if ! $(PY) -c '' 2>/dev/null; then \
 	  for python in python3.11 python3; do \
 	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
@@ -35,12 +35,14 @@ $(STAMP): pyproject.toml constraints.txt
 	fi
 	@$(PY) -m pip --version >/dev/null 2>&1 || { echo "error: $(VENV) has no pip; run 'make clean' and try again" >&2; exit 1; }
 	@# The build back end is installed from the constraints too, so that no build takes another one.
-	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt hatchling editables
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt setuptools
 	@# pip knows --group from 25.1 on only; Python 3.11 brings an older one.
 	$(PY) -c 'import tomllib; groups = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]; \
 	  print(*(line for group in groups.values() for line in group), sep="\n")' > $(VENV)/groups.txt
 	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -c constraints.txt \
 	  -e '.[devkafka,fastapi]' -r $(VENV)/groups.txt
+	@$(PY) -c 'from aiogroup.native import IS_COMPILED as c; print("aiogroup.native is", "compiled" if c else \
+	  "NOT compiled (no C compiler, or no Python.h): records are slower, tests of the C are left out")'
 	@touch $@
 
 jars: $(STAMP)

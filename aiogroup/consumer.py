@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -153,26 +152,19 @@ class Consumer:
 
     # Records.
 
-    def __aiter__(self) -> Self:
+    def __aiter__(self) -> AsyncIterator[Record]:
         """Iterate over records. The record that an earlier loop left in hand comes again; see `skip`.
 
         The loop ends when the consumer is stopped; a new one then raises ConsumerStoppedError.
         """
         self._check_not_stopped()
-        if self._engine is not None:
-            self._engine.requests.iterate()
-        return self
+        if self._engine is None:
+            return self  # `__anext__` says what to do
+        self._engine.requests.iterate()
+        return self._engine.context.delivery.cursor
 
     async def __anext__(self) -> Record:
-        engine = self._started()
-        if time.monotonic() < engine.requests.turn_ends_at:
-            for record in engine.context.delivery.cursor:
-                return record
-        if engine.requests.is_stopped:
-            self._check_outside_callback("__anext__")
-            engine.requests.ask_too_late()
-            raise StopAsyncIteration
-        return await engine.requests.next()
+        return await anext(self._started().context.delivery.cursor)
 
     async def getone(self, *partitions: TopicPartition) -> Record:
         """The next record, of these partitions if any are named; waits for one.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from aiokafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+from aiogroup.native import Record
 
 __all__ = [
     "LIVE",
@@ -19,99 +21,6 @@ __all__ = [
 ]
 
 LIVE: Final = "live"
-
-Headers = Sequence[tuple[str, bytes | None]]
-
-
-def _no_ack(record: Record) -> None:
-    """Acknowledge nothing: the record belongs to no consumer (made by hand, or unpickled)."""
-
-
-class Record:
-    """One record, with the attributes of aiokafka's `ConsumerRecord` but `checksum`.
-
-    `offset` is the record's place in its partition, `timestamp` milliseconds since the epoch, `timestamp_type`
-    0 for the producer's time and 1 for the broker's. `key` and `value` are what the deserializers made of the
-    bytes; `None` where the record has none (a tombstone has no value). `lane` says which of KIP-333's lanes
-    delivered it.
-    """
-
-    __slots__ = ("_acknowledge", "_headers", "key", "offset", "timestamp", "timestamp_type", "tp", "value")
-
-    lane: Final = LIVE
-
-    def __init__(
-        self,
-        tp: TopicPartition,
-        offset: int,
-        timestamp: int,
-        timestamp_type: int,
-        key: Any,  # noqa: ANN401 (whatever the deserializer returns)
-        value: Any,  # noqa: ANN401
-        headers: Headers,
-        acknowledge: Callable[[Record], None] = _no_ack,
-    ) -> None:
-        self.tp = tp
-        self.offset = offset
-        self.timestamp = timestamp
-        self.timestamp_type = timestamp_type
-        self.key = key
-        self.value = value
-        self._headers = headers
-        self._acknowledge = acknowledge
-
-    @property
-    def topic(self) -> str:
-        return self.tp[0]
-
-    @property
-    def partition(self) -> int:
-        return self.tp[1]
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return self.tp
-
-    @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        """(name, value) pairs in the producer's order; a name may come twice, a value may be `None`."""
-        return tuple(self._headers)
-
-    @property
-    def serialized_key_size(self) -> int:
-        """Size of the key in bytes, -1 without one; only known when no deserializer replaced the bytes."""
-        return len(self.key) if isinstance(self.key, bytes) else -1
-
-    @property
-    def serialized_value_size(self) -> int:
-        """Size of the value in bytes, -1 without one; only known when no deserializer replaced the bytes."""
-        return len(self.value) if isinstance(self.value, bytes) else -1
-
-    def ack(self) -> None:
-        """Mark the record as processed: its offset may be committed once all before it are processed too.
-
-        May be called from any task of the consumer's loop, in any order, any number of times. After the partition
-        was revoked it changes nothing.
-        """
-        self._acknowledge(self)
-
-    def _values(self) -> tuple[Any, ...]:
-        return (self.tp, self.offset, self.timestamp, self.timestamp_type, self.key, self.value, self.headers)
-
-    def __eq__(self, other: object) -> bool:
-        return self._values() == other._values() if isinstance(other, Record) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash((self.tp, self.offset))
-
-    def __reduce__(self) -> tuple[type[Record], tuple[Any, ...]]:
-        return Record, self._values()
-
-    def __repr__(self) -> str:
-        return (
-            f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
-            f"timestamp={self.timestamp}, key={self.key!r}, value={self.value!r})"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ BELOW = {
     "embedded": {"protocol"},
     "testing": {"words", "protocol"},
 }
-WORDS = {"config", "records", "errors", "listener", "cluster", "subscription", "telemetry"}
+WORDS = {"native", "config", "records", "errors", "listener", "cluster", "subscription", "telemetry"}
 FACE = {"consumer", "__init__"}
 IMPURE = {"asyncio", "anyio", "socket", "time", "random", "logging", "structlog", "threading", "datetime", "selectors"}
 LOW_LEVEL = {"client", "conn", "consumer", "producer", "cluster", "util", "helpers", "protocol"}
@@ -40,7 +40,7 @@ TASKS_AT_HOME = {"aiogroup/runtime/supervisor.py"}
 SECONDS = {
     "aiogroup/runtime/clock.py": "the clock",
     "aiogroup/runtime/requests.py": "time.monotonic on the per-record path: the loop's clock costs a call more",
-    "aiogroup/consumer.py": "the same path: __anext__ compares the instant at which the turn ends",
+    "aiogroup/native/pure.py": "the same path: the cursor compares the instant at which the turn ends",
     "aiogroup/runtime/link.py": "asyncio.wait takes seconds: 0.2 for sockets that close",
 }
 LONG_FILES = {"aiogroup/consumer.py": "the public docstrings are half of it"}

@@ -1,27 +1,26 @@
-"""The batches in the bytes of a Fetch answer: framing, headers, checksums; aiokafka's C decodes the records.
+"""The batches in the bytes of a Fetch answer: framing, headers, checksums. aiogroup.native decodes the records.
 
-aiokafka's `MemoryRecords` takes the format of the first batch for all (wrong after a topic's upgrade) and
-hands hostile lengths to C loops, so the frame is read here and only a framed v2 batch goes to its C class.
-That class reads at most a varint behind a bound it checked; the zero byte that CPython keeps behind `bytes`
-and `bytearray` ends it.
+aiokafka's `MemoryRecords` takes the format of the first batch for all (wrong after a topic's upgrade), so the frame is
+read here.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
-from aiokafka.record.default_records import DefaultRecord, DefaultRecordBatch
+from aiokafka.structs import TopicPartition
+from crc32c import crc32c
 
 from aiogroup.fetching.codecs import CodecError, inflate
+from aiogroup.native import Reader, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aiokafka.record._protocols import DefaultRecordProtocol as RawRecord
+    from aiogroup.native.pure import Origin
 
 _FRAME: Final = struct.Struct(">qi")  # base offset, length of what follows
 _MAGIC_OFFSET: Final = 16
@@ -30,8 +29,7 @@ _SMALLEST_LENGTH: Final = 14  # a v0 message without key and value, as Kafka's B
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, first and max timestamp,
 # producer id and epoch, base sequence, record count
 _V2: Final = struct.Struct(">qiibIhiqqqhii")
-_ATTRIBUTES: Final = struct.Struct(">h")
-_ATTRIBUTES_OFFSET: Final = 21
+_CHECKED_FROM: Final = 21  # the attributes: the checksum covers what can change no more once it is made
 
 _CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
@@ -42,6 +40,8 @@ _LEGACY: Final = struct.Struct(">qiIbb")  # offset, size, crc, magic, attributes
 _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 
+_NOBODY: Final[Origin] = (TopicPartition("", 0), 0, "", None)
+
 
 class BatchError(ValueError):
     """A batch is damaged. `offset` is the first offset that it may hold, `None` where it does not tell."""
@@ -49,11 +49,6 @@ class BatchError(ValueError):
     def __init__(self, message: str, offset: int | None = None) -> None:
         super().__init__(message)
         self.offset = offset
-
-
-def c_decoder_loaded() -> bool:
-    """Whether aiokafka's C extension decodes; its silent fallback in Python is 100 times slower."""
-    return "_crecords" in DefaultRecordBatch.__module__
 
 
 def frame_bytes(data: memoryview, pos: int, max_batch_bytes: int) -> int:
@@ -88,16 +83,16 @@ class Batch:
     """A v2 batch. Holds its bytes and nothing per record."""
 
     __slots__ = (
-        "_batch", "_frame", "base_offset", "codec", "inflated_bytes", "is_control", "is_empty",
-        "is_transactional", "next_offset", "packed_bytes", "producer_id", "record_count", "timestamp_type",
+        "_crc", "_frame", "_payload", "base_offset", "codec", "inflated_bytes", "is_control", "is_empty",
+        "is_transactional", "next_offset", "packed_bytes", "producer_id", "timestamp_type",
     )  # fmt: skip
 
     def __init__(self, frame: memoryview) -> None:
         if len(frame) < _V2.size:
             raise BatchError(f"a batch cannot have {len(frame)} bytes", _FRAME.unpack_from(frame)[0])
         (
-            self.base_offset, _length, _epoch, _magic, _crc, attributes, last_delta, _first_ts, _max_ts,
-            self.producer_id, _producer_epoch, _sequence, self.record_count,
+            self.base_offset, _length, _epoch, _magic, self._crc, attributes, last_delta, _first_ts, _max_ts,
+            self.producer_id, _producer_epoch, _sequence, record_count,
         ) = _V2.unpack_from(frame)  # fmt: skip
         if self.base_offset < 0 or last_delta < 0:
             raise BatchError(f"offsets from {self.base_offset} with a last delta of {last_delta}")
@@ -107,20 +102,18 @@ class Batch:
         self.is_transactional = bool(attributes & _TRANSACTIONAL)
         self.is_control = bool(attributes & _CONTROL)
         # The cleaner keeps a producer's last batch as a bare header.
-        self.is_empty = not self.record_count and len(frame) == _V2.size
+        self.is_empty = not record_count and len(frame) == _V2.size
         self.packed_bytes = len(frame) - _V2.size if self.codec else 0
         self.inflated_bytes = 0
-        self._frame = frame
-        self._batch: Any = DefaultRecordBatch(frame)  # a view: no copy
+        self._frame = frame  # a view: no copy
+        self._payload: bytes | bytearray | memoryview = frame[_V2.size :]
 
     def is_intact(self) -> bool:
         """Whether the checksum is right; of the bytes as they came, so ask before `inflate`."""
-        return bool(self._batch.validate_crc())
+        return bool(crc32c(self._frame[_CHECKED_FROM:]) == self._crc)
 
     def inflate(self, max_bytes: int) -> None:
-        """Make the batch an uncompressed one, of at most `max_bytes`; nothing if it is.
-
-        The C class would decompress without a bound, hence the rewritten header.
+        """Decompress the batch, into at most `max_bytes`; nothing if it is not compressed.
 
         Raises:
             BatchError: the bytes cannot be decompressed within the limit.
@@ -131,44 +124,33 @@ class Batch:
             payload = inflate(self.codec, self._frame[_V2.size :], max_bytes)
         except CodecError as error:
             raise BatchError(str(error), self.base_offset) from error
-        plain = bytearray(self._frame[: _V2.size])
-        (attributes,) = _ATTRIBUTES.unpack_from(plain, _ATTRIBUTES_OFFSET)
-        _ATTRIBUTES.pack_into(plain, _ATTRIBUTES_OFFSET, attributes & ~_CODEC_MASK)
-        plain += payload
-        self._frame = memoryview(plain)
-        self._batch = DefaultRecordBatch(plain)
+        self._frame = memoryview(bytes(self._frame[: _V2.size]))
+        self._payload = payload
         self.packed_bytes = 0
-        self.inflated_bytes = len(plain)
+        self.inflated_bytes = len(payload)
 
-    def records(self) -> Iterator[RawRecord]:
-        """The records, decoded as they are taken; call `inflate` before. Each call starts at the first.
-
-        Raises while iterating whatever aiokafka's decoder does (CorruptRecordException, UnicodeDecodeError,
-        MemoryError for an absurd length, ...).
-        """
-        batch: Any = DefaultRecordBatch(self._frame)
-        return islice(batch, None)  # the C iterator refuses a second `iter()`, which each slice does
+    def reader(self, origin: Origin) -> Reader:
+        """The records, built as they are taken; call `inflate` before. Each call starts at the first."""
+        return Reader(self._frame[: _V2.size], self._payload, origin)
 
     def is_abort_marker(self) -> bool:
         """Whether this control batch ends a transaction by abort; false for one emptied by compaction.
 
-        Raises whatever the decoder does for a damaged one, struct.error for one without a type.
+        Raises ValueError for a damaged one, struct.error for one without a type.
         """
-        first = next(iter(self.records()), None)
-        return first is not None and ControlRecord.parse(first.key or b"").type_ == ABORT_MARKER.type_
+        records = self.reader(_NOBODY).read(1, 0)
+        return bool(records) and ControlRecord.parse(records[0].key or b"").type_ == ABORT_MARKER.type_
 
 
 class LegacyBatch:
     """A message of format 0 or 1, or the compressed set of messages that it wraps.
 
-    Decoded in Python: aiokafka's C class follows lengths inside a compressed set without checking them (with
-    a negative one it never ends), and brokers have written nothing of this kind since Kafka 4.0.
+    Decoded in Python: brokers have written nothing of this kind since Kafka 4.0.
     """
 
     __slots__ = (
         "_check_crcs", "_crc", "_frame", "_magic", "_messages", "_shift", "_timestamp", "_value",
-        "base_offset", "codec", "inflated_bytes", "next_offset", "packed_bytes", "record_count",
-        "timestamp_type",
+        "base_offset", "codec", "inflated_bytes", "next_offset", "packed_bytes", "timestamp_type",
     )  # fmt: skip
 
     is_control: Final = False
@@ -189,7 +171,6 @@ class LegacyBatch:
         self._value = value
         self.packed_bytes = len(value or b"") if self.codec else 0
         self.inflated_bytes = 0
-        self.record_count = 1
         self._frame = frame
         self._messages: list[memoryview] = [] if self.codec else [frame]
         self._shift = 0
@@ -217,11 +198,14 @@ class LegacyBatch:
             raise BatchError("compressed message without messages")
         if self._magic:  # offsets inside are relative since KIP-31; the wrapper has the last one's absolute
             self._shift = self.next_offset - 1 - _INT64.unpack_from(self._messages[-1])[0]
-        self.record_count = len(self._messages)
         self.packed_bytes = 0
         self.inflated_bytes = len(payload)
 
-    def records(self) -> Iterator[RawRecord]:
+    def reader(self, origin: Origin) -> LegacyReader:
+        return LegacyReader(self._records(origin), len(self._messages), self.next_offset)
+
+    def _records(self, origin: Origin) -> Iterator[Record]:
+        tp, _, _, acknowledge = origin
         wrapped = bool(self.codec)
         for message in self._messages:
             offset, _size, crc, magic, attributes = _LEGACY.unpack_from(message)
@@ -232,7 +216,39 @@ class LegacyBatch:
             timestamp, key, value = _parse_message(message, magic, None)
             if self.timestamp_type:
                 timestamp = self._timestamp
-            yield DefaultRecord(offset + self._shift, timestamp, self.timestamp_type, key, value, [])
+            yield Record(tp, offset + self._shift, timestamp, self.timestamp_type, key, value, (), acknowledge)
+
+
+class LegacyReader:
+    """As aiogroup.native's Reader."""
+
+    def __init__(self, records: Iterator[Record], count: int, end_offset: int) -> None:
+        self.left = count
+        self._end_offset = end_offset
+        self._records = records
+        self._damage: ValueError | None = None
+        self._previous = -1
+
+    def read(self, max_records: int, from_offset: int) -> list[Record]:
+        records: list[Record] = []
+        while self._damage is None and self.left > 0 and len(records) < max_records:
+            try:
+                record = next(self._records)
+                if not self._previous < record.offset < self._end_offset:
+                    raise BatchError("offsets are not in order")
+            except ValueError as error:
+                self._damage = error
+                break
+            self._previous = record.offset
+            if record.offset >= from_offset:
+                records.append(record)
+            self.left -= 1
+        if self._damage is not None and not records:
+            raise self._damage
+        return records
+
+    def finish(self) -> None:
+        """Nothing is left: the messages were split to the last byte."""
 
 
 def _split_message_set(data: memoryview, magic: int) -> Iterator[memoryview]:

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiogroup.errors import RecordDeserializationError
 from aiogroup.fetching import batches
-from aiogroup.fetching.batches import Batch, BatchError, LegacyBatch, c_decoder_loaded
-from aiogroup.records import Record
+from aiogroup.fetching.batches import Batch, BatchError, LegacyBatch
+from aiogroup.records import LIVE, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from aiokafka.record._protocols import DefaultRecordProtocol as RawRecord
     from aiokafka.structs import TopicPartition
 
-__all__ = ["DecodeSettings", "PartitionDecoder", "c_decoder_loaded"]
+    from aiogroup.fetching.batches import LegacyReader
+    from aiogroup.native import Reader
+
+__all__ = ["DecodeSettings", "PartitionDecoder"]
 
 Deserializer: TypeAlias = Callable[[bytes], Any]
 
 _NO_DATA = memoryview(b"")
-# Not the decoder's empty list: each would be one more object for the garbage collector to visit, and its full passes
-# hold the loop.
-NO_HEADERS = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,10 @@ class DecodeSettings:
     value_deserializer: Deserializer | None = None
     max_batch_bytes: int = 128 * 1024 * 1024
     inflate_inline_bytes: int = 64 * 1024
+
+    @property
+    def deserializes(self) -> bool:
+        return self.key_deserializer is not None or self.value_deserializer is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,8 @@ class PartitionDecoder:
     """
 
     __slots__ = (
-        "_aborted", "_aborted_producers", "_acknowledge", "_batch", "_data", "_left", "_poison", "_pos",
-        "_records", "_settings", "_tp", "_undelivered", "incomplete_batch_bytes", "next_offset",
+        "_aborted", "_aborted_producers", "_acknowledge", "_batch", "_data", "_poison", "_pos",
+        "_reader", "_settings", "_tp", "_undelivered", "incomplete_batch_bytes", "next_offset",
     )  # fmt: skip
 
     def __init__(
@@ -98,9 +100,8 @@ class PartitionDecoder:
         self._aborted_producers: set[int] = set()
         self._pos = 0
         self._batch: Batch | LegacyBatch | None = None
-        self._records: Iterator[RawRecord] | None = None
+        self._reader: Reader | LegacyReader | None = None
         self._undelivered: list[Record] = []
-        self._left = 0
         self._poison: _Poison | None = None
         self.incomplete_batch_bytes = 0
         self._measure_first_batch()
@@ -147,13 +148,13 @@ class PartitionDecoder:
                 self._find_batch()
                 if self._batch is None or (taken and self.needs_inflate()):
                     break
-                if self._records is not None or self._open(self._batch):
+                if self._reader is not None or self._open(self._batch):
                     self._take(self._batch, max_records, taken)
             # Look ahead, or the position would stop before a transaction's marker until the next request.
             self._find_batch()
         except BaseException:
             # Ctrl-C in the middle: the position is behind these, so they must not be forgotten.
-            self._records = None
+            self._reader = None
             self._undelivered = taken + self._undelivered
             raise
         if taken:
@@ -219,7 +220,7 @@ class PartitionDecoder:
     def _pass(self, batch: Batch | LegacyBatch) -> None:
         """Nothing more comes from this batch: go behind it, and so over offsets that compaction removed."""
         self.next_offset = max(self.next_offset, batch.next_offset)
-        self._batch = self._records = None
+        self._batch = self._reader = None
         if self._pos >= len(self._data):
             self._data = _NO_DATA
 
@@ -232,106 +233,51 @@ class PartitionDecoder:
         except BatchError as error:
             self._poison_batch(error)
             return False
-        records = batch.records()
-        self._left = batch.record_count
-        if batch.base_offset is None or batch.base_offset < self.next_offset:
-            try:
-                first = self._drop_before_position(records)
-            except Exception as error:  # noqa: BLE001 (the C decoder raises several kinds)
-                self._poison_batch(error)
-                return False
-            if first is not None:
-                records = chain((first,), records)
-        self._records = records
-        if self._left <= 0:
+        self._reader = batch.reader((self._tp, batch.timestamp_type, LIVE, self._acknowledge))
+        if self._reader.left <= 0:
             self._finish(batch)
         return self._batch is not None
 
-    def _drop_before_position(self, records: Iterator[RawRecord]) -> RawRecord | None:
-        """The first record at or behind the position: a batch is sent whole though it begins before it."""
-        while self._left > 0:
-            record = next(records)
-            if record.offset >= self.next_offset:
-                return record
-            self._left -= 1
-        return None
-
     def _take(self, batch: Batch | LegacyBatch, max_records: int, out: list[Record]) -> None:
-        assert self._records is not None
-        count = min(max_records - len(out), self._left)
-        if self._settings.key_deserializer is None and self._settings.value_deserializer is None:
-            tp, kind, acknowledge = self._tp, batch.timestamp_type, self._acknowledge
-            try:
-                taken = [
-                    Record(
-                        tp,
-                        raw.offset,
-                        raw.timestamp,
-                        kind,
-                        raw.key,
-                        raw.value,
-                        raw.headers or NO_HEADERS,
-                        acknowledge,
-                    )
-                    for raw in islice(self._records, count)
-                ]
-            except Exception:  # noqa: BLE001 (the C decoder raises several kinds)
-                # Again one by one, to keep what stands before the damage.
-                self._records = (raw for raw in batch.records() if raw.offset >= self.next_offset)
-                taken = self._deserialize(batch, count)
-        else:
-            taken = self._deserialize(batch, count)
-        if taken and not self._is_ordered(batch, taken):
-            self._poison_batch(BatchError("offsets are not in order", batch.base_offset))
+        """Up to `max_records` in `out`, fewer before a poison one, which is noted."""
+        assert self._reader is not None
+        try:
+            taken = self._reader.read(max_records - len(out), self.next_offset)
+        except ValueError as error:
+            self._poison_batch(error)
             return
-        out += taken
+        if self._settings.deserializes:
+            taken = self._deserialize(taken)
         if taken:
+            out += taken
             self.next_offset = taken[-1].offset + 1
         if self._poison is not None:
             self._drop_to_poison()
-            return
-        self._left = self._left - len(taken) if taken else 0
-        if self._left <= 0:
+        elif self._reader.left <= 0:
             self._finish(batch)
 
-    def _deserialize(self, batch: Batch | LegacyBatch, count: int) -> list[Record]:
-        """Up to `count` records, fewer before a poison one, which is noted."""
-        assert self._records is not None
-        settings, tp, kind, acknowledge = self._settings, self._tp, batch.timestamp_type, self._acknowledge
-        taken: list[Record] = []
-        key: Any
-        value: Any
-        try:
-            for raw in islice(self._records, count):
-                what, key, value = "key", raw.key, raw.value
-                try:
-                    if key is not None and settings.key_deserializer is not None:
-                        key = settings.key_deserializer(key)
-                    what = "value"
-                    if value is not None and settings.value_deserializer is not None:
-                        value = settings.value_deserializer(value)
-                except Exception as error:  # noqa: BLE001 (the application's code)
-                    message = f"the {what} deserializer raised {error!r}"
-                    self._poison = _Poison(raw.offset, message, error, raw.key, raw.value)
-                    return taken
-                headers = raw.headers or NO_HEADERS
-                taken.append(Record(tp, raw.offset, raw.timestamp, kind, key, value, headers, acknowledge))
-        except Exception as error:  # noqa: BLE001 (the C decoder raises several kinds)
-            offset = taken[-1].offset + 1 if taken else max(self.next_offset, batch.base_offset or 0)
-            self._poison = _Poison(offset, _damage(batch, error), error)
-        return taken
-
-    def _is_ordered(self, batch: Batch | LegacyBatch, taken: list[Record]) -> bool:
-        """The ends of a slice say enough: a check of each record would cost more than it could find."""
-        first, last = taken[0].offset, taken[-1].offset
-        return self.next_offset <= first and last - first >= len(taken) - 1 and last < batch.next_offset
+    def _deserialize(self, records: list[Record]) -> list[Record]:
+        """Key and value in place; only what stands before a record whose deserializer raised, which is noted."""
+        settings = self._settings
+        for index, record in enumerate(records):
+            what, key, value = "key", record.key, record.value
+            try:
+                if key is not None and settings.key_deserializer is not None:
+                    record.key = settings.key_deserializer(key)
+                what = "value"
+                if value is not None and settings.value_deserializer is not None:
+                    record.value = settings.value_deserializer(value)
+            except Exception as error:  # noqa: BLE001 (the application's code)
+                self._poison = _Poison(record.offset, f"the {what} deserializer raised {error!r}", error, key, value)
+                return records[:index]
+        return records
 
     def _finish(self, batch: Batch | LegacyBatch) -> None:
-        """Every record was taken: let the decoder say whether bytes are left, then go behind the batch."""
+        """Every record was taken: are bytes left? Then go behind the batch."""
+        assert self._reader is not None
         try:
-            if self._records is not None:
-                next(self._records, None)
-        except Exception as error:  # noqa: BLE001 (the C decoder raises several kinds)
+            self._reader.finish()
+        except ValueError as error:
             self._poison_batch(error)
         else:
             self._pass(batch)
@@ -350,12 +296,12 @@ class PartitionDecoder:
     def _drop_to_poison(self) -> None:
         assert self._poison is not None
         self.next_offset = max(self.next_offset, self._poison.offset)
-        self._batch = self._records = None
+        self._batch = self._reader = None
         self._data = _NO_DATA
 
 
 def _damage(batch: Batch | LegacyBatch, error: Exception) -> str:
-    said = str(error) if isinstance(error, BatchError) else f"damaged record ({error!r})"
+    said = str(error) if isinstance(error, BatchError) else f"damaged record ({error})"
     return f"{said}; the batch ends at offset {batch.next_offset - 1}"
 
 

@@ -4,18 +4,16 @@ Theory of operation
 -------------------
 Records are decoded in slices of one partition. `cursor` iterates over the slice that is being delivered: `async for`
 takes records from it without any other call, and everything that depends on how far it came (position, commit, lag)
-calls `settle` first, which reads the place off the cursor (`operator.length_hint`, exact for a list's iterator, PEP
-424). So nothing is done per record that can be done per slice.
+calls `settle` first, which reads the place off the cursor. So nothing is done per record that can be done per slice.
 
-Whatever must be looked at before the next record is handed out (a rebalance, a seek, a pause, an error) empties the
+Whatever must be looked at before the next record is handed out (a rebalance, a seek, a pause, an error) closes the
 cursor: what it had not given yet stays in the partition's slice.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
-from operator import length_hint
+from collections.abc import Collection, Iterator, Sequence
 
 from aiokafka.structs import TopicPartition
 
@@ -23,18 +21,17 @@ from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.position import Partition, PositionState, Slice
+from aiogroup.native import Cursor
 from aiogroup.records import PartitionMetadata, Record
 
 __all__ = ["Delivery"]
 
-NOTHING: Iterator[Record] = iter(())
-
 
 class Delivery:
-    """Records of an assignment, in turns of at most `records_per_turn` of a partition."""
+    """Records of an assignment, in turns of at most `records_per_turn` of a partition and `turn_ms` milliseconds."""
 
-    def __init__(self, assignment: Assignment, *, auto_ack: bool, records_per_turn: int) -> None:
-        self.cursor: Iterator[Record] = NOTHING
+    def __init__(self, assignment: Assignment, *, auto_ack: bool, records_per_turn: int, turn_ms: int) -> None:
+        self.cursor = Cursor()
         self.to_inflate: deque[Partition] = deque()
         self.opened: dict[TopicPartition, Partition] = {}
         self.inflating: PartitionDecoder | None = None  # a worker thread has it: it must not be touched
@@ -43,6 +40,7 @@ class Delivery:
         self._assignment = assignment
         self._auto_ack = auto_ack
         self._records_per_turn = records_per_turn
+        self._turn_ns = turn_ms * 1_000_000
         self._current: Partition | None = None
         self._held: dict[int, Partition] = {}
         self._turns: deque[Partition] = deque()
@@ -57,7 +55,7 @@ class Delivery:
         if partition is None or partition.slice is None:
             return
         piece = partition.slice
-        done_count = len(piece.records) - length_hint(self.cursor)
+        done_count = self.cursor.index
         if done_count > piece.index:
             self._hand_out(partition, piece, done_count, keep_last_only=self._auto_ack)
             self._iterated = (partition, piece.records[done_count - 1])
@@ -65,7 +63,7 @@ class Delivery:
     def close_cursor(self) -> None:
         """The next request must look around before it gets a record."""
         self.settle()
-        self.cursor = NOTHING
+        self.cursor.close()
         self._current = None
 
     def is_in_hand(self, tps: Collection[TopicPartition] | None = None) -> bool:
@@ -151,8 +149,10 @@ class Delivery:
                 return False
             piece.end = decoder.next_offset
             if records:
-                piece.records = piece.records[piece.index :] + records
-                piece.index = 0
+                if piece.index:
+                    del piece.records[: piece.index]
+                    piece.index = 0
+                piece.records += records
                 return True
             partition.use_up()
             self.has_drained = True
@@ -170,9 +170,7 @@ class Delivery:
             piece = self._ready(partition, self._records_per_turn)
             if piece is not None:
                 self._current = partition
-                self.cursor = iter(piece.records)
-                for _ in range(piece.index):
-                    next(self.cursor)
+                self.cursor.open(piece.records, piece.index, self._turn_ns)
                 return True
         return False
 
@@ -223,17 +221,19 @@ class Delivery:
     # Leaves.
 
     def _hand_out(self, partition: Partition, piece: Slice, upto: int, *, keep_last_only: bool) -> None:
-        new = piece.records[piece.index : upto]
-        if not new:
+        if upto == piece.index:
             return
-        ledger = partition.ledger
+        records, ledger = piece.records, partition.ledger
+        first, last = records[piece.index].offset, records[upto - 1].offset
         if keep_last_only:
             ledger.process_all()
-            offsets = [new[-1].offset]
+            run: Sequence[int] = (last,)
+        elif last - first == upto - 1 - piece.index:  # offsets rise, so none is missing
+            run = range(first, last + 1)
         else:
-            offsets = [record.offset for record in new]
+            run = [record.offset for record in records[piece.index : upto]]
         piece.index = upto
-        ledger.deliver(offsets, piece.end if upto == len(piece.records) else offsets[-1] + 1)
+        ledger.deliver(run, piece.end if upto == len(records) else last + 1)
         self._held[id(partition)] = partition
 
     def _ready(self, partition: Partition, max_count: int) -> Slice | None:

@@ -69,6 +69,7 @@ class Partition:
     """One partition during one uninterrupted ownership; `ownership` is that ownership's number."""
 
     __slots__ = (
+        "__weakref__",
         "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "end_offset", "epochs",
         "error", "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_held", "is_leaving",
         "is_new", "is_paused",

@@ -17,6 +17,7 @@ still come from the application's tasks, then change nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 
@@ -24,33 +25,35 @@ __all__ = ["Ledger"]
 
 
 class Ledger:
-    __slots__ = ("_acked", "_hand", "_is_closed", "position")
+    __slots__ = ("_acked", "_done_count", "_is_closed", "_runs", "position")
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self._hand: deque[int] = deque()
+        self._runs: deque[Sequence[int]] = deque()  # in hand: mostly ranges, so that a batch costs one entry
+        self._done_count = 0  # so many of the first run are not in hand any more, never all
         self._acked: set[int] = set()
         self._is_closed = False
 
     @property
     def committable(self) -> int:
         """The offset below which everything is processed."""
-        return self._hand[0] if self._hand else self.position
+        return self._runs[0][self._done_count] if self._runs else self.position
 
     @property
     def in_hand_count(self) -> int:
         """Records that were delivered and are not processed (acknowledged ones behind a gap included)."""
-        return len(self._hand)
+        return sum(map(len, self._runs)) - self._done_count
 
     @property
     def has_unprocessed(self) -> bool:
         """The application holds a record that it has not acknowledged."""
-        return bool(self._hand)
+        return bool(self._runs)
 
     def deliver(self, offsets: Sequence[int], position: int) -> None:
-        """Records with these offsets were handed out; the next that could be is at `position`."""
+        """Records with these offsets (rising) were handed out; the next that could be is at `position`."""
         assert not offsets or (offsets[0] >= self.position and position > offsets[-1])
-        self._hand.extend(offsets)
+        if offsets:
+            self._runs.append(offsets)
         self.position = position
 
     def pass_over(self, position: int) -> None:
@@ -58,22 +61,25 @@ class Ledger:
         self.position = max(self.position, position)
 
     def ack(self, offset: int) -> None:
-        hand, acked = self._hand, self._acked
-        if self._is_closed or not hand or not hand[0] <= offset <= hand[-1]:
+        if self._is_closed or not self._runs or not self.committable <= offset <= self._runs[-1][-1]:
             return
-        acked.add(offset)
+        self._acked.add(offset)
         self._pass_acked()
 
     def process_all(self) -> None:
         """Everything in hand is processed."""
-        self._hand.clear()
+        self._runs.clear()
+        self._done_count = 0
         self._acked.clear()
 
     def process_below(self, offset: int) -> None:
         """A commit of `offset` covers what lies below it."""
-        hand = self._hand
-        while hand and hand[0] < offset:
-            self._acked.discard(hand.popleft())
+        while self._runs and self._runs[0][-1] < offset:
+            self._pass_run()
+        if self._runs:
+            self._done_count = max(self._done_count, bisect_left(self._runs[0], offset))
+        if self._acked:
+            self._acked = {each for each in self._acked if each >= offset}
         self._pass_acked()
 
     def move(self, position: int) -> None:
@@ -86,6 +92,13 @@ class Ledger:
         self._is_closed = True
 
     def _pass_acked(self) -> None:
-        hand, acked = self._hand, self._acked
-        while hand and hand[0] in acked:
-            acked.remove(hand.popleft())
+        runs, acked = self._runs, self._acked
+        while acked and runs and (first := runs[0][self._done_count]) in acked:
+            acked.remove(first)
+            self._done_count += 1
+            if self._done_count == len(runs[0]):
+                self._pass_run()
+
+    def _pass_run(self) -> None:
+        self._runs.popleft()
+        self._done_count = 0

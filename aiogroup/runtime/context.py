@@ -67,7 +67,7 @@ class Round:
     began_at_ms: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Context:
     config: ConsumerConfig
     link: Link

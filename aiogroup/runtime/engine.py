@@ -12,10 +12,9 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.assignors import Assignor, Held, is_cooperative
 from aiogroup.cluster import Cluster
-from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig, parse_reset_policy
+from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig, parse_reset_policy
 from aiogroup.errors import AiogroupError, ConsumerStoppedError, InvalidTopicError, TopicAuthorizationError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.decode import c_decoder_loaded
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import write_subscription
@@ -24,6 +23,7 @@ from aiogroup.membership.expansion import hold_back_ms
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import MemberState
+from aiogroup.native import IS_COMPILED
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.runtime.callbacks import Callbacks
 from aiogroup.runtime.clock import now_ms
@@ -77,7 +77,7 @@ class Engine:
         self.subscription = subscription
         self.supervisor = Supervisor(self._on_task_failed)
         assignment = Assignment()
-        delivery = Delivery(assignment, auto_ack=config.auto_ack, records_per_turn=RECORDS_PER_TURN)
+        delivery = Delivery(assignment, auto_ack=config.auto_ack, records_per_turn=RECORDS_PER_TURN, turn_ms=TURN_MS)
         self.context = Context(config, Link(config), self.supervisor, assignment, delivery, tell)
         self.refresher = Refresher(self.context, self._topics_wanted, self._on_refreshed)
         self.enquiries = Enquiries(self.context, self.refresher)
@@ -159,7 +159,7 @@ class Engine:
             AiogroupError: no bootstrap server answered, or one refused the credentials.
             ConsumerStoppedError: it was stopped meanwhile.
         """
-        if not c_decoder_loaded():
+        if not IS_COMPILED:
             self.context.tell(events.SlowDecoder())
         await self.supervisor.start()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import groupby
 from typing import Final
+from weakref import ref
 
 import anyio
 from aiokafka.structs import TopicPartition
@@ -32,6 +33,7 @@ from aiogroup.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from aiogroup.records import Record
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.link import FETCH
@@ -349,15 +351,20 @@ class Fetchers:
 
 
 class _Acknowledge:
-    """What `record.ack()` calls: one per fetched piece, so that a record needs no place for its partition."""
+    """What `record.ack()` calls: one per fetched piece, so that a record needs no place for its partition.
+
+    It refers weakly: records are outside of the garbage collector's sight, so a cycle through them would stay for ever.
+    """
 
     __slots__ = ("_context", "_partition")
 
     def __init__(self, context: Context, partition: Partition) -> None:
-        self._context = context
-        self._partition = partition
+        self._context = ref(context)
+        self._partition = ref(partition)
 
-    def __call__(self, record: object) -> None:
-        self._context.delivery.settle()
-        self._partition.ledger.ack(record.offset)  # type: ignore[attr-defined]
-        self._context.group_changed.pulse()
+    def __call__(self, record: Record) -> None:
+        context, partition = self._context(), self._partition()
+        if context is not None and partition is not None:
+            context.delivery.settle()
+            partition.ledger.ack(record.offset)
+            context.group_changed.pulse()

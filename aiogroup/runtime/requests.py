@@ -44,7 +44,7 @@ class Requests:
         on_request: Callable[[], None],
         on_answer: Callable[[], None],
     ) -> None:
-        self.turn_ends_at = 0.0
+        self._turn_ends_at = 0.0
         self.is_stopped = False
         self._turn_count = 0
         self.asked_count = 0
@@ -56,13 +56,18 @@ class Requests:
         self._on_answer = on_answer
         self._told_poison: dict[TopicPartition, int] = {}
         self._asking_of: list[frozenset[TopicPartition]] = []  # each request under way, empty for all partitions
+        context.delivery.cursor.wait = self.next
 
     async def next(self) -> Record:
-        """The next record for `async for`; opens the cursor for those behind it.
+        """The next record for `async for` where the cursor has none; opens it for those behind.
 
         Raises:
             StopAsyncIteration: the consumer was stopped.
         """
+        if self.is_stopped:
+            self._check_outside_callback()
+            self.ask_too_late()
+            raise StopAsyncIteration
         with self._asking():
             await asyncio.sleep(0)
             record = await self._wait(self._take_first, None)
@@ -105,7 +110,6 @@ class Requests:
 
     def iterate(self) -> None:
         """A new `async for` begins: what an earlier one left in hand comes again."""
-        self.turn_ends_at = 0.0
         record = self._context.delivery.take_back_iterated()
         if record is not None:
             self._context.tell(events.RecordRedelivered(record.topic, record.partition, record.offset))
@@ -131,8 +135,7 @@ class Requests:
         Named partitions count each for itself, so that each may have a worker of its own.
         """
         config = self._context.config
-        if in_callback.get():
-            raise IllegalStateError("records cannot be asked for inside a rebalance callback; return from it first")
+        self._check_outside_callback()
         if config.auto_ack and any(not only or not other or only & other for other in self._asking_of):
             raise ConcurrentConsumptionError(
                 "another request for records is waiting: await one before the next, or use auto_ack=False and "
@@ -154,6 +157,10 @@ class Requests:
         finally:
             self._asking_of.remove(only)
             self._on_answer()
+
+    def _check_outside_callback(self) -> None:
+        if in_callback.get():
+            raise IllegalStateError("records cannot be asked for inside a rebalance callback; return from it first")
 
     def _note_holder(self, only: frozenset[TopicPartition]) -> None:
         task = asyncio.current_task()
@@ -212,17 +219,14 @@ class Requests:
 
     def _take_first(self) -> Record | None:
         delivery = self._context.delivery
-        if not delivery.open_cursor():
-            return None
-        self.turn_ends_at = time.monotonic() + TURN_SECONDS
-        return next(delivery.cursor)
+        return delivery.cursor.take() if delivery.open_cursor() else None
 
     async def _let_loop_run(self) -> None:
         """Requests that never have to wait must not keep the loop to themselves."""
-        if self._turn_count >= RECORDS_PER_TURN or time.monotonic() >= self.turn_ends_at:
+        if self._turn_count >= RECORDS_PER_TURN or time.monotonic() >= self._turn_ends_at:
             self._turn_count = 0
             await asyncio.sleep(0)
-            self.turn_ends_at = time.monotonic() + TURN_SECONDS
+            self._turn_ends_at = time.monotonic() + TURN_SECONDS
 
     def _take_metadata(self) -> dict[TopicPartition, PartitionMetadata]:
         return self._context.delivery.take_opened(now_ms(), read_committed=self._context.config.read_committed)

@@ -290,7 +290,7 @@ class PoisonRecord(Event):
 
 @dataclass(frozen=True, slots=True)
 class SlowDecoder(Event):
-    """aiokafka's C extension is not loaded: records are decoded in Python, a hundred times slower."""
+    """aiogroup's C extension is not there (no compiler when it was installed): records take several times as long."""
 
     LEVEL: ClassVar[Level] = "warning"
 

@@ -8,7 +8,7 @@ import cramjam
 import pytest
 from aiokafka.structs import TopicPartition
 
-from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder, c_decoder_loaded
+from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches as w
 
 TP = TopicPartition("orders", 3)
@@ -31,10 +31,6 @@ def drain(decoding, max_records=256):
 
 def offsets(records):
     return [record.offset for record in records]
-
-
-def test_the_c_decoder_is_loaded():
-    assert c_decoder_loaded()
 
 
 @pytest.mark.parametrize("as_view", [False, True])

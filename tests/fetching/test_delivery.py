@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from aiogroup.errors import NoOffsetForPartitionError, RecordDeserializationError
 from aiogroup.fetching.delivery import Delivery
 from tests.fetching import wire_batches
-from tests.support.records import assigned, fetched, offsets, read_all, tp
+from tests.support.records import assigned, fetched, offsets, read_all, rest, tp
 
 
 def delivering(assignment, *, auto_ack=True, records_per_turn=4):
-    return Delivery(assignment, auto_ack=auto_ack, records_per_turn=records_per_turn)
+    return Delivery(assignment, auto_ack=auto_ack, records_per_turn=records_per_turn, turn_ms=60_000)
 
 
 def one_partition(count=10, **how):
@@ -51,8 +51,8 @@ def _refuse_key(bad):
 def test_cursor_gives_records_in_order_and_the_position_follows_on_settling():
     delivery, partition = one_partition()
     assert delivery.open_cursor()
-    assert next(delivery.cursor).offset == 0
-    assert next(delivery.cursor).offset == 1
+    assert delivery.cursor.take().offset == 0
+    assert delivery.cursor.take().offset == 1
     delivery.settle()
     assert partition.position == 2
     assert partition.ledger.committable == 1
@@ -62,7 +62,7 @@ def test_cursor_gives_records_in_order_and_the_position_follows_on_settling():
 def test_settling_twice_changes_nothing():
     delivery, partition = one_partition()
     delivery.open_cursor()
-    next(delivery.cursor)
+    delivery.cursor.take()
     for _ in range(3):
         delivery.settle()
         assert (partition.position, partition.ledger.committable) == (1, 0)
@@ -79,9 +79,9 @@ def test_nothing_is_in_hand_before_the_first_record():
 def test_closed_cursor_gives_nothing_and_loses_nothing():
     delivery, partition = one_partition(count=3)
     delivery.open_cursor()
-    next(delivery.cursor)
+    delivery.cursor.take()
     delivery.close_cursor()
-    assert list(delivery.cursor) == []
+    assert rest(delivery) == []
     assert partition.position == 1
     delivery.process_all()
     assert read_all(delivery) == [(0, 1), (0, 2)]
@@ -90,7 +90,7 @@ def test_closed_cursor_gives_nothing_and_loses_nothing():
 def test_asking_for_the_next_record_processes_the_one_in_hand():
     delivery, partition = one_partition()
     delivery.open_cursor()
-    next(delivery.cursor)
+    delivery.cursor.take()
     delivery.process_all()
     assert not delivery.is_in_hand()
     assert partition.ledger.committable == 1
@@ -109,7 +109,7 @@ def test_position_passes_offsets_without_records_with_the_last_record():
     partition.put(fetched(partition, 2, data=wire_batches.marker(2, producer=7, abort=False)))
     delivery = delivering(assignment)
     delivery.open_cursor()
-    assert offsets(delivery.cursor) == [0, 1]
+    assert offsets(rest(delivery)) == [0, 1]
     delivery.settle()
     assert partition.position == 3
     delivery.process_all()
@@ -201,7 +201,7 @@ def test_redelivery_gives_a_partition_no_more_than_its_turn():
         partition.put(fetched(partition, 20))
     for _ in range(10):
         assert delivery.open_cursor()
-        assert next(delivery.cursor).tp == tp(0)
+        assert delivery.cursor.take().tp == tp(0)
         assert delivery.take_back_iterated() is not None
     given = [number for number, _ in read_all(delivery)]
     assert given[:8] == [0, 0, 1, 1, 0, 0, 1, 1]
@@ -237,9 +237,9 @@ def test_revoked_partition_gives_nothing_from_an_open_cursor():
         partition.put(fetched(partition, 4))
     delivery = delivering(assignment)
     delivery.open_cursor()
-    assert next(delivery.cursor).tp == tp(0)
+    assert delivery.cursor.take().tp == tp(0)
     delivery.forget(assignment.remove([tp(0)]))
-    assert list(delivery.cursor) == []
+    assert rest(delivery) == []
     assert read_all(delivery) == [(1, each) for each in range(4)]
 
 
@@ -261,7 +261,7 @@ def test_seek_takes_back_what_is_in_hand():
 def test_record_of_an_ended_loop_comes_again(given_count):
     delivery, partition = one_partition(count=6)
     delivery.open_cursor()
-    given = [next(delivery.cursor) for _ in range(given_count)]
+    given = [delivery.cursor.take() for _ in range(given_count)]
     again = delivery.take_back_iterated()
     assert again is given[-1]
     assert not delivery.is_in_hand()
@@ -275,7 +275,7 @@ def test_record_comes_again_before_those_of_other_partitions():
         partition.put(fetched(partition, 2))
     delivery = delivering(assignment, records_per_turn=1)
     delivery.open_cursor()
-    next(delivery.cursor)
+    delivery.cursor.take()
     delivery.take_back_iterated()
     assert read_all(delivery)[0] == (0, 0)
 
@@ -283,12 +283,12 @@ def test_record_comes_again_before_those_of_other_partitions():
 def test_what_was_committed_or_skipped_does_not_come_again():
     delivery, partition = one_partition()
     delivery.open_cursor()
-    next(delivery.cursor)
+    delivery.cursor.take()
     delivery.settle()
     partition.ledger.process_below(1)
     assert delivery.take_back_iterated() is None
     delivery.open_cursor()
-    next(delivery.cursor)
+    delivery.cursor.take()
     delivery.process_all()
     assert delivery.take_back_iterated() is None
     assert read_all(delivery)[0] == (0, 2)
@@ -304,7 +304,7 @@ def test_batches_are_not_taken_back():
 def test_record_of_a_partition_that_left_is_not_taken_back():
     delivery, partition = one_partition()
     delivery.open_cursor()
-    next(delivery.cursor)
+    delivery.cursor.take()
     delivery.forget([partition])
     assert delivery.take_back_iterated() is None
 
@@ -316,7 +316,7 @@ def test_without_auto_ack_only_acknowledged_records_are_processed():
     delivery, partition = one_partition(auto_ack=False)
     delivery.open_cursor()
     for _ in range(3):
-        next(delivery.cursor)
+        delivery.cursor.take()
     delivery.process_all()
     assert delivery.in_hand() == {tp(0): 3}
     partition.ledger.ack(1)
@@ -379,7 +379,7 @@ def test_other_partitions_go_on_beside_the_poison():
             delivery.open_cursor()
         except RecordDeserializationError:
             told += 1
-        given += [(record.partition, record.offset) for record in delivery.cursor]
+        given += [(record.partition, record.offset) for record in rest(delivery)]
     assert given == [(1, each) for each in range(8)]
     assert told > 0
 
@@ -446,12 +446,12 @@ def test_each_record_comes_once_and_in_order_whatever_the_way_of_asking(counts, 
 
     def iterate(count):
         for _ in range(count):
-            record = next(delivery.cursor, None)
+            record = delivery.cursor.take()
             if record is None:
                 delivery.process_all()
                 if not delivery.open_cursor():
                     return
-                record = next(delivery.cursor)
+                record = delivery.cursor.take()
             given.append((record.partition, record.offset))
 
     for what, number in steps:

@@ -76,7 +76,7 @@ class Committing:
     def __init__(self, *numbers):
         self.assignment, self.partitions = assigned(*numbers)
         config = ConsumerConfig(group_id="billing")
-        delivery = Delivery(self.assignment, auto_ack=True, records_per_turn=256)
+        delivery = Delivery(self.assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
         self.supervisor = Supervisor(print)
         self.context = Context(config, Link(config), self.supervisor, self.assignment, delivery, lambda event: None)
         self.member = Member()

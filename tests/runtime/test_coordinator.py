@@ -37,7 +37,7 @@ class Answering(Coordinator):
 async def leave(answer):
     config = ConsumerConfig(group_id="billing")
     assignment = Assignment()
-    delivery = Delivery(assignment, auto_ack=True, records_per_turn=256)
+    delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
     context = Context(config, Link(config), Supervisor(print), assignment, delivery, lambda event: None)
     coordinator = Answering(context, Member().machine)
     coordinator.answer = answer

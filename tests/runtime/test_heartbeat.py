@@ -116,7 +116,7 @@ class Keeping:
         self.told, self.facts, self.failures, self.expired = [], [], [], []
         self.supervisor = Supervisor(lambda name, error: self.failures.append((name, error)))
         assignment = Assignment()
-        delivery = Delivery(assignment, auto_ack=True, records_per_turn=256)
+        delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
         self.context = Context(self.config, self.link, self.supervisor, assignment, delivery, self.told.append)
         self.standing = Standing(ME, may_heartbeat=True, farewell=LEAVE)
         self.line = Line(self.context, StandIn(lambda: self.standing, self.facts.append))

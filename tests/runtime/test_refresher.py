@@ -49,7 +49,7 @@ async def context():
     supervisor = Supervisor(lambda *_: None)
     await supervisor.start()
     assignment, _ = assigned(*OFFSETS)
-    delivery = Delivery(assignment, auto_ack=True, records_per_turn=256)
+    delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
     link = BothAnswerForAll()
     yield Context(ConsumerConfig.of(group_id="g"), link, supervisor, assignment, delivery, lambda _: None)
     await supervisor.close()

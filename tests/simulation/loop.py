@@ -12,7 +12,7 @@ from unittest import mock
 
 import aiokafka.conn
 
-import aiogroup.consumer
+import aiogroup.runtime.engine
 import aiogroup.runtime.requests
 
 PROCESS = contextvars.ContextVar("process", default=None)
@@ -111,6 +111,9 @@ class SimLoop(asyncio.SelectorEventLoop):
                 self._ready.append(handle)
 
 
+TURN_MS = 3_600_000
+
+
 class _Clock(selectors.DefaultSelector):
     """No socket and no thread takes part: when nothing is ready, time jumps to the next timer."""
 
@@ -127,9 +130,13 @@ class _Clock(selectors.DefaultSelector):
 
 @contextlib.contextmanager
 def clock_of(loop, *modules):
-    """Whoever asks `time.monotonic()` gets the loop's: the library where it does, and `modules`."""
+    """Whoever asks `time.monotonic()` gets the loop's: the library where it does, and `modules`.
+
+    The cursor of `async for` has the processor's clock: its turns last as long as it may take to run a seed.
+    """
     clock = SimpleNamespace(monotonic=loop.time)
     with contextlib.ExitStack() as stack:
-        for module in (aiogroup.consumer, aiogroup.runtime.requests, aiokafka.conn, *modules):
+        stack.enter_context(mock.patch.object(aiogroup.runtime.engine, "TURN_MS", TURN_MS))
+        for module in (aiogroup.runtime.requests, aiokafka.conn, *modules):
             stack.enter_context(mock.patch.object(module, "time", clock))
         yield

@@ -169,7 +169,7 @@ BUGS = (
     Bug(
         "commits the record in hand, too",
         "aiogroup/offsets/ledger.py",
-        "return self._hand[0] if self._hand else self.position",
+        "return self._runs[0][self._done_count] if self._runs else self.position",
         "return self.position",
         ("calm",),
         (36, 23),
@@ -177,8 +177,8 @@ BUGS = (
     Bug(
         "passes over a gap in what is acknowledged",
         "aiogroup/offsets/ledger.py",
-        "        acked.add(offset)\n        self._pass_acked()",
-        "        while hand and hand[0] <= offset: hand.popleft()",
+        "        self._acked.add(offset)\n",
+        "        self._acked.update(each for run in self._runs for each in run if each <= offset)\n",
         ("calm",),
         (78,),
     ),

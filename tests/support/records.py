@@ -35,10 +35,15 @@ def offsets(records):
     return [record.offset for record in records]
 
 
+def rest(delivery):
+    """What the cursor gives without another request."""
+    return list(iter(delivery.cursor.take, None))
+
+
 def read_all(delivery):
     """Every record that `async for` would get now, as (partition, offset)."""
     given = []
     while delivery.open_cursor():
-        given += [(record.partition, record.offset) for record in delivery.cursor]
+        given += [(record.partition, record.offset) for record in rest(delivery)]
         delivery.process_all()
     return given

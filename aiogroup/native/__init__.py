@@ -1,0 +1,25 @@
+"""What is done once per record: compiled from C, or in Python where that could not be; the same names either way.
+
+`AIOGROUP_PURE_PYTHON=1` in the environment takes the Python ones, to compare.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from aiogroup.native import pure
+
+__all__ = ["IS_COMPILED", "Cursor", "Reader", "Record"]
+
+
+IS_COMPILED: Final = not os.environ.get("AIOGROUP_PURE_PYTHON") and find_spec("aiogroup.native._native") is not None
+"""Whether the C is used. Where it is not, `Consumer.start` says so by the event `slow_decoder`."""
+
+if TYPE_CHECKING or not IS_COMPILED:
+    Cursor = pure.Cursor
+    Reader = pure.Reader
+    Record = pure.Record
+else:
+    from aiogroup.native._native import Cursor, Reader, Record

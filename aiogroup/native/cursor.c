@@ -1,0 +1,321 @@
+/* Cursor: the iterator of `async for`. A record that is there is handed over without a coroutine; only when the slice or
+ * the turn is over does `wait` get asked for the next one. */
+
+#include "native.h"
+#include <stddef.h>
+#include <structmember.h>
+#include <time.h>
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *wait;    /* () -> coroutine of the next record */
+    PyObject *records; /* a list, NULL when closed */
+    PyObject *spare;   /* a Next that nobody else holds is used again */
+    Py_ssize_t index;
+    int64_t turn_ends_ns;
+} Cursor;
+
+/* What `__anext__` returns. Nothing is taken before it is awaited, so one that is dropped or cancelled loses nothing. */
+typedef struct {
+    PyObject_HEAD
+    Cursor *cursor; /* NULL once it has given its record */
+    PyObject *waiting; /* the coroutine of `wait`, once the cursor had nothing */
+} Next;
+
+static int64_t
+monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int
+has_record(Cursor *self)
+{
+    return self->records != NULL && self->index < PyList_GET_SIZE(self->records);
+}
+
+/* The next record of the turn, NULL (without an error) when there is none. */
+static PyObject *
+take(Cursor *self)
+{
+    if (!has_record(self) || monotonic_ns() >= self->turn_ends_ns) {
+        return NULL;
+    }
+    return Py_NewRef(PyList_GET_ITEM(self->records, self->index++));
+}
+
+static PyObject *
+call_wait(Cursor *self)
+{
+    PyObject *wait = self->wait != NULL ? Py_NewRef(self->wait) : Py_NewRef(Py_None); /* `del cursor.wait` is possible */
+    PyObject *coroutine = PyObject_CallNoArgs(wait);
+    Py_DECREF(wait);
+    return coroutine;
+}
+
+/* Next. */
+
+static PySendResult
+next_send(Next *self, PyObject *sent, PyObject **result)
+{
+    *result = NULL;
+    if (self->cursor == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "cannot reuse an awaited __anext__()");
+        return PYGEN_ERROR;
+    }
+    if (self->waiting == NULL) {
+        *result = take(self->cursor);
+        if (*result != NULL) {
+            Py_CLEAR(self->cursor);
+            return PYGEN_RETURN;
+        }
+        self->waiting = call_wait(self->cursor);
+        if (self->waiting == NULL) {
+            return PYGEN_ERROR;
+        }
+    }
+    PySendResult outcome = PyIter_Send(self->waiting, sent, result);
+    if (outcome != PYGEN_NEXT) {
+        Py_CLEAR(self->cursor);
+    }
+    return outcome;
+}
+
+static PyObject *
+as_step(PySendResult outcome, PyObject *result)
+{
+    if (outcome == PYGEN_RETURN) {
+        PyObject *stop = PyObject_CallOneArg(PyExc_StopIteration, result);
+        if (stop != NULL) {
+            PyErr_SetObject(PyExc_StopIteration, stop);
+            Py_DECREF(stop);
+        }
+        Py_CLEAR(result);
+    }
+    return result;
+}
+
+static PyObject *
+next_step(Next *self)
+{
+    PyObject *result;
+    PySendResult outcome = next_send(self, Py_None, &result);
+    return as_step(outcome, result);
+}
+
+static PyObject *
+next_send_method(Next *self, PyObject *sent)
+{
+    PyObject *result;
+    PySendResult outcome = next_send(self, sent, &result);
+    return as_step(outcome, result);
+}
+
+static PyObject *
+next_throw(Next *self, PyObject *args)
+{
+    if (self->waiting != NULL) {
+        PyObject *method = PyObject_GetAttrString(self->waiting, "throw");
+        if (method == NULL) {
+            return NULL;
+        }
+        PyObject *result = PyObject_CallObject(method, args);
+        Py_DECREF(method);
+        return result;
+    }
+    PyObject *type, *value = NULL, *traceback = NULL;
+    if (!PyArg_ParseTuple(args, "O|OO:throw", &type, &value, &traceback)) {
+        return NULL;
+    }
+    Py_CLEAR(self->cursor);
+    if (PyExceptionInstance_Check(type)) {
+        PyErr_SetObject((PyObject *)Py_TYPE(type), type);
+    }
+    else {
+        PyErr_SetObject(type, value);
+    }
+    return NULL;
+}
+
+static PyObject *
+next_close(Next *self, PyObject *unused)
+{
+    Py_CLEAR(self->cursor);
+    if (self->waiting == NULL) {
+        Py_RETURN_NONE;
+    }
+    return PyObject_CallMethod(self->waiting, "close", NULL);
+}
+
+static int
+next_traverse(Next *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->cursor);
+    Py_VISIT(self->waiting);
+    return 0;
+}
+
+static int
+next_clear(Next *self)
+{
+    Py_CLEAR(self->cursor);
+    Py_CLEAR(self->waiting);
+    return 0;
+}
+
+static void
+next_dealloc(Next *self)
+{
+    PyObject_GC_UnTrack(self);
+    next_clear(self);
+    PyObject_GC_Del(self);
+}
+
+static PyMethodDef next_methods[] = {
+    {"send", (PyCFunction)next_send_method, METH_O, NULL},
+    {"throw", (PyCFunction)next_throw, METH_VARARGS, NULL},
+    {"close", (PyCFunction)next_close, METH_NOARGS, NULL},
+    {NULL},
+};
+
+static PyAsyncMethods next_async = {.am_await = PyObject_SelfIter, .am_send = (sendfunc)next_send};
+
+PyTypeObject Next_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "aiogroup.native._native.Next",
+    .tp_basicsize = sizeof(Next),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = (destructor)next_dealloc,
+    .tp_traverse = (traverseproc)next_traverse,
+    .tp_clear = (inquiry)next_clear,
+    .tp_iter = PyObject_SelfIter,
+    .tp_iternext = (iternextfunc)next_step,
+    .tp_methods = next_methods,
+    .tp_as_async = &next_async,
+};
+
+/* Cursor. */
+
+static PyObject *
+cursor_next(Cursor *self)
+{
+    if (!has_record(self)) {
+        return call_wait(self);
+    }
+    Next *next = (Next *)self->spare;
+    if (next == NULL || Py_REFCNT(next) > 1 || next->waiting != NULL) {
+        next = PyObject_GC_New(Next, &Next_Type);
+        if (next == NULL) {
+            return NULL;
+        }
+        next->cursor = NULL;
+        next->waiting = NULL;
+        PyObject_GC_Track(next);
+        Py_XSETREF(self->spare, Py_NewRef(next));
+    }
+    else {
+        Py_INCREF(next);
+    }
+    Py_XSETREF(next->cursor, (Cursor *)Py_NewRef(self));
+    return (PyObject *)next;
+}
+
+static PyObject *
+cursor_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    Cursor *self = (Cursor *)PyType_GenericNew(type, args, kwargs);
+    if (self != NULL) {
+        self->wait = Py_NewRef(Py_None);
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *
+cursor_open(Cursor *self, PyObject *args)
+{
+    PyObject *records;
+    Py_ssize_t index;
+    long long turn_ns;
+    if (!PyArg_ParseTuple(args, "O!nL:open", &PyList_Type, &records, &index, &turn_ns)) {
+        return NULL;
+    }
+    if (index < 0) {
+        PyErr_SetString(PyExc_ValueError, "index must not be negative");
+        return NULL;
+    }
+    Py_XSETREF(self->records, Py_NewRef(records));
+    self->index = index;
+    self->turn_ends_ns = monotonic_ns() + turn_ns;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+cursor_take(Cursor *self, PyObject *unused)
+{
+    PyObject *record = take(self);
+    return record != NULL ? record : Py_NewRef(Py_None);
+}
+
+static PyObject *
+cursor_close(Cursor *self, PyObject *unused)
+{
+    Py_CLEAR(self->records);
+    Py_RETURN_NONE;
+}
+
+static int
+cursor_traverse(Cursor *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->wait);
+    Py_VISIT(self->records);
+    Py_VISIT(self->spare);
+    return 0;
+}
+
+static int
+cursor_clear(Cursor *self)
+{
+    Py_CLEAR(self->records);
+    Py_CLEAR(self->spare);
+    Py_CLEAR(self->wait);
+    return 0;
+}
+
+static void
+cursor_dealloc(Cursor *self)
+{
+    PyObject_GC_UnTrack(self);
+    cursor_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef cursor_methods[] = {
+    {"open", (PyCFunction)cursor_open, METH_VARARGS, NULL},
+    {"take", (PyCFunction)cursor_take, METH_NOARGS, NULL},
+    {"close", (PyCFunction)cursor_close, METH_NOARGS, NULL},
+    {NULL},
+};
+
+static PyMemberDef cursor_members[] = {
+    {"wait", T_OBJECT_EX, offsetof(Cursor, wait), 0, NULL},
+    {"index", T_PYSSIZET, offsetof(Cursor, index), READONLY, NULL},
+    {NULL},
+};
+
+static PyAsyncMethods cursor_async = {.am_aiter = PyObject_SelfIter, .am_anext = (unaryfunc)cursor_next};
+
+PyTypeObject Cursor_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "aiogroup.native._native.Cursor",
+    .tp_basicsize = sizeof(Cursor),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = cursor_construct,
+    .tp_dealloc = (destructor)cursor_dealloc,
+    .tp_traverse = (traverseproc)cursor_traverse,
+    .tp_clear = (inquiry)cursor_clear,
+    .tp_methods = cursor_methods,
+    .tp_members = cursor_members,
+    .tp_as_async = &cursor_async,
+};

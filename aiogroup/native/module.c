@@ -1,0 +1,32 @@
+#include "native.h"
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "aiogroup.native._native",
+    .m_doc = "What is done once per record, compiled; aiogroup.native.pure is the same in Python.",
+    .m_size = -1,
+};
+
+static int
+add_type(PyObject *target, const char *name, PyTypeObject *type)
+{
+    if (PyType_Ready(type) < 0) {
+        return -1;
+    }
+    return name == NULL ? 0 : PyModule_AddObjectRef(target, name, (PyObject *)type);
+}
+
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    PyObject *self = PyModule_Create(&module);
+    if (self == NULL) {
+        return NULL;
+    }
+    if (add_type(self, "Record", &Record_Type) < 0 || add_type(self, "Reader", &Reader_Type) < 0 ||
+        add_type(self, "Cursor", &Cursor_Type) < 0 || add_type(self, NULL, &Next_Type) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return self;
+}

@@ -1,0 +1,230 @@
+"""The types of aiogroup.native in Python: what they mean, and what is used where the C could not be compiled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from aiokafka.record._protocols import DefaultRecordProtocol as RawRecord
+
+__all__ = ["Cursor", "Origin", "Reader", "Record"]
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+Origin: TypeAlias = tuple[TopicPartition, int, str, "Callable[[Record], None] | None"]
+"""What the records of a batch have in common: partition, timestamp type, lane, and what `ack` calls, if anything."""
+
+_ATTRIBUTES_AT: Final = 22  # the low byte
+_CODEC_MASK: Final = 0x07
+_LAST_OFFSET_DELTA: Final = slice(23, 27)
+_RECORD_COUNT: Final = slice(57, 61)
+
+
+class Record:
+    """One record, with the attributes of aiokafka's `ConsumerRecord` but `checksum`.
+
+    `offset` is the record's place in its partition, `timestamp` milliseconds since the epoch, `timestamp_type`
+    0 for the producer's time and 1 for the broker's. `key` and `value` are what the deserializers made of the
+    bytes; `None` where the record has none (a tombstone has no value). `headers` are (name, value) pairs in the
+    producer's order; a name may come twice, a value may be `None`. `lane` says which of KIP-333's lanes delivered
+    it.
+    """
+
+    __slots__ = ("_origin", "headers", "key", "offset", "timestamp", "value")
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        timestamp: int,
+        timestamp_type: int,
+        key: Any,  # noqa: ANN401 (whatever the deserializer returns)
+        value: Any,  # noqa: ANN401
+        headers: Headers,
+        acknowledge: Callable[[Record], None] | None = None,
+    ) -> None:
+        self._origin: Origin = (tp, timestamp_type, "live", acknowledge)
+        self.offset = offset
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+        self.headers = tuple(headers)
+
+    @property
+    def tp(self) -> TopicPartition:
+        return self._origin[0]
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self._origin[0]
+
+    @property
+    def topic(self) -> str:
+        return self._origin[0][0]
+
+    @property
+    def partition(self) -> int:
+        return self._origin[0][1]
+
+    @property
+    def timestamp_type(self) -> int:
+        return self._origin[1]
+
+    @property
+    def lane(self) -> str:
+        return self._origin[2]
+
+    @property
+    def serialized_key_size(self) -> int:
+        """Size of the key in bytes, -1 without one; only known when no deserializer replaced the bytes."""
+        return len(self.key) if isinstance(self.key, bytes) else -1
+
+    @property
+    def serialized_value_size(self) -> int:
+        """Size of the value in bytes, -1 without one; only known when no deserializer replaced the bytes."""
+        return len(self.value) if isinstance(self.value, bytes) else -1
+
+    def ack(self) -> None:
+        """Mark the record as processed: its offset may be committed once all before it are processed too.
+
+        May be called from any task of the consumer's loop, in any order, any number of times. After the partition
+        was revoked it changes nothing, nor for a record that belongs to no consumer (made by hand, or unpickled).
+        """
+        acknowledge = self._origin[3]
+        if acknowledge is not None:
+            acknowledge(self)
+
+    def _values(self) -> tuple[Any, ...]:
+        tp, timestamp_type, *_ = self._origin
+        return (tp, self.offset, self.timestamp, timestamp_type, self.key, self.value, self.headers)
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if isinstance(other, Record) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.tp, self.offset))
+
+    def __reduce__(self) -> tuple[type[Record], tuple[Any, ...]]:
+        return Record, self._values()
+
+    def __repr__(self) -> str:
+        return (
+            f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
+            f"timestamp={self.timestamp}, key={self.key!r}, value={self.value!r})"
+        )
+
+
+class Reader:
+    """The records of one v2 batch, built as they are taken; `payload` is uncompressed, whatever `header` says of it.
+
+    No length that the batch names is trusted. Here aiokafka's decoder (C where its wheel has it) does the work.
+
+    Attributes:
+        left: how many records the header promised and `read` did not come to yet.
+    """
+
+    __slots__ = ("_damage", "_last", "_origin", "_previous", "_raws", "left")
+
+    def __init__(self, header: memoryview, payload: bytes | bytearray | memoryview, origin: Origin) -> None:
+        frame = bytearray(header)
+        frame[_ATTRIBUTES_AT] &= ~_CODEC_MASK
+        frame += payload
+        self.left = int.from_bytes(frame[_RECORD_COUNT], "big", signed=True)
+        self._origin = origin
+        self._last = int.from_bytes(frame[:8], "big") + int.from_bytes(frame[_LAST_OFFSET_DELTA], "big", signed=True)
+        self._raws: Iterator[RawRecord] = iter(DefaultRecordBatch(frame))
+        self._previous = -1
+        self._damage: ValueError | None = None
+
+    def read(self, max_records: int, from_offset: int) -> list[Record]:
+        """The next records, at most `max_records`, those below `from_offset` passed over; empty when none are left.
+
+        Raises:
+            ValueError: the next record is damaged, and so is all behind it. What stands before it was returned.
+        """
+        if max_records < 1:
+            raise ValueError("max_records must be at least 1")
+        records: list[Record] = []
+        try:
+            while self._damage is None and self.left > 0 and len(records) < max_records:
+                raw = next(self._raws)
+                if not self._previous < raw.offset <= self._last:
+                    raise ValueError("offsets are not in order")  # noqa: TRY301 (as what the decoder finds)
+                self._previous = raw.offset
+                if raw.offset >= from_offset:
+                    records.append(self._record(raw))
+                self.left -= 1
+        except Exception as error:  # noqa: BLE001 (the decoder raises several kinds)
+            self._damage = error if isinstance(error, ValueError) else ValueError(repr(error))
+        if self._damage is not None and not records:
+            raise self._damage
+        return records
+
+    def finish(self) -> None:
+        """All records were read.
+
+        Raises:
+            ValueError: but bytes are left.
+        """
+        try:
+            next(self._raws, None)
+        except Exception as error:
+            raise ValueError(f"bytes are left behind the last record ({error!r})") from error
+
+    def _record(self, raw: RawRecord) -> Record:
+        record = Record.__new__(Record)
+        record._origin = self._origin
+        record.offset = raw.offset
+        record.timestamp = raw.timestamp
+        record.key = raw.key
+        record.value = raw.value
+        record.headers = tuple(raw.headers)
+        return record
+
+
+class Cursor:
+    """The iterator of `async for`: hands over the records of one slice while a turn lasts, then asks `wait`.
+
+    Nothing is taken before what `__anext__` returned is awaited: dropping or cancelling it loses no record.
+
+    Attributes:
+        wait: returns an awaitable of the next record, which opens the cursor for those behind it.
+        index: how many of the slice's records were handed over.
+    """
+
+    __slots__ = ("_records", "_turn_ends_ns", "index", "wait")
+
+    def __init__(self) -> None:
+        self.wait: Callable[[], Awaitable[Record]]
+        self.index = 0
+        self._records: list[Record] = []
+        self._turn_ends_ns = 0
+
+    def open(self, records: list[Record], index: int, turn_ns: int) -> None:
+        """Hand over `records` from `index` on during the next `turn_ns` nanoseconds."""
+        self._records = records
+        self.index = index
+        self._turn_ends_ns = time.monotonic_ns() + turn_ns
+
+    def close(self) -> None:
+        """Hand over nothing more; `index` stays."""
+        self._records = []
+
+    def take(self) -> Record | None:
+        """The next record of the turn, `None` when there is none."""
+        if self.index >= len(self._records) or time.monotonic_ns() >= self._turn_ends_ns:
+            return None
+        record = self._records[self.index]
+        self.index += 1
+        return record
+
+    def __aiter__(self) -> Cursor:
+        return self
+
+    async def __anext__(self) -> Record:
+        record = self.take()
+        return record if record is not None else await self.wait()

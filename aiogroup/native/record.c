@@ -1,0 +1,274 @@
+/* Record: as pure.Record. Out of the garbage collector's sight while key and value are bytes, as a tuple of atoms is:
+ * millions of records that come and go must not bring its full passes, which hold the loop, nearer. */
+
+#include "native.h"
+#include <stddef.h>
+#include <structmember.h>
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *origin;
+    PyObject *key;
+    PyObject *value;
+    PyObject *headers; /* NULL: none */
+    long long offset;
+    long long timestamp;
+} Record;
+
+PyObject *
+record_new(PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value, PyObject *headers)
+{
+    Record *self = PyObject_GC_New(Record, &Record_Type);
+    if (self == NULL) {
+        Py_DECREF(key);
+        Py_DECREF(value);
+        Py_XDECREF(headers);
+        return NULL;
+    }
+    self->origin = Py_NewRef(origin);
+    self->key = key;
+    self->value = value;
+    self->headers = headers;
+    self->offset = offset;
+    self->timestamp = timestamp;
+    return (PyObject *)self;
+}
+
+static void
+track_if_needed(Record *self, PyObject *held)
+{
+    if (PyObject_IS_GC(held) && !PyObject_GC_IsTracked((PyObject *)self)) {
+        PyObject_GC_Track(self);
+    }
+}
+
+static PyObject *
+record_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"tp",    "offset",  "timestamp",   "timestamp_type", "key",
+                            "value", "headers", "acknowledge", NULL};
+    PyObject *tp, *kind, *key, *value, *headers, *acknowledge = Py_None;
+    long long offset, timestamp;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!LLOOOO|O:Record", names, &PyTuple_Type, &tp, &offset, &timestamp,
+                                     &kind, &key, &value, &headers, &acknowledge)) {
+        return NULL;
+    }
+    if (PyTuple_GET_SIZE(tp) != 2) {
+        PyErr_SetString(PyExc_TypeError, "tp must be a TopicPartition");
+        return NULL;
+    }
+    headers = PySequence_Tuple(headers);
+    if (headers == NULL) {
+        return NULL;
+    }
+    PyObject *origin = Py_BuildValue("(OOsO)", tp, kind, "live", acknowledge);
+    if (origin == NULL) {
+        Py_DECREF(headers);
+        return NULL;
+    }
+    PyObject *self = record_new(origin, offset, timestamp, Py_NewRef(key), Py_NewRef(value), headers);
+    Py_DECREF(origin);
+    if (self != NULL) {
+        PyObject_GC_Track(self); /* made by hand: whatever it holds */
+    }
+    return self;
+}
+
+static int
+record_traverse(Record *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->origin);
+    Py_VISIT(self->key);
+    Py_VISIT(self->value);
+    Py_VISIT(self->headers);
+    return 0;
+}
+
+static int
+record_clear(Record *self)
+{
+    /* The getters rely on an origin; a record in a cycle refers to it by key or value. */
+    Py_SETREF(self->key, Py_NewRef(Py_None));
+    Py_SETREF(self->value, Py_NewRef(Py_None));
+    return 0;
+}
+
+static void
+record_dealloc(Record *self)
+{
+    PyObject_GC_UnTrack(self);
+    Py_DECREF(self->origin);
+    Py_DECREF(self->key);
+    Py_DECREF(self->value);
+    Py_XDECREF(self->headers);
+    PyObject_GC_Del(self);
+}
+
+/* Attributes. */
+
+static PyObject *
+get_from_origin(Record *self, void *index)
+{
+    return Py_NewRef(PyTuple_GET_ITEM(self->origin, (Py_ssize_t)(intptr_t)index));
+}
+
+static PyObject *
+get_from_tp(Record *self, void *index)
+{
+    return Py_NewRef(PyTuple_GET_ITEM(PyTuple_GET_ITEM(self->origin, ORIGIN_TP), (Py_ssize_t)(intptr_t)index));
+}
+
+static PyObject *
+get_headers(Record *self, void *unused)
+{
+    return self->headers == NULL ? PyTuple_New(0) : Py_NewRef(self->headers);
+}
+
+static PyObject **
+field(Record *self, void *offset)
+{
+    return (PyObject **)((char *)self + (intptr_t)offset);
+}
+
+static PyObject *
+get_object(Record *self, void *offset)
+{
+    return Py_NewRef(*field(self, offset));
+}
+
+static int
+set_object(Record *self, PyObject *object, void *offset)
+{
+    if (object == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "a record's key and value can be replaced, not deleted");
+        return -1;
+    }
+    Py_SETREF(*field(self, offset), Py_NewRef(object));
+    track_if_needed(self, object);
+    return 0;
+}
+
+static PyObject *
+get_size(Record *self, void *offset)
+{
+    PyObject *object = *field(self, offset);
+    return PyLong_FromSsize_t(PyBytes_Check(object) ? PyBytes_GET_SIZE(object) : -1);
+}
+
+#define AT(name) ((void *)offsetof(Record, name))
+
+static PyGetSetDef record_getset[] = {
+    {"tp", (getter)get_from_origin, NULL, NULL, (void *)ORIGIN_TP},
+    {"topic_partition", (getter)get_from_origin, NULL, NULL, (void *)ORIGIN_TP},
+    {"timestamp_type", (getter)get_from_origin, NULL, NULL, (void *)ORIGIN_TIMESTAMP_TYPE},
+    {"lane", (getter)get_from_origin, NULL, NULL, (void *)ORIGIN_LANE},
+    {"topic", (getter)get_from_tp, NULL, NULL, (void *)0},
+    {"partition", (getter)get_from_tp, NULL, NULL, (void *)1},
+    {"headers", (getter)get_headers, NULL, NULL, NULL},
+    {"key", (getter)get_object, (setter)set_object, NULL, AT(key)},
+    {"value", (getter)get_object, (setter)set_object, NULL, AT(value)},
+    {"serialized_key_size", (getter)get_size, NULL, NULL, AT(key)},
+    {"serialized_value_size", (getter)get_size, NULL, NULL, AT(value)},
+    {NULL},
+};
+
+static PyMemberDef record_members[] = {
+    {"offset", T_LONGLONG, offsetof(Record, offset), READONLY, NULL},
+    {"timestamp", T_LONGLONG, offsetof(Record, timestamp), READONLY, NULL},
+    {NULL},
+};
+
+/* Methods. */
+
+static PyObject *
+record_ack(Record *self, PyObject *unused)
+{
+    PyObject *acknowledge = PyTuple_GET_ITEM(self->origin, ORIGIN_ACKNOWLEDGE);
+    if (acknowledge != Py_None) {
+        PyObject *done = PyObject_CallOneArg(acknowledge, (PyObject *)self);
+        if (done == NULL) {
+            return NULL;
+        }
+        Py_DECREF(done);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+values_of(Record *self)
+{
+    PyObject *headers = get_headers(self, NULL);
+    if (headers == NULL) {
+        return NULL;
+    }
+    return Py_BuildValue("(OLLOOON)", PyTuple_GET_ITEM(self->origin, ORIGIN_TP), self->offset, self->timestamp,
+                         PyTuple_GET_ITEM(self->origin, ORIGIN_TIMESTAMP_TYPE), self->key, self->value, headers);
+}
+
+static PyObject *
+record_reduce(Record *self, PyObject *unused)
+{
+    PyObject *values = values_of(self);
+    return values == NULL ? NULL : Py_BuildValue("(ON)", &Record_Type, values);
+}
+
+static PyObject *
+record_compare(PyObject *self, PyObject *other, int operation)
+{
+    if (!Py_IS_TYPE(other, &Record_Type) || (operation != Py_EQ && operation != Py_NE)) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    PyObject *mine = values_of((Record *)self), *theirs = values_of((Record *)other), *answer = NULL;
+    if (mine != NULL && theirs != NULL) {
+        answer = PyObject_RichCompare(mine, theirs, operation);
+    }
+    Py_XDECREF(mine);
+    Py_XDECREF(theirs);
+    return answer;
+}
+
+static Py_hash_t
+record_hash(Record *self)
+{
+    PyObject *place = Py_BuildValue("(OL)", PyTuple_GET_ITEM(self->origin, ORIGIN_TP), self->offset);
+    if (place == NULL) {
+        return -1;
+    }
+    Py_hash_t hash = PyObject_Hash(place);
+    Py_DECREF(place);
+    return hash;
+}
+
+static PyObject *
+record_repr(Record *self)
+{
+    PyObject *tp = PyTuple_GET_ITEM(self->origin, ORIGIN_TP);
+    return PyUnicode_FromFormat("Record(topic=%R, partition=%S, offset=%lld, timestamp=%lld, key=%R, value=%R)",
+                                PyTuple_GET_ITEM(tp, 0), PyTuple_GET_ITEM(tp, 1), self->offset, self->timestamp,
+                                self->key, self->value);
+}
+
+static PyMethodDef record_methods[] = {
+    {"ack", (PyCFunction)record_ack, METH_NOARGS, NULL},
+    {"__reduce__", (PyCFunction)record_reduce, METH_NOARGS, NULL},
+    {NULL},
+};
+
+PyTypeObject Record_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "aiogroup.records.Record",
+    .tp_basicsize = sizeof(Record),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = PyDoc_STR("One record, with the attributes of aiokafka's `ConsumerRecord` but `checksum`.\n\n"
+                        "help(aiogroup.native.pure.Record) says what each of them is."),
+    .tp_new = record_construct,
+    .tp_dealloc = (destructor)record_dealloc,
+    .tp_traverse = (traverseproc)record_traverse,
+    .tp_clear = (inquiry)record_clear,
+    .tp_getset = record_getset,
+    .tp_members = record_members,
+    .tp_methods = record_methods,
+    .tp_richcompare = record_compare,
+    .tp_hash = (hashfunc)record_hash,
+    .tp_repr = (reprfunc)record_repr,
+};

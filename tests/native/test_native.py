@@ -1,0 +1,312 @@
+"""The C and the Python of aiogroup.native do the same. Where no compiler was, only the Python is here to be tested."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import weakref
+
+import pytest
+from aiokafka.structs import TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiogroup import native
+from aiogroup.native import pure
+from tests.fetching import wire_batches as w
+
+TP = TopicPartition("orders", 3)
+HEADER = 61
+KINDS = [native, pure] if native.IS_COMPILED else [pure]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
+def kind(request):
+    return request.param
+
+
+def reader(kind, batch, acknowledge=None):
+    view = memoryview(batch)
+    return kind.Reader(view[:HEADER], view[HEADER:], (TP, 0, "live", acknowledge))
+
+
+def told(records):
+    return [(each.offset, each.timestamp, each.key, each.value, each.headers) for each in records]
+
+
+# Record.
+
+
+def made(kind, acknowledge=None, **changed):
+    fields = {"tp": TP, "offset": 7, "timestamp": 1_700, "timestamp_type": 1, "key": b"k", "value": None, "headers": ()}
+    return kind.Record(**(fields | changed), acknowledge=acknowledge)
+
+
+def test_a_record_says_what_it_was_made_of(kind):
+    record = made(kind, headers=[("a", b"1"), ("a", None)])
+    assert (record.topic, record.partition, record.tp, record.topic_partition) == ("orders", 3, TP, TP)
+    assert (record.offset, record.timestamp, record.timestamp_type, record.lane) == (7, 1_700, 1, "live")
+    assert (record.key, record.value, record.headers) == (b"k", None, (("a", b"1"), ("a", None)))
+    assert (record.serialized_key_size, record.serialized_value_size) == (1, -1)
+    assert repr(record) == "Record(topic='orders', partition=3, offset=7, timestamp=1700, key=b'k', value=None)"
+
+
+def test_records_are_equal_by_what_they_hold_and_hashed_by_their_place(kind):
+    assert made(kind) == made(kind)
+    assert made(kind) != made(kind, value=b"v")
+    assert made(kind) != "a record"
+    assert hash(made(kind)) == hash(made(kind, value=b"v"))
+    with pytest.raises(TypeError):
+        _ = made(kind) < made(kind)
+
+
+def test_a_record_can_be_pickled_and_copied_without_its_consumer(kind):
+    acked = []
+    record = made(kind, acked.append, headers=[("h", b"1")])
+    for twin in (pickle.loads(pickle.dumps(record)), copy.copy(record), copy.deepcopy(record)):
+        assert twin == record
+        twin.ack()
+    assert acked == []
+    record.ack()
+    assert acked == [record]
+
+
+def test_an_error_of_ack_reaches_the_caller(kind):
+    def refuse(record):
+        raise LookupError(record.offset)
+
+    with pytest.raises(LookupError):
+        made(kind, refuse).ack()
+
+
+def test_key_and_value_may_be_replaced(kind):
+    record = made(kind)
+    record.key, record.value = 5, {"a": 1}
+    assert (record.key, record.value, record.serialized_key_size) == (5, {"a": 1}, -1)
+
+
+class Node:
+    """What a deserializer may return: something that refers to its record."""
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_record_in_a_cycle_is_collected(kind, by_hand):
+    record = made(kind) if by_hand else reader(kind, w.built(1)).read(1, 0)[0]
+    record.value = Node()
+    record.value.record = record
+    gone = weakref.ref(record.value)
+    del record
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="there is no compiled Record here")
+def test_records_of_bytes_are_out_of_the_collectors_sight():
+    records = reader(native, w.built(10)).read(10, 0)
+    assert not any(map(gc.is_tracked, records))
+    records[0].value = []
+    assert gc.is_tracked(records[0])
+
+
+def test_wrong_arguments_are_refused(kind):
+    with pytest.raises(TypeError):
+        kind.Record()
+
+
+# Reader.
+
+
+@given(
+    sizes=st.lists(st.integers(0, 300), min_size=1, max_size=30),
+    base=st.integers(0, 2**62),
+    steps=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    skip=st.integers(0, 35),
+)
+def test_both_read_the_same_records_in_any_steps(sizes, base, steps, skip):
+    batch = w.batch(
+        w.Sent(base + i, b"k" * (i % 3) or None, b"v" * size, i - 3, [("h", None)] * (i % 2))
+        for i, size in enumerate(sizes)
+    )
+    seen = []
+    for kind in KINDS:
+        reading, records, step = reader(kind, batch), [], 0
+        while reading.left:
+            records += reading.read(steps[step % len(steps)], base + skip)
+            step += 1
+        reading.finish()
+        assert reading.read(1, 0) == []
+        seen.append(told(records))
+    assert [offset for offset, *_ in seen[0]] == list(range(base + skip, base + len(sizes)))
+    assert all(each == seen[0] for each in seen)
+
+
+@given(data=st.data())
+def test_damage_gives_what_stands_before_it_and_then_an_error_each_time(data):
+    good = w.batch(w.Sent(i, b"k", b"value", 5, [("h", b"x")]) for i in range(6))
+    at = data.draw(st.integers(HEADER, len(good) - 1))
+    batch = good[:at] + bytes([data.draw(st.integers(0, 255))]) + good[at + 1 :]
+    cut = batch[: data.draw(st.integers(HEADER, len(batch)))]
+    before = told(reader(native, good).read(6, 0))
+    for kind in KINDS:
+        for spoiled in (batch, cut):
+            reading, records = reader(kind, spoiled), []
+            try:
+                while reading.left:
+                    records += reading.read(4, 0)
+                reading.finish()
+            except ValueError:
+                if reading.left:
+                    with pytest.raises(ValueError):
+                        reading.read(4, 0)
+            assert len(records) <= 6
+            whole = sum(HEADER + index < at for index in ends(good, before)) if spoiled is batch else 0
+            assert told(records)[:whole] == before[:whole]
+
+
+def ends(batch, records):
+    """Where in the payload each record ends, for records of one size."""
+    size = (len(batch) - HEADER) // len(records)
+    return [size * (number + 1) - 1 for number in range(len(records))]
+
+
+@pytest.mark.parametrize("count", [-1, 0])
+def test_a_batch_that_says_it_holds_nothing_gives_nothing(kind, count):
+    header = bytearray(w.built(1))
+    header[57:61] = count.to_bytes(4, "big", signed=True)
+    assert reader(kind, header).read(5, 0) == []
+
+
+def test_a_reader_refuses_what_is_no_request(kind):
+    with pytest.raises(ValueError, match="at least 1"):
+        reader(kind, w.built(1)).read(0, 0)
+
+
+# Cursor.
+
+
+async def taken(cursor):
+    return [record async for record in cursor]
+
+
+def opened(kind, count=3, turn_ns=10**12):
+    cursor = kind.Cursor()
+    records = reader(kind, w.built(count)).read(count, 0)
+    cursor.open(records, 0, turn_ns)
+
+    async def wait():
+        await asyncio.sleep(0)
+        raise StopAsyncIteration
+
+    cursor.wait = wait
+    return cursor, records
+
+
+async def test_a_cursor_gives_its_slice_and_then_asks(kind):
+    cursor, records = opened(kind)
+    assert await taken(cursor) == records
+    assert cursor.index == 3
+
+
+async def test_a_cursor_asks_when_the_turn_is_over(kind):
+    cursor, records = opened(kind, turn_ns=0)
+    assert await taken(cursor) == []
+    cursor.open(records, 1, 10**12)
+    assert await taken(cursor) == records[1:]
+
+
+async def test_a_closed_cursor_keeps_its_place(kind):
+    cursor, records = opened(kind)
+    assert cursor.take() is records[0]
+    cursor.close()
+    assert (cursor.take(), cursor.index) == (None, 1)
+
+
+async def test_what_wait_returns_is_the_next_record(kind):
+    cursor, records = opened(kind, 2)
+
+    async def again():
+        await asyncio.sleep(0)
+        cursor.open(records, 0, 10**12)
+        return cursor.take()
+
+    cursor.wait = again
+    given = []
+    async for record in cursor:
+        given.append(record.offset)
+        if len(given) == 7:
+            break
+    assert given == [0, 1, 0, 1, 0, 1, 0]
+
+
+async def test_nothing_is_taken_before_it_is_awaited(kind):
+    cursor, records = opened(kind)
+    dropped = anext(cursor)
+    dropped.close()
+    assert await anext(cursor) is records[0]
+
+
+async def test_cancelling_before_the_first_step_loses_nothing(kind):
+    cursor, records = opened(kind)
+    task = asyncio.ensure_future(anext(cursor))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await anext(cursor) is records[0]
+
+
+async def test_cancelling_reaches_what_waits(kind):
+    cursor, _ = opened(kind, turn_ns=0)
+    entered, left = asyncio.Event(), []
+
+    async def wait():
+        try:
+            entered.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            left.append(True)
+            raise
+
+    cursor.wait = wait
+    task = asyncio.ensure_future(anext(cursor))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert left == [True]
+
+
+async def test_what_was_awaited_cannot_be_awaited_again(kind):
+    cursor, _ = opened(kind)
+    step = anext(cursor)
+    await step
+    with pytest.raises(RuntimeError):
+        await step
+
+
+async def test_a_cursor_closed_between_request_and_await_gives_nothing_stale(kind):
+    cursor, _ = opened(kind)
+    step = anext(cursor)
+    cursor.close()
+    with pytest.raises(StopAsyncIteration):
+        await step
+
+
+async def test_steps_asked_for_at_once_give_different_records(kind):
+    cursor, records = opened(kind)
+    first, second = anext(cursor), anext(cursor)
+    assert [await second, await first] == records[:2]
+
+
+# Which of the two.
+
+
+def test_the_environment_may_ask_for_python():
+    asked = "from aiogroup import native; print(native.IS_COMPILED, native.Record.__module__)"
+    environment = os.environ | {"AIOGROUP_PURE_PYTHON": "1"}
+    done = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "aiogroup.native.pure"]
