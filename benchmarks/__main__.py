@@ -22,13 +22,14 @@ GOAL_RECORDS = 1_500_000
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything; rounds are those of drains, flows and commits."""
+    """How much of everything; `rounds` are those of drains and commits."""
 
     records: int = GOAL_RECORDS
     rounds: int = 5
     drains: Sequence[draining.Drain] = draining.FULL
     calm_s: float = 5.0
     flow_s: float = 10.0
+    flow_rounds: int = 5
     idle_clients: Sequence[str] = living.ALL
     commits: int = 500
     stop_rounds: int = 3
@@ -43,6 +44,7 @@ QUICK = Sizes(
     drains=draining.QUICK,
     calm_s=2.0,
     flow_s=3.0,
+    flow_rounds=1,
     idle_clients=living.LIBRARIES,
     commits=100,
     stop_rounds=1,
@@ -83,18 +85,18 @@ class Session:
         if "drain" in parts:
             yield from draining.drain(cluster, sizes.drains, sizes.records, sizes.rounds, self.drain)
         if "flow" in parts:
-            yield living.latency(cluster, sizes.flow_s, sizes.rounds, self.flow)
+            yield living.latency(cluster, sizes.flow_s, sizes.flow_rounds, self.flow)
         if "commit" in parts:
             yield living.commits(cluster, sizes.commits, sizes.rounds, self.commit)
         if "idle" in parts:  # last: its partitions stay
-            yield living.idle(cluster, sizes.idle_clients, sizes.flow_s, sizes.rounds, self.flow)
+            yield living.idle(cluster, sizes.idle_clients, sizes.flow_s, sizes.flow_rounds, self.flow)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, fewer scenarios and rounds")
     parser.add_argument("--records", type=int, help="how many a backlog has, in 500s")
-    parser.add_argument("--rounds", type=int, help="of drains, flows and commits")
+    parser.add_argument("--rounds", type=int, help="of drains, flows, commits, stops and joins")
     parser.add_argument("--parts", default=",".join(PARTS), help="some of %(default)s")
     parser.add_argument("--only", metavar="TEXT", default="", help="the drains whose name has this in it")
     args = parser.parse_args()
@@ -105,10 +107,12 @@ def arguments() -> argparse.Namespace:
 
 def chosen(args: argparse.Namespace) -> Sizes:
     sizes = QUICK if args.quick else Sizes()
+    if args.rounds:
+        names = [each.name for each in dataclasses.fields(Sizes) if each.name.endswith("rounds")]
+        sizes = dataclasses.replace(sizes, **dict.fromkeys(names, args.rounds))
     return dataclasses.replace(
         sizes,
         records=(args.records or sizes.records) // 500 * 500,
-        rounds=args.rounds or sizes.rounds,
         drains=tuple(each for each in sizes.drains if args.only in each.name),
     )
 

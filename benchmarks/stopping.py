@@ -27,7 +27,7 @@ from benchmarks.turns import rotated
 
 CLIENTS = (c.AIOKAFKA_MANY, c.AIO_CONSUMER, c.CONSUMER, c.MANY)
 STATES = ("alive", "frozen", "killed")
-LIMIT_S, QUICK_LIMIT_S = 45.0, 4.0
+LIMIT_S, QUICK_LIMIT_S = 45.0, 3.0
 READ = 1_000
 READY_IN_S = 60.0
 COLUMNS = (

@@ -10,7 +10,7 @@ from benchmarks.compare import changes, markdown, missing, shown
 from benchmarks.flow import has_gaps
 from benchmarks.meter import percentile
 from benchmarks.results import Table
-from benchmarks.turns import rotated
+from benchmarks.turns import rotated, take_turns
 
 
 def rows(kind="drain", client="aiogroup async for", ratio=5.0, **metrics):
@@ -83,6 +83,16 @@ def test_the_percentile_of_nothing_is_nothing():
 
 def test_each_round_begins_with_the_next_client():
     assert [client for _, client in rotated("abc", 4)] == list("abcbcacababc")
+
+
+def test_the_first_run_on_a_topic_is_not_counted():
+    runs = []
+
+    def run(client):
+        runs.append(client)
+        return {"number": len(runs)}
+
+    assert [each["number"] for _, each in take_turns("ab", 1, run)] == [2, 3]
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "-"), (1_234_567.8, "1,234,568"), (3.14159, "3.14"), (0, "0")])
