@@ -121,6 +121,7 @@ def main() -> None:
     args = arguments()
     sizes = chosen(args)
     session = Session(sizes, args.parts.split(","))
+    print(", ".join(f"{name} {version}" for name, version in results.versions().items()) + "\n", flush=True)
     began_at = time.monotonic()
     for part in session.run():
         print(f"{part}\n\nafter {time.monotonic() - began_at:.0f} s\n", flush=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aiogroup.native import IS_COMPILED
 from benchmarks.compare import shown
 
 FOLDER = Path(__file__).parent / "results"
@@ -109,6 +110,7 @@ def versions() -> dict[str, str]:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = "from source"
+    found["aiogroup"] += ", compiled" if IS_COMPILED else ", not compiled"
     return found
 
 

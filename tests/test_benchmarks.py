@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from benchmarks import clients as c
 from benchmarks import draining, goals, stopping
 from benchmarks.compare import changes, markdown, missing, shown
 from benchmarks.flow import has_gaps
-from benchmarks.meter import percentile
+from benchmarks.meter import Meter, Ticker, percentile
 from benchmarks.results import Table
 from benchmarks.turns import rotated, take_turns
 
@@ -79,6 +81,34 @@ def test_a_high_percentile_of_a_few_values_is_the_highest():
 
 def test_the_percentile_of_nothing_is_nothing():
     assert percentile([], 0.99) == 0
+
+
+async def test_a_loop_that_is_held_from_the_start_is_a_late_tick():
+    loop, ticker = asyncio.get_running_loop(), Ticker()
+    ticker.start()
+    until = loop.time() + 0.03
+    while loop.time() < until:
+        pass
+    await ticker.stop()
+    assert max(ticker.late_ms) >= 20
+
+
+async def test_a_drain_is_measured_from_behind_the_first_batch_to_the_last_record():
+    meter = Meter(1_000, has_loop=False)
+    assert meter.reached(400, 40_000) == 1_000
+    assert meter.reached(999, 99_900) == 1_000
+    assert meter.reached(1_000, 100_000) == 0
+    assert (meter.count, meter.size) == (1_000, 100_000)
+    result = await meter.result()
+    assert result["records"] == 1_000
+    assert "late_max_ms" not in result
+
+
+async def test_a_first_batch_that_is_everything_measures_nothing():
+    meter = Meter(500, has_loop=False)
+    assert meter.reached(500, 50_000) == 0
+    with pytest.raises(SystemExit, match="take more records"):
+        await meter.result()
 
 
 def test_each_round_begins_with_the_next_client():
