@@ -105,7 +105,7 @@ class ClassicMembership:
         requests, self._requests = tuple(self._requests), []
         if self._asked or self.state in ENDS:
             return f.Step(requests, effects)
-        if self.state is MemberState.JOINING and not self.topics:
+        if self.state in (MemberState.UNJOINED, MemberState.JOINING) and not self.topics:
             if self.claim >= 0:
                 return f.Step(requests, (*effects, self._give_up("unsubscribed")))
             self._on_unsubscribed()

@@ -137,6 +137,17 @@ async def test_switching_between_by_hand_and_by_topic_while_a_request_waits(make
         assert (await asyncio.wait_for(waiting, 10)).value == b"later"
 
 
+async def test_by_hand_after_topics_that_were_never_asked_for(make_place):
+    """Between two turns of the loop: the group never heard of the subscription."""
+    place = make_place()
+    await place.produce(range(2))
+    async with place.unsubscribed() as consumer:
+        consumer.subscribe([place.topic])
+        consumer.unsubscribe()
+        consumer.assign([place.tp()])
+        assert await take(consumer, 2) == ["0", "1"]
+
+
 async def test_a_topic_that_a_broker_would_not_describe_keeps_its_positions(make_place):
     place, ears = make_place(), Ears()
     await place.produce(range(10))

@@ -576,6 +576,14 @@ def test_unsubscribing_hands_over_then_leaves_and_a_new_subscription_joins_as_a_
     assert member.state == "syncing"
 
 
+def test_unsubscribing_before_anything_was_asked_for_is_as_if_nothing_had_been_subscribed():
+    member = Member()
+    member.tell(f.SubscriptionChanged(ORDERS, "subscribe"))
+    member.tell(f.SubscriptionChanged(frozenset(), "unsubscribe"))
+    assert member.poll() == []
+    assert member.state == "left"
+
+
 def test_unsubscribing_while_a_join_waits_to_be_retried_leaves_at_once():
     member = Member()
     member.to_joining()
