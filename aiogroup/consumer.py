@@ -566,7 +566,7 @@ class Consumer:
                 entries[tp] = CommitEntry(offset, metadata, -1)
             else:
                 epoch = partition.epoch_before(offset)
-                entries[tp] = CommitEntry(offset, metadata, partition.ownership, epoch)
+                entries[tp] = CommitEntry(offset, metadata, partition.ownership, epoch, partition.starts_count)
         return entries
 
     def _why_not_assigned(self, tp: TopicPartition) -> str:
@@ -585,7 +585,7 @@ class Consumer:
             offset = partition.ledger.position if self.config.auto_ack else partition.ledger.committable
             if offset != partition.committed:
                 epoch = partition.epoch_before(offset)
-                entries[partition.tp] = CommitEntry(offset, "", partition.ownership, epoch)
+                entries[partition.tp] = CommitEntry(offset, "", partition.ownership, epoch, partition.starts_count)
         return entries
 
 

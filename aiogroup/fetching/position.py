@@ -74,7 +74,8 @@ class Partition:
         "error", "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_held", "is_leaving",
         "is_new", "is_paused",
         "last_stable_offset", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
-        "received_at_ms", "reset_policy", "reset_why", "slice", "state", "tally", "topic_id", "tp", "was_reset",
+        "received_at_ms", "reset_policy", "reset_why", "slice", "starts_count", "state", "tally",
+        "topic_id", "tp", "was_reset",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +100,7 @@ class Partition:
         self.slice: Slice | None = None
         self.fetch_offset = 0
         self.fetch_bytes = 0
+        self.starts_count = 0  # how often the position was set: what was in hand before is not what is in hand now
         self.changes_count = 0  # every seek, reset and loss; an answer to an older count is dropped
         self.backoff_until_ms = 0
         self.failures_count = 0
@@ -135,6 +137,7 @@ class Partition:
         `leader_epoch` is that of the record before it, as far as is known.
         """
         self.drop_buffer()
+        self.starts_count += 1
         self.ledger.move(offset)
         self.epochs.start(offset, leader_epoch)
         self.fetch_offset = offset

@@ -86,7 +86,7 @@ class Committer:
             offset = partition.ledger.committable
             if offset != partition.committed and (partition.committed is not None or self._has_moved(partition)):
                 epoch = partition.epoch_before(offset)
-                entries[partition.tp] = CommitEntry(offset, "", partition.ownership, epoch)
+                entries[partition.tp] = CommitEntry(offset, "", partition.ownership, epoch, partition.starts_count)
         return entries
 
     @staticmethod
@@ -295,7 +295,8 @@ class Committer:
         if partition is not None:
             partition.committed = entry.offset
             self._context.delivery.settle()
-            partition.ledger.process_below(entry.offset)
+            if partition.starts_count == entry.starts_count:
+                partition.ledger.process_below(entry.offset)
             self._context.changed.pulse()
             self._context.group_changed.pulse()
 

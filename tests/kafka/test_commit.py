@@ -348,3 +348,20 @@ async def test_an_answer_without_the_partition_is_asked_for_again_with_a_backoff
             proxy.clear()
             await consumer.commit()
     assert await place.committed() == 1
+
+
+async def test_a_commit_on_its_way_does_not_cover_what_a_seek_took_back_meanwhile(make_place):
+    place, ears, answered = make_place(), Ears(), asyncio.Event()
+    await place.produce(range(6))
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        settings = {"auto_commit_interval_ms": 1_000, "observers": [ears]}
+        async with place.consumer(bootstrap_servers=proxy.bootstrap_servers, **settings) as consumer:
+            with proxy.hold(OffsetCommitRequest, until=answered) as held:
+                await take(consumer, 5)
+                await eventually(lambda: held.used_count)
+                consumer.seek(place.tp(), 1)
+                assert await take(consumer, 1) == ["1"]
+                done_count = len(ears.heard(events.OffsetsCommitted))
+                answered.set()
+                await eventually(lambda: len(ears.heard(events.OffsetsCommitted)) >= done_count + 2)
+            assert await place.committed() == 1  # the record in hand comes again after a crash
