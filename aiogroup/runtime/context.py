@@ -6,6 +6,7 @@ import contextvars
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Final
 
 from aiogroup.config import ConsumerConfig
@@ -29,6 +30,7 @@ class Inbox:
 
     def __init__(self, on_error: Callable[[], None]) -> None:
         self.fatal: BaseException | None = None
+        self._trace: TracebackType | None = None
         self._on_error = on_error
         self._once: deque[BaseException] = deque(maxlen=64)
 
@@ -39,6 +41,7 @@ class Inbox:
     def fail(self, error: BaseException) -> None:
         if self.fatal is None:
             self.fatal = error
+            self._trace = None if isinstance(error, AiogroupError) else error.__traceback__
         self._on_error()
 
     def raise_next(self) -> None:
@@ -54,9 +57,7 @@ class Inbox:
 
     def raise_fatal(self) -> None:
         if self.fatal is not None:
-            if isinstance(self.fatal, AiogroupError):
-                raise self.fatal.with_traceback(None)
-            raise self.fatal
+            raise self.fatal.with_traceback(self._trace)  # it would grow with every call
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,37 @@
+"""A fatal error is raised by every call: what it holds must not grow with them."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+from aiogroup.errors import ConnectionLostError
+from aiogroup.runtime.context import Inbox
+
+
+def failed_in_a_task(error):
+    try:
+        raise error
+    except type(error) as raised:
+        return raised
+
+
+@pytest.mark.parametrize("error", [ValueError("an observer's"), ConnectionLostError("ours")])
+def test_a_fatal_error_does_not_grow_with_the_calls_that_raise_it(error):
+    inbox = Inbox(lambda: None)
+    inbox.fail(failed_in_a_task(error))
+    lengths = set()
+    for _ in range(5):
+        with pytest.raises(type(error)) as raised:
+            inbox.raise_fatal()
+        lengths.add(len(traceback.extract_tb(raised.value.__traceback__)))
+    assert len(lengths) == 1
+
+
+def test_the_place_where_another_error_was_raised_is_kept():
+    inbox = Inbox(lambda: None)
+    inbox.fail(failed_in_a_task(ValueError("an observer's")))
+    with pytest.raises(ValueError, match="an observer's") as raised:
+        inbox.raise_fatal()
+    assert "failed_in_a_task" in [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
