@@ -9,6 +9,7 @@ from typing import Final
 from aiokafka.structs import TopicPartition
 
 from aiogroup.assignors import Held, MemberSubscription
+from aiogroup.errors import ProtocolError
 from aiogroup.protocol.consumer_protocol import (
     Assignment,
     Subscription,
@@ -58,7 +59,10 @@ def write_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 def read_assignment(blob: bytes) -> tuple[TopicPartition, ...]:
     """Raises ProtocolError: the bytes are no assignment."""
-    return _flat(decode_assignment(blob).assigned_partitions)
+    partitions = _flat(decode_assignment(blob).assigned_partitions)
+    if nowhere := [tp for tp in partitions if not tp.topic or tp.partition < 0]:
+        raise ProtocolError(f"an assignment of {nowhere[0]}, which cannot exist")
+    return partitions
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:

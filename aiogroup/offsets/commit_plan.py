@@ -21,7 +21,8 @@ class CommitEntry:
     """One partition of a commit: `ownership` is the counter of the ownership it speaks for, -1 without a group.
 
     `leader_epoch` is that of the record before `offset`, -1 where it is not known: whoever goes on from here can see
-    by it whether the log still holds that record (KIP-320). `starts_count` is the partition's when the commit was made: what a seek took back since is not covered by it.
+    by it whether the log still holds that record (KIP-320). `starts_count` is the partition's when the commit was made:
+    what a seek took back since is not covered by it.
     """
 
     offset: int

@@ -337,11 +337,11 @@ class Committer:
         limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
         response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request, at_most=BY_NAME)
         assert response is not None
-        group = response.groups[0]
-        if group.error_code:
-            return {}, self._mend_fetch(group.error_code, f"committed offsets of {group_id!r}")
         found: dict[TopicPartition, Committed | None] = {}
-        for topic in group.topics:
+        for group in response.groups:
+            if group.error_code:
+                return {}, self._mend_fetch(group.error_code, f"committed offsets of {group_id!r}")
+        for topic in (each for group in response.groups for each in group.topics):
             for answer in topic.partitions:
                 tp = TopicPartition(topic.name, answer.partition_index)
                 if answer.error_code:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Final, Protocol
 
 import anyio
 
@@ -31,6 +31,7 @@ from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.stand_in import Member
 from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.messages.find_coordinator import Coordinator as FoundCoordinator
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
@@ -45,6 +46,7 @@ from aiogroup.telemetry.events import Tell
 __all__ = ["Coordinator", "Line", "Surroundings"]
 
 UNKNOWN_NODE = -1
+NOBODY: Final = FoundCoordinator(key="", node_id=UNKNOWN_NODE, host="", port=0, error_code=0, error_message=None)
 FIRST_WITH_NAMES = 5
 """The first version of JoinGroup with `group_instance_id` (KIP-345)."""
 
@@ -197,10 +199,14 @@ class Line:
     async def _look_up(self) -> None:
         request = FindCoordinatorRequest(coordinator_keys=(self._group_id,))
         response = await self._context.link.ask_any(request)
-        found = response.coordinators[0]
+        found = next(iter(response.coordinators), NOBODY)
         match remedy_for(Rpc.FIND_COORDINATOR, found.error_code):
-            case Remedy.PROCEED:
+            case Remedy.PROCEED if found.node_id >= 0:
                 pass
+            case Remedy.PROCEED:
+                raise BrokerError(
+                    -1, "UNKNOWN_SERVER_ERROR", f"the answer names no coordinator of {self._group_id!r}", retriable=True
+                )
             case Remedy.NOT_AUTHORIZED:
                 raise GroupAuthorizationError(
                     f"not authorized for group {self._group_id!r}: grant READ on the group to this principal"

@@ -147,8 +147,9 @@ class Link:
     def note_throttle(self, node_id: int, response: object) -> None:
         """A broker that says it is overloaded is left alone for as long as it says (KIP-219)."""
         throttle_ms = getattr(response, "throttle_time_ms", 0)
-        if throttle_ms:
-            self._throttled_until_ms[node_id] = now_ms() + throttle_ms
+        if throttle_ms > 0:
+            # No longer than an answer is waited for: a broker that means more makes us wait by itself.
+            self._throttled_until_ms[node_id] = now_ms() + min(throttle_ms, self._config.request_timeout_ms)
 
     def disconnect(self, node_id: int, *channels: str) -> None:
         """Close connections: what is outstanding on them fails at once."""

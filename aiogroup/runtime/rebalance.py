@@ -168,7 +168,10 @@ class Rebalance:
             self._coordinator.lose(why)
         if remedy in (Remedy.REDISCOVER, Remedy.RETRY, Remedy.NEXT_GENERATION):
             self._context.tell_rebalance_failed(why)
+        was_syncing = self._coordinator.membership.state is MemberState.SYNCING
         await self._coordinator.tell(fact)
+        if remedy is Remedy.PROCEED and was_syncing and self._coordinator.membership.state is MemberState.JOINING:
+            self._context.tell_rebalance_failed("SYNC_GROUP: the leader's assignment cannot be read")
 
     # Adopting.
 

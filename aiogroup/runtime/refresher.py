@@ -198,7 +198,7 @@ class Refresher:
         for topic in response.topics:
             for answer in topic.partitions:
                 tp = TopicPartition(topic.name, answer.partition_index)
-                if not answer.error_code:
+                if not answer.error_code and (answer.offset >= 0 or wanted.get(tp, EARLIEST) >= 0):
                     timestamp = answer.timestamp if answer.timestamp >= 0 else None
                     found[tp] = OffsetAndTimestamp(answer.offset, timestamp)
                     continue

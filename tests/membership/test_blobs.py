@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from aiokafka.structs import TopicPartition
 
 from aiogroup.assignors import Held, MemberSubscription
+from aiogroup.errors import ProtocolError
 from aiogroup.membership.blobs import read_assignment, read_subscription, write_assignment, write_subscription
 
 
@@ -43,3 +45,9 @@ def test_an_empty_rack_is_none():
 def test_an_assignment_keeps_its_order():
     tps = (TopicPartition("u", 1), TopicPartition("t", 4), TopicPartition("t", 0))
     assert read_assignment(write_assignment(tps)) == tps
+
+
+@pytest.mark.parametrize("tp", [TopicPartition("", 0), TopicPartition("orders", -1)])
+def test_an_assignment_of_what_cannot_exist_is_none(tp):
+    with pytest.raises(ProtocolError, match="cannot exist"):
+        read_assignment(write_assignment([TopicPartition("orders", 0), tp]))
