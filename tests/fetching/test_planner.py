@@ -136,7 +136,7 @@ def test_partition_with_enough_buffered_is_left_out_until_it_is_drained():
     full.put(fetched(full, 500))
     planning.look()
     assert (planning.asked(), planning.plan().full_count) == ([2], 1)
-    delivery = Delivery(planning.assignment, auto_ack=True, records_per_turn=100)
+    delivery = Delivery(planning.assignment, auto_ack=True, records_per_turn=100, turn_ms=60_000)
     assert len(read_all(delivery)) == 500
     planning.look()
     assert (planning.asked(), planning.plan().full_count) == ([2, 0], 0)
