@@ -11,7 +11,7 @@ import json
 import time
 from typing import Any
 
-from benchmarks.meter import Load, Ticker, percentile
+from benchmarks.meter import Load, Ticker
 from benchmarks.results import Table
 
 SECONDS = 3.0
@@ -44,12 +44,7 @@ async def run(seconds: float) -> dict[str, Any]:
     await asyncio.sleep(seconds)
     told = load.result()
     await ticker.stop()
-    return {
-        "late_max_ms": round(max(ticker.late_ms), 1),
-        "late_p99_ms": round(percentile(ticker.late_ms, 0.99), 1),
-        "work_ms": round(work, 1),
-        **told,
-    }
+    return {**ticker.result(), "work_ms": round(work, 1), **told}
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ COLUMNS = (
     ("cpu_s_per_million", "CPU s per million", "median"),
     ("peak_mb", "memory MB", "median"),
     ("late_max_ms", "latest tick ms, of all", "worst"),
+    ("late_own_ms", "by its own CPU", "worst"),
     ("late_p99_ms", "p99 ms", "median"),
     ("first_record_ms", "first record ms", "median"),
     ("load", "load", "median"),
