@@ -44,7 +44,7 @@ class Assignment:
 
     @property
     def buffered_bytes(self) -> int:
-        return sum(each.buffered_bytes for each in self.tally.filled)
+        return sum(each.buffered_bytes for each in self.tally.turns)
 
     def was_owned(self, tp: TopicPartition) -> bool:
         """Owned once, not now."""

@@ -43,8 +43,7 @@ class Delivery:
         self._turn_ns = turn_ms * 1_000_000
         self._current: Partition | None = None
         self._held: dict[int, Partition] = {}
-        self._turns: deque[Partition] = deque()
-        self._turns_of = -1
+        self._turns = assignment.tally.turns
         self._iterated: tuple[Partition, Record] | None = None
 
     # What is in hand.
@@ -110,8 +109,8 @@ class Delivery:
         piece.index -= 1
         partition.ledger.move(record.offset)
         self._held.pop(id(partition), None)
-        self._turns.remove(partition)
-        self._turns.appendleft(partition)
+        self._turns.setdefault(partition)
+        self._turns.move_to_end(partition, last=False)
         return record
 
     # What is next.
@@ -120,7 +119,7 @@ class Delivery:
         """Decode one more slice towards `count` records that `take` then only copies; False when there is no need."""
         self.close_cursor()
         ready_count = 0
-        for partition in self._assignment:
+        for partition in self._turns:
             if not partition.is_open or (only and partition.tp not in only):
                 continue
             piece = partition.slice
@@ -197,7 +196,7 @@ class Delivery:
                 raise
             # What came before the failure is given first. The partition that cannot go on (it went to the end as it got
             # its turn) is the next: behind others that always have records its error would never be told.
-            self._turns.rotate(1)
+            self._turns.move_to_end(next(reversed(self._turns)), last=False)
         return taken
 
     def take_opened(self, now_ms: int, *, read_committed: bool) -> dict[TopicPartition, PartitionMetadata]:
@@ -261,22 +260,14 @@ class Delivery:
 
     def _by_turn(self, only: Collection[TopicPartition]) -> Iterator[Partition]:
         """Each deliverable partition once, the one served longest ago first."""
-        if self._turns_of != self._assignment.changes_count:
-            self._turns_of = self._assignment.changes_count
-            known = {id(each) for each in self._assignment}
-            kept = [each for each in self._turns if id(each) in known]
-            seen = {id(each) for each in kept}
-            self._turns = deque([*kept, *(each for each in self._assignment if id(each) not in seen)])
         for _ in range(len(self._turns)):
-            partition = self._turns.popleft()
+            partition = next(iter(self._turns))
+            if not partition.is_due:
+                del self._turns[partition]  # it is back when something is fetched
+                continue
+            self._turns.move_to_end(partition)
             if not partition.is_open or (only and partition.tp not in only):
-                self._turns.append(partition)
                 continue
             if partition.state is PositionState.STUCK and partition.error is not None:
-                self._turns.append(partition)
                 raise partition.error
-            if partition.slice is None and not partition.buffer:
-                self._turns.append(partition)
-                continue
-            self._turns.append(partition)
             yield partition

@@ -56,13 +56,13 @@ class Slice:
 class Tally:
     """What the partitions of an assignment tell of themselves, so that nobody has to look at all of them."""
 
-    __slots__ = ("filled", "touched")
+    __slots__ = ("touched", "turns")
 
     def __init__(self) -> None:
         self.touched: dict[TopicPartition, None] = {}
         """Fetched from in another way than when the planner last looked, perhaps."""
-        self.filled: OrderedDict[Partition, None] = OrderedDict()
-        """Something is buffered."""
+        self.turns: OrderedDict[Partition, None] = OrderedDict()
+        """Those with something to deliver or to tell: whose turn it is first."""
 
 
 class Partition:
@@ -160,11 +160,12 @@ class Partition:
         self.drop_buffer()
         self.error = error
         self.state = PositionState.STUCK
+        self.tally.turns.setdefault(self)
 
     def drop_buffer(self) -> None:
         """Forget what was fetched and not delivered, and the answer that is on its way."""
         self.buffer.clear()
-        self.tally.filled.pop(self, None)
+        self.tally.turns.pop(self, None)
         self.slice = None
         self.changes_count += 1
         if self.state is PositionState.FETCHING:
@@ -179,13 +180,20 @@ class Partition:
     # Buffer.
 
     @property
+    def is_due(self) -> bool:
+        """Something is left to deliver or to tell."""
+        piece = self.slice
+        has_slice = piece is not None and piece.index < len(piece.records)
+        return has_slice or bool(self.buffer) or self.state is PositionState.STUCK
+
+    @property
     def buffered_bytes(self) -> int:
         return sum(decoder.size_bytes for decoder in self.buffer)
 
     def put(self, decoder: PartitionDecoder, epochs: Iterable[tuple[int, int]] = ()) -> None:
         """Take what was fetched; from these (offset, epoch) on its records have these epochs."""
         self.buffer.append(decoder)
-        self.tally.filled[self] = None
+        self.tally.turns.setdefault(self)
         self.tally.touched[self.tp] = None
         self.epochs.forget_below(self.ledger.committable)
         self.epochs.learn(epochs)
@@ -193,8 +201,6 @@ class Partition:
     def use_up(self) -> None:
         """The first buffered piece has nothing left."""
         self.buffer.popleft()
-        if not self.buffer:
-            self.tally.filled.pop(self, None)
         self.tally.touched[self.tp] = None
 
     def epoch_before(self, offset: int) -> int:

@@ -24,7 +24,7 @@ class FetchRemedy(Enum):
     """Topic ids are not usable for this topic now: refresh, then ask again."""
 
 
-_TABLE: Final = {
+_TABLE: Final[dict[int, FetchRemedy]] = {
     E.NONE: FetchRemedy.PROCEED,
     E.OFFSET_OUT_OF_RANGE: FetchRemedy.OUT_OF_RANGE,
     E.TOPIC_AUTHORIZATION_FAILED: FetchRemedy.NOT_AUTHORIZED,
@@ -45,7 +45,7 @@ _TABLE: Final = {
 
 def fetch_remedy_for(code: int) -> FetchRemedy:
     """The remedy; for a code without a row: back off, with a refresh where Kafka calls the metadata stale."""
-    row = {int(known): remedy for known, remedy in _TABLE.items()}.get(code)
+    row = _TABLE.get(code)
     if row is not None:
         return row
     return FetchRemedy.REFRESH if lookup(code).invalid_metadata else FetchRemedy.BACK_OFF

@@ -164,8 +164,8 @@ class Fetchers:
         if free_bytes >= RESPONSE_FLOOR_BYTES:
             return free_bytes
         # What paused partitions keep must not starve the others: it is fetched again when they are resumed.
-        for partition in tuple(assignment.tally.filled):
-            if partition.is_paused:
+        for partition in tuple(assignment.tally.turns):
+            if partition.is_paused and partition.buffer:
                 partition.drop_buffer()
         return bound - assignment.buffered_bytes
 

@@ -194,6 +194,19 @@ def test_partition_that_came_later_gets_its_turn():
     assert set(served) == {0, 1}
 
 
+def test_partitions_with_nothing_to_deliver_are_not_looked_at():
+    assignment, partitions = assigned(*range(100))
+    delivery = delivering(assignment)
+    partitions[50].put(fetched(partitions[50], 1))
+    partitions[70].put(fetched(partitions[70], 1))
+    assert list(assignment.tally.turns) == [partitions[50], partitions[70]]
+    assert read_all(delivery) == [(50, 0), (70, 0)]
+    assert not delivery.open_cursor()
+    assert not assignment.tally.turns
+    partitions[70].put(fetched(partitions[70], 1, 1))
+    assert read_all(delivery) == [(70, 1)]
+
+
 def test_redelivery_gives_a_partition_no_more_than_its_turn():
     assignment, (first, second) = assigned(0, 1)
     delivery = delivering(assignment, records_per_turn=2)
@@ -386,8 +399,8 @@ def test_other_partitions_go_on_beside_the_poison():
 
 def test_partition_that_needs_a_seek_raises_its_error_until_it_gets_one():
     assignment, (partition, other) = assigned(0, 1)
-    other.put(fetched(other, 1))
     partition.stick(NoOffsetForPartitionError(tp(0)))
+    other.put(fetched(other, 1))
     delivery = delivering(assignment)
     with pytest.raises(NoOffsetForPartitionError):
         delivery.open_cursor()
