@@ -23,6 +23,7 @@ from aiogroup.errors import (
 )
 from aiogroup.fetching.epochs import NO_EPOCH
 from aiogroup.fetching.position import Partition
+from aiogroup.fetching.truncation import leader_of
 from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import CommitEntry, Offsets, read_offsets
 from aiogroup.records import Record, Records
@@ -536,7 +537,9 @@ class Consumer:
     def _move(self, partition: Partition, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         engine = self._running()
         engine.context.delivery.forget([partition])
-        partition.start_at(offset, leader_epoch=leader_epoch)
+        leader = leader_of(engine.context.link.cluster, partition.tp)
+        partition.start_at(offset, leader_epoch=leader_epoch, leader=leader)
+        engine.context.positions_wanted.pulse()
         engine.context.fetchable.pulse()
         engine.context.group_changed.pulse()
 

@@ -233,6 +233,26 @@ class OffsetOutOfRangeError(RecordError, aiokafka_errors.OffsetOutOfRangeError):
         self.offset = offset
 
 
+class LogTruncationError(OffsetOutOfRangeError):
+    """The log lost records that were read, and `auto_offset_reset="none"`: `seek` to where to go on (KIP-320).
+
+    An unclean leader election or a lost disk cut it off. From `diverging_offset` on it holds other records than those
+    that were read, or none yet; `None`: the leader does not know since when. `offset` is the position that was reached.
+    """
+
+    def __init__(self, tp: TopicPartition, offset: int, diverging_offset: int | None) -> None:
+        since = "an unknown offset" if diverging_offset is None else f"offset {diverging_offset}"
+        RecordError.__init__(
+            self,
+            tp,
+            f"{tp.topic}-{tp.partition}: read up to offset {offset}, but from {since} on the log was truncated: what "
+            "was read there is gone, other records may have taken its place; auto_offset_reset is 'none': seek() to "
+            "where to go on",
+        )
+        self.offset = offset
+        self.diverging_offset = diverging_offset
+
+
 class NoOffsetForPartitionError(RecordError, aiokafka_errors.NoOffsetForPartitionError):
     """Nothing was committed and `auto_offset_reset="none"`: `seek` in `on_partitions_assigned`, or set a policy."""
 

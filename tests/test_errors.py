@@ -21,6 +21,7 @@ SPECIAL = {
     "CommitFailedError": lambda kind: kind("gone", not_owned=[TP], committed={TP: 5}),
     "RecordError": lambda kind: kind(TP, "no"),
     "OffsetOutOfRangeError": lambda kind: kind(TP, 9),
+    "LogTruncationError": lambda kind: kind(TP, 9, 5),
     "NoOffsetForPartitionError": lambda kind: kind(TP),
     "CorruptRecordError": lambda kind: kind(TP, 9, "no"),
     "RecordDeserializationError": lambda kind: kind(TP, 9, "no", key=b"k", value=b"v"),

@@ -70,8 +70,6 @@ def test_what_is_said_to_be_there_is():
 def test_what_is_not_there_yet_is_not_there():
     """When one of these fails, the feature came: change the README's row."""
     assert not [name for name in ("merged", "catch_up", "recovery") if hasattr(Consumer, name)]
-    source = "\n".join(path.read_text() for path in (ROOT / "aiogroup/runtime").glob("*.py"))
-    assert "OffsetForLeaderEpochRequest" not in source
 
 
 @pytest.mark.kafka

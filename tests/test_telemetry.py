@@ -53,7 +53,7 @@ def test_event_is_a_frozen_value_with_a_level_of_logging(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_say_their_unit(kind):
-    plain = {"generation", "node_id", "partition", "offset"}
+    plain = {"generation", "node_id", "partition", "offset", "position", "leader_epoch"}
     for each in dataclasses.fields(kind):
         if each.type == "int":
             known = each.name in plain or each.name.endswith(("_ms", "_count", "_bytes", "_version"))

@@ -13,10 +13,12 @@ from typing import Final
 __all__ = ["NO_EPOCH", "Epochs"]
 
 NO_EPOCH: Final = -1
+MAX_RUNS: Final = 64
+"""Leaders change rarely: this many changes back is further than anything that is in hand."""
 
 
 class Epochs:
-    """Runs of offsets with one epoch each. Only what lies around what is in hand and buffered is kept."""
+    """Runs of offsets with one epoch each, the newest `MAX_RUNS`."""
 
     __slots__ = ("_begins", "_epochs")
 
@@ -40,17 +42,16 @@ class Epochs:
             if not self._epochs or max(epoch, NO_EPOCH) != self._epochs[-1]:
                 self._begins.append(begin)
                 self._epochs.append(max(epoch, NO_EPOCH))
+        del self._begins[:-MAX_RUNS], self._epochs[:-MAX_RUNS]
 
     def before(self, offset: int) -> int:
         """The epoch of the last record below `offset`, `NO_EPOCH` when not known."""
         index = bisect_left(self._begins, offset) - 1
         return self._epochs[index] if index >= 0 else NO_EPOCH
 
-    def forget_below(self, offset: int) -> None:
-        """Nothing below `offset` will be asked for, but what is `before` it."""
-        index = bisect_left(self._begins, offset) - 1
-        if index > 0:
-            del self._begins[:index], self._epochs[:index]
+    def first_above(self, epoch: int) -> int | None:
+        """The first offset known to be of a newer epoch than this, `None` when there is none."""
+        return next((begin for begin, each in zip(self._begins, self._epochs, strict=True) if each > epoch), None)
 
     def forget_from(self, offset: int) -> None:
         """What was fetched from `offset` on is dropped: it may be other records when it comes again."""

@@ -14,6 +14,7 @@ from aiogroup.config import ConsumerConfig, ResetPolicy
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.epochs import NO_EPOCH, Epochs
+from aiogroup.fetching.truncation import NOBODY, EpochEnd, Leader, Search, confirms, is_news, must_check
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.records import Record
 
@@ -36,8 +37,10 @@ class PositionState(StrEnum):
     """The committed offset is to be looked up."""
     RESET = "reset"
     """The policy decides: an offset is to be looked up by timestamp."""
+    VALIDATING = "validating"
+    """The position is known; the leader must confirm that its log holds what stands before (KIP-320)."""
     FETCHING = "fetching"
-    """The position is known."""
+    """The position is known, and good for what is known of the leader."""
     STUCK = "stuck"
     """An error must reach the application, which must seek."""
 
@@ -73,8 +76,8 @@ class Partition:
         "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "end_offset", "epochs",
         "error", "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_held", "is_leaving",
         "is_new", "is_paused",
-        "last_stable_offset", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
-        "received_at_ms", "reset_policy", "reset_why", "slice", "starts_count", "state", "tally",
+        "last_stable_offset", "leader", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
+        "received_at_ms", "reset_policy", "reset_why", "search", "slice", "starts_count", "state", "tally",
         "topic_id", "tp", "was_reset",
     )  # fmt: skip
 
@@ -89,6 +92,8 @@ class Partition:
         self.state = PositionState.COMMITTED
         self.ledger = Ledger(0)
         self.epochs = Epochs()
+        self.leader = NOBODY  # by whom the position is checked, or is to be
+        self.search = Search(0, 0, NO_EPOCH)  # while it is checked
         self.committed: int | None = None
         self.was_reset = False
         self.is_broken = False
@@ -122,29 +127,38 @@ class Partition:
     @property
     def is_open(self) -> bool:
         """Its records may be handed out."""
-        return not (self.is_paused or self.is_held or self.is_new or self.is_leaving)
+        is_barred = self.is_paused or self.is_held or self.is_new or self.is_leaving
+        return not is_barred and self.state is not PositionState.VALIDATING
 
     # Position.
 
     @property
     def position(self) -> int | None:
         """The next offset that could be delivered, `None` while it is looked up."""
-        return self.ledger.position if self.state is PositionState.FETCHING else None
+        return self.ledger.position if self._has_position else None
 
-    def start_at(self, offset: int, *, leader_epoch: int = NO_EPOCH, was_reset: bool = False) -> None:
+    @property
+    def _has_position(self) -> bool:
+        return self.state in (PositionState.FETCHING, PositionState.VALIDATING)
+
+    def start_at(
+        self, offset: int, *, leader_epoch: int = NO_EPOCH, leader: Leader = NOBODY, was_reset: bool = False
+    ) -> None:
         """The position is known from now on; what was buffered or in hand is dropped.
 
-        `leader_epoch` is that of the record before it, as far as is known.
+        `leader_epoch` is that of the record before it, as far as is known: with one, `leader` must confirm it first.
         """
         self.drop_buffer()
         self.starts_count += 1
-        self.ledger.move(offset)
+        self.ledger.close()  # late acknowledgements are of records that are not in hand any more
+        self.ledger = Ledger(offset)
         self.epochs.start(offset, leader_epoch)
+        self.leader = leader
         self.fetch_offset = offset
         self.was_reset = was_reset
         self.is_held = False
         self.is_broken = False
-        self.state = PositionState.FETCHING
+        self._check_position()
         self.error = None
         self.failures_count = 0
         self.backoff_until_ms = 0
@@ -168,7 +182,7 @@ class Partition:
         self.tally.turns.pop(self, None)
         self.slice = None
         self.changes_count += 1
-        if self.state is PositionState.FETCHING:
+        if self._has_position:
             self.fetch_offset = self.ledger.position
             self.epochs.forget_from(self.ledger.position)
 
@@ -176,6 +190,49 @@ class Partition:
         """The ownership ended."""
         self.ledger.close()
         self.drop_buffer()
+
+    # Leaders.
+
+    def follow(self, leader: Leader) -> None:
+        """The metadata names this leader. What is on its way from another one will not count."""
+        if not (self._has_position and is_news(self.leader, leader)):
+            return
+        self.leader = leader
+        self.preferred_replica = UNKNOWN
+        self.doubt()
+        self.backoff_until_ms = 0
+
+    def doubt(self) -> None:
+        """The leader must confirm the position before anything else is fetched or delivered, if it can."""
+        if not self._has_position:
+            return
+        self.changes_count += 1
+        self._check_position()
+
+    def _check_position(self) -> None:
+        position = self.ledger.position
+        self.search = Search(position, position, self.epoch_before(position))
+        is_checkable = must_check(self.search.leader_epoch, self.leader)
+        self.state = PositionState.VALIDATING if is_checkable else PositionState.FETCHING
+
+    def trust(self) -> None:
+        """Go on unchecked: the leader cannot be asked."""
+        if self.state is PositionState.VALIDATING:
+            self.state = PositionState.FETCHING
+
+    def confirm(self, answer: EpochEnd) -> None:
+        """The leader's log holds all that was delivered; what is buffered is kept where it holds that, too."""
+        if not confirms(answer, self.epochs.before(self.fetch_offset), self.fetch_offset):
+            self.drop_buffer()
+        self.state = PositionState.FETCHING
+        self.failures_count = 0
+        self.backoff_until_ms = 0
+
+    def truncate(self, offset: int, leader_epoch: int) -> None:
+        """What was read from `offset` on is not in the log any more: go back to there."""
+        self.start_at(offset, leader_epoch=leader_epoch, leader=self.leader, was_reset=True)
+        self.committed = None  # it may be the same offset again, of another record
+        self.state = PositionState.FETCHING
 
     # Buffer.
 
@@ -195,7 +252,6 @@ class Partition:
         self.buffer.append(decoder)
         self.tally.turns.setdefault(self)
         self.tally.touched[self.tp] = None
-        self.epochs.forget_below(self.ledger.committable)
         self.epochs.learn(epochs)
 
     def use_up(self) -> None:

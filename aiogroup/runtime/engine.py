@@ -41,6 +41,7 @@ from aiogroup.runtime.rebalance import Rebalance
 from aiogroup.runtime.refresher import Refresher
 from aiogroup.runtime.requests import Requests
 from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.runtime.validator import Validator
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Tell
@@ -86,6 +87,8 @@ class Engine:
             coordinator = Coordinator(self.context, self._make_membership(config.group_id, assignors))
             committer = Committer(self.context, coordinator, is_member=True)
         self.positions = Positions(self.context, self.refresher, committer)
+        self.validator = Validator(self.context, self.refresher, self.positions)
+        self.context.link.on_metadata = self.validator.follow_leaders
         self.fetchers = Fetchers(self.context, self.refresher, self.positions)
         self.group: Group | None = None
         if coordinator is not None and committer is not None:
@@ -172,6 +175,7 @@ class Engine:
         spawn = self.supervisor.spawn
         spawn("refresher", self.refresher.run)
         spawn("positions", self.positions.run)
+        spawn("validator", self.validator.run)
         spawn("fetchers", self.fetchers.run)
         spawn("inflater", self.fetchers.run_inflater)
         self.follow_subscription("start")

@@ -33,7 +33,7 @@ class Enquiries:
             until_ms = now_ms() + self._context.config.default_api_timeout_ms
         while True:
             self._context.delivery.settle()
-            if partition.position is not None:
+            if partition.position is not None and partition.state is not PositionState.VALIDATING:
                 return partition.position
             if partition.state is PositionState.STUCK and partition.error is not None:
                 raise partition.error

@@ -24,6 +24,7 @@ from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES, WAIT_MIN_MS, FetchPl
 from aiogroup.fetching.position import PREFERRED_REPLICA_MS, UNKNOWN, Partition
 from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
 from aiogroup.fetching.sessions import Asked, FetchSession, SessionRequest
+from aiogroup.offsets.ledger import Ledger
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.fetch import (
     FetchPartition,
@@ -286,6 +287,10 @@ class Fetchers:
             if is_there:
                 self._mend(node_id, partition, offset, data, remedy)
             return
+        if data.diverging_epoch.end_offset >= 0:
+            if is_there:
+                self._doubt(partition)
+            return
         now = now_ms()
         # Where the log ends is told once in a session, so it is taken from every answer.
         partition.end_offset = data.high_watermark
@@ -309,7 +314,7 @@ class Fetchers:
         # A copy of its own, or the smallest slice would keep the whole answer in memory.
         records = bytes(data.records) if copy else data.records
         decoder = PartitionDecoder(
-            partition.tp, records, offset, aborted, self._settings, _Acknowledge(self._context, partition)
+            partition.tp, records, offset, aborted, self._settings, _Acknowledge(self._context, partition.ledger)
         )
         if decoder.incomplete_batch_bytes:
             partition.fetch_bytes = decoder.incomplete_batch_bytes
@@ -337,6 +342,12 @@ class Fetchers:
         if remedy is not FetchRemedy.BACK_OFF:
             self._refresher.want()
 
+    def _doubt(self, partition: Partition) -> None:
+        """Only told to who says `last_fetched_epoch`, as we do not; but never to be passed over."""
+        partition.doubt()
+        partition.back_off(now_ms(), self._context.config)
+        self._context.positions_wanted.pulse()
+
     def _out_of_range(self, partition: Partition, offset: int) -> None:
         """The leader says so. Only what is at the position counts: behind it, records are still to be delivered."""
         if partition.buffer or (partition.slice is not None and partition.position != offset):
@@ -356,15 +367,15 @@ class _Acknowledge:
     It refers weakly: records are outside of the garbage collector's sight, so a cycle through them would stay for ever.
     """
 
-    __slots__ = ("_context", "_partition")
+    __slots__ = ("_context", "_ledger")
 
-    def __init__(self, context: Context, partition: Partition) -> None:
+    def __init__(self, context: Context, ledger: Ledger) -> None:
         self._context = ref(context)
-        self._partition = ref(partition)
+        self._ledger = ledger
 
     def __call__(self, record: Record) -> None:
-        context, partition = self._context(), self._partition()
-        if context is not None and partition is not None:
+        context = self._context()
+        if context is not None:
             context.delivery.settle()
-            partition.ledger.ack(record.offset)
+            self._ledger.ack(record.offset)
             context.group_changed.pulse()

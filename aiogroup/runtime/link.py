@@ -66,6 +66,7 @@ class Link:
     def __init__(self, config: ConsumerConfig) -> None:
         self.cluster = Cluster()
         self.is_heartbeat_late: Callable[[], bool] = lambda: False
+        self.on_metadata: Callable[[], None] = lambda: None
         self._config = config
         self._bootstrap = {
             -1 - index: Broker(-1 - index, host, port) for index, (host, port) in enumerate(config.bootstrap_addresses)
@@ -219,6 +220,7 @@ class Link:
         snapshot = _cluster(response)
         if snapshot.brokers:
             self.cluster = self.cluster.updated(snapshot)
+            self.on_metadata()
         return snapshot
 
     def close(self) -> list[asyncio.Future[None]]:

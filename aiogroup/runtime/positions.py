@@ -7,6 +7,7 @@ from typing import Final
 from aiogroup.config import ResetPolicy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError
 from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.fetching.truncation import leader_of
 from aiogroup.runtime.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
@@ -25,6 +26,11 @@ class Positions:
         self._context = context
         self._refresher = refresher
         self._committer = committer
+
+    @property
+    def is_committed_at_once(self) -> bool:
+        """A position that was not committed is, before the first delivery from it."""
+        return self._committer is not None and self._context.config.enable_auto_commit
 
     async def run(self) -> None:
         """Look up what is missing, whenever something is."""
@@ -68,6 +74,7 @@ class Positions:
         asked = {each: each.changes_count for each in partitions}
         await self._resolve_committed([each for each in asked if each.state is PositionState.COMMITTED], until_ms)
         await self._resolve_policy([each for each in asked if each.state is PositionState.RESET], until_ms, rounds)
+        self._context.positions_wanted.pulse()  # some may have to be checked first
         self._context.fetchable.pulse()
         self._context.changed.pulse()
 
@@ -81,7 +88,8 @@ class Positions:
                 continue
             committed = found.get(tp)
             if committed is not None:
-                partition.start_at(committed.offset, leader_epoch=committed.leader_epoch)
+                leader = leader_of(self._context.link.cluster, tp)
+                partition.start_at(committed.offset, leader_epoch=committed.leader_epoch, leader=leader)
                 partition.committed = committed.offset
             else:
                 self.reset(partition, partition.reset_policy, why=NOT_COMMITTED)
@@ -123,8 +131,8 @@ class Positions:
             await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 
     def _start_at(self, partition: Partition, offset: int) -> None:
-        partition.start_at(offset, was_reset=True)
-        partition.is_held = self._committer is not None and self._context.config.enable_auto_commit
+        partition.start_at(offset, leader=leader_of(self._context.link.cluster, partition.tp), was_reset=True)
+        partition.is_held = self.is_committed_at_once
         tp, policy = partition.tp, partition.reset_policy
         if partition.reset_why == NOT_COMMITTED:
             self._context.tell(events.PositionFromPolicy(tp.topic, tp.partition, offset, policy.kind))

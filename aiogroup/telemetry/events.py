@@ -242,6 +242,20 @@ class OffsetReset(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LogTruncated(Event):
+    """The leader's log parts from what was read (KIP-320): `records_count` offsets before `position` are not in it."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    partition: int
+    position: int
+    leader_epoch: int
+    diverging_offset: int | None
+    records_count: int | None
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
 class NewPartitionFromEarliest(Event):
     topic: str
     partition: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiogroup.fetching.epochs import NO_EPOCH, Epochs
+from aiogroup.fetching.epochs import MAX_RUNS, NO_EPOCH, Epochs
 from aiogroup.fetching.position import Partition
 from tests.fetching import wire_batches as w
 from tests.support.records import LATEST, fetched, tp
@@ -44,13 +44,12 @@ def test_what_is_dropped_is_forgotten_and_what_comes_instead_counts():
     assert [epochs.before(each) for each in (8, 9, 11)] == [3, 6, 6]
 
 
-def test_only_what_is_around_is_kept():
+def test_only_the_newest_are_kept():
     epochs = started(0)
     for epoch in range(1_000):
         epochs.learn([(epoch * 10, epoch)])
-        epochs.forget_below(epoch * 10 - 5)
     assert epochs.before(9_990) == 998
-    assert len(epochs) <= 4
+    assert len(epochs) == MAX_RUNS
 
 
 def test_a_broker_without_epochs_is_told_as_none():
@@ -63,7 +62,7 @@ RUNS = st.lists(st.tuples(st.integers(0, 30), st.integers(-1, 9)), max_size=6).m
 
 
 @given(st.integers(0, 10), st.integers(-1, 9), RUNS, st.integers(0, 30))
-def test_it_is_a_plain_table_of_records(start, epoch, runs, asked):
+def test_they_are_a_plain_table_of_records(start, epoch, runs, asked):
     """Written out: every offset behind the start has the epoch of the last run that begins at or before it."""
     table = {start - 1: epoch}
     for offset in range(start, 40):
@@ -72,8 +71,11 @@ def test_it_is_a_plain_table_of_records(start, epoch, runs, asked):
     epochs = started(start, epoch)
     epochs.learn(runs)
     assert epochs.before(start + asked) == table[start + asked - 1]
-    epochs.forget_below(start + asked)
+    epochs.forget_from(start + asked)
     assert epochs.before(start + asked) == table[start + asked - 1]
+    assert epochs.first_above(8) == next(
+        (offset for offset in range(start - 1, start + asked) if table[offset] > 8), None
+    )
 
 
 def test_a_position_is_committed_with_the_epoch_of_the_last_record_before_it():

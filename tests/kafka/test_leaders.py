@@ -13,6 +13,7 @@ from aiogroup.devkafka.waiting import wait_until
 from aiogroup.protocol.messages.fetch import FetchRequest
 from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
+from aiogroup.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from aiogroup.telemetry.events import FetchFailed, OffsetReset
 from aiogroup.testing import CUT, Proxy
 from tests.support.kafka import Ears, eventually
@@ -100,11 +101,26 @@ async def test_a_leader_that_moves_while_its_fetch_is_outstanding_is_left_at_onc
             )
             return dataclasses.replace(exchange.response, topics=topics)
 
+        def agree(exchange):
+            """The new leader has all that was read (KIP-320)."""
+            topics = tuple(
+                dataclasses.replace(
+                    topic,
+                    partitions=tuple(
+                        dataclasses.replace(each, error_code=0, leader_epoch=0, end_offset=50)
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in exchange.response.topics
+            )
+            return dataclasses.replace(exchange.response, topics=topics)
+
         async def hold(exchange):
             if moved and exchange.node_id == leader_id:
                 await asyncio.sleep(60)
 
         proxy.rewrite(MetadataRequest, move)
+        proxy.rewrite(OffsetForLeaderEpochRequest, agree)
         proxy.rewrite(FetchRequest, hold)
         consumer = alone(proxy.bootstrap_servers, metadata_max_age_ms=500)
         consumer.assign([tp])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextvars
 from uuid import UUID
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-
 from aiogroup.embedded.coordinator import CoordinatorLog, GroupCoordinator
 from aiogroup.embedded.group import GroupSettings
 from aiogroup.protocol.errors import ErrorCode as E
@@ -44,34 +42,17 @@ from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
+from aiogroup.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartitionResult,
+    OffsetForLeaderTopicResult,
+)
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.simulation.log import Log
 
 PORT = 9_092
-BATCHES_PER_FETCH = 4
 RANGES = tuple(ApiVersion(key, each.MIN_VERSION, each.MAX_VERSION) for key, each in sorted(REQUESTS.items()))
-
-
-class Log:
-    """One partition."""
-
-    def __init__(self, leader):
-        self.leader = leader
-        self.epoch = 0
-        self.end = 0
-        self.batches = []  # (offset behind its last record, bytes)
-
-    def append(self, count):
-        builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
-        for number in range(count):
-            builder.append(number, 0, None, b"", [])
-        data = builder.build()
-        data[0:8] = self.end.to_bytes(8, "big")
-        self.end += count
-        self.batches.append((self.end, bytes(data)))
-
-    def read(self, offset):
-        behind = (data for end, data in self.batches if end > offset)
-        return b"".join(data for data, _ in zip(behind, range(BATCHES_PER_FETCH), strict=False))
 
 
 class Brokers:
@@ -165,7 +146,7 @@ class Brokers:
         for logs in self.topics.values():
             for number, log in enumerate(logs):
                 if not self.nodes[log.leader]:
-                    log.leader, log.epoch = self.up[number % len(self.up)], log.epoch + 1
+                    log.elect(self.up[number % len(self.up)])
         if self.coordinator is None and not self.nodes[self.coordinator_node]:
             self._hand_over(self.up[0], 50)
 
@@ -180,7 +161,7 @@ class Brokers:
     def move_leader(self, topic, partition, node):
         log = self.topics[topic][partition]
         if log.leader != node:
-            log.leader, log.epoch = node, log.epoch + 1
+            log.elect(node)
             self.tell("brokers", f"{topic}-{partition} is led by node {node}")
             self._look_at_fetches()
 
@@ -204,6 +185,8 @@ class Brokers:
                 self._answer(ticket, self._found(request))
             case ListOffsetsRequest():
                 self._answer(ticket, self._offsets(transport.node, request))
+            case OffsetForLeaderEpochRequest():
+                self._answer(ticket, self._epoch_ends(transport.node, request))
             case FetchRequest():
                 self._waiting.append((ticket, request, self.loop.time() + request.max_wait_ms / 1000))
                 self.loop.call_later(request.max_wait_ms / 1000, self._look_at_fetches, context=self.outside)
@@ -259,6 +242,18 @@ class Brokers:
             topics.append(ListOffsetsTopicResponse(topic.name, tuple(partitions)))
         return ListOffsetsResponse(topics=tuple(topics))
 
+    def _epoch_ends(self, node, request):
+        topics = []
+        for topic in request.topics:
+            results = []
+            for each in topic.partitions:
+                log = self.topics[topic.topic][each.partition]
+                code = log.refusal(node, each.current_leader_epoch)
+                epoch, end = (-1, -1) if code else log.end_of(each.leader_epoch)
+                results.append(OffsetForLeaderPartitionResult(code, each.partition, epoch, end))
+            topics.append(OffsetForLeaderTopicResult(topic.topic, tuple(results)))
+        return OffsetForLeaderEpochResponse(topics=tuple(topics))
+
     def _look_at_fetches(self):
         waiting, self._waiting = self._waiting, []
         for ticket, request, ends_at in waiting:
@@ -279,10 +274,8 @@ class Brokers:
             partitions = []
             for each in topic.partitions:
                 log = self.topics[name][each.partition]
-                code = E.NONE
-                if log.leader != node:
-                    code = E.NOT_LEADER_OR_FOLLOWER
-                elif each.fetch_offset > log.end:
+                code = log.refusal(node, each.current_leader_epoch)
+                if not code and each.fetch_offset > log.end:
                     code = E.OFFSET_OUT_OF_RANGE
                 records = b"" if code else log.read(each.fetch_offset)
                 is_worth = is_worth or bool(code or records)

@@ -1,0 +1,65 @@
+"""An unclean leader election: the only replica that has the newest records dies, and one without them leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiogroup import AiogroupError, TopicPartition
+from aiogroup.cluster import PartitionInfo
+from aiogroup.config import ConsumerConfig
+from aiogroup.devkafka import Cluster
+from aiogroup.runtime.link import Link
+from tests.support.kafka import eventually
+
+TOPIC = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+"""With these settings a topic would rather lose records than be without a leader."""
+
+
+class Shaky:
+    """A topic with one partition and two replicas, `leader` and `follower` (nodes)."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.tp = TopicPartition(topic, 0)
+        self.leader = self.follower = cluster.nodes[0]
+
+    async def make(self) -> None:
+        await asyncio.to_thread(self.cluster.create_topic, self.topic, 1, replication_factor=2, config=TOPIC)
+        state = await self.state()
+        nodes = {node.node_id: node for node in self.cluster.nodes}
+        self.leader = nodes.pop(state.leader)
+        self.follower = nodes[next(each for each in state.replicas if each != state.leader)]
+
+    async def leave_follower_behind(self) -> None:
+        """It dies; what the leader takes from now on is the leader's alone."""
+        await asyncio.to_thread(self.follower.kill)
+        await self._wait_for(lambda state: state.in_sync == (self.leader.node_id,))
+
+    async def lose_leader(self) -> None:
+        """It dies too, and the follower comes back and leads with what it has."""
+        await asyncio.to_thread(self.leader.kill)
+        self.leader, self.follower = self.follower, self.leader
+        await asyncio.to_thread(self.leader.start)
+        await self._wait_for(lambda state: state.leader == self.leader.node_id)
+
+    async def state(self) -> PartitionInfo:
+        """The leader, its epoch, and who is in sync, asked of any node that is up."""
+        up = [f"127.0.0.1:{node.port}" for node in self.cluster.nodes if node.is_running]
+        link = Link(ConsumerConfig(bootstrap_servers=up))
+        try:
+            found = (await link.fetch_metadata([self.topic])).partition(self.tp)
+        finally:
+            await link.wait_closed(link.close())
+        assert found is not None
+        return found
+
+    async def _wait_for(self, is_so: Callable[[PartitionInfo], bool]) -> None:
+        async def look() -> bool:
+            try:
+                return is_so(await self.state())
+            except AiogroupError:
+                return False
+
+        await eventually(look, within_s=40)
