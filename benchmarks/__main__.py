@@ -22,7 +22,7 @@ GOAL_RECORDS = 1_500_000
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything; `rounds` are those of drains and commits."""
+    """How much of everything; `rounds` are those of drains."""
 
     records: int = GOAL_RECORDS
     rounds: int = 5
@@ -32,6 +32,7 @@ class Sizes:
     flow_rounds: int = 5
     idle_clients: Sequence[str] = living.ALL
     commits: int = 500
+    commit_rounds: int = 5
     stop_rounds: int = 3
     stop_limit_s: float = stopping.LIMIT_S
     join_rounds: int = 5
@@ -42,11 +43,12 @@ QUICK = Sizes(
     records=150_000,
     rounds=2,
     drains=draining.QUICK,
-    calm_s=2.0,
-    flow_s=3.0,
+    calm_s=1.0,
+    flow_s=2.0,
     flow_rounds=1,
     idle_clients=living.LIBRARIES,
     commits=100,
+    commit_rounds=1,
     stop_rounds=1,
     stop_limit_s=stopping.QUICK_LIMIT_S,
     join_rounds=1,
@@ -87,7 +89,7 @@ class Session:
         if "flow" in parts:
             yield living.latency(cluster, sizes.flow_s, sizes.flow_rounds, self.flow)
         if "commit" in parts:
-            yield living.commits(cluster, sizes.commits, sizes.rounds, self.commit)
+            yield living.commits(cluster, sizes.commits, sizes.commit_rounds, self.commit)
         if "idle" in parts:  # last: its partitions stay
             yield living.idle(cluster, sizes.idle_clients, sizes.flow_s, sizes.flow_rounds, self.flow)
 
