@@ -129,16 +129,16 @@ class Batch:
         self.packed_bytes = 0
         self.inflated_bytes = len(payload)
 
-    def reader(self, origin: Origin) -> Reader:
-        """The records, built as they are taken; call `inflate` before. Each call starts at the first."""
-        return Reader(self._frame[: _V2.size], self._payload, origin)
+    def reader(self, origin: Origin, behind: memoryview | None = None, *, check: bool, committed: bool) -> Reader:
+        """The records, and those of plain batches `behind`; call `inflate` before. Each call starts at the first."""
+        return Reader(self._frame[: _V2.size], self._payload, origin, behind, crc32c if check else None, committed)
 
     def is_abort_marker(self) -> bool:
         """Whether this control batch ends a transaction by abort; false for one emptied by compaction.
 
         Raises ValueError for a damaged one, struct.error for one without a type.
         """
-        records = self.reader(_NOBODY).read(1, 0)
+        records = Reader(self._frame[: _V2.size], self._payload, _NOBODY).read(1, 0)
         return bool(records) and ControlRecord.parse(records[0].key or b"").type_ == ABORT_MARKER.type_
 
 
@@ -201,8 +201,8 @@ class LegacyBatch:
         self.packed_bytes = 0
         self.inflated_bytes = len(payload)
 
-    def reader(self, origin: Origin) -> LegacyReader:
-        return LegacyReader(self._records(origin), len(self._messages), self.next_offset)
+    def reader(self, origin: Origin, behind: memoryview | None = None, **_: bool) -> LegacyReader:
+        return LegacyReader(self._records(origin), len(self._messages), self.base_offset or 0, self.next_offset)
 
     def _records(self, origin: Origin) -> Iterator[Record]:
         tp, _, _, acknowledge = origin
@@ -222,9 +222,12 @@ class LegacyBatch:
 class LegacyReader:
     """As aiogroup.native's Reader."""
 
-    def __init__(self, records: Iterator[Record], count: int, end_offset: int) -> None:
+    passed: Final = 0
+
+    def __init__(self, records: Iterator[Record], count: int, base_offset: int, next_offset: int) -> None:
         self.left = count
-        self._end_offset = end_offset
+        self.base_offset = base_offset
+        self.next_offset = next_offset
         self._records = records
         self._damage: ValueError | None = None
         self._previous = -1
@@ -234,7 +237,7 @@ class LegacyReader:
         while self._damage is None and self.left > 0 and len(records) < max_records:
             try:
                 record = next(self._records)
-                if not self._previous < record.offset < self._end_offset:
+                if not self._previous < record.offset < self.next_offset:
                     raise BatchError("offsets are not in order")
             except ValueError as error:
                 self._damage = error

@@ -130,7 +130,7 @@ class PartitionDecoder:
         try:
             self._batch.inflate(self._settings.max_batch_bytes)
         except BatchError as error:
-            self._poison_batch(error)
+            self._poison_at(self._batch, error)
 
     def next_slice(self, max_records: int) -> list[Record] | None:
         """Return the next 1 to `max_records` records in offset order, `None` when there are no more.
@@ -149,7 +149,7 @@ class PartitionDecoder:
                 if self._batch is None or (taken and self.needs_inflate()):
                     break
                 if self._reader is not None or self._open(self._batch):
-                    self._take(self._batch, max_records, taken)
+                    self._take(max_records, taken)
             # Look ahead, or the position would stop before a transaction's marker until the next request.
             self._find_batch()
         except BaseException:
@@ -217,7 +217,7 @@ class PartitionDecoder:
                 self._aborted_producers.discard(batch.producer_id)
         return False
 
-    def _pass(self, batch: Batch | LegacyBatch) -> None:
+    def _pass(self, batch: Batch | LegacyBatch | Reader | LegacyReader) -> None:
         """Nothing more comes from this batch: go behind it, and so over offsets that compaction removed."""
         self.next_offset = max(self.next_offset, batch.next_offset)
         self._batch = self._reader = None
@@ -231,20 +231,26 @@ class PartitionDecoder:
         try:
             batch.inflate(self._settings.max_batch_bytes)
         except BatchError as error:
-            self._poison_batch(error)
+            self._poison_at(batch, error)
             return False
-        self._reader = batch.reader((self._tp, batch.timestamp_type, LIVE, self._acknowledge))
+        self._reader = batch.reader(
+            (self._tp, batch.timestamp_type, LIVE, self._acknowledge),
+            self._data[self._pos :],
+            check=self._settings.check_crcs,
+            committed=self._settings.read_committed,
+        )
         if self._reader.left <= 0:
-            self._finish(batch)
+            self._finish(self._reader)
         return self._batch is not None
 
-    def _take(self, batch: Batch | LegacyBatch, max_records: int, out: list[Record]) -> None:
+    def _take(self, max_records: int, out: list[Record]) -> None:
         """Up to `max_records` in `out`, fewer before a poison one, which is noted."""
-        assert self._reader is not None
+        reader = self._reader
+        assert reader is not None
         try:
-            taken = self._reader.read(max_records - len(out), self.next_offset)
+            taken = reader.read(max_records - len(out), self.next_offset)
         except ValueError as error:
-            self._poison_batch(error)
+            self._poison_at(reader, error)
             return
         if self._settings.deserializes:
             taken = self._deserialize(taken)
@@ -253,8 +259,8 @@ class PartitionDecoder:
             self.next_offset = taken[-1].offset + 1
         if self._poison is not None:
             self._drop_to_poison()
-        elif self._reader.left <= 0:
-            self._finish(batch)
+        elif reader.left <= 0:
+            self._finish(reader)
 
     def _deserialize(self, records: list[Record]) -> list[Record]:
         """Key and value in place; only what stands before a record whose deserializer raised, which is noted."""
@@ -272,21 +278,19 @@ class PartitionDecoder:
                 return records[:index]
         return records
 
-    def _finish(self, batch: Batch | LegacyBatch) -> None:
-        """Every record was taken: are bytes left? Then go behind the batch."""
-        assert self._reader is not None
+    def _finish(self, reader: Reader | LegacyReader) -> None:
+        """Every record was taken: are bytes left? Then go behind the batch, and those that the reader went on to."""
         try:
-            self._reader.finish()
+            reader.finish()
         except ValueError as error:
-            self._poison_batch(error)
+            self._poison_at(reader, error)
         else:
-            self._pass(batch)
+            self._pos += reader.passed
+            self._pass(reader)
 
     # Poison.
 
-    def _poison_batch(self, error: Exception) -> None:
-        batch = self._batch
-        assert batch is not None
+    def _poison_at(self, batch: Batch | LegacyBatch | Reader | LegacyReader, error: Exception) -> None:
         self._poison_here(batch.base_offset, _damage(batch, error), error)
 
     def _poison_here(self, offset: int | None, message: str, cause: Exception) -> None:
@@ -300,7 +304,7 @@ class PartitionDecoder:
         self._data = _NO_DATA
 
 
-def _damage(batch: Batch | LegacyBatch, error: Exception) -> str:
+def _damage(batch: Batch | LegacyBatch | Reader | LegacyReader, error: Exception) -> str:
     said = str(error) if isinstance(error, BatchError) else f"damaged record ({error})"
     return f"{said}; the batch ends at offset {batch.next_offset - 1}"
 

@@ -158,8 +158,8 @@ class Delivery:
             self.drained_count += 1
         return False
 
-    def open_cursor(self, only: Collection[TopicPartition] = ()) -> bool:
-        """Point the cursor at the next slice; False when nothing is ready.
+    def open_cursor(self, only: Collection[TopicPartition] = ()) -> Record | None:
+        """The next record, the cursor behind it; `None` when nothing is ready.
 
         Raises:
             RecordError: it is the turn of a partition that cannot go on.
@@ -169,9 +169,8 @@ class Delivery:
             piece = self._ready(partition, self._records_per_turn)
             if piece is not None:
                 self._current = partition
-                self.cursor.open(piece.records, piece.index, self._turn_ns)
-                return True
-        return False
+                return self.cursor.open(piece.records, piece.index, self._turn_ns)
+        return None
 
     def take(self, max_count: int | None, only: Collection[TopicPartition] = ()) -> dict[TopicPartition, list[Record]]:
         """Hand out up to `max_count` records of the partitions that have some.

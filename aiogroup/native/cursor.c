@@ -241,14 +241,14 @@ cursor_open(Cursor *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!nL:open", &PyList_Type, &records, &index, &turn_ns)) {
         return NULL;
     }
-    if (index < 0) {
-        PyErr_SetString(PyExc_ValueError, "index must not be negative");
+    if (index < 0 || index >= PyList_GET_SIZE(records)) {
+        PyErr_SetString(PyExc_ValueError, "there is no record at this index");
         return NULL;
     }
     Py_XSETREF(self->records, Py_NewRef(records));
-    self->index = index;
+    self->index = index + 1;
     self->turn_ends_ns = monotonic_ns() + turn_ns;
-    Py_RETURN_NONE;
+    return Py_NewRef(PyList_GET_ITEM(records, index));
 }
 
 static PyObject *

@@ -19,4 +19,48 @@ enum { ORIGIN_TP, ORIGIN_TIMESTAMP_TYPE, ORIGIN_LANE, ORIGIN_ACKNOWLEDGE, ORIGIN
 PyObject *record_new(PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value,
                      PyObject *headers);
 
+/* Bytes that are read from `at` on. */
+typedef struct {
+    const uint8_t *at;
+    const uint8_t *end;
+} Bytes;
+
+/* NULL, with a ValueError that says what is wrong with a batch. */
+void *damaged(const char *what);
+
+static inline uint64_t
+big_endian(const uint8_t *at, int size)
+{
+    uint64_t number = 0;
+    for (int i = 0; i < size; i++) {
+        number = number << 8 | at[i];
+    }
+    return number;
+}
+
+/* A zigzag number of at most 64 bits; 0 when the bytes end before it. */
+static inline int
+read_varint(Bytes *from, int64_t *number)
+{
+    uint64_t raw = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+        if (from->at >= from->end) {
+            return 0;
+        }
+        uint8_t byte = *from->at++;
+        raw |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80) {
+            *number = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Bytes behind their length, None where that is -1; NULL with an error. */
+PyObject *read_bytes(Bytes *from);
+
+/* A tuple of (name, value); `headers` stays NULL where there are none. 0 with an error. */
+int read_headers(Bytes *from, PyObject **headers);
+
 #endif

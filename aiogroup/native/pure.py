@@ -119,23 +119,37 @@ class Record:
 
 
 class Reader:
-    """The records of one v2 batch, built as they are taken; `payload` is uncompressed, whatever `header` says of it.
+    """The records of a v2 batch, built as they are taken; `payload` is uncompressed, whatever `header` says of it.
 
-    No length that the batch names is trusted. Here aiokafka's decoder (C where its wheel has it) does the work.
+    No length that the batch names is trusted. Where the bytes `behind` the batch are given, it may go on to batches of
+    plain records there, as far as their checksum is right by `check` and, if only what is `committed` may be read, they
+    belong to no transaction. Here aiokafka's decoder (C where its wheel has it) does the work, one batch long.
 
     Attributes:
         left: how many records the header promised and `read` did not come to yet.
+        base_offset, next_offset: where the batch that is being read begins, and what follows it.
+        passed: so many bytes of `behind` are batches that were begun.
     """
 
-    __slots__ = ("_damage", "_last", "_origin", "_previous", "_raws", "left")
+    __slots__ = ("_damage", "_origin", "_previous", "_raws", "base_offset", "left", "next_offset", "passed")
 
-    def __init__(self, header: memoryview, payload: bytes | bytearray | memoryview, origin: Origin) -> None:
+    def __init__(
+        self,
+        header: memoryview,
+        payload: bytes | bytearray | memoryview,
+        origin: Origin,
+        behind: memoryview | None = None,
+        check: Callable[[memoryview], int] | None = None,
+        committed: bool = False,
+    ) -> None:
         frame = bytearray(header)
         frame[_ATTRIBUTES_AT] &= ~_CODEC_MASK
         frame += payload
         self.left = int.from_bytes(frame[_RECORD_COUNT], "big", signed=True)
         self._origin = origin
-        self._last = int.from_bytes(frame[:8], "big") + int.from_bytes(frame[_LAST_OFFSET_DELTA], "big", signed=True)
+        self.base_offset = int.from_bytes(frame[:8], "big")
+        self.next_offset = self.base_offset + int.from_bytes(frame[_LAST_OFFSET_DELTA], "big", signed=True) + 1
+        self.passed = 0
         self._raws: Iterator[RawRecord] = iter(DefaultRecordBatch(frame))
         self._previous = -1
         self._damage: ValueError | None = None
@@ -152,7 +166,7 @@ class Reader:
         try:
             while self._damage is None and self.left > 0 and len(records) < max_records:
                 raw = next(self._raws)
-                if not self._previous < raw.offset <= self._last:
+                if not self._previous < raw.offset < self.next_offset:
                     raise ValueError("offsets are not in order")  # noqa: TRY301 (as what the decoder finds)
                 self._previous = raw.offset
                 if raw.offset >= from_offset:
@@ -192,7 +206,7 @@ class Cursor:
     Nothing is taken before what `__anext__` returned is awaited: dropping or cancelling it loses no record.
 
     Attributes:
-        wait: returns an awaitable of the next record, which opens the cursor for those behind it.
+        wait: returns an awaitable of the next record; it opens the cursor for those behind that.
         index: how many of the slice's records were handed over.
     """
 
@@ -204,11 +218,14 @@ class Cursor:
         self._records: list[Record] = []
         self._turn_ends_ns = 0
 
-    def open(self, records: list[Record], index: int, turn_ns: int) -> None:
-        """Hand over `records` from `index` on during the next `turn_ns` nanoseconds."""
+    def open(self, records: list[Record], index: int, turn_ns: int) -> Record:
+        """Hand over `records` from `index` on: the first now, however short the turn of `turn_ns` nanoseconds is."""
+        if not 0 <= index < len(records):
+            raise ValueError("there is no record at this index")
         self._records = records
-        self.index = index
+        self.index = index + 1
         self._turn_ends_ns = time.monotonic_ns() + turn_ns
+        return records[index]
 
     def close(self) -> None:
         """Hand over nothing more; `index` stays."""

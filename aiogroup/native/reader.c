@@ -1,5 +1,5 @@
-/* Reader: the records of one uncompressed v2 batch, built as they are taken. No length that the batch names is trusted:
- * each is held against the record that contains it, and that against the batch. */
+/* Reader: the records of an uncompressed v2 batch, and of batches alike behind it, built as they are taken. No length that
+ * a batch names is trusted: each is held against the record that contains it, and that against the batch. */
 
 #include "native.h"
 #include <stddef.h>
@@ -8,6 +8,9 @@
 /* Places in the header of a v2 batch. */
 enum {
     AT_BASE_OFFSET = 0,
+    AT_LENGTH = 8, /* of what follows this field */
+    AT_MAGIC = 16,
+    AT_CRC = 17,
     AT_ATTRIBUTES = 21,
     AT_LAST_OFFSET_DELTA = 23,
     AT_BASE_TIMESTAMP = 27,
@@ -15,72 +18,84 @@ enum {
     AT_RECORD_COUNT = 57,
     HEADER_SIZE = 61,
 };
-enum { LOG_APPEND_TIME = 0x08 };
-enum { SMALLEST_HEADER_SIZE = 2 }; /* of a record's header: an empty name and no value */
+#define LAST_BASE_OFFSET (INT64_MAX - INT32_MAX - 1)
+enum { CODEC = 0x07, LOG_APPEND_TIME = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 
 typedef struct {
     PyObject_HEAD
     PyObject *origin;
-    Py_buffer data;
-    Py_ssize_t pos;
+    PyObject *check;   /* a function that gives the CRC-32C of bytes, or None */
+    Py_buffer data;    /* the payload of the first batch */
+    Py_buffer behind;  /* what follows that batch in the answer; without a buffer where nothing may be read on */
+    Py_ssize_t passed; /* so much of `behind` are batches that were begun */
+    int is_committed;
+    /* The batch that is being read. */
+    const uint8_t *at;
+    const uint8_t *end;
     long long left; /* records that were not read yet */
-    int64_t base_offset;
-    int64_t last_offset_delta;
-    int64_t previous_delta;
+    long long base_offset;
+    long long next_offset; /* behind the batch */
+    int64_t previous_offset;
     int64_t base_timestamp; /* of the batch itself with LOG_APPEND_TIME */
     int has_append_time;
 } Reader;
 
-static uint64_t
-big_endian(const uint8_t *at, int size)
+static void
+begin_batch(Reader *self, const uint8_t *header, const uint8_t *payload, Py_ssize_t size)
 {
-    uint64_t number = 0;
-    for (int i = 0; i < size; i++) {
-        number = number << 8 | at[i];
-    }
-    return number;
+    self->has_append_time = (big_endian(header + AT_ATTRIBUTES, 2) & LOG_APPEND_TIME) != 0;
+    self->base_offset = (int64_t)big_endian(header + AT_BASE_OFFSET, 8);
+    int32_t last_offset_delta = (int32_t)big_endian(header + AT_LAST_OFFSET_DELTA, 4);
+    self->next_offset = (int64_t)((uint64_t)self->base_offset + (uint64_t)(int64_t)last_offset_delta + 1);
+    self->base_timestamp =
+        (int64_t)big_endian(header + (self->has_append_time ? AT_MAX_TIMESTAMP : AT_BASE_TIMESTAMP), 8);
+    self->left = (int32_t)big_endian(header + AT_RECORD_COUNT, 4);
+    self->previous_offset = self->base_offset - 1;
+    self->at = payload;
+    self->end = payload + size;
 }
 
 static int
 reader_init(Reader *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"header", "payload", "origin", NULL};
+    static char *names[] = {"header", "payload", "origin", "behind", "check", "committed", NULL};
     Py_buffer header;
-    PyObject *origin;
+    PyObject *origin, *behind = Py_None, *check = Py_None;
+    int is_committed = 0;
     if (self->origin != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "a Reader is made once");
         return -1;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*O!:Reader", names, &header, &self->data, &PyTuple_Type,
-                                     &origin)) {
-        return -1;
-    }
-    if (header.len < HEADER_SIZE || PyTuple_GET_SIZE(origin) != ORIGIN_SIZE ||
-        !PyTuple_Check(PyTuple_GET_ITEM(origin, ORIGIN_TP)) ||
-        PyTuple_GET_SIZE(PyTuple_GET_ITEM(origin, ORIGIN_TP)) != 2) {
-        PyBuffer_Release(&header);
-        PyBuffer_Release(&self->data);
-        PyErr_SetString(PyExc_ValueError, "a v2 header and (tp, timestamp type, lane, acknowledge) are needed");
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*O!|OOp:Reader", names, &header, &self->data, &PyTuple_Type,
+                                     &origin, &behind, &check, &is_committed)) {
         return -1;
     }
     const uint8_t *at = header.buf;
-    self->has_append_time = (big_endian(at + AT_ATTRIBUTES, 2) & LOG_APPEND_TIME) != 0;
-    self->base_offset = (int64_t)big_endian(at + AT_BASE_OFFSET, 8);
-    self->last_offset_delta = (int32_t)big_endian(at + AT_LAST_OFFSET_DELTA, 4);
-    self->base_timestamp = (int64_t)big_endian(at + (self->has_append_time ? AT_MAX_TIMESTAMP : AT_BASE_TIMESTAMP), 8);
-    self->left = (int32_t)big_endian(at + AT_RECORD_COUNT, 4);
-    self->previous_delta = -1;
-    self->pos = 0;
+    int is_valid = header.len >= HEADER_SIZE && big_endian(at, 8) <= LAST_BASE_OFFSET &&
+                   PyTuple_GET_SIZE(origin) == ORIGIN_SIZE && PyTuple_Check(PyTuple_GET_ITEM(origin, ORIGIN_TP)) &&
+                   PyTuple_GET_SIZE(PyTuple_GET_ITEM(origin, ORIGIN_TP)) == 2;
+    if (!is_valid) {
+        PyErr_SetString(PyExc_ValueError, "a v2 header and (tp, timestamp type, lane, acknowledge) are needed");
+    }
+    if (!is_valid || (behind != Py_None && PyObject_GetBuffer(behind, &self->behind, PyBUF_SIMPLE) < 0)) {
+        PyBuffer_Release(&header);
+        PyBuffer_Release(&self->data);
+        return -1;
+    }
+    begin_batch(self, at, self->data.buf, self->data.len);
+    self->is_committed = is_committed;
+    self->check = Py_NewRef(check);
     self->origin = Py_NewRef(origin);
     PyBuffer_Release(&header);
     return 0;
 }
 
+/* The buffers are not visited: a memoryview that the collector clears while something reads it crashes on release. */
 static int
 reader_traverse(Reader *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->origin);
-    Py_VISIT(self->data.obj);
+    Py_VISIT(self->check);
     return 0;
 }
 
@@ -90,133 +105,30 @@ reader_dealloc(Reader *self)
     PyObject_GC_UnTrack(self);
     if (self->origin != NULL) {
         Py_DECREF(self->origin);
+        Py_DECREF(self->check);
         PyBuffer_Release(&self->data);
+        PyBuffer_Release(&self->behind);
     }
     Py_TYPE(self)->tp_free(self);
 }
 
-/* Damage: NULL with a ValueError that says what is wrong. */
-
-static void *
-damaged(const char *what)
-{
-    PyErr_SetString(PyExc_ValueError, what);
-    return NULL;
-}
-
-typedef struct {
-    const uint8_t *at;
-    const uint8_t *end;
-} Bytes;
-
-/* A zigzag number of at most 64 bits; 0 when the bytes end before it. */
-static inline int
-read_varint(Bytes *from, int64_t *number)
-{
-    uint64_t raw = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-        if (from->at >= from->end) {
-            return 0;
-        }
-        uint8_t byte = *from->at++;
-        raw |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80) {
-            *number = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* Bytes behind their length; None where that is -1. */
-static PyObject *
-read_bytes(Bytes *from)
-{
-    int64_t length;
-    if (!read_varint(from, &length) || length < -1 || length > from->end - from->at) {
-        return damaged("a length points behind the record's end");
-    }
-    if (length == -1) {
-        return Py_NewRef(Py_None);
-    }
-    PyObject *bytes = PyBytes_FromStringAndSize((const char *)from->at, (Py_ssize_t)length);
-    from->at += length;
-    return bytes;
-}
-
-static PyObject *
-read_header(Bytes *from)
-{
-    int64_t length;
-    if (!read_varint(from, &length) || length < 0 || length > from->end - from->at) {
-        return damaged("a header's name points behind the record's end");
-    }
-    PyObject *name = PyUnicode_DecodeUTF8((const char *)from->at, (Py_ssize_t)length, NULL);
-    if (name == NULL) {
-        return NULL;
-    }
-    from->at += length;
-    PyObject *value = read_bytes(from);
-    if (value == NULL) {
-        Py_DECREF(name);
-        return NULL;
-    }
-    PyObject *header = PyTuple_New(2);
-    if (header == NULL) {
-        Py_DECREF(name);
-        Py_DECREF(value);
-        return NULL;
-    }
-    PyTuple_SET_ITEM(header, 0, name);
-    PyTuple_SET_ITEM(header, 1, value);
-    return header;
-}
-
-/* A tuple of (name, value); *headers stays NULL where there are none. */
-static int
-read_headers(Bytes *from, PyObject **headers)
-{
-    int64_t count;
-    if (!read_varint(from, &count) || count < 0 || count > (from->end - from->at) / SMALLEST_HEADER_SIZE) {
-        damaged("a record cannot have so many headers");
-        return 0;
-    }
-    if (count == 0) {
-        return 1;
-    }
-    PyObject *all = PyTuple_New((Py_ssize_t)count);
-    if (all == NULL) {
-        return 0;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *header = read_header(from);
-        if (header == NULL) {
-            Py_DECREF(all);
-            return 0;
-        }
-        PyTuple_SET_ITEM(all, i, header);
-    }
-    *headers = all;
-    return 1;
-}
-
 /* Where a record ends, its offset and timestamp; `record` is left at its key. */
 static int
-read_place(Reader *self, Bytes *record, int64_t *delta, int64_t *timestamp_delta)
+read_place(Reader *self, Bytes *record, int64_t *offset, int64_t *timestamp_delta)
 {
-    const uint8_t *begin = self->data.buf;
-    Bytes all = {begin + self->pos, begin + self->data.len};
-    int64_t size;
+    Bytes all = {self->at, self->end};
+    int64_t size, delta;
     if (!read_varint(&all, &size) || size < 1 || size > all.end - all.at) {
         damaged("a record's size points behind the batch's end");
         return 0;
     }
     *record = (Bytes){all.at + 1, all.at + size}; /* behind the attributes, of which there are none */
-    if (!read_varint(record, timestamp_delta) || !read_varint(record, delta)) {
+    if (!read_varint(record, timestamp_delta) || !read_varint(record, &delta)) {
         damaged("a record is cut off");
         return 0;
     }
-    if (*delta <= self->previous_delta || *delta > self->last_offset_delta) {
+    *offset = self->base_offset + (delta & INT32_MAX);
+    if (delta < 0 || delta > INT32_MAX || *offset <= self->previous_offset || *offset >= self->next_offset) {
         damaged("offsets are not in order");
         return 0;
     }
@@ -224,7 +136,7 @@ read_place(Reader *self, Bytes *record, int64_t *delta, int64_t *timestamp_delta
 }
 
 static PyObject *
-read_record(Reader *self, Bytes record, int64_t delta, int64_t timestamp_delta)
+read_record(Reader *self, Bytes record, int64_t offset, int64_t timestamp_delta)
 {
     PyObject *key = read_bytes(&record);
     if (key == NULL) {
@@ -244,8 +156,87 @@ read_record(Reader *self, Bytes record, int64_t delta, int64_t timestamp_delta)
         return damaged("bytes are left behind a record");
     }
     uint64_t since = self->has_append_time ? 0 : (uint64_t)timestamp_delta; /* wraps around instead of overflowing */
-    return record_new(self->origin, self->base_offset + delta, (int64_t)((uint64_t)self->base_timestamp + since), key,
-                      value, headers);
+    return record_new(self->origin, offset, (int64_t)((uint64_t)self->base_timestamp + since), key, value, headers);
+}
+
+/* Whether the checksum of a batch is right; -1 with an error. */
+static int
+is_intact(Reader *self, const uint8_t *batch, Py_ssize_t size)
+{
+    if (self->check == Py_None) {
+        return 1;
+    }
+    PyObject *checked = PyMemoryView_FromMemory((char *)batch + AT_ATTRIBUTES, size - AT_ATTRIBUTES, PyBUF_READ);
+    if (checked == NULL) {
+        return -1;
+    }
+    PyObject *crc = PyObject_CallOneArg(self->check, checked);
+    Py_DECREF(checked);
+    if (crc == NULL) {
+        return -1;
+    }
+    unsigned long sum = PyLong_AsUnsignedLong(crc);
+    Py_DECREF(crc);
+    return PyErr_Occurred() ? -1 : sum == big_endian(batch + AT_CRC, 4);
+}
+
+/* Go on to the batch behind, where it is one of plain records as this: 1 when begun, 0 when not, -1 with an error. Whatever
+ * is special about a batch, damage too, is left to who made the reader. */
+static int
+read_on(Reader *self)
+{
+    Py_ssize_t room = self->behind.len - self->passed;
+    if (self->at != self->end || self->behind.buf == NULL || room <= HEADER_SIZE) {
+        return 0;
+    }
+    const uint8_t *batch = (const uint8_t *)self->behind.buf + self->passed;
+    int64_t size = (int64_t)(int32_t)big_endian(batch + AT_LENGTH, 4) + AT_LENGTH + 4;
+    if (batch[AT_MAGIC] != 2 || size <= HEADER_SIZE || size > room) {
+        return 0;
+    }
+    uint64_t attributes = big_endian(batch + AT_ATTRIBUTES, 2);
+    int is_alike = ((attributes & LOG_APPEND_TIME) != 0) == self->has_append_time;
+    if (!is_alike || attributes & (CODEC | CONTROL) || (self->is_committed && attributes & TRANSACTIONAL)) {
+        return 0;
+    }
+    int64_t base_offset = (int64_t)big_endian(batch + AT_BASE_OFFSET, 8);
+    if (base_offset < self->next_offset || base_offset > LAST_BASE_OFFSET ||
+        (int32_t)big_endian(batch + AT_LAST_OFFSET_DELTA, 4) < 0 || (int32_t)big_endian(batch + AT_RECORD_COUNT, 4) < 1) {
+        return 0;
+    }
+    int intact = is_intact(self, batch, (Py_ssize_t)size);
+    if (intact == 1) {
+        begin_batch(self, batch, batch + HEADER_SIZE, (Py_ssize_t)size - HEADER_SIZE);
+        self->passed += (Py_ssize_t)size;
+    }
+    return intact;
+}
+
+/* The next record from `from_offset` on; NULL at the end of what can be read, or with an error. */
+static PyObject *
+next_record(Reader *self, int64_t from_offset)
+{
+    while (self->left > 0 || read_on(self) == 1) {
+        Bytes bytes;
+        int64_t offset, timestamp_delta;
+        PyObject *record = NULL;
+        if (!read_place(self, &bytes, &offset, &timestamp_delta)) {
+            return NULL;
+        }
+        if (offset >= from_offset) {
+            record = read_record(self, bytes, offset, timestamp_delta);
+            if (record == NULL) {
+                return NULL;
+            }
+        }
+        self->at = bytes.end;
+        self->previous_offset = offset;
+        self->left--;
+        if (record != NULL) {
+            return record;
+        }
+    }
+    return NULL;
 }
 
 static PyObject *
@@ -264,31 +255,14 @@ reader_read(Reader *self, PyObject *const *args, Py_ssize_t args_count)
         PyErr_SetString(PyExc_ValueError, "max_records must be at least 1");
         return NULL;
     }
-    if (max_records > self->left) {
-        max_records = self->left > 0 ? (Py_ssize_t)self->left : 0;
-    }
     PyObject *records = PyList_New(max_records);
     if (records == NULL) {
         return NULL;
     }
     Py_ssize_t count = 0;
-    while (count < max_records && self->left > 0) {
-        Bytes bytes;
-        int64_t delta, timestamp_delta;
-        PyObject *record = NULL;
-        if (!read_place(self, &bytes, &delta, &timestamp_delta)) {
-            break;
-        }
-        if (self->base_offset + delta >= from_offset) {
-            record = read_record(self, bytes, delta, timestamp_delta);
-            if (record == NULL) {
-                break;
-            }
-            PyList_SET_ITEM(records, count++, record);
-        }
-        self->pos = bytes.end - (const uint8_t *)self->data.buf;
-        self->previous_delta = delta;
-        self->left--;
+    PyObject *record;
+    while (count < max_records && (record = next_record(self, from_offset)) != NULL) {
+        PyList_SET_ITEM(records, count++, record);
     }
     if (PyErr_Occurred()) {
         /* What stands before the damage is given first; the next call meets it again. */
@@ -308,7 +282,7 @@ reader_read(Reader *self, PyObject *const *args, Py_ssize_t args_count)
 static PyObject *
 reader_finish(Reader *self, PyObject *unused)
 {
-    if (self->pos != self->data.len) {
+    if (self->at != self->end) {
         return damaged("bytes are left behind the last record");
     }
     Py_RETURN_NONE;
@@ -322,6 +296,9 @@ static PyMethodDef reader_methods[] = {
 
 static PyMemberDef reader_members[] = {
     {"left", T_LONGLONG, offsetof(Reader, left), READONLY, NULL},
+    {"base_offset", T_LONGLONG, offsetof(Reader, base_offset), READONLY, NULL},
+    {"next_offset", T_LONGLONG, offsetof(Reader, next_offset), READONLY, NULL},
+    {"passed", T_PYSSIZET, offsetof(Reader, passed), READONLY, NULL},
     {NULL},
 };
 

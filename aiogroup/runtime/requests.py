@@ -70,7 +70,7 @@ class Requests:
             raise StopAsyncIteration
         with self._asking():
             await asyncio.sleep(0)
-            record = await self._wait(self._take_first, None)
+            record = await self._wait(self._context.delivery.open_cursor, None)
         if record is None:
             raise StopAsyncIteration
         return record
@@ -216,10 +216,6 @@ class Requests:
         if self._told_poison.get(error.tp) != error.offset:
             self._told_poison[error.tp] = error.offset
             self._context.tell(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
-
-    def _take_first(self) -> Record | None:
-        delivery = self._context.delivery
-        return delivery.cursor.take() if delivery.open_cursor() else None
 
     async def _let_loop_run(self) -> None:
         """Requests that never have to wait must not keep the loop to themselves."""

@@ -50,8 +50,7 @@ def _refuse_key(bad):
 
 def test_cursor_gives_records_in_order_and_the_position_follows_on_settling():
     delivery, partition = one_partition()
-    assert delivery.open_cursor()
-    assert delivery.cursor.take().offset == 0
+    assert delivery.open_cursor().offset == 0
     assert delivery.cursor.take().offset == 1
     delivery.settle()
     assert partition.position == 2
@@ -62,7 +61,6 @@ def test_cursor_gives_records_in_order_and_the_position_follows_on_settling():
 def test_settling_twice_changes_nothing():
     delivery, partition = one_partition()
     delivery.open_cursor()
-    delivery.cursor.take()
     for _ in range(3):
         delivery.settle()
         assert (partition.position, partition.ledger.committable) == (1, 0)
@@ -71,15 +69,22 @@ def test_settling_twice_changes_nothing():
 def test_nothing_is_in_hand_before_the_first_record():
     delivery, partition = one_partition()
     assert not delivery.is_in_hand()
-    delivery.open_cursor()
-    assert not delivery.is_in_hand()
     assert partition.position == 0
+    delivery.open_cursor()
+    assert delivery.is_in_hand()
+    assert partition.position == 1
+
+
+def test_a_turn_that_is_over_at_once_gives_a_record_all_the_same():
+    assignment, (partition,) = assigned(0)
+    partition.put(fetched(partition, 3))
+    delivery = Delivery(assignment, auto_ack=True, records_per_turn=4, turn_ms=0)
+    assert read_all(delivery) == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_closed_cursor_gives_nothing_and_loses_nothing():
     delivery, partition = one_partition(count=3)
     delivery.open_cursor()
-    delivery.cursor.take()
     delivery.close_cursor()
     assert rest(delivery) == []
     assert partition.position == 1
@@ -90,7 +95,6 @@ def test_closed_cursor_gives_nothing_and_loses_nothing():
 def test_asking_for_the_next_record_processes_the_one_in_hand():
     delivery, partition = one_partition()
     delivery.open_cursor()
-    delivery.cursor.take()
     delivery.process_all()
     assert not delivery.is_in_hand()
     assert partition.ledger.committable == 1
@@ -108,8 +112,7 @@ def test_position_passes_offsets_without_records_with_the_last_record():
     assignment, (partition,) = assigned(0)
     partition.put(fetched(partition, 2, data=wire_batches.marker(2, producer=7, abort=False)))
     delivery = delivering(assignment)
-    delivery.open_cursor()
-    assert offsets(rest(delivery)) == [0, 1]
+    assert offsets([delivery.open_cursor(), *rest(delivery)]) == [0, 1]
     delivery.settle()
     assert partition.position == 3
     delivery.process_all()
@@ -213,8 +216,7 @@ def test_redelivery_gives_a_partition_no_more_than_its_turn():
     for partition in (first, second):
         partition.put(fetched(partition, 20))
     for _ in range(10):
-        assert delivery.open_cursor()
-        assert delivery.cursor.take().tp == tp(0)
+        assert delivery.open_cursor().tp == tp(0)
         assert delivery.take_back_iterated() is not None
     given = [number for number, _ in read_all(delivery)]
     assert given[:8] == [0, 0, 1, 1, 0, 0, 1, 1]
@@ -249,8 +251,7 @@ def test_revoked_partition_gives_nothing_from_an_open_cursor():
     for partition in (first, second):
         partition.put(fetched(partition, 4))
     delivery = delivering(assignment)
-    delivery.open_cursor()
-    assert delivery.cursor.take().tp == tp(0)
+    assert delivery.open_cursor().tp == tp(0)
     delivery.forget(assignment.remove([tp(0)]))
     assert rest(delivery) == []
     assert read_all(delivery) == [(1, each) for each in range(4)]
@@ -273,8 +274,7 @@ def test_seek_takes_back_what_is_in_hand():
 @pytest.mark.parametrize("given_count", [1, 2, 4])
 def test_record_of_an_ended_loop_comes_again(given_count):
     delivery, partition = one_partition(count=6)
-    delivery.open_cursor()
-    given = [delivery.cursor.take() for _ in range(given_count)]
+    given = [delivery.open_cursor(), *(delivery.cursor.take() for _ in range(given_count - 1))]
     again = delivery.take_back_iterated()
     assert again is given[-1]
     assert not delivery.is_in_hand()
@@ -288,7 +288,6 @@ def test_record_comes_again_before_those_of_other_partitions():
         partition.put(fetched(partition, 2))
     delivery = delivering(assignment, records_per_turn=1)
     delivery.open_cursor()
-    delivery.cursor.take()
     delivery.take_back_iterated()
     assert read_all(delivery)[0] == (0, 0)
 
@@ -296,12 +295,10 @@ def test_record_comes_again_before_those_of_other_partitions():
 def test_what_was_committed_or_skipped_does_not_come_again():
     delivery, partition = one_partition()
     delivery.open_cursor()
-    delivery.cursor.take()
     delivery.settle()
     partition.ledger.process_below(1)
     assert delivery.take_back_iterated() is None
     delivery.open_cursor()
-    delivery.cursor.take()
     delivery.process_all()
     assert delivery.take_back_iterated() is None
     assert read_all(delivery)[0] == (0, 2)
@@ -317,7 +314,6 @@ def test_batches_are_not_taken_back():
 def test_record_of_a_partition_that_left_is_not_taken_back():
     delivery, partition = one_partition()
     delivery.open_cursor()
-    delivery.cursor.take()
     delivery.forget([partition])
     assert delivery.take_back_iterated() is None
 
@@ -328,7 +324,7 @@ def test_record_of_a_partition_that_left_is_not_taken_back():
 def test_without_auto_ack_only_acknowledged_records_are_processed():
     delivery, partition = one_partition(auto_ack=False)
     delivery.open_cursor()
-    for _ in range(3):
+    for _ in range(2):
         delivery.cursor.take()
     delivery.process_all()
     assert delivery.in_hand() == {tp(0): 3}
@@ -389,10 +385,11 @@ def test_other_partitions_go_on_beside_the_poison():
     given, told = [], 0
     for _ in range(6):
         try:
-            delivery.open_cursor()
+            first = delivery.open_cursor()
         except RecordDeserializationError:
             told += 1
-        given += [(record.partition, record.offset) for record in rest(delivery)]
+            continue
+        given += [(record.partition, record.offset) for record in (first, *rest(delivery))]
     assert given == [(1, each) for each in range(8)]
     assert told > 0
 
@@ -404,10 +401,10 @@ def test_partition_that_needs_a_seek_raises_its_error_until_it_gets_one():
     delivery = delivering(assignment)
     with pytest.raises(NoOffsetForPartitionError):
         delivery.open_cursor()
-    assert delivery.open_cursor()
+    assert delivery.open_cursor().tp == tp(1)
     partition.start_at(0)
     partition.put(fetched(partition, 1))
-    assert sorted(read_all(delivery)) == [(0, 0), (1, 0)]
+    assert read_all(delivery) == [(0, 0)]
 
 
 def test_poison_of_a_paused_partition_waits():
@@ -462,9 +459,9 @@ def test_each_record_comes_once_and_in_order_whatever_the_way_of_asking(counts, 
             record = delivery.cursor.take()
             if record is None:
                 delivery.process_all()
-                if not delivery.open_cursor():
+                record = delivery.open_cursor()
+                if record is None:
                     return
-                record = delivery.cursor.take()
             given.append((record.partition, record.offset))
 
     for what, number in steps:

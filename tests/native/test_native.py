@@ -13,6 +13,7 @@ import weakref
 
 import pytest
 from aiokafka.structs import TopicPartition
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -145,6 +146,64 @@ def test_both_read_the_same_records_in_any_steps(sizes, base, steps, skip):
     assert all(each == seen[0] for each in seen)
 
 
+def drained(kind, first, behind, **settings):
+    """What a reader of `first` gives, and how many bytes of `behind` it went on over."""
+    view = memoryview(first)
+    reading = kind.Reader(view[:HEADER], view[HEADER:], (TP, 0, "live", None), memoryview(behind), **settings)
+    records = []
+    while got := reading.read(7, 0):
+        records += got
+    reading.finish()
+    assert reading.left == 0
+    return [record.offset for record in records], reading.passed
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="the Python reads one batch")
+def test_a_reader_goes_on_to_plain_batches_behind():
+    behind = [w.built(5, 10), w.built(1, 20), w.built(3, 21)]
+    offsets, passed = drained(native, w.built(4), b"".join(behind), check=crc32c)
+    assert offsets == [*range(4), *range(10, 15), 20, *range(21, 24)]
+    assert passed == sum(map(len, behind))
+
+
+STOPS = {
+    "compressed": w.built(5, 10, codec=w.GZIP),
+    "a marker": w.marker(10, 1, abort=True),
+    "lower offsets": w.built(2, 3),
+    "another timestamp type": w.batch([w.Sent(10)], attributes=w.LOG_APPEND_TIME),
+    "no records": w.batch([], base=10, last=12),
+    "an older format": w.message(10, b"k", b"v"),
+    "cut off": w.built(5, 10)[:-1],
+    "a bare beginning": w.built(5, 10)[:40],
+    "a wrong checksum": w.built(5, 10)[:-1] + b"?",
+    "a hostile offset": w.built(1, 2**63 - 1),
+    "no length": w.built(1, 10)[:8] + bytes(4) + w.built(1, 10)[12:],
+}
+
+
+@pytest.mark.parametrize("what", STOPS)
+def test_a_reader_leaves_what_is_special_to_its_maker(kind, what):
+    offsets, passed = drained(kind, w.built(4), STOPS[what] + w.built(2, 30), check=crc32c)
+    assert (offsets, passed) == (list(range(4)), 0)
+
+
+def test_a_reader_leaves_transactions_where_only_what_is_committed_may_be_read(kind):
+    behind = w.batch([w.Sent(10)], attributes=w.TRANSACTIONAL, producer=3)
+    assert drained(kind, w.built(4), behind, committed=True) == (list(range(4)), 0)
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="the Python reads one batch")
+def test_damage_in_a_batch_behind_gives_what_stands_before_it():
+    hurt = bytearray(w.built(3, 10))
+    hurt[HEADER] = 0x7E  # the first record's size
+    view, behind = memoryview(w.built(4)), w.seal(hurt)
+    reading = native.Reader(view[:HEADER], view[HEADER:], (TP, 0, "live", None), memoryview(behind), check=crc32c)
+    assert [record.offset for record in reading.read(9, 0)] == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="record"):
+        reading.read(9, 0)
+    assert (reading.base_offset, reading.next_offset, reading.passed) == (10, 13, len(behind))
+
+
 @given(data=st.data())
 def test_damage_gives_what_stands_before_it_and_then_an_error_each_time(data):
     good = w.batch(w.Sent(i, b"k", b"value", 5, [("h", b"x")]) for i in range(6))
@@ -194,36 +253,44 @@ async def taken(cursor):
 
 
 def opened(kind, count=3, turn_ns=10**12):
+    """A cursor behind the first of its records, and the others."""
     cursor = kind.Cursor()
-    records = reader(kind, w.built(count)).read(count, 0)
-    cursor.open(records, 0, turn_ns)
+    records = reader(kind, w.built(count + 1)).read(count + 1, 0)
+    assert cursor.open(records, 0, turn_ns) is records[0]
 
     async def wait():
         await asyncio.sleep(0)
         raise StopAsyncIteration
 
     cursor.wait = wait
-    return cursor, records
+    return cursor, records[1:]
 
 
 async def test_a_cursor_gives_its_slice_and_then_asks(kind):
     cursor, records = opened(kind)
     assert await taken(cursor) == records
-    assert cursor.index == 3
+    assert cursor.index == 4
 
 
 async def test_a_cursor_asks_when_the_turn_is_over(kind):
     cursor, records = opened(kind, turn_ns=0)
     assert await taken(cursor) == []
-    cursor.open(records, 1, 10**12)
-    assert await taken(cursor) == records[1:]
+    assert cursor.open(records, 1, 10**12) is records[1]
+    assert await taken(cursor) == records[2:]
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_a_cursor_cannot_be_opened_where_nothing_is(kind, index):
+    cursor, records = opened(kind)
+    with pytest.raises(ValueError, match="no record"):
+        cursor.open(records, index, 1)
 
 
 async def test_a_closed_cursor_keeps_its_place(kind):
     cursor, records = opened(kind)
     assert cursor.take() is records[0]
     cursor.close()
-    assert (cursor.take(), cursor.index) == (None, 1)
+    assert (cursor.take(), cursor.index) == (None, 2)
 
 
 async def test_what_wait_returns_is_the_next_record(kind):
@@ -231,8 +298,7 @@ async def test_what_wait_returns_is_the_next_record(kind):
 
     async def again():
         await asyncio.sleep(0)
-        cursor.open(records, 0, 10**12)
-        return cursor.take()
+        return cursor.open(records, 0, 10**12)
 
     cursor.wait = again
     given = []
@@ -240,7 +306,7 @@ async def test_what_wait_returns_is_the_next_record(kind):
         given.append(record.offset)
         if len(given) == 7:
             break
-    assert given == [0, 1, 0, 1, 0, 1, 0]
+    assert given == [1, 2, 1, 2, 1, 2, 1]
 
 
 async def test_nothing_is_taken_before_it_is_awaited(kind):

@@ -43,7 +43,7 @@ def rest(delivery):
 def read_all(delivery):
     """Every record that `async for` would get now, as (partition, offset)."""
     given = []
-    while delivery.open_cursor():
-        given += [(record.partition, record.offset) for record in rest(delivery)]
+    while (first := delivery.open_cursor()) is not None:
+        given += [(record.partition, record.offset) for record in (first, *rest(delivery))]
         delivery.process_all()
     return given
