@@ -173,7 +173,8 @@ class Consumer:
         Raises:
             ConsumerStoppedError: the consumer is, or was meanwhile, stopped.
             ConcurrentConsumptionError: another request is waiting.
-            RecordDeserializationError, OffsetOutOfRangeError, NoOffsetForPartitionError: `seek` to go on.
+            RecordDeserializationError, OffsetOutOfRangeError, LogTruncationError, NoOffsetForPartitionError: `seek` to
+                go on.
             TopicAuthorizationError: add the ACL; PollIntervalExceeded: ask again, if `raise_on_poll_interval`.
             IllegalStateError: a named partition is not assigned, or called inside a rebalance callback.
         """

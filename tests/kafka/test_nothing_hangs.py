@@ -428,7 +428,7 @@ async def test_when_all_brokers_are_frozen_or_killed(kafka_cluster, unique_name,
 
 APIS = (
     "ApiVersions", "Metadata", "FindCoordinator", "ListOffsets", "Fetch", "OffsetFetch", "OffsetCommit", "Heartbeat",
-    "JoinGroup", "SyncGroup", "LeaveGroup",
+    "JoinGroup", "SyncGroup", "LeaveGroup", "OffsetForLeaderEpoch",
 )  # fmt: skip
 
 
