@@ -1,8 +1,9 @@
 """`python benchmarks/compare.py OLD.json NEW.json`: what changed between two runs of the benchmarks.
 
 A change is told when the medians differ by at least `--percent` and no run of the one lies among the runs of the other:
-less is noise. `--all` tells everything. Beside rates stands the ratio to aiokafka's in the same run, which a slower or
-busier machine changes less. It imports nothing of this package, so that it runs as a script.
+less is noise. Of fewer than three runs it takes 50 %. `--all` tells everything. Beside rates stands the ratio to
+aiokafka's in the same run, which a slower or busier machine changes less. It imports nothing of this package, so that
+it runs as a script.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 HIGHER_IS_BETTER = frozenset({"records_per_s", "ratio"})
 CIRCUMSTANCES = frozenset({"load", "others_cores", "records"})
 """Not what is measured, but under what."""
+FEW_RUNS, OF_FEW_PERCENT = 3, 50.0
+SIZES = ("quick", "records")
 Key = tuple[str, str, str]
 
 
@@ -72,7 +75,8 @@ def changes(
             if metric in CIRCUMSTANCES or not a or not b:
                 continue
             middle_a, middle_b = statistics.median(a), statistics.median(b)
-            is_clear = is_apart(a, b) and differs(middle_a, middle_b, percent)
+            least = percent if min(len(a), len(b)) >= FEW_RUNS else max(percent, OF_FEW_PERCENT)
+            is_clear = is_apart(a, b) and differs(middle_a, middle_b, least)
             is_told = is_told or (is_clear and metric == "records_per_s")
             yield Change(key, metric, middle_a, middle_b, is_clear)
         if was["ratio"] is not None and row["ratio"] is not None:
@@ -112,8 +116,9 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="what did not change, too")
     args = parser.parse_args()
     old, new = (json.loads(path.read_text()) for path in (args.old, args.new))
-    if old["quick"] != new["quick"]:
-        print("One of the two is a quick run: only ratios can be compared.\n")
+    for name in SIZES:
+        if old.get(name) != new.get(name):
+            print(f"Not the same work: {name} was {old.get(name)} and is {new.get(name)}.\n")
     every = list(changes(old["rows"], new["rows"], args.percent))
     told = [each for each in every if args.all or each.is_clear]
     print(markdown(told) if told else "Nothing changed beyond noise.")

@@ -45,6 +45,11 @@ def test_runs_that_overlap_and_small_differences_are_noise():
     assert clear(rows(records_per_s=(100, 101, 102)), rows(ratio=9.0, records_per_s=(103, 104, 105))) == {}
 
 
+def test_few_runs_say_little():
+    assert clear(rows(late_max_ms=(10, 10)), rows(late_max_ms=(14, 14))) == {}
+    assert clear(rows(late_max_ms=(10, 10)), rows(late_max_ms=(20, 20))) == {"late_max_ms": (100, False)}
+
+
 def test_circumstances_are_no_results():
     assert clear(rows(load=(1, 1, 1), others_cores=(0, 0, 0)), rows(load=(9, 9, 9), others_cores=(2, 2, 2))) == {}
 
