@@ -8,7 +8,7 @@ setup(
     ext_modules=[
         Extension(
             "aiogroup.native._native",
-            sources=[f"{NATIVE}/{name}.c" for name in ("module", "record", "wire", "reader", "cursor")],
+            sources=[f"{NATIVE}/{name}.c" for name in ("module", "record", "wire", "reader", "extent", "cursor")],
             depends=[f"{NATIVE}/native.h"],
             extra_compile_args=["-O3", "-Wall"],
             optional=True,

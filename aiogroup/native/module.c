@@ -1,10 +1,16 @@
 #include "native.h"
 
+static PyMethodDef functions[] = {
+    {"extent", extent, METH_VARARGS, NULL},
+    {NULL},
+};
+
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "aiogroup.native._native",
     .m_doc = "What is done once per record, compiled; aiogroup.native.pure is the same in Python.",
     .m_size = -1,
+    .m_methods = functions,
 };
 
 static int

@@ -11,6 +11,7 @@ extern PyTypeObject Record_Type;
 extern PyTypeObject Reader_Type;
 extern PyTypeObject Cursor_Type;
 extern PyTypeObject Next_Type;
+PyObject *extent(PyObject *module, PyObject *args);
 
 /* What the records of a batch have in common, as a tuple: one reference per record instead of four. */
 enum { ORIGIN_TP, ORIGIN_TIMESTAMP_TYPE, ORIGIN_LANE, ORIGIN_ACKNOWLEDGE, ORIGIN_SIZE };
@@ -24,6 +25,9 @@ typedef struct {
     const uint8_t *at;
     const uint8_t *end;
 } Bytes;
+
+/* So high that no offset of its batch overflows. */
+#define LAST_BASE_OFFSET (INT64_MAX - INT32_MAX - 1)
 
 /* NULL, with a ValueError that says what is wrong with a batch. */
 void *damaged(const char *what);

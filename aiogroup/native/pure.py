@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -12,11 +13,17 @@ from aiokafka.structs import TopicPartition
 if TYPE_CHECKING:
     from aiokafka.record._protocols import DefaultRecordProtocol as RawRecord
 
-__all__ = ["Cursor", "Origin", "Reader", "Record"]
+__all__ = ["Cursor", "Origin", "Reader", "Record", "extent"]
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 Origin: TypeAlias = tuple[TopicPartition, int, str, "Callable[[Record], None] | None"]
 """What the records of a batch have in common: partition, timestamp type, lane, and what `ack` calls, if anything."""
+
+_HEAD: Final = struct.Struct(">qiib4x2xi")  # base offset, length, leader epoch, magic, last offset delta
+_FRAME_BYTES: Final = 12
+_SMALLEST_LENGTH: Final = 14  # a v0 message without key and value
+_LAST_BASE_OFFSET: Final = 2**63 - 2**31 - 1
+_NO_EPOCH: Final = -1
 
 _ATTRIBUTES_AT: Final = 22  # the low byte
 _CODEC_MASK: Final = 0x07
@@ -198,6 +205,32 @@ class Reader:
         record.value = raw.value
         record.headers = tuple(raw.headers)
         return record
+
+
+def extent(data: bytes | memoryview, from_offset: int) -> tuple[int | None, tuple[tuple[int, int], ...]]:
+    """What the headers of all complete batches in `data`, fetched from `from_offset`, say.
+
+    The offset behind the last of them, `None` where the bytes are damaged and nothing can follow them; and, as (offset,
+    epoch), from where on which leader's epoch stands on the batches (KIP-320).
+    """
+    view = memoryview(data)
+    end, pos = from_offset, 0
+    epochs: list[tuple[int, int]] = []
+    while len(view) - pos >= _HEAD.size:
+        base_offset, length, epoch, magic, delta = _HEAD.unpack_from(view, pos)
+        if length < _SMALLEST_LENGTH:
+            return None, tuple(epochs)
+        if length + _FRAME_BYTES > len(view) - pos:
+            break
+        if magic in (0, 1):
+            epoch, delta = _NO_EPOCH, 0  # older formats have other fields there
+        if delta < 0 or base_offset > _LAST_BASE_OFFSET:
+            return None, tuple(epochs)
+        if not epochs or epoch != epochs[-1][1]:
+            epochs.append((base_offset, epoch))
+        end = max(end, base_offset + delta + 1)
+        pos += length + _FRAME_BYTES
+    return end, tuple(epochs)
 
 
 class Cursor:

@@ -18,7 +18,6 @@ enum {
     AT_RECORD_COUNT = 57,
     HEADER_SIZE = 61,
 };
-#define LAST_BASE_OFFSET (INT64_MAX - INT32_MAX - 1)
 enum { CODEC = 0x07, LOG_APPEND_TIME = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 
 typedef struct {

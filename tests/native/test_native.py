@@ -245,6 +245,20 @@ def test_a_reader_refuses_what_is_no_request(kind):
         reader(kind, w.built(1)).read(0, 0)
 
 
+# The extent.
+
+
+@given(data=st.data())
+def test_both_see_the_same_extent(data):
+    pieces = [w.built(3, 5), w.built(1, 9, epoch=4), w.message(10, b"k", b"v"), w.built(2, 2**62, epoch=5)]
+    sent = bytearray(b"".join(data.draw(st.permutations(pieces))))
+    for _ in range(data.draw(st.integers(0, 2))):
+        sent[data.draw(st.integers(0, len(sent) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(sent[: data.draw(st.integers(0, len(sent)))])
+    seen = [kind.extent(cut, 5) for kind in KINDS]
+    assert all(each == seen[0] for each in seen)
+
+
 # Cursor.
 
 
