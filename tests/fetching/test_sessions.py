@@ -305,4 +305,4 @@ class Sessions(RuleBasedStateMachine):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestSessions.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)

@@ -174,7 +174,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(MOVES, st.integers(1, 20), MOVES, st.integers(0, 2))
 def test_the_search_ends_exactly_where_the_logs_part(before, position, after, elected):
     logs = Logs()
