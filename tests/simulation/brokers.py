@@ -16,7 +16,7 @@ from aiogroup.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from aiogroup.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from aiogroup.protocol.messages.fetch import FetchRequest, PartitionData
 from aiogroup.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -49,6 +49,7 @@ from aiogroup.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.simulation.fetches import Sessions
 from tests.simulation.log import Log
 
 PORT = 9_092
@@ -74,7 +75,8 @@ class Brokers:
         self.is_loading = False
         self.ambushes = {}  # what happens when the next "generation" begins, the next "assignment" is handed in
         self._members_count = 0
-        self._waiting = []  # (transport, request, header, ends_at): fetches without records
+        self._waiting = []  # (ticket, fetch, ends_at): fetches without records
+        self._sessions = [Sessions() for _ in range(nodes)]
         self._timer = None
         self._load()
 
@@ -135,6 +137,7 @@ class Brokers:
         if len(self.up) < 2:
             return
         self.nodes[node] = False
+        self._sessions[node] = Sessions()
         self.tell("brokers", f"node {node} dies")
         self.network.cut_all(node=node)
         self._waiting = [each for each in self._waiting if each[0][0].node != node]
@@ -188,7 +191,9 @@ class Brokers:
             case OffsetForLeaderEpochRequest():
                 self._answer(ticket, self._epoch_ends(transport.node, request))
             case FetchRequest():
-                self._waiting.append((ticket, request, self.loop.time() + request.max_wait_ms / 1000))
+                now = self.loop.time()
+                fetch = self._sessions[transport.node].begin(request, now)
+                self._waiting.append((ticket, fetch, now + request.max_wait_ms / 1000))
                 self.loop.call_later(request.max_wait_ms / 1000, self._look_at_fetches, context=self.outside)
                 self._look_at_fetches()
             case _:
@@ -256,32 +261,24 @@ class Brokers:
 
     def _look_at_fetches(self):
         waiting, self._waiting = self._waiting, []
-        for ticket, request, ends_at in waiting:
+        for ticket, fetch, ends_at in waiting:
             if ticket[0].is_cut:
                 continue
-            response, is_worth = self._fetched(ticket[0].node, request)
+            names = {self.topic_id(name): name for name in self.topics}
+            read = {key: self._read(ticket[0].node, names[key[0]], each) for key, each in fetch.partitions.items()}
+            is_worth = fetch.error_code or any(data.error_code or data.records for data in read.values())
             if is_worth or self.loop.time() >= ends_at:
-                self._answer(ticket, response)
+                self._answer(ticket, fetch.answer(read, names))
             else:
-                self._waiting.append((ticket, request, ends_at))
+                self._waiting.append((ticket, fetch, ends_at))
 
-    def _fetched(self, node, request):
-        names = {self.topic_id(name): name for name in self.topics}
-        is_worth = False
-        topics = []
-        for topic in request.topics:
-            name = names[topic.topic_id]
-            partitions = []
-            for each in topic.partitions:
-                log = self.topics[name][each.partition]
-                code = log.refusal(node, each.current_leader_epoch)
-                if not code and each.fetch_offset > log.end:
-                    code = E.OFFSET_OUT_OF_RANGE
-                records = b"" if code else log.read(each.fetch_offset)
-                is_worth = is_worth or bool(code or records)
-                partitions.append(PartitionData(each.partition, code, log.end, log.end, 0, records=records))
-            topics.append(FetchableTopicResponse(name, topic.topic_id, tuple(partitions)))
-        return FetchResponse(responses=tuple(topics)), is_worth
+    def _read(self, node, name, asked):
+        log = self.topics[name][asked.partition]
+        code = log.refusal(node, asked.current_leader_epoch)
+        if not code and asked.fetch_offset > log.end:
+            code = E.OFFSET_OUT_OF_RANGE
+        records = b"" if code else log.read(asked.fetch_offset)
+        return PartitionData(asked.partition, code, log.end, log.end, 0, records=records)
 
     # The group.
 
