@@ -210,6 +210,14 @@ def test_partitions_with_nothing_to_deliver_are_not_looked_at():
     assert read_all(delivery) == [(70, 1)]
 
 
+def test_what_was_decoded_ahead_is_delivered_when_the_buffer_is_empty():
+    delivery, partition = one_partition(10)
+    while delivery.decode_ahead(100):
+        pass
+    assert not partition.buffer
+    assert [take_all(delivery, 4) for _ in range(4)] == [{0: [0, 1, 2, 3]}, {0: [4, 5, 6, 7]}, {0: [8, 9]}, {}]
+
+
 def test_redelivery_gives_a_partition_no_more_than_its_turn():
     assignment, (first, second) = assigned(0, 1)
     delivery = delivering(assignment, records_per_turn=2)
@@ -405,6 +413,13 @@ def test_partition_that_needs_a_seek_raises_its_error_until_it_gets_one():
     partition.start_at(0)
     partition.put(fetched(partition, 1))
     assert read_all(delivery) == [(0, 0)]
+
+
+def test_partition_that_needs_a_seek_says_nothing_when_it_is_given_up():
+    assignment, (partition,) = assigned(0)
+    partition.stick(NoOffsetForPartitionError(tp(0)))
+    assignment.remove([tp(0)])
+    assert not delivering(assignment).open_cursor()
 
 
 def test_poison_of_a_paused_partition_waits():

@@ -231,6 +231,18 @@ def test_preferred_replica_is_read_from_while_it_holds():
     assert (planning.asked(1), planning.asked(2)) == ([0], [])
 
 
+def test_failure_at_a_preferred_replica_is_waited_for_and_no_longer():
+    planning = Planning(0)
+    (partition,) = planning.partitions
+    partition.preferred_replica, partition.preferred_until_ms = 2, 300_000
+    planning.look(0)
+    partition.backoff_until_ms = 200
+    planning.look(100)
+    assert (planning.asked(2), planning.planner.wake_at_ms) == ([], 200)
+    planning.look(200)
+    assert (planning.asked(2), planning.planner.wake_at_ms) == ([0], 300_000)
+
+
 def test_preferred_replica_that_left_the_cluster_is_forgotten():
     _, (partition,) = assigned(0)
     partition.preferred_replica, partition.preferred_until_ms = 9, 1_000

@@ -183,6 +183,9 @@ def test_answer_that_was_not_taken_in_is_asked_for_again_if_it_is_wanted():
     session.miss(tp(0))
     assert session.begin().is_full
     session.answered(E.NONE, 8, [tp(0), tp(1)])
+    assert not continued(session).is_full
+    session.begin()
+    session.answered(E.NONE, 8, [tp(0)])
     session.miss(tp(0))
     session.drop(tp(0))
     request = session.begin()
