@@ -240,7 +240,7 @@ class Consumer:
         """
         self._running()
         until_ms = now_ms() + self.config.default_api_timeout_ms
-        found = await self._grouped("committed").committer.fetch_committed([partition], until_ms)
+        found = await self._grouped("committed").committer.committed.fetch([partition], until_ms)
         committed = found[partition]
         return None if committed is None else committed.offset
 
@@ -279,7 +279,7 @@ class Consumer:
         owned = [self._owned(tp) for tp in partitions or engine.context.assignment.names]
         group = self._grouped("seek_to_committed")
         until_ms = now_ms() + self.config.default_api_timeout_ms
-        found = await group.committer.fetch_committed([each.tp for each in owned], until_ms) if owned else {}
+        found = await group.committer.committed.fetch([each.tp for each in owned], until_ms) if owned else {}
         for partition in owned:
             committed = found[partition.tp]
             if committed is not None and engine.enquiries.is_still(partition):

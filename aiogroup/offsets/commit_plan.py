@@ -10,7 +10,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from aiogroup.config import MAX_COMMIT_METADATA
 
-__all__ = ["CommitEntry", "Committed", "Offsets", "read_offsets"]
+__all__ = ["CommitEntry", "CommitOrder", "Committed", "Offsets", "Turn", "read_offsets"]
 
 Offsets: TypeAlias = Mapping[TopicPartition, "int | tuple[int, str] | OffsetAndMetadata"]
 MAX_OFFSET: Final = 2**63 - 1
@@ -39,6 +39,67 @@ class Committed:
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+class Turn:
+    """One call of a commit: what is still `pending` of it, and what of that was `sent` last."""
+
+    __slots__ = ("pending", "sent", "tps")
+
+    def __init__(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
+        self.tps = frozenset(entries)
+        self.pending = dict(entries)
+        self.sent: dict[TopicPartition, CommitEntry] = {}
+
+
+class CommitOrder:
+    """The commits under way, by partition in the order of their calls: the last one's offset is what stays.
+
+    An earlier one that has to be sent again would undo a later one. So it waits for that, and is done when that is.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[TopicPartition, list[Turn]] = {}
+
+    def begin(self, entries: Mapping[TopicPartition, CommitEntry], *, automatic: bool) -> Turn:
+        """An `automatic` one goes before the first that covers it: what a commit by hand says is not in the ledger yet,
+        so that auto-commit would send less behind it."""
+        turn = Turn(entries)
+        for tp, entry in entries.items():
+            turns = self._turns.setdefault(tp, [])
+            place = (at for at, other in enumerate(turns) if automatic and _covers(other.pending.get(tp), entry))
+            turns.insert(next(place, len(turns)), turn)
+        return turn
+
+    def due(self, turn: Turn) -> dict[TopicPartition, CommitEntry]:
+        """What may be sent now: the partitions for which no later commit is under way."""
+        return {tp: entry for tp, entry in turn.pending.items() if self._last(tp) is turn}
+
+    def acknowledge(self, turn: Turn, tp: TopicPartition, *, is_member: bool) -> None:
+        """The turn's offset is durable: the earlier ones are done. A member's former ownership is not spoken for."""
+        ownership, turns = turn.pending[tp].ownership, self._turns[tp]
+        for earlier in turns[: turns.index(turn)]:
+            entry = earlier.pending.get(tp)
+            if entry is not None and (entry.ownership == ownership or not is_member):
+                del earlier.pending[tp]
+
+    def end(self, turn: Turn) -> None:
+        for tp in turn.tps:
+            self._turns[tp].remove(turn)
+            if not self._turns[tp]:
+                del self._turns[tp]
+
+    def _last(self, tp: TopicPartition) -> Turn | None:
+        return next((turn for turn in reversed(self._turns[tp]) if tp in turn.pending), None)
+
+
+def _covers(other: CommitEntry | None, entry: CommitEntry) -> bool:
+    """Both speak for the same reading of the partition, and the other one goes as far."""
+    return (
+        other is not None
+        and (other.ownership, other.starts_count) == (entry.ownership, entry.starts_count)
+        and other.offset >= entry.offset
+    )
 
 
 def read_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:

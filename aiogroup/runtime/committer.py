@@ -1,4 +1,4 @@
-"""Offsets to the coordinator and back: commits bound to an ownership, the auto-commit task, committed offsets."""
+"""Offsets to the coordinator: commits bound to an ownership and in the order of their calls, the auto-commit task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aiogroup.membership.facts import CommitRefused
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
-from aiogroup.offsets.commit_plan import CommitEntry, Committed
+from aiogroup.offsets.commit_plan import CommitEntry, CommitOrder, Turn
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -30,21 +30,14 @@ from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from aiogroup.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-)
 from aiogroup.runtime.clock import Signal, now_ms, sleep_ms
+from aiogroup.runtime.committed import BY_NAME, CommittedOffsets
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.link import COMMIT
 from aiogroup.telemetry import events
 
 __all__ = ["Committer"]
-
-BY_NAME = 9
-"""The last version of OffsetCommit and OffsetFetch that names topics; ids would add nothing for a group member."""
 
 Entries = Mapping[TopicPartition, CommitEntry]
 
@@ -56,8 +49,10 @@ class Committer:
         self.is_member = is_member
         self.is_held_back = False
         """What has not been written yet waits, as it does while the group is joined (cooperative)."""
+        self.committed = CommittedOffsets(context, coordinator)
         self._context = context
         self._coordinator = coordinator
+        self._order = CommitOrder()
         self._busy_count = 0  # commits that may still write something under the generation as it is
         self._settled = Signal()
 
@@ -100,7 +95,7 @@ class Committer:
         if not entries:
             return True
         try:
-            await self.commit(entries, timeout)
+            await self.commit(entries, timeout, automatic=True)
         except AiogroupError as error:
             self._context.tell(events.CommitFailed(tuple(entries), str(error)))
             return False
@@ -113,8 +108,11 @@ class Committer:
             await self._settled.wait(until_ms)
         return not self._busy_count
 
-    async def commit(self, entries: Entries, timeout: int) -> None:
+    async def commit(self, entries: Entries, timeout: int, *, automatic: bool = False) -> None:
         """Commit in a task of its own: a caller that is cancelled leaves it to settle.
+
+        Of two commits of a partition the later call's offset stays; the earlier one is done when the later one is.
+        An `automatic` one is the earlier, where one under way covers it.
 
         Raises:
             CommitFailedError: some partitions are not owned any more; the others were committed.
@@ -122,19 +120,22 @@ class Committer:
             FencedInstanceIdError, GroupAuthorizationError, TopicAuthorizationError, BrokerError: refused.
         """
         self._busy_count += 1
-        await self._context.supervisor.finish("commit", lambda: self._commit_counted(entries, timeout))
+        turn = self._order.begin(entries, automatic=automatic)
+        await self._context.supervisor.finish("commit", lambda: self._commit_counted(turn, timeout))
 
-    async def _commit_counted(self, entries: Entries, timeout: int) -> None:
+    async def _commit_counted(self, turn: Turn, timeout: int) -> None:
         try:
-            await self._commit(dict(entries), now_ms() + timeout)
+            await self._commit(turn, now_ms() + timeout)
         finally:
+            self._order.end(turn)
             self._rest()
 
     def _rest(self) -> None:
         self._busy_count -= 1
         self._settled.pulse()
 
-    async def _commit(self, pending: dict[TopicPartition, CommitEntry], until_ms: int) -> None:
+    async def _commit(self, turn: Turn, until_ms: int) -> None:
+        pending = turn.pending
         committed: dict[TopicPartition, int] = {}
         not_owned: set[TopicPartition] = set()
         refused: AiogroupError | None = None
@@ -149,40 +150,40 @@ class Committer:
                 raise last or self._timed_out(pending)
             if self.is_member and self._must_wait():
                 last = RebalanceInProgressError("the group is rebalancing; ask for records, then commit again")
-                self._rest()
-                try:
-                    await self._context.group_changed.wait(until_ms)
-                finally:
-                    self._busy_count += 1
+                await self._wait_for_round(until_ms)
+                continue
+            if not self._order.due(turn):
+                await self._settled.wait(until_ms)
                 continue
             sent_at_ms = now_ms()
             try:
-                response, identity = await self._send(pending, not_owned, left_ms)
+                response, identity = await self._send(turn, not_owned, left_ms)
             except (ConnectionLostError, KafkaTimeoutError) as error:
                 response, last = None, error
             if response is not None:
-                done, refusal, last = await self._take_answer(response, pending, identity)
+                done, refusal, last = await self._take_answer(response, turn, identity)
                 refused = refused or refusal
                 committed |= done
                 if done:
                     self._context.tell(events.OffsetsCommitted(len(done), now_ms() - sent_at_ms))
+            self._settled.pulse()  # an earlier commit may wait for this one
             if pending and last is not None:
                 failures_count += 1
                 await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
         if refused is not None:
             raise refused
-        if not_owned and self._coordinator.membership.failure is not None:
-            raise self._coordinator.membership.failure
         if not_owned:
-            names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(not_owned))
-            raise CommitFailedError(
-                f"not committed, since the group gave them to another member meanwhile: {names}. Their records come "
-                "again there. Process faster (max_poll_records) or raise max_poll_interval_ms and session_timeout_ms",
-                not_owned=not_owned,
-                committed=committed,
-            )
+            raise self._coordinator.membership.failure or self._lost(not_owned, committed)
 
     # Leaves.
+
+    async def _wait_for_round(self, until_ms: int) -> None:
+        """What waits for a rebalance does not hold it up."""
+        self._rest()
+        try:
+            await self._context.group_changed.wait(until_ms)
+        finally:
+            self._busy_count += 1
 
     def _drop_not_owned(self, pending: dict[TopicPartition, CommitEntry], not_owned: set[TopicPartition]) -> None:
         if not self.is_member:
@@ -202,17 +203,27 @@ class Committer:
     def _timed_out(pending: Collection[TopicPartition]) -> AiogroupError:
         return KafkaTimeoutError(f"offsets of {sorted(pending)} were not committed in time; commit again")
 
+    @staticmethod
+    def _lost(not_owned: set[TopicPartition], committed: dict[TopicPartition, int]) -> AiogroupError:
+        names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(not_owned))
+        return CommitFailedError(
+            f"not committed, since the group gave them to another member meanwhile: {names}. Their records come "
+            "again there. Process faster (max_poll_records) or raise max_poll_interval_ms and session_timeout_ms",
+            not_owned=not_owned,
+            committed=committed,
+        )
+
     async def _send(
-        self, pending: dict[TopicPartition, CommitEntry], not_owned: set[TopicPartition], timeout: int
+        self, turn: Turn, not_owned: set[TopicPartition], timeout: int
     ) -> tuple[OffsetCommitResponse | None, Identity]:
         identity = self._coordinator.identity
 
         def request() -> OffsetCommitRequest | None:
             nonlocal identity
-            if self.is_member:
-                self._drop_not_owned(pending, not_owned)
-                if not pending or self._must_wait():
-                    return None
+            self._drop_not_owned(turn.pending, not_owned)
+            turn.sent = self._order.due(turn)
+            if not turn.sent or (self.is_member and self._must_wait()):
+                return None
             identity = self._coordinator.identity
             who = identity if self.is_member else Identity(identity.group_id)
             return OffsetCommitRequest(
@@ -220,7 +231,7 @@ class Committer:
                 generation_id_or_member_epoch=who.generation,
                 member_id=who.member_id,
                 group_instance_id=who.instance_id,
-                topics=_by_topic(pending),
+                topics=_by_topic(turn.sent),
             )
 
         limit_ms = min(timeout, self._context.config.request_timeout_ms)
@@ -228,9 +239,10 @@ class Committer:
         return response, identity
 
     async def _take_answer(
-        self, response: OffsetCommitResponse, pending: dict[TopicPartition, CommitEntry], identity: Identity
+        self, response: OffsetCommitResponse, turn: Turn, identity: Identity
     ) -> tuple[dict[TopicPartition, int], AiogroupError | None, AiogroupError | None]:
-        """What was committed, what was refused for good, and what may succeed later; `pending` keeps the last."""
+        """What was committed, what was refused for good, and what may succeed later, which stays pending."""
+        pending = turn.pending
         committed: dict[TopicPartition, int] = {}
         refused: AiogroupError | None = None
         retry: AiogroupError | None = None
@@ -246,6 +258,7 @@ class Committer:
                 match remedy_for(Rpc.OFFSET_COMMIT, code):
                     case Remedy.PROCEED:
                         self._note_committed(tp, entry)
+                        self._order.acknowledge(turn, tp, is_member=self.is_member)
                         committed[tp] = entry.offset
                         del pending[tp]
                     case Remedy.RETRY | Remedy.REDISCOVER as remedy if not self._is_deleted(tp, code):
@@ -268,7 +281,7 @@ class Committer:
                             unauthorized.add(tp.topic)
                         refused = self._refusal(remedy, code, tp)
                         del pending[tp]
-        if pending and retry is None and (missing := sorted(pending.keys() - _answered(response))):
+        if pending and retry is None and (missing := sorted(turn.sent.keys() & pending.keys() - _answered(response))):
             retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {missing}", retriable=True)
         return committed, TopicAuthorizationError(unauthorized) if unauthorized else refused, retry
 
@@ -299,74 +312,6 @@ class Committer:
                 partition.ledger.process_below(entry.offset)
             self._context.changed.pulse()
             self._context.group_changed.pulse()
-
-    # What is committed.
-
-    async def fetch_committed(
-        self, tps: Collection[TopicPartition], until_ms: int
-    ) -> dict[TopicPartition, Committed | None]:
-        """The committed offsets, `None` where there is none. A group's error is never read as "nothing committed".
-
-        Raises:
-            AiogroupError: the coordinator did not answer until `until_ms`, or refused.
-        """
-        failures_count = 0
-        while True:
-            try:
-                found, last = await self._fetch_committed_once(tps, until_ms)
-                if last is None:
-                    return found
-            except (ConnectionLostError, KafkaTimeoutError) as error:
-                last = error
-            if now_ms() >= until_ms:
-                raise last
-            failures_count += 1
-            await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
-
-    async def _fetch_committed_once(
-        self, tps: Collection[TopicPartition], until_ms: int
-    ) -> tuple[dict[TopicPartition, Committed | None], AiogroupError | None]:
-        group_id = self._coordinator.identity.group_id
-        topics = tuple(
-            OffsetFetchRequestTopic(name=topic, partition_indexes=tuple(tp.partition for tp in of_topic))
-            for topic, of_topic in groupby(sorted(tps), key=lambda tp: tp.topic)
-        )
-        request = OffsetFetchRequest(
-            groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=True
-        )
-        limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
-        response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request, at_most=BY_NAME)
-        assert response is not None
-        found: dict[TopicPartition, Committed | None] = {}
-        for group in response.groups:
-            if group.error_code:
-                return {}, self._mend_fetch(group.error_code, f"committed offsets of {group_id!r}")
-        for topic in (each for group in response.groups for each in group.topics):
-            for answer in topic.partitions:
-                tp = TopicPartition(topic.name, answer.partition_index)
-                if answer.error_code:
-                    return {}, self._mend_fetch(answer.error_code, f"the committed offset of {tp}", topic.name)
-                offset, epoch = answer.committed_offset, answer.committed_leader_epoch
-                found[tp] = Committed(offset, answer.metadata or "", epoch) if offset >= 0 else None
-        if missing := set(tps) - found.keys():
-            return {}, BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {sorted(missing)}", retriable=True)
-        return found, None
-
-    def _mend_fetch(self, code: int, what: str, topic: str = "") -> AiogroupError:
-        """The error to retry; the others are raised."""
-        row = lookup(code)
-        match remedy_for(Rpc.OFFSET_FETCH, code):
-            case Remedy.REDISCOVER:
-                self._coordinator.lose(f"{what}: {row.name}")
-            case Remedy.RETRY:
-                pass
-            case Remedy.NOT_AUTHORIZED:
-                raise GroupAuthorizationError(f"not authorized to read {what}: grant READ on the group")
-            case Remedy.REFUSE_PARTITION:
-                raise TopicAuthorizationError([topic])
-            case _:
-                raise BrokerError(code, row.name, f"{what}: {row.message}")
-        return BrokerError(code, row.name, f"{what}: {row.message}", retriable=True)
 
 
 def _answered(response: OffsetCommitResponse) -> set[TopicPartition]:

@@ -82,7 +82,7 @@ class Positions:
         if not partitions:
             return
         asked = {each.tp: (each, each.changes_count) for each in partitions}
-        found = {} if self._committer is None else await self._committer.fetch_committed(asked, until_ms)
+        found = {} if self._committer is None else await self._committer.committed.fetch(asked, until_ms)
         for tp, (partition, changes_count) in asked.items():
             if partition.changes_count != changes_count:
                 continue

@@ -122,7 +122,7 @@ class Shutdown:
         if self._context.config.enable_auto_commit:
             entries = group.committer.processed(self._context.assignment)
             if entries:
-                await group.committer.commit(entries, max(1, self._until_ms - now_ms()))
+                await group.committer.commit(entries, max(1, self._until_ms - now_ms()), automatic=True)
 
     def _left_ms(self) -> int:
         """What is left of the time-out for all but LeaveGroup."""

@@ -8,7 +8,7 @@ import pytest
 from aiokafka.structs import TopicPartition
 
 from aiogroup.config import ConsumerConfig
-from aiogroup.errors import CommitFailedError, RebalanceInProgressError
+from aiogroup.errors import BrokerError, CommitFailedError, RebalanceInProgressError
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import CommitEntry
@@ -28,13 +28,14 @@ from tests.support.records import assigned, tp
 
 
 class FakeCoordinator:
-    """Takes commits as a broker would: keeps them, and answers with `code`."""
+    """Takes commits as a broker would: keeps them, and answers with `codes` in turn, then with `code`."""
 
     def __init__(self, member, changed):
         self.member = member
         self.changed = changed
         self.written = []
         self.code = 0
+        self.codes = []
         self.before_writing = lambda: None
 
     @property
@@ -52,12 +53,13 @@ class FakeCoordinator:
         if message is None:
             return None
         self.written.append(message)
+        code = self.codes.pop(0) if self.codes else self.code
         await sleep_ms(5)
         topics = tuple(
             OffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=tuple(
-                    OffsetCommitResponsePartition(each.partition_index, self.code) for each in topic.partitions
+                    OffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions
                 ),
             )
             for topic in message.topics
@@ -84,7 +86,9 @@ class Committing:
         self.committer = Committer(self.context, self.coordinator, is_member=True)
 
     def entries(self, offset=5):
-        return {each.tp: CommitEntry(offset, "", each.ownership) for each in self.partitions}
+        return {
+            each.tp: CommitEntry(offset, "", each.ownership, starts_count=each.starts_count) for each in self.partitions
+        }
 
     def sent(self):
         return [
@@ -166,3 +170,112 @@ async def test_cancelled_caller_leaves_the_commit_on_its_way(committing):
     caller.cancel()
     assert await committing.committer.settled(1_000)
     assert [each.committed for each in committing.partitions] == [5, 5]
+
+
+def offsets_sent(committing, number=0):
+    return [offset for each in committing.sent() for of, offset in each.items() if of == tp(number)]
+
+
+async def begun(committing, entries, timeout=10_000):
+    """A commit that has been sent once and is not done."""
+    task = asyncio.create_task(committing.committer.commit(entries, timeout))
+    await sleep_ms(7)
+    return task
+
+
+async def test_the_retry_of_an_older_commit_does_not_overwrite_a_newer_one(committing):
+    committing.member.to_stable()
+    committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS]
+    older = await begun(committing, committing.entries(2))
+    await committing.committer.commit(committing.entries(5), 10_000)
+    await older
+    assert offsets_sent(committing) == [2, 5]
+    assert [each.committed for each in committing.partitions] == [5, 5]
+
+
+async def test_the_later_commit_wins_also_where_it_goes_back(committing):
+    committing.member.to_stable()
+    committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS]
+    older = await begun(committing, committing.entries(5))
+    await committing.committer.commit(committing.entries(2), 10_000)
+    await older
+    assert offsets_sent(committing) == [5, 2]
+
+
+async def test_the_retry_sends_what_no_later_commit_names(committing):
+    committing.member.to_stable()
+    committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS]
+    older = await begun(committing, committing.entries(2))
+    await committing.committer.commit({tp(0): committing.entries(5)[tp(0)]}, 10_000)
+    await older
+    assert (offsets_sent(committing, 0), offsets_sent(committing, 1)) == ([2, 5], [2, 2])
+
+
+async def test_an_older_commit_is_not_done_before_the_later_one_is(committing):
+    committing.member.to_stable()
+    committing.coordinator.code = E.COORDINATOR_LOAD_IN_PROGRESS
+    older = await begun(committing, committing.entries(2))
+    later = await begun(committing, committing.entries(5))
+    await sleep_ms(1_000)
+    assert not older.done()
+    committing.coordinator.code = 0
+    await older
+    assert [each.committed for each in committing.partitions] == [5, 5]
+    await later
+
+
+async def test_an_older_commit_goes_on_when_the_later_one_failed(committing):
+    committing.member.to_stable()
+    committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS, E.INVALID_COMMIT_OFFSET_SIZE]
+    older = await begun(committing, committing.entries(2))
+    with pytest.raises(BrokerError):
+        await committing.committer.commit(committing.entries(5), 10_000)
+    await older
+    assert offsets_sent(committing) == [2, 5, 2]
+
+
+async def test_an_older_commit_that_waits_for_a_later_one_ends_with_its_time_out(committing):
+    committing.member.to_stable()
+    committing.coordinator.code = E.COORDINATOR_LOAD_IN_PROGRESS
+    older = await begun(committing, committing.entries(2), 500)
+    later = await begun(committing, committing.entries(5), 1_000)
+    for task in (older, later):
+        with pytest.raises(BrokerError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+            await task
+
+
+async def test_auto_commit_does_not_follow_a_commit_on_its_way_with_less(committing):
+    """`commit()` covers the record in hand; for the ledger it is processed only when the answer is there."""
+    committing.member.to_stable()
+    for partition in committing.partitions:
+        partition.committed = 0
+        partition.ledger.deliver(range(8), 8)
+        partition.ledger.process_below(7)
+    by_hand = await begun(committing, committing.entries(8))
+    assert await committing.committer.commit_processed(committing.partitions, 1_000)
+    await by_hand
+    assert offsets_sent(committing) == [8]
+    assert await committing.committer.commit_processed(committing.partitions, 1_000)
+    assert offsets_sent(committing) == [8]
+
+
+async def test_auto_commit_follows_a_commit_on_its_way_when_a_seek_came_between(committing):
+    committing.member.to_stable()
+    by_hand = await begun(committing, committing.entries(8))
+    for partition in committing.partitions:
+        partition.start_at(3)
+    assert await committing.committer.commit_processed(committing.partitions, 1_000)
+    await by_hand
+    assert offsets_sent(committing) == [8, 3]
+
+
+async def test_a_commit_of_a_former_ownership_is_not_done_by_one_of_the_next(committing):
+    committing.member.to_stable()
+    committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS]
+    older = await begun(committing, committing.entries(8))
+    committing.assignment.remove([tp(0), tp(1)])
+    committing.partitions = committing.assignment.add({each.tp: each.reset_policy for each in committing.partitions})
+    await committing.committer.commit(committing.entries(5), 10_000)
+    with pytest.raises(CommitFailedError):
+        await older
+    assert offsets_sent(committing) == [8, 5]

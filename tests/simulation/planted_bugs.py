@@ -144,8 +144,8 @@ BUGS = (
     ),
     Bug(
         "takes an error of OffsetFetch for nothing committed",
-        COMMITTER,
-        'return {}, self._mend_fetch(group.error_code, f"committed offsets of {group_id!r}")',
+        "aiogroup/runtime/committed.py",
+        'return {}, self._mend(group.error_code, f"committed offsets of {group_id!r}")',
         "return dict.fromkeys(tps), None",
         ("brokers",),
         (93, 71, 74),
