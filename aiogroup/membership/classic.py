@@ -278,7 +278,6 @@ class ClassicMembership:
         if mismatch is not None:
             self._fail(mismatch)
             return
-        self._backoff.on_success()
         self._tenure.on_joined(self.identity.member_id, answer.member_id)
         self.identity = self.identity.in_generation(answer.member_id, answer.generation_id)
         if self.claim >= 0:
@@ -314,6 +313,7 @@ class ClassicMembership:
         except ProtocolError as error:  # the leader's fault: perhaps the next one does better
             self._join_again(f"unreadable assignment: {error}", now_ms, backoff=True)
             return
+        self._backoff.on_success()  # not after JoinGroup: a round that ends here every time would never wait longer
         self.claim = NO_GENERATION
         self._adopting_generation = fact.identity.generation
         self._adopt = f.Adopt(fact.identity.generation, partitions, self.is_leader)

@@ -411,7 +411,7 @@ def test_disconnect_keeps_the_member_id(way):
     assert member.ask(JoinGroupRequest).member_id == "m1"
 
 
-def test_backoff_grows_to_its_bound_and_begins_anew_after_a_join():
+def test_backoff_grows_to_its_bound_and_begins_anew_when_partitions_are_assigned():
     member = Member()
     member.to_joining()
     waits = []
@@ -426,7 +426,34 @@ def test_backoff_grows_to_its_bound_and_begins_anew_after_a_join():
     member.ask(SyncGroupRequest)
     member.answer_sync(synced(error_code=E.COORDINATOR_LOAD_IN_PROGRESS))
     member.poll()
+    assert member.wake_at_ms - member.now_ms == 1_000
+    member.now_ms = member.wake_at_ms
+    member.ask(JoinGroupRequest)
+    member.answer_join(joined("m1", 2, leader="another"))
+    member.ask(SyncGroupRequest)
+    member.answer_sync(synced(0))
+    member.ask(f.Adopt)
+    member.tell(f.Adopted(2))
+    member.tell(f.RejoinWanted("enforced"))
+    member.to_joining()
+    member.answer_join(joined("", -1, error_code=E.COORDINATOR_LOAD_IN_PROGRESS))
+    member.poll()
     assert member.wake_at_ms - member.now_ms == 100
+
+
+def test_backoff_grows_over_assignments_that_cannot_be_read():
+    member = Member()
+    member.to_joining()
+    waits = []
+    for generation in range(1, 7):
+        member.answer_join(joined("m1", generation, leader="another"))
+        member.ask(SyncGroupRequest)
+        member.answer_sync(synced(assignment=b"garbage"))
+        member.poll()
+        waits.append(member.wake_at_ms - member.now_ms)
+        member.now_ms = member.wake_at_ms
+        member.ask(JoinGroupRequest)
+    assert waits == [100, 200, 400, 800, 1_000, 1_000]
 
 
 def test_first_unknown_member_answer_to_a_join_is_retried_at_once_and_later_ones_are_not():
