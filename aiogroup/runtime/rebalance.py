@@ -186,13 +186,22 @@ class Rebalance:
 
         if still():
             await self._take_over(reconcile(self._context.assignment.names, effect.partitions), still)
+        is_current = still()
         await self._coordinator.tell(f.Adopted(generation))
-        self.completed_count += 1
-        why, duration_ms = self._context.round.why, now_ms() - self._context.round.began_at_ms
-        self._context.tell(events.RebalanceCompleted(why, generation, effect.partitions, duration_ms, effect.is_leader))
+        if is_current:
+            self._tell_completed(effect)
+        else:
+            self._context.tell_rebalance_failed(f"generation {generation} ended before its partitions were taken over")
         self._context.fetchable.pulse()
         self._context.positions_wanted.pulse()
         self._context.changed.pulse()
+
+    def _tell_completed(self, effect: f.Adopt) -> None:
+        self.completed_count += 1
+        why, duration_ms = self._context.round.why, now_ms() - self._context.round.began_at_ms
+        self._context.tell(
+            events.RebalanceCompleted(why, effect.generation, effect.partitions, duration_ms, effect.is_leader)
+        )
 
     async def _take_over(self, change: Change, still: Still) -> None:
         default = parse_reset_policy(self._context.config.auto_offset_reset)

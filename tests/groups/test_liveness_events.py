@@ -165,6 +165,27 @@ async def test_a_step_that_the_coordinator_refuses_for_now_is_told_and_repeated(
     assert member.count(events.RebalanceStarted, events.RebalanceCompleted) == 2
 
 
+async def test_a_generation_that_ends_in_the_assigned_callback_is_no_completed_rebalance(group):
+    member = group.member("m")
+    ended = []
+
+    async def be_dropped(_callback):
+        member.in_callback = None
+        books = group.brokers.coordinator.groups["billing"]
+        books.remove(books.members[member.consumer.group_metadata().member_id], group.brokers.now_ms())
+        await until(lambda: member.count(events.MemberRemoved))
+        ended.append(member.count(events.RebalanceCompleted))
+
+    member.in_callback = be_dropped
+    await member.start()
+    await group.shared_out(member)
+    assert ended == [0]
+    (failed,) = member.all(events.RebalanceFailed)
+    assert failed.why == "generation 1 ended before its partitions were taken over"
+    (completed,) = member.all(events.RebalanceCompleted)
+    assert completed.generation == group.generations[-1][1] > 1
+
+
 @pytest.mark.parametrize("heard_by", ["a heartbeat", "a commit", "JoinGroup"])
 async def test_a_member_that_the_coordinator_dropped_is_told_so_once(group, heard_by):
     (member,) = await group.joined("m", heartbeat_interval_ms=2_000)
