@@ -199,7 +199,12 @@ class ConsumerConfig:
         names = servers.split(",") if isinstance(servers, str) else servers
         _require(
             isinstance(names, Sequence) and all(isinstance(name, str) for name in names),
-            f"bootstrap_servers={servers!r}: host:port, or a list of such",
+            f"bootstrap_servers: host:port, or a list of such, not {type(servers).__name__}",
+        )
+        _require(
+            not any("@" in name for name in names),
+            "bootstrap_servers: host:port has no place for a user and a password; pass them as sasl_plain_username and "
+            "sasl_plain_password, with sasl_mechanism and security_protocol",
         )
         return tuple(_address(name.strip()) for name in names)
 

@@ -239,3 +239,21 @@ def test_topic_kafka_takes_is_taken(topic):
 def test_topic_kafka_would_refuse_is_refused(topic):
     with pytest.raises(InvalidTopicError, match="249"):
         check_topic_name(topic)
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "u:secret@host:9092",
+        "u:secret@host",
+        "host:9092,kafka://u:secret@host:9092",
+        ["host:9092", "u:secret@[::1]:9092"],
+        b"u:secret@host:9092",
+        {"u:secret@host:9092"},
+    ],
+)
+def test_bootstrap_servers_with_a_password_are_refused_without_repeating_it(servers):
+    with pytest.raises(ConfigError, match="bootstrap_servers") as refused:
+        ConsumerConfig(bootstrap_servers=servers)
+    assert "secret" not in str(refused.value)
+    assert refused.value.__cause__ is refused.value.__context__ is None
