@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiokafka.structs import TopicPartition
 
@@ -29,6 +29,8 @@ from aiogroup.runtime.clock import sleep_ms, timeout_ms
 from aiogroup.runtime.link import METADATA, Link
 
 __all__ = ["GroupMember", "list_members", "remove_members"]
+
+T = TypeVar("T")
 
 DEAD: Final = "Dead"
 """What a group that does not exist is called up to version 5 of DescribeGroups."""
@@ -121,8 +123,8 @@ class _Asking:
 
     async def members(self) -> tuple[GroupMember, ...]:
         request = DescribeGroupsRequest(groups=(self._group_id,))
-        response = await self._ask(request, lambda answer: answer.groups[0].error_code)
-        (group,) = response.groups
+        response = await self._ask(request, lambda answer: self._only(answer.groups, "group").error_code)
+        group = self._only(response.groups, "group")
         if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == DEAD:
             raise GroupNotFoundError(group.error_message or f"there is no group {self._group_id!r}")
         self._check(group.error_code, "DESCRIBE")
@@ -145,6 +147,16 @@ class _Asking:
         return MemberNotFoundError(
             f"group {self._group_id!r} has no static member {names}" + (f"; it has {known}" if known else "")
         )
+
+    def _only(self, answered: Sequence[T], what: str) -> T:
+        if len(answered) != 1:
+            raise BrokerError(
+                -1,
+                "UNKNOWN_SERVER_ERROR",
+                f"the answer has {len(answered)} times a {what} for {self._group_id!r} instead of once; ask again",
+                retriable=True,
+            )
+        return answered[0]
 
     def _check(self, code: int, operation: str) -> None:
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
@@ -172,7 +184,7 @@ class _Asking:
     async def _find(self) -> int:
         await self._link.fetch_metadata(())
         response = await self._link.ask_any(FindCoordinatorRequest(coordinator_keys=(self._group_id,)))
-        (found,) = response.coordinators
+        found = self._only(response.coordinators, "coordinator")
         if found.error_code in COORDINATOR_ELSEWHERE:
             raise ConnectionLostError(f"the coordinator of group {self._group_id!r} is not there yet")
         self._check(found.error_code, "DESCRIBE")

@@ -1,0 +1,50 @@
+"""What `aiogroup.admin` makes of answers that make no sense; what it does with good ones, a real broker judges."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiogroup import admin
+from aiogroup.cluster import Cluster
+from aiogroup.errors import BrokerError
+from aiogroup.protocol.messages.describe_groups import DescribeGroupsResponse
+from aiogroup.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+
+FOUND = Coordinator(key="billing", node_id=0, host="localhost", port=9092, error_code=0, error_message=None)
+
+
+class Link:
+    """Whatever is asked, the answers are these."""
+
+    found = FindCoordinatorResponse(coordinators=(FOUND,))
+
+    def __init__(self, _config):
+        self.cluster = Cluster()
+
+    async def fetch_metadata(self, _topics):
+        return self.cluster
+
+    async def ask_any(self, _request):
+        return self.found
+
+    async def send(self, _node_id, _request, _channel):
+        return DescribeGroupsResponse(groups=())
+
+    def close(self):
+        return ()
+
+    async def wait_closed(self, _closing):
+        pass
+
+
+async def test_an_answer_without_the_group_is_a_typed_error(monkeypatch):
+    monkeypatch.setattr(admin, "Link", Link)
+    with pytest.raises(BrokerError, match="0 times a group for 'billing'"):
+        await admin.list_members("billing")
+
+
+async def test_an_answer_without_a_coordinator_is_a_typed_error(monkeypatch):
+    monkeypatch.setattr(admin, "Link", Link)
+    monkeypatch.setattr(Link, "found", FindCoordinatorResponse(coordinators=()))
+    with pytest.raises(BrokerError, match="0 times a coordinator for 'billing'"):
+        await admin.list_members("billing")
