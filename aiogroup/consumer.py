@@ -28,7 +28,6 @@ from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import CommitEntry, Offsets, read_offsets
 from aiogroup.records import Record, Records
 from aiogroup.runtime.clock import now_ms, wall_ms
-from aiogroup.runtime.context import in_callback
 from aiogroup.runtime.engine import Engine, Group
 from aiogroup.runtime.inspection import health_of, metrics_of
 from aiogroup.runtime.refresher import EARLIEST, LATEST
@@ -114,7 +113,7 @@ class Consumer:
         Raises:
             IllegalStateError: called inside a rebalance callback.
         """
-        if in_callback.get():
+        if self._is_in_callback:
             raise IllegalStateError("stop() cannot be called inside a rebalance callback; return from it first")
         if self._stopping is not None:
             return await asyncio.shield(self._stopping)
@@ -495,17 +494,21 @@ class Consumer:
         return self._running()
 
     def _check_not_stopped(self) -> None:
-        if self._stopping is not None and not in_callback.get():
+        if self._stopping is not None and not self._is_in_callback:
             raise ConsumerStoppedError("the consumer is stopped: make a new one")
 
-    @staticmethod
-    def _check_outside_callback(call: str) -> None:
-        if in_callback.get():
+    @property
+    def _is_in_callback(self) -> bool:
+        engine = self._engine or self._starting
+        return engine is not None and engine.context.is_in_callback
+
+    def _check_outside_callback(self, call: str) -> None:
+        if self._is_in_callback:
             raise IllegalStateError(f"{call}() cannot be called inside a rebalance callback; return from it first")
 
     def _check_alive(self) -> None:
         self._check_not_stopped()
-        if self._engine is not None and not in_callback.get():
+        if self._engine is not None and not self._is_in_callback:
             self._engine.context.inbox.raise_fatal()
 
     def _grouped(self, call: str) -> Group:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from aiokafka.structs import TopicPartition
 
 from aiogroup.listener import call_listener
-from aiogroup.runtime.context import Context, in_callback
+from aiogroup.runtime.context import Context
 from aiogroup.telemetry import events
 
 __all__ = ["Callbacks"]
@@ -53,17 +53,16 @@ class Callbacks:
         listener = self._listener()
         if listener is None:
             return
-        token = in_callback.set(True)
         self.is_running = True
         self._on_callback(True)
         try:
-            await call_listener(listener, callback, frozenset(tps))
+            with self._context.in_callback():
+                await call_listener(listener, callback, frozenset(tps))
         except Exception as error:  # noqa: BLE001 (does not veto the rebalance; the next call raises it)
             self._context.tell(events.ListenerFailed(callback, repr(error)))
             self._context.inbox.put(error)
             self._context.changed.pulse()
         finally:
             self._on_callback(False)
-            in_callback.reset(token)
             self.is_running = False
             self._context.group_changed.pulse()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextvars
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final
@@ -19,10 +21,12 @@ from aiogroup.runtime.supervisor import Supervisor
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Tell
 
-__all__ = ["Context", "Inbox", "Round", "in_callback"]
+__all__ = ["Context", "Inbox", "Round"]
 
-in_callback: Final[contextvars.ContextVar[bool]] = contextvars.ContextVar("aiogroup_in_callback", default=False)
-"""Set inside a rebalance callback, and so in every task that is started there."""
+_in_callbacks_of: Final[contextvars.ContextVar[frozenset[int]]] = contextvars.ContextVar(
+    "aiogroup_in_callbacks_of", default=frozenset()
+)
+"""The consumers whose rebalance callbacks are running here, by number; also in every task that is started there."""
 
 
 class Inbox:
@@ -87,9 +91,23 @@ class Context:
     """A partition's position must be looked up."""
     inflate_wanted: Signal = field(default_factory=Signal)
     round: Round = Round()
+    number: int = field(default_factory=itertools.count().__next__, init=False)
 
     def __post_init__(self) -> None:
         self.inbox = Inbox(self.interrupt)
+
+    @property
+    def is_in_callback(self) -> bool:
+        """This runs inside a rebalance callback of this consumer; that of another one may use this one as it likes."""
+        return self.number in _in_callbacks_of.get()
+
+    @contextmanager
+    def in_callback(self) -> Iterator[None]:
+        token = _in_callbacks_of.set(_in_callbacks_of.get() | {self.number})
+        try:
+            yield
+        finally:
+            _in_callbacks_of.reset(token)
 
     def tell_rebalance_failed(self, why: str) -> None:
         self.tell(events.RebalanceFailed(why, now_ms() - self.round.began_at_ms))

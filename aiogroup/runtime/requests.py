@@ -23,7 +23,7 @@ from aiogroup.errors import (
 )
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.clock import now_ms
-from aiogroup.runtime.context import Context, in_callback
+from aiogroup.runtime.context import Context
 from aiogroup.telemetry import events
 
 __all__ = ["Requests"]
@@ -116,7 +116,7 @@ class Requests:
 
     def ask_too_late(self, only: frozenset[TopicPartition] = frozenset()) -> None:
         """A request after stop gets nothing, but says that what was in hand is processed: stop may wait for that."""
-        if not in_callback.get():
+        if not self._context.is_in_callback:
             self._context.delivery.process_all(only)
             self._context.group_changed.pulse()
 
@@ -159,7 +159,7 @@ class Requests:
             self._on_answer()
 
     def _check_outside_callback(self) -> None:
-        if in_callback.get():
+        if self._context.is_in_callback:
             raise IllegalStateError("records cannot be asked for inside a rebalance callback; return from it first")
 
     def _note_holder(self, only: frozenset[TopicPartition]) -> None:

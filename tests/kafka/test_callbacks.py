@@ -114,6 +114,20 @@ async def test_what_would_deadlock_is_refused_also_in_tasks_started_there(make_p
     assert listener.names() == ["assigned", "revoked"]
 
 
+async def test_another_consumer_works_inside_and_may_be_stopped_there(make_place):
+    place, other_place, listener, read = make_place(), make_place(), Listener(), []
+    await other_place.produce(range(1))
+
+    async def use_another(_):
+        read.append((await other.getone()).value)
+        read.append(await other.stop())
+
+    listener.inside["assigned"] = use_another
+    async with other_place.consumer() as other, listening(place, listener):
+        value, report = read
+    assert (value, report.problems) == (b"0", ())
+
+
 async def test_commit_and_seek_work_inside(make_place):
     place, listener = make_place(), Listener()
     await place.produce(range(10))

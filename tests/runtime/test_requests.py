@@ -12,7 +12,7 @@ from aiogroup.errors import AiogroupError, ConcurrentConsumptionError, ConsumerS
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership.liveness import PollClock
 from aiogroup.runtime.clock import now_ms, sleep_ms
-from aiogroup.runtime.context import Context, in_callback
+from aiogroup.runtime.context import Context
 from aiogroup.runtime.link import Link
 from aiogroup.runtime.requests import Requests
 from aiogroup.runtime.supervisor import Supervisor
@@ -150,13 +150,23 @@ async def test_several_workers_share_the_records_without_auto_ack():
 
 
 async def test_no_request_inside_a_rebalance_callback(reading):
-    token = in_callback.set(True)
-    try:
-        with pytest.raises(IllegalStateError, match="callback"):
-            await reading.one()
-    finally:
-        in_callback.reset(token)
+    with reading.context.in_callback(), pytest.raises(IllegalStateError, match="callback"):
+        await reading.one()
     assert reading.requests.asked_count == 0
+
+
+async def test_a_callback_of_another_consumer_may_ask_for_records(reading):
+    reading.put(1)
+    with Reading().context.in_callback():
+        assert await reading.one() == 0
+
+
+async def test_a_callback_inside_the_callback_of_another_consumer_is_inside_both(reading):
+    other = Reading()
+    with reading.context.in_callback(), other.context.in_callback():
+        for each in (reading, other):
+            with pytest.raises(IllegalStateError, match="callback"):
+                await each.one()
 
 
 # Cancelled requests.
