@@ -29,16 +29,23 @@ _in_callbacks_of: Final[contextvars.ContextVar[frozenset[int]]] = contextvars.Co
 """The consumers whose rebalance callbacks are running here, by number; also in every task that is started there."""
 
 
+ERRORS_LIMIT: Final = 64
+"""So many wait for an application that makes no call; then the oldest is only told."""
+
+
 class Inbox:
     """Errors on their way to the application: a fatal one is raised by every call, the others once, in order."""
 
-    def __init__(self, on_error: Callable[[], None]) -> None:
+    def __init__(self, on_error: Callable[[], None], tell: Tell) -> None:
         self.fatal: BaseException | None = None
         self._trace: TracebackType | None = None
         self._on_error = on_error
-        self._once: deque[BaseException] = deque(maxlen=64)
+        self._tell = tell
+        self._once: deque[BaseException] = deque()
 
     def put(self, error: BaseException) -> None:
+        if len(self._once) == ERRORS_LIMIT:
+            self._tell(events.ErrorDropped(repr(self._once.popleft())))
         self._once.append(error)
         self._on_error()
 
@@ -94,7 +101,7 @@ class Context:
     number: int = field(default_factory=itertools.count().__next__, init=False)
 
     def __post_init__(self) -> None:
-        self.inbox = Inbox(self.interrupt)
+        self.inbox = Inbox(self.interrupt, self.tell)
 
     @property
     def is_in_callback(self) -> bool:

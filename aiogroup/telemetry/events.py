@@ -198,6 +198,12 @@ class ListenerFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorDropped(Event):
+    LEVEL: ClassVar[Level] = "error"
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetsCommitted(Event):
     LEVEL: ClassVar[Level] = "debug"
     partitions_count: int

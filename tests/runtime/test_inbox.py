@@ -7,7 +7,8 @@ import traceback
 import pytest
 
 from aiogroup.errors import ConnectionLostError
-from aiogroup.runtime.context import Inbox
+from aiogroup.runtime.context import ERRORS_LIMIT, Inbox
+from aiogroup.telemetry import events
 
 
 def failed_in_a_task(error):
@@ -19,7 +20,7 @@ def failed_in_a_task(error):
 
 @pytest.mark.parametrize("error", [ValueError("an observer's"), ConnectionLostError("ours")])
 def test_a_fatal_error_does_not_grow_with_the_calls_that_raise_it(error):
-    inbox = Inbox(lambda: None)
+    inbox = Inbox(lambda: None, print)
     inbox.fail(failed_in_a_task(error))
     lengths = set()
     for _ in range(5):
@@ -30,8 +31,19 @@ def test_a_fatal_error_does_not_grow_with_the_calls_that_raise_it(error):
 
 
 def test_the_place_where_another_error_was_raised_is_kept():
-    inbox = Inbox(lambda: None)
+    inbox = Inbox(lambda: None, print)
     inbox.fail(failed_in_a_task(ValueError("an observer's")))
     with pytest.raises(ValueError, match="an observer's") as raised:
         inbox.raise_fatal()
     assert "failed_in_a_task" in [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
+
+
+def test_an_error_that_no_call_will_raise_any_more_is_told():
+    told = []
+    inbox = Inbox(lambda: None, told.append)
+    for number in range(ERRORS_LIMIT):
+        inbox.put(ValueError(number))
+    assert told == []
+    inbox.put(ValueError("one more"))
+    assert told == [events.ErrorDropped("ValueError(0)")]
+    assert [error.args[0] for error in inbox.take_rest()] == [*range(1, ERRORS_LIMIT), "one more"]
