@@ -1,7 +1,8 @@
 """One connection to one broker: aiokafka's sockets, TLS and SASL, with our frames.
 
 What aiokafka's connection lacks and this adds: a time-out per request, a bound on the size of an answer, answers
-without a copy through BytesIO, and no request in a log (aiokafka logs SASL requests with the password at DEBUG).
+that the socket writes where they stay (aiokafka copies each four times), and no request in a log (aiokafka logs SASL
+requests with the password at DEBUG).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from typing import Any, Final
+from typing import Any
 
 from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
 from aiokafka.errors import KafkaConnectionError
@@ -20,12 +21,9 @@ from aiogroup.protocol.framing import decode_response, encode_request
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.protocol.schema import R_co, Request, negotiate
 from aiogroup.runtime.clock import timeout_ms
+from aiogroup.runtime.receiver import Receiver
 
 __all__ = ["Connection"]
-
-CHUNK_BYTES: Final = 256 * 1024
-FRAME_LIMIT_BYTES: Final = 256 * 1024 * 1024
-"""An answer announced longer than this is garbage: a fetch is at most fetch_max_bytes and one oversized batch."""
 
 
 class _Redact(logging.Filter):
@@ -108,15 +106,31 @@ class Connection(AIOKafkaConnection):
 
     _transport: asyncio.WriteTransport | None = None
 
+    def _create_reader_task(self) -> asyncio.Future[None]:
+        """Instead of a task, which would get each answer through the buffers of a StreamReader: three copies."""
+        assert self._reader is not None
+        assert self._writer is not None
+        assert self._closed_fut is not None
+        self._writer.transport.set_protocol(Receiver(self._handle_frame, self._end, self._closed_fut))
+        self._reader.feed_eof()  # what it has is all that it gets
+        none: asyncio.Future[None] = self._loop.create_future()
+        none.set_result(None)
+        return none
+
+    def connected(self) -> bool:
+        return self._reader is not None
+
     async def _do_version_lookup(self) -> None:
         """aiokafka's takes random bytes for a broker that serves nothing, on a connection that stays open for ever."""
+        if self._reader is not None and await self._reader.read():
+            raise ProtocolError("an answer came to no request")
         await super()._do_version_lookup()
         if ApiVersionsRequest.API_KEY not in self._versions:
             raise ProtocolError("an answer to ApiVersions that does not name ApiVersions")
 
     @property
     def is_open(self) -> bool:
-        return bool(self.connected())
+        return self.connected()
 
     def version_of(self, request_type: type[Request[Any]], at_most: int | None = None) -> int:
         """The version in which this broker and we speak `request_type`.
@@ -167,24 +181,6 @@ class Connection(AIOKafkaConnection):
                 raise ProtocolError(str(error.__cause__)) from error
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke") from error
 
-    @staticmethod
-    async def _read(self_ref: Any) -> None:  # noqa: ANN401 (aiokafka's signature: a weak reference)
-        self = self_ref()
-        if self is None:
-            return
-        reader = self._reader
-        del self
-        while True:
-            (size,) = struct.unpack(">i", await reader.readexactly(4))
-            if not 4 <= size <= FRAME_LIMIT_BYTES:
-                raise ProtocolError(f"a frame of {size} bytes was announced")
-            frame = await (reader.readexactly(size) if size <= CHUNK_BYTES else _read_in_chunks(reader, size))
-            self = self_ref()
-            if self is None:
-                return
-            self._handle_frame(frame)
-            del self
-
     def _handle_frame(self, frame: bytes | bytearray) -> None:
         if not self._requests:
             raise ProtocolError("an answer came to no request")
@@ -202,28 +198,8 @@ class Connection(AIOKafkaConnection):
         self._last_action = self._loop.time()
         self._requests.popleft()
 
-    @classmethod
-    def _on_read_task_error(cls, self_ref: Any, read_task: asyncio.Task[None]) -> None:  # noqa: ANN401
-        if read_task.cancelled():
-            return
-        error = read_task.exception()
-        self = self_ref()
-        if self is not None and error is not None:
-            self.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
-
-
-async def _read_in_chunks(reader: asyncio.StreamReader, size: int) -> bytearray:
-    """A long frame, copied as its parts come: in one piece at the end it would hold the loop for milliseconds."""
-    frame = bytearray(size)
-    view, filled = memoryview(frame), 0
-    while filled < size:
-        chunk = await reader.read(min(CHUNK_BYTES, size - filled))
-        if not chunk:
-            raise EOFError(f"the connection ended {size - filled} bytes before the end of a frame")
-        view[filled : filled + len(chunk)] = chunk
-        filled += len(chunk)
-    view.release()
-    return frame
+    def _end(self, error: Exception) -> None:
+        self.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
 
 
 def _seen(answer: asyncio.Future[Any]) -> None:

@@ -33,6 +33,9 @@ class Transport(asyncio.Transport):
     def is_closing(self):
         return self.is_closed
 
+    def set_protocol(self, protocol):
+        self.protocol = protocol
+
     def get_extra_info(self, name, default=None):
         return default
 
@@ -57,7 +60,15 @@ class Transport(asyncio.Transport):
     def receive(self, data):
         if not self.is_closed and not self.is_cut:
             self.unanswered.popleft()
-            self.protocol.data_received(data)
+            self._deliver(memoryview(data))
+
+    def _deliver(self, data):
+        while data:
+            room = self.protocol.get_buffer(-1)
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            data = data[count:]
+            self.protocol.buffer_updated(count)
 
     def break_off(self):
         if not self.is_closed:
