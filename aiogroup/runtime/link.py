@@ -93,7 +93,7 @@ class Link:
                 raise ConsumerStoppedError("the consumer is stopped")
             broker = self.cluster.brokers.get(node_id) or self._bootstrap.get(node_id)
             if broker is None:
-                raise ConnectionLostError(f"node {node_id} is not in the cluster's metadata")
+                raise ConnectionLostError(f"{self._named(node_id)} is not in the cluster's metadata")
             await sleep_ms(max(0, slot.retry_at_ms - now_ms()))
             try:
                 slot.connection = await self._open(broker)
@@ -128,7 +128,7 @@ class Link:
         except KafkaTimeoutError:
             raise
         except TimeoutError as error:
-            raise KafkaTimeoutError(f"node {node_id} could not be asked within {limit_ms} ms") from error
+            raise KafkaTimeoutError(f"{self._named(node_id)} could not be asked within {limit_ms} ms") from error
         await self.give_way()
         answer = connection.write(request, at_most=at_most)
         response = await connection.answer(answer, max(1, until_ms - now_ms()))
@@ -172,6 +172,11 @@ class Link:
         random.shuffle(bootstrap)
         return sorted([*known, *bootstrap], key=lambda node_id: self._slot(node_id, METADATA).failures_count)
 
+    def _named(self, node_id: int) -> str:
+        """As the application knows it: before the first metadata that is by what it gave."""
+        first = self._bootstrap.get(node_id)
+        return f"node {node_id}" if first is None else f"{first.host}:{first.port} of bootstrap_servers"
+
     def _slot(self, node_id: int, channel: str) -> _Slot:
         return self._slots.setdefault((node_id, channel), _Slot())
 
@@ -197,7 +202,7 @@ class Link:
             except TimeoutError:
                 self.disconnect(node_id, METADATA)
                 self._slot(node_id, METADATA).failures_count += 1
-                last = KafkaTimeoutError(f"node {node_id} did not answer within {each_ms} ms")
+                last = KafkaTimeoutError(f"{self._named(node_id)} did not answer within {each_ms} ms")
             except AuthenticationFailedError:
                 raise
             except AiogroupError as error:
@@ -242,7 +247,9 @@ class Link:
                 await asyncio.wait(late, timeout=0.1)
 
     async def _open(self, broker: Broker) -> Connection:
-        where = f"node {broker.node_id} at {broker.host}:{broker.port}"
+        where = self._named(broker.node_id)
+        if broker.node_id >= 0:
+            where += f" at {broker.host}:{broker.port}"
         limit_ms = min(CONNECT_TIMEOUT_MS, self._config.request_timeout_ms)
         connection = Connection(broker.host, broker.port, self._config)
         try:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiogroup import ConsumerStoppedError, IllegalStateError, StopReport
+from aiogroup import ConnectionLostError, Consumer, ConsumerStoppedError, IllegalStateError, StopReport
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.testing import Proxy
@@ -59,3 +59,9 @@ async def test_the_only_bootstrap_server_may_take_all_the_time_there_is(make_pla
         proxy.delay("Metadata", ms=1_300, times=1)
         async with place.consumer(bootstrap_servers=proxy.bootstrap_servers, request_timeout_ms=2_000) as consumer:
             assert consumer.partitions_for_topic(place.topic) == {0}
+
+
+async def test_nobody_at_the_bootstrap_servers_is_told_by_what_was_given():
+    consumer = Consumer("orders", bootstrap_servers="127.0.0.1:1", request_timeout_ms=1_000)
+    with pytest.raises(ConnectionLostError, match=r"cannot connect to 127\.0\.0\.1:1 of bootstrap_servers: "):
+        await consumer.start()
