@@ -229,3 +229,27 @@ async def test_leaving_of_ones_own_accord_is_no_removal(group):
     await member.stop()
     assert member.count(events.PollIntervalExceeded) == 1
     assert not member.count(events.MemberRemoved)
+
+
+async def test_a_round_that_ended_in_its_callback_is_not_told_as_completed(group):
+    member = group.member("m", reads=False)
+    slow = [True]
+
+    async def sleep(callback):
+        if callback == "assigned" and slow:
+            slow.clear()
+            await sleep_ms(POLL_MS + 2_000)
+
+    member.in_callback = sleep
+    await member.start()
+    (given_up,) = member.all(events.PollIntervalExceeded)
+    assert given_up.partitions == BOTH
+    await until(lambda: member.count(events.RebalanceFailed), 60, member.tail)
+    (failed,) = member.all(events.RebalanceFailed)
+    assert failed.why == "generation 1 ended before its partitions were taken over"
+    assert not member.count(events.RebalanceCompleted)
+    await member.do(member.consumer.getmany())
+    await until(lambda: member.count(events.RebalanceCompleted), 60, member.tail)
+    (completed,) = member.all(events.RebalanceCompleted)
+    assert completed.partitions == BOTH
+    assert member.consumer.metrics()["rebalance_total"] == 1
