@@ -11,6 +11,7 @@ import difflib
 import inspect
 import re
 import ssl
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -151,7 +152,9 @@ class ConsumerConfig:
             near = difflib.get_close_matches(name, known, n=1)
             raise ConfigError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         for name in settings.keys() & OBSOLETE:
-            warnings.warn(f"{name} has no meaning in aiogroup and is ignored", DeprecationWarning, stacklevel=3)
+            warnings.warn(
+                f"{name} has no meaning in aiogroup and is ignored", DeprecationWarning, stacklevel=_stacklevel()
+            )
         return cls(**{name: value for name, value in settings.items() if name in known})
 
     def __post_init__(self) -> None:
@@ -287,7 +290,7 @@ class ConsumerConfig:
             warnings.warn(
                 f"expansion_timeout_ms={self.expansion_timeout_ms} acts as {LONGEST_EXPANSION_MS}: a broker drops a "
                 "newcomer that waits for 300000 ms",
-                stacklevel=5,
+                stacklevel=_stacklevel(),
             )
 
     def _check_fetch(self) -> None:
@@ -309,6 +312,11 @@ class ConsumerConfig:
             )
 
     def _check_security(self) -> None:
+        _require(
+            self.ssl_context is None or isinstance(self.ssl_context, ssl.SSLContext),
+            f"ssl_context: an ssl.SSLContext is needed, not {type(self.ssl_context).__name__}; "
+            "ssl.create_default_context() makes one",
+        )
         _require(
             self.security_protocol in SECURITY_PROTOCOLS,
             f"security_protocol={self.security_protocol!r}: one of {', '.join(SECURITY_PROTOCOLS)}",
@@ -344,6 +352,14 @@ class ConsumerConfig:
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise ConfigError(message)
+
+
+def _stacklevel() -> int:
+    """Of the application's line, whichever of the ways to make settings it took."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == "aiogroup":
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _address(name: str) -> tuple[str, int]:

@@ -17,6 +17,7 @@ from aiogroup.assignors.foreign import resolve
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
     CommitFailedError,
+    ConfigError,
     ConsumerStoppedError,
     IllegalOperation,
     IllegalStateError,
@@ -24,6 +25,7 @@ from aiogroup.errors import (
 from aiogroup.fetching.epochs import NO_EPOCH
 from aiogroup.fetching.position import Partition
 from aiogroup.fetching.truncation import leader_of
+from aiogroup.listener import check_listener
 from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import CommitEntry, Offsets, read_offsets
 from aiogroup.records import Record, Records
@@ -32,7 +34,7 @@ from aiogroup.runtime.engine import Engine, Group
 from aiogroup.runtime.inspection import health_of, metrics_of
 from aiogroup.runtime.refresher import EARLIEST, LATEST
 from aiogroup.runtime.shutdown import Shutdown, StopReport
-from aiogroup.subscription import Subscription
+from aiogroup.subscription import Subscription, check_partition, check_partitions
 from aiogroup.telemetry.events import Event, Observer
 from aiogroup.telemetry.health import GroupMetadata, Health
 from aiogroup.telemetry.log import Log
@@ -44,11 +46,13 @@ class Consumer:
     """Reads topics as a member of a consumer group, or alone without `group_id`.
 
     Positional arguments are topics to subscribe to; the settings are those of `ConsumerConfig`, in Kafka's names and
-    milliseconds. `observers` are told every telemetry event. Belongs to one event loop.
+    milliseconds. `listener` hears of every subscription that brings none of its own. `observers` are told every
+    telemetry event. Belongs to one event loop.
 
     Raises:
-        ConfigError: a setting is unknown, out of range or contradicts another.
+        ConfigError: a setting is unknown, out of range or contradicts another, or an observer is none.
         InvalidTopicError: Kafka would refuse a topic's name.
+        TypeError: the listener is none.
     """
 
     def __init__(
@@ -60,9 +64,11 @@ class Consumer:
     ) -> None:
         self.config = ConsumerConfig.of(**settings)
         self._assignors = resolve(self.config.partition_assignment_strategy)
+        check_listener(listener)
+        self._listener = listener
         self._subscription = Subscription()
         # No bound method of ours: what the tasks hold must not keep a forgotten consumer from being noticed.
-        self._tell = partial(_tell, (Log(self.config.group_id, self.config.client_id), *observers))
+        self._tell = partial(_tell, (Log(self.config.group_id, self.config.client_id), *_check_observers(observers)))
         self._engine: Engine | None = None
         self._starting: Engine | None = None
         self._stopping: asyncio.Future[StopReport] | None = None
@@ -112,13 +118,17 @@ class Consumer:
 
         Raises:
             IllegalStateError: called inside a rebalance callback.
+            TypeError: not a time-out.
         """
+        _check_timeout(timeout_ms, "stop")
         if self._is_in_callback:
             raise IllegalStateError("stop() cannot be called inside a rebalance callback; return from it first")
         if self._stopping is not None:
             return await asyncio.shield(self._stopping)
         self._stopping = asyncio.get_running_loop().create_future()
-        report = StopReport(problems=("stop() was cancelled",))
+        report = StopReport(
+            problems=("stop() was cancelled: what was not committed, and what was in hand, is not known",)
+        )
         try:
             engine = self._engine or self._starting
             if engine is not None:
@@ -175,7 +185,8 @@ class Consumer:
             RecordDeserializationError, OffsetOutOfRangeError, LogTruncationError, NoOffsetForPartitionError: `seek` to
                 go on.
             TopicAuthorizationError: add the ACL; PollIntervalExceeded: ask again, if `raise_on_poll_interval`.
-            IllegalStateError: a named partition is not assigned, or called inside a rebalance callback.
+            IllegalStateError: nothing is subscribed or assigned, a named partition is not assigned, or called inside
+                a rebalance callback.
         """
         engine = self._asked(partitions)
         return await engine.requests.one(self._named(partitions))
@@ -185,16 +196,20 @@ class Consumer:
     ) -> Records:
         """Records by partition, at most `max_records` (`max_poll_records` by default).
 
-        Waits at most `timeout_ms` milliseconds for the first; empty when none came. Raises as `getone`.
+        Waits at most `timeout_ms` milliseconds for the first; empty when none came. Raises as `getone`, and:
+            TypeError, ValueError: not a time-out, or not a number of records.
         """
-        engine = self._asked(partitions)
+        _check_timeout(timeout_ms, "getmany")
         limit = self._limit(max_records)
+        engine = self._asked(partitions)
         return await engine.requests.batch(max(0, timeout_ms), limit, self._named(partitions))
 
     async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> Records:
         """As `getmany`; without a time-out it returns with records only. See `Records.metadata` (KIP-695)."""
-        engine = self._asked()
-        return await engine.requests.batch(timeout_ms, self._limit(max_records), frozenset())
+        if timeout_ms is not None:
+            _check_timeout(timeout_ms, "poll")
+        limit = self._limit(max_records)
+        return await self._asked().requests.batch(timeout_ms, limit, frozenset())
 
     async def skip(self) -> None:
         """What is in hand counts as processed: the next `async for` goes on behind it."""
@@ -236,7 +251,9 @@ class Consumer:
         Raises:
             IllegalOperation: there is no group.
             AiogroupError: no answer in `default_api_timeout_ms`, or refused.
+            TypeError, ValueError: not a partition.
         """
+        check_partition(partition, "committed")
         self._running()
         until_ms = now_ms() + self.config.default_api_timeout_ms
         found = await self._grouped("committed").committer.committed.fetch([partition], until_ms)
@@ -287,7 +304,7 @@ class Consumer:
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition, from its leader. Raises as `end_offsets`."""
-        return await self._offsets_at(partitions, EARLIEST)
+        return await self._offsets_at(partitions, EARLIEST, "beginning_offsets")
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset behind the last record of each partition (the last stable one under `read_committed`).
@@ -296,8 +313,9 @@ class Consumer:
             KafkaTimeoutError: a leader did not answer in `default_api_timeout_ms`.
             UnknownTopicOrPartitionError: no such partition in that time.
             TopicAuthorizationError: add the ACL.
+            TypeError, ValueError: not a list of partitions.
         """
-        return await self._offsets_at(partitions, LATEST)
+        return await self._offsets_at(partitions, LATEST, "end_offsets")
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
@@ -307,8 +325,16 @@ class Consumer:
         Raises as `end_offsets`, and:
             ValueError: a timestamp is below 0.
         """
-        if any(at < 0 for at in timestamps.values()):
-            raise ValueError("offsets_for_times: a timestamp must not be below 0")
+        if not isinstance(timestamps, Mapping):
+            raise TypeError(
+                f"offsets_for_times: a mapping of TopicPartition to timestamp is needed, not {timestamps!r}"
+            )
+        check_partitions(timestamps, "offsets_for_times")
+        for tp, at in timestamps.items():
+            if not isinstance(at, int) or isinstance(at, bool):
+                raise TypeError(f"offsets_for_times: the timestamp of {tp} is {at!r}; whole milliseconds are needed")
+            if at < 0:
+                raise ValueError(f"offsets_for_times: the timestamp of {tp} is {at}; it must not be below 0")
         found = await self._running().enquiries.list_offsets(dict(timestamps))
         return {tp: each if each.offset >= 0 else None for tp, each in found.items()}
 
@@ -367,6 +393,8 @@ class Consumer:
     ) -> None:
         """Read these topics, or all that match a pattern, from now on; the change is made in the background.
 
+        Without a `listener` the constructor's is used.
+
         Raises:
             IllegalStateError: partitions were assigned by hand, or called inside a rebalance callback.
             InvalidTopicError: Kafka would refuse a topic's name.
@@ -374,7 +402,7 @@ class Consumer:
         """
         self._check_outside_callback("subscribe")
         self._check_alive()
-        self._subscription.subscribe(topics, pattern, listener)
+        self._subscription.subscribe(topics, pattern, self._listener if listener is None else listener)
         self._follow("subscribe")
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -382,6 +410,7 @@ class Consumer:
 
         Raises:
             IllegalStateError: topics are subscribed, or called inside a rebalance callback.
+            TypeError, ValueError, InvalidTopicError: not a list of partitions.
         """
         self._check_outside_callback("assign")
         self._check_alive()
@@ -556,8 +585,11 @@ class Consumer:
                 self._move(partition, found[partition.tp].offset)
         return True
 
-    async def _offsets_at(self, partitions: Iterable[TopicPartition], mark: int) -> dict[TopicPartition, int]:
-        found = await self._running().enquiries.list_offsets(dict.fromkeys(partitions, mark))
+    async def _offsets_at(
+        self, partitions: Iterable[TopicPartition], mark: int, call: str
+    ) -> dict[TopicPartition, int]:
+        wanted = dict.fromkeys(check_partitions(partitions, call), mark)
+        found = await self._running().enquiries.list_offsets(wanted)
         return {tp: each.offset for tp, each in found.items()}
 
     def _entries(self, offsets: Offsets) -> dict[TopicPartition, CommitEntry]:
@@ -594,6 +626,21 @@ class Consumer:
                 epoch = partition.epoch_before(offset)
                 entries[partition.tp] = CommitEntry(offset, "", partition.ownership, epoch, partition.starts_count)
         return entries
+
+
+def _check_observers(observers: object) -> tuple[Observer, ...]:
+    if not isinstance(observers, Iterable):
+        raise ConfigError(f"observers={observers!r}: a list of objects with on_event(event) is needed")
+    given = tuple(observers)
+    for each in given:
+        if isinstance(each, type) or not callable(getattr(each, "on_event", None)):
+            raise ConfigError(f"observers: {each!r} has no on_event(event); give objects that have")
+    return given
+
+
+def _check_timeout(timeout: object, call: str) -> None:
+    if not isinstance(timeout, (int, float)) or isinstance(timeout, bool):
+        raise TypeError(f"{call}: timeout_ms is a number of milliseconds, not {timeout!r}")
 
 
 def _tell(observers: tuple[Observer, ...], event: Event) -> None:

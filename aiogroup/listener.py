@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Set
+from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from aiokafka.abc import ConsumerRebalanceListener
@@ -16,21 +16,29 @@ __all__ = ["ConsumerRebalanceListener", "RebalanceListener", "check_listener"]
 
 
 class RebalanceListener(Protocol):
-    """Each method may be sync or async and is optional but for the type checker's eyes (ConsumerRebalanceListener).
+    """Derive from it and write what you need; any object with some of the methods will do, too. Each may be async.
 
     They run while nothing is in hand and heartbeats go on. `commit` and `seek` work inside; asking for records,
     `stop` and `subscribe` raise `IllegalStateError`. An exception does not stop the rebalance: the application's next
     call raises it.
     """
 
-    def on_partitions_revoked(self, revoked: Set[TopicPartition]) -> Awaitable[None] | None:
+    # Each body returns something: a type checker takes a method that has none for one that must be written.
+
+    def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> Awaitable[None] | None:
         """These partitions are about to leave; commit what belongs to them."""
+        return None
 
-    def on_partitions_assigned(self, assigned: Set[TopicPartition]) -> Awaitable[None] | None:
+    def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> Awaitable[None] | None:
         """These partitions came; nothing of them is delivered before this returns."""
+        return None
 
-    def on_partitions_lost(self, lost: Set[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions belong to somebody else already; a commit would be refused. Default: revoked."""
+    def on_partitions_lost(self, lost: frozenset[TopicPartition]) -> Awaitable[None] | None:
+        """These partitions belong to somebody else already: `commit` of their offsets raises CommitFailedError.
+
+        Default: as revoked.
+        """
+        return self.on_partitions_revoked(lost)
 
 
 def check_listener(listener: object) -> None:
@@ -40,11 +48,15 @@ def check_listener(listener: object) -> None:
         TypeError: it is not a listener.
     """
     names = ("on_partitions_revoked", "on_partitions_assigned", "on_partitions_lost")
-    if listener is not None and not any(callable(getattr(listener, name, None)) for name in names):
+    if listener is None:
+        return
+    if isinstance(listener, type):
+        raise TypeError(f"listener {listener!r} is a class: give an object of it")
+    if not any(callable(getattr(listener, name, None)) for name in names):
         raise TypeError(f"listener {listener!r} has none of {', '.join(names)}")
 
 
-async def call_listener(listener: Any, callback: str, partitions: Set[TopicPartition]) -> None:  # noqa: ANN401
+async def call_listener(listener: Any, callback: str, partitions: frozenset[TopicPartition]) -> None:  # noqa: ANN401
     """Call one of the callbacks and wait for it; `on_partitions_lost` falls back to revoked, as in Java.
 
     Raises:

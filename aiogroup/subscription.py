@@ -13,7 +13,32 @@ from aiogroup.config import check_topic_name
 from aiogroup.errors import ConfigError, IllegalStateError
 from aiogroup.listener import check_listener
 
-__all__ = ["Subscription"]
+__all__ = ["Subscription", "check_partition", "check_partitions"]
+
+
+def check_partition(tp: object, call: str) -> TopicPartition:
+    """Return what was given to `call` when it names a partition.
+
+    Raises:
+        TypeError, ValueError, InvalidTopicError: it does not.
+    """
+    if not isinstance(tp, TopicPartition):
+        raise TypeError(f"{call}: a TopicPartition(topic, number) is needed, not {tp!r}")
+    check_topic_name(tp.topic)
+    if not isinstance(tp.partition, int) or isinstance(tp.partition, bool) or tp.partition < 0:
+        raise ValueError(f"{call}: {tp}: a partition is a number from 0 on")
+    return tp
+
+
+def check_partitions(given: object, call: str) -> list[TopicPartition]:
+    """The same for several. A TopicPartition alone is a tuple, and a text has letters: neither is meant as a list.
+
+    Raises:
+        TypeError, ValueError, InvalidTopicError: not partitions.
+    """
+    if isinstance(given, (str, bytes, TopicPartition)) or not isinstance(given, Iterable):
+        raise TypeError(f"{call}: a list of TopicPartition(topic, number) is needed, not {given!r}")
+    return [check_partition(tp, call) for tp in given]
 
 
 @dataclass(slots=True)
@@ -72,14 +97,7 @@ class Subscription:
         """
         if self.is_by_topic:
             raise IllegalStateError("topics are subscribed: unsubscribe() before assign()")
-        named = frozenset(partitions)
-        for tp in named:
-            if not isinstance(tp, TopicPartition):
-                raise TypeError(f"assign takes TopicPartitions, not {tp!r}")
-            check_topic_name(tp.topic)
-            if not isinstance(tp.partition, int) or tp.partition < 0:
-                raise ValueError(f"{tp}: a partition is a number from 0 on")
-        self.assigned = named
+        self.assigned = frozenset(check_partitions(partitions, "assign"))
 
     def clear(self) -> None:
         self.topics, self.pattern, self.assigned, self.matched = frozenset(), None, frozenset(), frozenset()

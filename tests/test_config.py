@@ -10,6 +10,7 @@ import aiokafka
 import pytest
 from aiokafka.abc import AbstractTokenProvider
 
+from aiogroup import Consumer
 from aiogroup.config import OBSOLETE, ConsumerConfig, ResetPolicy, check_topic_name, parse_reset_policy
 from aiogroup.errors import ConfigError, InvalidTopicError
 
@@ -93,6 +94,8 @@ WRONG_TYPES = [
     ({"value_deserializer": "json"}, "value_deserializer"),
     ({"key_deserializer": 3}, "key_deserializer"),
     ({"value_deserializer": TokenProvider.token}, "value_deserializer"),
+    ({"ssl_context": 3}, "ssl_context: an ssl.SSLContext is needed, not int"),
+    ({"ssl_context": ssl.SSLContext, "security_protocol": "SSL"}, "ssl_context"),
 ]
 
 
@@ -101,6 +104,25 @@ def test_expansion_timeout_that_a_newcomer_would_not_survive_warns():
     with pytest.warns(UserWarning, match="expansion_timeout_ms=240001 acts as 240000"):
         ConsumerConfig.of(**static, expansion_timeout_ms=240_001)
     ConsumerConfig.of(**static, expansion_timeout_ms=240_000)  # a warning would be an error
+
+
+TOO_LONG = {"expansion_timeout_ms": 240_001}
+
+
+@pytest.mark.parametrize(
+    ("make", "setting"),
+    [
+        (Consumer, TOO_LONG),
+        (ConsumerConfig.of, TOO_LONG),
+        (ConsumerConfig, TOO_LONG),
+        (Consumer, {"api_version": "auto"}),
+        (ConsumerConfig.of, {"api_version": "auto"}),
+    ],
+)
+def test_warnings_point_at_the_line_that_gave_the_setting(make, setting):
+    with pytest.warns((UserWarning, DeprecationWarning)) as told:
+        make(group_id="g", member_name="pod-1", **setting)
+    assert [each.filename for each in told] == [__file__]
 
 
 def test_defaults_are_kip_62s():

@@ -7,10 +7,12 @@ import dataclasses
 import inspect
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import mypy.api
@@ -19,7 +21,7 @@ from aiokafka import AIOKafkaConsumer
 
 from aiogroup import Consumer, ConsumerConfig
 from aiogroup.assignors.foreign import resolve
-from tests.support.kafka import Place
+from tests.support.kafka import Place, eventually
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -77,15 +79,19 @@ def test_the_ten_lines_run(kafka_cluster, tmp_path):
     place = Place(kafka_cluster, f"topic-{uuid4().hex[:8]}", f"group-{uuid4().hex[:8]}")
     kafka_cluster.create_topic(place.topic)
     asyncio.run(place.produce(range(3)))
-    program, printed = tmp_path / "ten_lines.py", tmp_path / "printed"
+    program, printed, errors = tmp_path / "ten_lines.py", tmp_path / "printed", tmp_path / "errors"
     program.write_text(
         TEN_LINES.replace("localhost:9092", kafka_cluster.bootstrap_servers)
         .replace('"orders"', repr(place.topic))
         .replace('"billing"', repr(place.group))
     )
-    with printed.open("wb") as out:
+    with printed.open("wb") as out, errors.open("wb") as err:
         running = subprocess.Popen(
-            [sys.executable, str(program)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=out
+            [sys.executable, str(program)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=out,
+            stderr=err,
         )
     try:
         until = time.monotonic() + 30
@@ -93,7 +99,36 @@ def test_the_ten_lines_run(kafka_cluster, tmp_path):
             assert running.poll() is None
             assert time.monotonic() < until
             time.sleep(0.05)
+        running.send_signal(signal.SIGINT)  # what the page says of Ctrl-C
+        assert running.wait(20) == -signal.SIGINT
     finally:
         running.kill()
         running.wait()
     assert printed.read_text().splitlines() == ["0 0 b'0'", "0 1 b'1'", "0 2 b'2'"]
+    assert errors.read_text().splitlines()[-1] == "KeyboardInterrupt"
+    assert asyncio.run(place.committed()) == 3
+
+
+@pytest.mark.kafka
+async def test_the_listener_hears_what_comes_and_goes(kafka_cluster, capsys):
+    place = Place(kafka_cluster, f"topic-{uuid4().hex[:8]}", f"group-{uuid4().hex[:8]}", 2)
+    kafka_cluster.create_topic(place.topic, 2)
+    await place.produce(range(3), 1)
+    (block,) = (each for each in BLOCKS if "RebalanceListener" in each)
+    code = block.replace('"orders"', f'"{place.topic}", bootstrap_servers="{place.cluster.bootstrap_servers}"')
+    names: dict[str, Any] = {}
+    exec(code.replace('"counts"', repr(place.group)), names)
+    made = []
+
+    class Seen(names["Counts"]):
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+
+    names["Counts"] = Seen
+    counting = asyncio.create_task(names["count"]())
+    await eventually(lambda: made and made[0].of == {place.tp(0): 0, place.tp(1): 3})
+    counting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await counting
+    assert sorted(capsys.readouterr().out.splitlines()) == [f"leaves: {place.topic} 0 0", f"leaves: {place.topic} 1 3"]

@@ -13,7 +13,13 @@ from aiokafka.structs import TopicPartition
 from aiogroup.assignors import Assignor, Held, is_cooperative
 from aiogroup.cluster import Cluster
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig, parse_reset_policy
-from aiogroup.errors import AiogroupError, ConsumerStoppedError, InvalidTopicError, TopicAuthorizationError
+from aiogroup.errors import (
+    AiogroupError,
+    ConsumerStoppedError,
+    IllegalStateError,
+    InvalidTopicError,
+    TopicAuthorizationError,
+)
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership import facts as f
@@ -93,7 +99,9 @@ class Engine:
         self.group: Group | None = None
         if coordinator is not None and committer is not None:
             self.group = self._make_group(coordinator, committer, assignors)
-        self.requests = Requests(self.context, self.may_deliver, self._on_request, self._on_answer)
+        self.requests = Requests(
+            self.context, self.may_deliver, self._on_request, self._on_answer, self._check_subscribed
+        )
         self._default_policy = parse_reset_policy(config.auto_offset_reset)
         self._new_policy = parse_reset_policy(config.new_partition_reset)
         self._refused: dict[str, int] = {}
@@ -295,6 +303,15 @@ class Engine:
         if self.subscription.is_manual:
             return group.membership.state is MemberState.LEFT
         return group.membership.may_deliver and not group.rebalance.ownership.is_closed
+
+    def _check_subscribed(self) -> None:
+        """A request that waits already goes on: another task may be between unsubscribe() and subscribe()."""
+        if not (self.subscription.is_by_topic or self.subscription.is_manual):
+            self.context.inbox.raise_next()
+            raise IllegalStateError(
+                "Not subscribed to any topics and no partitions assigned: subscribe() or assign() before asking for "
+                "records"
+            )
 
     def _on_request(self) -> None:
         group = self.group

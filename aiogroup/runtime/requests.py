@@ -35,7 +35,10 @@ BATCH_COUNT: Final = 100_000
 
 
 class Requests:
-    """`may_deliver()`: the gate a rebalance closes. `on_request()`, `on_answer()`: for the poll watchdog."""
+    """`may_deliver()`: the gate a rebalance closes. `on_request()`, `on_answer()`: for the poll watchdog.
+
+    `check()` raises when there is nothing that a request could wait for.
+    """
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class Requests:
         may_deliver: Callable[[], bool],
         on_request: Callable[[], None],
         on_answer: Callable[[], None],
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._turn_ends_at = 0.0
         self.is_stopped = False
@@ -54,6 +58,7 @@ class Requests:
         self._may_deliver = may_deliver
         self._on_request = on_request
         self._on_answer = on_answer
+        self._check = check
         self._told_poison: dict[TopicPartition, int] = {}
         self._asking_of: list[frozenset[TopicPartition]] = []  # each request under way, empty for all partitions
         context.delivery.cursor.wait = self.next
@@ -136,6 +141,7 @@ class Requests:
         """
         config = self._context.config
         self._check_outside_callback()
+        self._check()
         if config.auto_ack and any(not only or not other or only & other for other in self._asking_of):
             raise ConcurrentConsumptionError(
                 "another request for records is waiting: await one before the next, or use auto_ack=False and "
