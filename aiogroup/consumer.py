@@ -434,7 +434,7 @@ class Consumer:
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are ours now."""
-        if self._engine is None or not (self._subscription.is_by_topic or self._subscription.is_manual):
+        if self._engine is None or self._subscription.is_empty:
             return self._subscription.assigned
         return self._engine.context.assignment.names
 
@@ -609,7 +609,7 @@ class Consumer:
         return entries
 
     def _why_not_assigned(self, tp: TopicPartition) -> str:
-        if not (self._subscription.is_by_topic or self._subscription.is_manual):
+        if self._subscription.is_empty:
             return "Not subscribed to any topics"
         if not self.assignment():
             return "No partitions assigned yet"

@@ -54,6 +54,10 @@ class Subscription:
         return bool(self.assigned)
 
     @property
+    def is_empty(self) -> bool:
+        return not (self.is_manual or self.is_by_topic)
+
+    @property
     def is_by_topic(self) -> bool:
         return bool(self.topics) or self.pattern is not None
 

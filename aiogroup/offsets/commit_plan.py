@@ -42,13 +42,17 @@ class Committed:
 
 
 class Turn:
-    """One call of a commit: what is still `pending` of it, and what of that was `sent` last."""
+    """One call of a commit: what is still `pending` of it, and what of that was `sent` last.
 
-    __slots__ = ("pending", "sent", "tps")
+    `is_member`: it is a member's, under its generation; otherwise (manual `assign`) it is nobody's. It stays so.
+    """
+
+    __slots__ = ("is_member", "pending", "sent", "tps")
 
     def __init__(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
         self.tps = frozenset(entries)
         self.pending = dict(entries)
+        self.is_member = True
         self.sent: dict[TopicPartition, CommitEntry] = {}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from itertools import groupby
 
 from aiokafka.structs import TopicPartition
@@ -92,14 +92,23 @@ class Committer:
     async def commit_processed(self, partitions: Iterable[Partition], timeout: int) -> bool:
         """Auto-commit, told and not raised; True when everything processed is durable."""
         entries = self.processed(partitions)
-        if not entries:
-            return True
+        return not entries or await self._told(entries, self.commit(entries, timeout, automatic=True))
+
+    async def _told(self, entries: Entries, committing: Awaitable[None]) -> bool:
         try:
-            await self.commit(entries, timeout, automatic=True)
+            await committing
         except AiogroupError as error:
             self._context.tell(events.CommitFailed(tuple(entries), str(error)))
             return False
         return True
+
+    def commit_leaving(self, partitions: Iterable[Partition]) -> None:
+        """Auto-commit of what is about to cease to be ours at once; it goes out in the background."""
+        entries = self.processed(partitions) if self._context.config.enable_auto_commit else {}
+        if entries:
+            turn, limit_ms = self._begin(entries, automatic=True), self._context.config.request_timeout_ms
+            begin = self._context.supervisor.begin
+            begin("commit", lambda: self._told(entries, self._commit_counted(turn, limit_ms)))
 
     async def settled(self, timeout: int) -> bool:
         """Wait until no commit is on its way, at most `timeout` milliseconds; True when none is."""
@@ -119,9 +128,14 @@ class Committer:
             RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError: `timeout` milliseconds passed.
             FencedInstanceIdError, GroupAuthorizationError, TopicAuthorizationError, BrokerError: refused.
         """
+        turn = self._begin(entries, automatic=automatic)
+        await self._context.supervisor.finish("commit", lambda: self._commit_counted(turn, timeout))
+
+    def _begin(self, entries: Entries, *, automatic: bool) -> Turn:
         self._busy_count += 1
         turn = self._order.begin(entries, automatic=automatic)
-        await self._context.supervisor.finish("commit", lambda: self._commit_counted(turn, timeout))
+        turn.is_member = self.is_member
+        return turn
 
     async def _commit_counted(self, turn: Turn, timeout: int) -> None:
         try:
@@ -142,13 +156,13 @@ class Committer:
         failures_count = 0
         last: AiogroupError | None = None
         while pending:
-            self._drop_not_owned(pending, not_owned)
+            self._drop_not_owned(turn, not_owned)
             left_ms = until_ms - now_ms()
             if not pending:
                 break
             if left_ms <= 0:
                 raise last or self._timed_out(pending)
-            if self.is_member and self._must_wait():
+            if turn.is_member and self._must_wait():
                 last = RebalanceInProgressError("the group is rebalancing; ask for records, then commit again")
                 await self._wait_for_round(until_ms)
                 continue
@@ -185,16 +199,16 @@ class Committer:
         finally:
             self._busy_count += 1
 
-    def _drop_not_owned(self, pending: dict[TopicPartition, CommitEntry], not_owned: set[TopicPartition]) -> None:
-        if not self.is_member:
+    def _drop_not_owned(self, turn: Turn, not_owned: set[TopicPartition]) -> None:
+        if not turn.is_member:
             return
         membership = self._coordinator.membership
         # Without a generation a commit would be nobody's, and a coordinator takes those while the group is empty.
         is_lost = not membership.identity.is_member and not self._must_wait()
-        for tp, entry in list(pending.items()):
+        for tp, entry in list(turn.pending.items()):
             if is_lost or not self._context.assignment.is_owned_since(tp, entry.ownership):
                 not_owned.add(tp)
-                del pending[tp]
+                del turn.pending[tp]
 
     def _must_wait(self) -> bool:
         return self.is_held_back or self._coordinator.membership.state in (MemberState.JOINING, MemberState.SYNCING)
@@ -207,8 +221,9 @@ class Committer:
     def _lost(not_owned: set[TopicPartition], committed: dict[TopicPartition, int]) -> AiogroupError:
         names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(not_owned))
         return CommitFailedError(
-            f"not committed, since the group gave them to another member meanwhile: {names}. Their records come "
-            "again there. Process faster (max_poll_records) or raise max_poll_interval_ms and session_timeout_ms",
+            f"not committed, since they were given up or lost meanwhile: {names}. Their records come again to whom "
+            "the group gives them next, perhaps to this member. Process faster (max_poll_records) or raise "
+            "max_poll_interval_ms and session_timeout_ms",
             not_owned=not_owned,
             committed=committed,
         )
@@ -220,12 +235,12 @@ class Committer:
 
         def request() -> OffsetCommitRequest | None:
             nonlocal identity
-            self._drop_not_owned(turn.pending, not_owned)
+            self._drop_not_owned(turn, not_owned)
             turn.sent = self._order.due(turn)
-            if not turn.sent or (self.is_member and self._must_wait()):
+            if not turn.sent or (turn.is_member and self._must_wait()):
                 return None
             identity = self._coordinator.identity
-            who = identity if self.is_member else Identity(identity.group_id)
+            who = identity if turn.is_member else Identity(identity.group_id)
             return OffsetCommitRequest(
                 group_id=who.group_id,
                 generation_id_or_member_epoch=who.generation,
@@ -258,7 +273,7 @@ class Committer:
                 match remedy_for(Rpc.OFFSET_COMMIT, code):
                     case Remedy.PROCEED:
                         self._note_committed(tp, entry)
-                        self._order.acknowledge(turn, tp, is_member=self.is_member)
+                        self._order.acknowledge(turn, tp, is_member=turn.is_member)
                         committed[tp] = entry.offset
                         del pending[tp]
                     case Remedy.RETRY | Remedy.REDISCOVER as remedy if not self._is_deleted(tp, code):
@@ -266,7 +281,7 @@ class Committer:
                             self._coordinator.lose(f"commit: {row.name}")
                         retry = BrokerError(code, row.name, row.message, retriable=True)
                     case Remedy.REJOIN | Remedy.NEXT_GENERATION | Remedy.FORGET_MEMBER | Remedy.FENCED:
-                        if not self.is_member:
+                        if not turn.is_member:
                             refused = CommitFailedError(
                                 f"the group has members that commit for it ({row.name}): use subscribe, or another "
                                 "group_id",
@@ -301,11 +316,8 @@ class Committer:
         return code == unknown and self._context.link.cluster.errors.get(tp.topic) == unknown
 
     def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
-        assignment = self._context.assignment
-        if self.is_member and not assignment.is_owned_since(tp, entry.ownership):
-            return
-        partition = assignment.get(tp)
-        if partition is not None:
+        partition = self._context.assignment.get(tp)
+        if partition is not None and partition.ownership == entry.ownership:
             partition.committed = entry.offset
             self._context.delivery.settle()
             if partition.starts_count == entry.starts_count:

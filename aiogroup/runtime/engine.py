@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import anyio
 from aiokafka.structs import TopicPartition
@@ -13,13 +11,7 @@ from aiokafka.structs import TopicPartition
 from aiogroup.assignors import Assignor, Held, is_cooperative
 from aiogroup.cluster import Cluster
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig, parse_reset_policy
-from aiogroup.errors import (
-    AiogroupError,
-    ConsumerStoppedError,
-    IllegalStateError,
-    InvalidTopicError,
-    TopicAuthorizationError,
-)
+from aiogroup.errors import ConsumerStoppedError, IllegalStateError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership import facts as f
@@ -47,17 +39,13 @@ from aiogroup.runtime.rebalance import Rebalance
 from aiogroup.runtime.refresher import Refresher
 from aiogroup.runtime.requests import Requests
 from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.runtime.topics import Topics
 from aiogroup.runtime.validator import Validator
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Tell
 
 __all__ = ["Engine", "Group"]
-
-REFUSED_TOPIC: Final[Mapping[int, Callable[[str], AiogroupError]]] = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: lambda topic: TopicAuthorizationError([topic]),
-    ErrorCode.INVALID_TOPIC_EXCEPTION: lambda topic: InvalidTopicError(f"the broker refuses the topic name {topic!r}"),
-}
 
 
 @dataclass(slots=True)
@@ -104,7 +92,7 @@ class Engine:
         )
         self._default_policy = parse_reset_policy(config.auto_offset_reset)
         self._new_policy = parse_reset_policy(config.new_partition_reset)
-        self._refused: dict[str, int] = {}
+        self.topics = Topics(self.context)
         self._once_missing: set[str] = set()  # topics that did not exist when they were first looked for
         self._group_started = False
         self._auto_commit_started = False
@@ -227,6 +215,8 @@ class Engine:
         if group is not None:
             # What the group gave us is given up, and committed for it, first: see _on_move.
             has_left = group.membership.state is MemberState.LEFT
+            if has_left and not subscription.is_manual and self.context.assignment:
+                self._assign(frozenset())  # what was assigned by hand: the group knows nothing of it
             group.committer.is_member = not (subscription.is_manual and has_left)
             if subscription.is_manual and not has_left:
                 return
@@ -269,6 +259,8 @@ class Engine:
     def _assign(self, wanted: frozenset[TopicPartition], *, new: bool = False) -> None:
         """Without a group deciding: partitions that stay keep their position."""
         assignment = self.context.assignment
+        if self.group is not None:  # no rebalance follows that would
+            self.group.committer.commit_leaving([each for each in assignment if each.tp not in wanted])
         removed = assignment.remove(assignment.names - wanted)
         self.context.delivery.forget(removed)
         policy = self._new_policy if new else self._default_policy
@@ -306,7 +298,7 @@ class Engine:
 
     def _check_subscribed(self) -> None:
         """A request that waits already goes on: another task may be between unsubscribe() and subscribe()."""
-        if not (self.subscription.is_by_topic or self.subscription.is_manual):
+        if self.subscription.is_empty:
             self.context.inbox.raise_next()
             raise IllegalStateError(
                 "Not subscribed to any topics and no partitions assigned: subscribe() or assign() before asking for "
@@ -370,18 +362,9 @@ class Engine:
             return wanted
         return wanted | self.group.rebalance.leader.topics_led()
 
-    def _tell_refused(self, cluster: Cluster) -> None:
-        """A topic that may not be read, or cannot exist, is the application's to know; told when it becomes so."""
-        mine = self.subscription.names() | {tp.topic for tp in self.subscription.assigned}
-        refused = {name: code for name, code in cluster.errors.items() if name in mine and code in REFUSED_TOPIC}
-        for name, code in refused.items():
-            if self._refused.get(name) != code:
-                self.context.inbox.put(REFUSED_TOPIC[code](name))
-        self._refused = refused
-
     def _on_refreshed(self, cluster: Cluster) -> None:
         subscription, group = self.subscription, self.group
-        self._tell_refused(cluster)
+        self.topics.look(subscription.names() | {tp.topic for tp in subscription.assigned}, cluster)
         if self.requests.is_stopped or subscription.is_manual:
             return
         if group is None:

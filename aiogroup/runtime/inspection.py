@@ -29,6 +29,12 @@ def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
             why = f"reads while the group rebalances: {state.value}"  # cooperative
         elif state is not MemberState.STABLE:
             status, why = HealthStatus.JOINING, state.value
+    if engine.subscription.is_empty:
+        status, why = HealthStatus.JOINING, "nothing is subscribed or assigned"
+    elif engine.topics.missing:
+        why += f"; no broker knows {', '.join(sorted(engine.topics.missing))}"
+    elif engine.subscription.pattern is not None and not engine.subscription.names():
+        why += f"; no topic matches {engine.subscription.pattern.pattern!r}"
     if engine.context.inbox.fatal is not None:
         status, why = HealthStatus.FAILED, str(engine.context.inbox.fatal)
     return Health(status, why, len(engine.context.assignment), since_request_ms, since_heartbeat_ms)

@@ -37,7 +37,9 @@ class Positions:
         failures_count = 0
         while True:
             await self._commit_held()
-            wanted = [each for each in self._context.assignment if _is_wanted(each)]
+            # Assigned by hand, its topic may be one that the metadata does not tell of yet; each refresh looks here.
+            topics = self._context.link.cluster.topics
+            wanted = [each for each in self._context.assignment if _is_wanted(each) and each.tp.topic in topics]
             if not wanted:
                 await self._context.positions_wanted.wait()
                 continue

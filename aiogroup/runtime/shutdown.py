@@ -80,6 +80,7 @@ class Shutdown:
         if self._engine.subscription.is_manual:
             await self._step("commit", self._commit(group))
             self._not_committed = self._left_over(group)
+            await self._step("commits on their way", self._wait_for_commits(group))
             return
         membership = group.membership
         if membership.identity.is_member and membership.state not in JOINS and assignment:

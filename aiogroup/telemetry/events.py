@@ -292,6 +292,15 @@ class MetadataFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TopicMissing(Event):
+    """No broker has a topic that is to be read; it was looked for, for seconds, and is read when somebody makes it."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordRedelivered(Event):
     LEVEL: ClassVar[Level] = "warning"
     topic: str

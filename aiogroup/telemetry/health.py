@@ -14,7 +14,7 @@ class HealthStatus(StrEnum):
     READY = "ready"
     """Reads, or waits for records."""
     JOINING = "joining"
-    """Alive; the group gives out partitions."""
+    """Alive; the group gives out partitions, or nothing is subscribed yet."""
     PARKED = "parked"
     """The application stopped asking for records, so the partitions were given up (KIP-62)."""
     FAILED = "failed"
@@ -26,6 +26,7 @@ class HealthStatus(StrEnum):
 class Health:
     """`is_alive` for a liveness probe, `is_ready` for readiness; a member that
     rebalances is alive, and ready only where records flow all the same (cooperative).
+    One whose topic does not exist is ready, as it does what it can; `why` says so.
 
     Ages are milliseconds, `None` when it has not happened yet.
     """

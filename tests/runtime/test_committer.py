@@ -147,6 +147,20 @@ async def test_offsets_of_an_earlier_ownership_are_never_sent(committing):
     assert committing.coordinator.written == []
 
 
+async def test_an_answer_by_hand_says_nothing_of_a_later_ownership(committing):
+    """Nobody's offsets go out all the same, but what was delivered since is not processed by them."""
+
+    def come_back():
+        committing.assignment.remove([tp(0), tp(1)])
+        committing.assignment.add({each.tp: each.reset_policy for each in committing.partitions})
+
+    committing.committer.is_member = False
+    committing.coordinator.before_writing = come_back
+    await committing.committer.commit(committing.entries(), 1_000)
+    assert committing.sent() == [{tp(0): 5}, {tp(1): 5}]
+    assert [each.committed for each in committing.assignment] == [None, None]
+
+
 async def test_commit_during_a_join_waits_and_ends_with_its_time_out(committing):
     committing.member.to_joining()
     with pytest.raises(RebalanceInProgressError):

@@ -94,8 +94,8 @@ BUGS = (
             # It waits for the next generation instead of being dropped with the old one.
             (
                 COMMITTER,
-                "        if not self.is_member:\n            return\n",
-                "        if self._must_wait():\n            return\n",
+                "        # Without a generation a commit would be nobody's",
+                "        if self._must_wait():\n            return\n        # Without a generation",
             ),
             (COMMITTER, "return self.is_held_back or", "return not self._coordinator.identity.is_member or"),
         ),

@@ -1,0 +1,93 @@
+"""What a request for records and a stop say when they cannot do what they are for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiogroup import CommitFailedError, IllegalStateError
+from aiogroup.telemetry import events
+from tests.groups.scripted import POLL_MS, TOPIC, sleep_ms
+from tests.support.group_members import named, until
+from tests.support.kafka import Listener
+
+
+@pytest.mark.parametrize("group_id", ["billing", None])
+async def test_a_request_without_a_subscription_says_what_is_missing(group, group_id):
+    member = await group.member("m", reads=False, topics=(), group_id=group_id).start()
+    consumer = member.consumer
+    for ask in (consumer.getone, consumer.getmany, consumer.poll, consumer.__anext__):
+        with pytest.raises(IllegalStateError, match=r"subscribe\(\) or assign\(\)"):
+            await member.do(ask())
+    assert (consumer.health().status, consumer.health().is_ready) == ("joining", False)
+    assert consumer.health().why == "nothing is subscribed or assigned"
+    member.call("assign", named(TOPIC, 0))
+    group.produce(0)
+    assert (await member.do(consumer.getone())).offset == 0
+    assert consumer.health().is_ready
+    member.call("unsubscribe")
+    with pytest.raises(IllegalStateError, match=r"subscribe\(\) or assign\(\)"):
+        await member.do(consumer.getone())
+
+
+async def test_a_request_that_waits_outlives_a_change_of_the_subscription_by_another_task(group):
+    member = await group.member("m", reads=False).start()
+    waiting = asyncio.create_task(member.do(member.consumer.getone()))
+    await sleep_ms(100)
+    member.call("unsubscribe")
+    await sleep_ms(1_000)
+    assert not waiting.done()
+    member.call("subscribe", [TOPIC])
+    group.produce(0)
+    assert (await waiting).offset == 0
+
+
+async def test_the_constructors_listener_hears_of_a_later_subscription_that_brings_none(group):
+    member = await group.member("m", reads=False, topics=()).start()
+    other = Listener()
+    member.call("subscribe", [TOPIC])
+    await until(lambda: member.count("assigned") == 1, 60, member.tail)
+    member.call("subscribe", [TOPIC], None, other)
+    await until(lambda: "assigned" in other.names(), 60, member.tail)
+    assert member.count("assigned") == 1
+    member.call("subscribe", [TOPIC])
+    await until(lambda: member.count("assigned") == 2, 60, member.tail)
+
+
+async def test_a_stop_that_is_cancelled_says_that_it_knows_nothing(group):
+    (member,) = await group.joined("m")
+    await group.holding(member)
+    stopping = asyncio.create_task(member.do(member.consumer.stop()))
+    await sleep_ms(1_000)
+    assert not stopping.done()  # the record is in hand
+    stopping.cancel()
+    await asyncio.wait({stopping})
+    assert stopping.cancelled()
+    report = await member.consumer.stop()
+    assert not report.is_clean
+    (problem,) = report.problems
+    assert problem == "stop() was cancelled: what was not committed, and what was in hand, is not known"
+
+
+async def test_a_commit_in_the_lost_callback_is_refused_and_says_who_repeats_the_records(group):
+    (member,) = await group.joined("m")
+    refused = []
+
+    async def commit(callback):
+        if callback == "lost":
+            for offsets in (None, {record.tp: record.offset + 1}):
+                with pytest.raises(CommitFailedError) as caught:
+                    await member.consumer.commit(offsets)
+                refused.append(caught.value)
+
+    member.in_callback = commit
+    record, _ = await group.holding(member)
+    await sleep_ms(POLL_MS + 100)
+    member.release()
+    await until(lambda: len(refused) == 2, 60, member.tail)
+    assert [each.not_owned for each in refused] == [{record.tp}, {record.tp}]
+    assert all("another member" not in str(each) for each in refused)
+    assert "perhaps to this member" in str(refused[1])
+    await until(lambda: [each.tp for each in member.records].count(record.tp) == 2, 60, member.tail)  # and so it is
+    assert not member.count(events.ListenerFailed)
