@@ -73,7 +73,8 @@ class Partition:
 
     __slots__ = (
         "__weakref__",
-        "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "end_offset", "epochs",
+        "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "committed_metadata",
+        "end_offset", "epochs",
         "error", "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_held", "is_leaving",
         "is_new", "is_paused",
         "last_stable_offset", "leader", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
@@ -95,6 +96,7 @@ class Partition:
         self.leader = NOBODY  # by whom the position is checked, or is to be
         self.search = Search(0, 0, NO_EPOCH)  # while it is checked
         self.committed: int | None = None
+        self.committed_metadata = ""
         self.was_reset = False
         self.is_broken = False
         self.is_paused = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Iterable, Mapping
 from itertools import groupby
+from typing import Final
 
 from aiokafka.structs import TopicPartition
 
@@ -37,7 +38,10 @@ from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.link import COMMIT
 from aiogroup.telemetry import events
 
-__all__ = ["Committer"]
+__all__ = ["REFRESH_MS", "Committer"]
+
+REFRESH_MS: Final = 30_000
+"""Where offsets expire by their own age: half of the shortest time that a broker can keep them (1 minute)."""
 
 Entries = Mapping[TopicPartition, CommitEntry]
 
@@ -62,26 +66,35 @@ class Committer:
         return self.is_member and self._coordinator.membership.state is MemberState.ADOPTING
 
     async def run(self) -> None:
-        """Commit what is processed, every `auto_commit_interval_ms`."""
+        """Commit what is processed, every `auto_commit_interval_ms`.
+
+        The offsets of a group with members are kept as long as it has them. Those of a group without any expire
+        `offsets.retention.minutes` after their commit, so they are committed again also where nothing came.
+        """
         interval_ms = self._context.config.auto_commit_interval_ms
-        due_at_ms = now_ms() + interval_ms
+        due_at_ms, refresh_at_ms = now_ms() + interval_ms, now_ms() + REFRESH_MS
         while True:
             await sleep_ms(max(0, due_at_ms - now_ms()))
             due_at_ms = now_ms() + interval_ms
+            is_refresh = not self.is_member and now_ms() >= refresh_at_ms
             if not (self.is_member and self._must_wait()):  # a rebalance has just committed, and does so at its end
-                await self.commit_processed(self._context.assignment, interval_ms)
+                is_done = await self.commit_processed(self._context.assignment, interval_ms, again=is_refresh)
+                if is_refresh and is_done:
+                    refresh_at_ms = now_ms() + REFRESH_MS
 
-    def processed(self, partitions: Iterable[Partition]) -> dict[TopicPartition, CommitEntry]:
-        """What auto-commit would send now: committable offsets that are not committed yet."""
+    def processed(self, partitions: Iterable[Partition], *, again: bool = False) -> dict[TopicPartition, CommitEntry]:
+        """What auto-commit would send now: committable offsets that are not committed yet, or also those that are."""
         self._context.delivery.settle()
         entries = {}
         for partition in partitions:
             if partition.position is None:
                 continue
             offset = partition.ledger.committable
-            if offset != partition.committed and (partition.committed is not None or self._has_moved(partition)):
+            is_committed = offset == partition.committed
+            if again if is_committed else partition.committed is not None or self._has_moved(partition):
+                text = partition.committed_metadata if is_committed else ""
                 epoch = partition.epoch_before(offset)
-                entries[partition.tp] = CommitEntry(offset, "", partition.ownership, epoch, partition.starts_count)
+                entries[partition.tp] = CommitEntry(offset, text, partition.ownership, epoch, partition.starts_count)
         return entries
 
     @staticmethod
@@ -89,9 +102,9 @@ class Committer:
         """A position that was looked up by policy is worth a commit by itself: else a restart looks up another."""
         return partition.was_reset or partition.ledger.committable > 0
 
-    async def commit_processed(self, partitions: Iterable[Partition], timeout: int) -> bool:
+    async def commit_processed(self, partitions: Iterable[Partition], timeout: int, *, again: bool = False) -> bool:
         """Auto-commit, told and not raised; True when everything processed is durable."""
-        entries = self.processed(partitions)
+        entries = self.processed(partitions, again=again)
         return not entries or await self._told(entries, self.commit(entries, timeout, automatic=True))
 
     async def _told(self, entries: Entries, committing: Awaitable[None]) -> bool:
@@ -318,7 +331,7 @@ class Committer:
     def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
         partition = self._context.assignment.get(tp)
         if partition is not None and partition.ownership == entry.ownership:
-            partition.committed = entry.offset
+            partition.committed, partition.committed_metadata = entry.offset, entry.metadata
             self._context.delivery.settle()
             if partition.starts_count == entry.starts_count:
                 partition.ledger.process_below(entry.offset)

@@ -92,7 +92,7 @@ class Positions:
             if committed is not None:
                 leader = leader_of(self._context.link.cluster, tp)
                 partition.start_at(committed.offset, leader_epoch=committed.leader_epoch, leader=leader)
-                partition.committed = committed.offset
+                partition.committed, partition.committed_metadata = committed.offset, committed.metadata
             else:
                 self.reset(partition, partition.reset_policy, why=NOT_COMMITTED)
 

@@ -16,8 +16,10 @@ from aiogroup import (
     OffsetAndMetadata,
     PollIntervalExceeded,
 )
+from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup.runtime import committer
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take, take_batch, turns, values
@@ -365,3 +367,41 @@ async def test_a_commit_on_its_way_does_not_cover_what_a_seek_took_back_meanwhil
                 answered.set()
                 await eventually(lambda: len(ears.heard(events.OffsetsCommitted)) >= done_count + 2)
             assert await place.committed() == 1  # the record in hand comes again after a crash
+
+
+async def test_the_retry_of_an_older_commit_does_not_overwrite_a_newer_one(make_place):
+    def refuse(exchange):
+        (topic,) = exchange.response.topics
+        refused = tuple(
+            dataclasses.replace(each, error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) for each in topic.partitions
+        )
+        return dataclasses.replace(exchange.response, topics=(dataclasses.replace(topic, partitions=refused),))
+
+    place = make_place()
+    await place.produce(range(8))
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        settings = {**MANUAL, "bootstrap_servers": proxy.bootstrap_servers, "retry_backoff_ms": 500}
+        async with place.consumer(**settings) as consumer:
+            await take(consumer, 8)
+            refused = proxy.rewrite(OffsetCommitRequest, refuse, times=1)
+            older = asyncio.create_task(consumer.commit({place.tp(): 2}))
+            await eventually(lambda: refused.used_count)
+            await consumer.commit({place.tp(): 5})
+            assert await place.committed() == 5
+            await older
+            assert proxy.count(OffsetCommitRequest) == 2
+    assert await place.committed() == 5
+
+
+async def test_offsets_of_a_partition_assigned_by_hand_are_committed_again_as_they_are(make_place, monkeypatch):
+    monkeypatch.setattr(committer, "REFRESH_MS", 300)
+    place, ears = make_place(), Ears()
+    await place.produce(range(3))
+    async with place.consumer(**MANUAL) as consumer:
+        await consumer.commit({place.tp(): (2, "mine")})
+    consumer = place.unsubscribed(auto_commit_interval_ms=100, observers=[ears])
+    consumer.assign([place.tp()])
+    async with consumer:
+        await eventually(lambda: len(ears.heard(events.OffsetsCommitted)) >= 3)
+        async with place.admin() as admin:
+            assert (await admin.list_consumer_group_offsets(place.group))[place.tp()] == (2, "mine")

@@ -19,7 +19,7 @@ from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from aiogroup.runtime.clock import sleep_ms
-from aiogroup.runtime.committer import Committer
+from aiogroup.runtime.committer import REFRESH_MS, Committer
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.link import Link
 from aiogroup.runtime.supervisor import Supervisor
@@ -75,7 +75,7 @@ class FakeCoordinator:
 
 
 class Committing:
-    def __init__(self, *numbers):
+    def __init__(self, *numbers, is_member=True):
         self.assignment, self.partitions = assigned(*numbers)
         config = ConsumerConfig(group_id="billing")
         delivery = Delivery(self.assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
@@ -83,7 +83,7 @@ class Committing:
         self.context = Context(config, Link(config), self.supervisor, self.assignment, delivery, lambda event: None)
         self.member = Member()
         self.coordinator = FakeCoordinator(self.member, self.context.group_changed)
-        self.committer = Committer(self.context, self.coordinator, is_member=True)
+        self.committer = Committer(self.context, self.coordinator, is_member=is_member)
 
     def entries(self, offset=5):
         return {
@@ -293,3 +293,34 @@ async def test_a_commit_of_a_former_ownership_is_not_done_by_one_of_the_next(com
     with pytest.raises(CommitFailedError):
         await older
     assert offsets_sent(committing) == [8, 5]
+
+
+@pytest.mark.parametrize(("is_member", "sent"), [(True, []), (False, [(5, "mine", 7)] * 2)])
+async def test_offsets_that_do_not_change_are_committed_again_where_no_group_keeps_them(is_member, sent):
+    """A broker lets the offsets of a group without members expire by the time of their commit."""
+    committing = Committing(0, is_member=is_member)
+    await committing.supervisor.start()
+    (partition,) = committing.partitions
+    partition.start_at(5, leader_epoch=7)
+    partition.committed, partition.committed_metadata = 5, "mine"
+    committing.supervisor.spawn("committer", committing.committer.run)
+    await sleep_ms(2 * REFRESH_MS + 10_000)
+    answered = [each for message in committing.coordinator.written for each in message.topics[0].partitions]
+    assert [(each.committed_offset, each.committed_metadata, each.committed_leader_epoch) for each in answered] == sent
+    await committing.supervisor.close()
+
+
+async def test_what_was_never_committed_is_not_committed_again():
+    committing = Committing(0, is_member=False)
+    await committing.supervisor.start()
+    committing.supervisor.spawn("committer", committing.committer.run)
+    await sleep_ms(2 * REFRESH_MS)
+    assert committing.coordinator.written == []
+    await committing.supervisor.close()
+
+
+async def test_the_text_of_a_commit_by_hand_is_known_afterwards(committing):
+    committing.member.to_stable()
+    entry = CommitEntry(5, "mine", committing.partitions[0].ownership)
+    await committing.committer.commit({tp(0): entry}, 1_000)
+    assert committing.partitions[0].committed_metadata == "mine"
