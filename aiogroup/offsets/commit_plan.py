@@ -79,12 +79,12 @@ class CommitOrder:
         """What may be sent now: the partitions for which no later commit is under way."""
         return {tp: entry for tp, entry in turn.pending.items() if self._last(tp) is turn}
 
-    def acknowledge(self, turn: Turn, tp: TopicPartition, *, is_member: bool) -> None:
+    def acknowledge(self, turn: Turn, tp: TopicPartition) -> None:
         """The turn's offset is durable: the earlier ones are done. A member's former ownership is not spoken for."""
         ownership, turns = turn.pending[tp].ownership, self._turns[tp]
         for earlier in turns[: turns.index(turn)]:
             entry = earlier.pending.get(tp)
-            if entry is not None and (entry.ownership == ownership or not is_member):
+            if entry is not None and (entry.ownership == ownership or not earlier.is_member):
                 del earlier.pending[tp]
 
     def end(self, turn: Turn) -> None:

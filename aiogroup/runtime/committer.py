@@ -286,7 +286,7 @@ class Committer:
                 match remedy_for(Rpc.OFFSET_COMMIT, code):
                     case Remedy.PROCEED:
                         self._note_committed(tp, entry)
-                        self._order.acknowledge(turn, tp, is_member=turn.is_member)
+                        self._order.acknowledge(turn, tp)
                         committed[tp] = entry.offset
                         del pending[tp]
                     case Remedy.RETRY | Remedy.REDISCOVER as remedy if not self._is_deleted(tp, code):

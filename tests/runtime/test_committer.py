@@ -324,3 +324,16 @@ async def test_the_text_of_a_commit_by_hand_is_known_afterwards(committing):
     entry = CommitEntry(5, "mine", committing.partitions[0].ownership)
     await committing.committer.commit({tp(0): entry}, 1_000)
     assert committing.partitions[0].committed_metadata == "mine"
+
+
+async def test_a_commit_that_was_nobodys_is_not_sent_again_behind_a_members(committing):
+    committing.committer.is_member = False
+    committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS]
+    nobodys = await begun(committing, committing.entries(8))
+    committing.assignment.remove([tp(0), tp(1)])
+    committing.committer.is_member = True
+    committing.member.to_stable()
+    committing.partitions = committing.assignment.add({each.tp: each.reset_policy for each in committing.partitions})
+    await committing.committer.commit(committing.entries(5), 10_000)
+    await nobodys
+    assert offsets_sent(committing) == [8, 5]
