@@ -21,6 +21,7 @@ from aiogroup.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from aiogroup.fetching.truncation import leader_of
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.list_offsets import (
     EARLIEST,
@@ -191,7 +192,9 @@ class Refresher:
         read_committed: bool,
     ) -> str:
         """Put what this leader knows into `found`; say what it refused."""
-        request = ListOffsetsRequest(isolation_level=int(read_committed), topics=_by_topic(wanted))
+        request = ListOffsetsRequest(
+            isolation_level=int(read_committed), topics=_by_topic(wanted, self._context.link.cluster)
+        )
         limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
         response: ListOffsetsResponse = await self._context.link.send(node_id, request, METADATA, limit_ms)
         why = ""
@@ -231,8 +234,10 @@ class Refresher:
             await sleep_ms(min(self._context.config.retry_backoff_ms, max(0, until_ms - now_ms())))
 
 
-def _by_topic(wanted: Mapping[TopicPartition, int]) -> tuple[ListOffsetsTopic, ...]:
+def _by_topic(wanted: Mapping[TopicPartition, int], cluster: Cluster) -> tuple[ListOffsetsTopic, ...]:
+    """With the leader that is meant (KIP-320): one that was replaced and does not know it knows other offsets."""
     topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for tp, at in sorted(wanted.items()):
-        topics[tp.topic].append(ListOffsetsPartition(partition_index=tp.partition, timestamp=at))
+        epoch = leader_of(cluster, tp).epoch
+        topics[tp.topic].append(ListOffsetsPartition(tp.partition, current_leader_epoch=epoch, timestamp=at))
     return tuple(ListOffsetsTopic(name=name, partitions=tuple(partitions)) for name, partitions in topics.items())

@@ -284,7 +284,8 @@ async def test_a_coordinator_that_restarts_while_joining_never_costs_the_committ
     assert not ears.heard(OffsetReset)
 
 
-async def test_every_fetch_says_which_leader_it_means(racks, tp):
+@pytest.mark.parametrize("api", [FetchRequest, ListOffsetsRequest])
+async def test_every_request_says_which_leader_it_means(racks, tp, api):
     """KIP-320: else a broker that leads no more, or not yet, would answer for the one that does."""
     await fill(racks.bootstrap_servers, tp, VALUES, acks="all")
     epochs = []
@@ -293,7 +294,7 @@ async def test_every_fetch_says_which_leader_it_means(racks, tp):
         epochs.extend(each.current_leader_epoch for topic in exchange.request.topics for each in topic.partitions)
 
     async with Proxy(racks.bootstrap_servers) as proxy:
-        proxy.rewrite(FetchRequest, note)
+        proxy.rewrite(api, note)
         consumer = alone(proxy.bootstrap_servers)
         consumer.assign([tp])
         async with consumer:

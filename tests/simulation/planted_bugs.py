@@ -275,7 +275,7 @@ BUGS = (
         'await self._step("LeaveGroup", group.coordinator.leave(leave))',
         "pass",
         ("quick",),
-        (122,),
+        (612, 122),
     ),
     Bug(
         "loses a record when a request is cancelled",
