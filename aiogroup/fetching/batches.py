@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from aiogroup.native.pure import Origin
 
+_LAST_BASE_OFFSET: Final = 2**63 - 2**31 - 1
+"""Above it a position might be no number that Kafka can be told."""
+
 _FRAME: Final = struct.Struct(">qi")  # base offset, length of what follows
 _MAGIC_OFFSET: Final = 16
 _SMALLEST_LENGTH: Final = 14  # a v0 message without key and value, as Kafka's ByteBufferLogInputStream
@@ -94,7 +97,7 @@ class Batch:
             self.base_offset, _length, _epoch, _magic, self._crc, attributes, last_delta, _first_ts, _max_ts,
             self.producer_id, _producer_epoch, _sequence, record_count,
         ) = _V2.unpack_from(frame)  # fmt: skip
-        if self.base_offset < 0 or last_delta < 0:
+        if not 0 <= self.base_offset <= _LAST_BASE_OFFSET or last_delta < 0:
             raise BatchError(f"offsets from {self.base_offset} with a last delta of {last_delta}")
         self.next_offset: int = self.base_offset + last_delta + 1
         self.codec: int = attributes & _CODEC_MASK
@@ -160,7 +163,7 @@ class LegacyBatch:
 
     def __init__(self, frame: memoryview) -> None:
         offset, _size, self._crc, self._magic, attributes = _LEGACY.unpack_from(frame)
-        if offset < 0:
+        if not 0 <= offset <= _LAST_BASE_OFFSET:
             raise BatchError(f"offset {offset}")
         self.next_offset: int = offset + 1
         self.codec = attributes & _CODEC_MASK

@@ -71,10 +71,11 @@ next_send(Next *self, PyObject *sent, PyObject **result)
             Py_CLEAR(self->cursor);
             return PYGEN_RETURN;
         }
-        self->waiting = call_wait(self->cursor);
-        if (self->waiting == NULL) {
+        PyObject *waiting = call_wait(self->cursor);
+        if (waiting == NULL) {
             return PYGEN_ERROR;
         }
+        Py_XSETREF(self->waiting, waiting); /* `wait` itself may have stepped this one */
     }
     PySendResult outcome = PyIter_Send(self->waiting, sent, result);
     if (outcome != PYGEN_NEXT) {
@@ -125,16 +126,19 @@ next_throw(Next *self, PyObject *args)
         Py_DECREF(method);
         return result;
     }
-    PyObject *type, *value = NULL, *traceback = NULL;
-    if (!PyArg_ParseTuple(args, "O|OO:throw", &type, &value, &traceback)) {
+    PyObject *error, *value = NULL, *traceback = NULL;
+    if (!PyArg_ParseTuple(args, "O|OO:throw", &error, &value, &traceback)) {
         return NULL;
     }
     Py_CLEAR(self->cursor);
-    if (PyExceptionInstance_Check(type)) {
-        PyErr_SetObject((PyObject *)Py_TYPE(type), type);
+    if (PyExceptionInstance_Check(error)) {
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    }
+    else if (PyExceptionClass_Check(error)) {
+        PyErr_SetObject(error, value);
     }
     else {
-        PyErr_SetObject(type, value);
+        PyErr_Format(PyExc_TypeError, "%R is no exception", error);
     }
     return NULL;
 }

@@ -61,7 +61,7 @@ read_varint(Bytes *from, int64_t *number)
     return 0;
 }
 
-/* Bytes behind their length, None where that is -1; NULL with an error. */
+/* Bytes behind their length, None where that is negative; NULL with an error. */
 PyObject *read_bytes(Bytes *from);
 
 /* A tuple of (name, value); `headers` stays NULL where there are none. 0 with an error. */

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.structs import TopicPartition
 
+from aiogroup.native.wire import RawRecord, RawRecords
+
 if TYPE_CHECKING:
-    from aiokafka.record._protocols import DefaultRecordProtocol as RawRecord
+    from aiokafka.record._protocols import DefaultRecordProtocol
 
 __all__ = ["Cursor", "Origin", "Reader", "Record", "extent"]
 
@@ -29,6 +31,8 @@ _ATTRIBUTES_AT: Final = 22  # the low byte
 _CODEC_MASK: Final = 0x07
 _LAST_OFFSET_DELTA: Final = slice(23, 27)
 _RECORD_COUNT: Final = slice(57, 61)
+_GUARD: Final = b"\xff" * 16
+"""No number ends in it: aiokafka's decoder reads numbers without looking for the end of the batch."""
 
 
 class Record:
@@ -130,7 +134,8 @@ class Reader:
 
     No length that the batch names is trusted. Where the bytes `behind` the batch are given, it may go on to batches of
     plain records there, as far as their checksum is right by `check` and, if only what is `committed` may be read, they
-    belong to no transaction. Here aiokafka's decoder (C where its wheel has it) does the work, one batch long.
+    belong to no transaction. Here aiokafka's decoder (C where its wheel has it) does the work, one batch long; where it
+    refuses a record, `wire` decides whether that is damaged.
 
     Attributes:
         left: how many records the header promised and `read` did not come to yet.
@@ -138,7 +143,10 @@ class Reader:
         passed: so many bytes of `behind` are batches that were begun.
     """
 
-    __slots__ = ("_damage", "_origin", "_previous", "_raws", "base_offset", "left", "next_offset", "passed")
+    __slots__ = (
+        "_careful", "_damage", "_frame", "_origin", "_previous", "_raws", "_read_count", "base_offset", "left",
+        "next_offset", "passed",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -152,13 +160,17 @@ class Reader:
         frame = bytearray(header)
         frame[_ATTRIBUTES_AT] &= ~_CODEC_MASK
         frame += payload
+        frame += _GUARD
         self.left = int.from_bytes(frame[_RECORD_COUNT], "big", signed=True)
         self._origin = origin
         self.base_offset = int.from_bytes(frame[:8], "big")
         self.next_offset = self.base_offset + int.from_bytes(frame[_LAST_OFFSET_DELTA], "big", signed=True) + 1
         self.passed = 0
-        self._raws: Iterator[RawRecord] = iter(DefaultRecordBatch(frame))
-        self._previous = -1
+        self._frame = memoryview(frame)[: -len(_GUARD)]
+        self._raws: Iterator[RawRecord | DefaultRecordProtocol] = iter(DefaultRecordBatch(self._frame))
+        self._careful: RawRecords | None = None
+        self._previous = self.base_offset - 1
+        self._read_count = 0
         self._damage: ValueError | None = None
 
     def read(self, max_records: int, from_offset: int) -> list[Record]:
@@ -170,17 +182,17 @@ class Reader:
         if max_records < 1:
             raise ValueError("max_records must be at least 1")
         records: list[Record] = []
-        try:
-            while self._damage is None and self.left > 0 and len(records) < max_records:
-                raw = next(self._raws)
-                if not self._previous < raw.offset < self.next_offset:
-                    raise ValueError("offsets are not in order")  # noqa: TRY301 (as what the decoder finds)
-                self._previous = raw.offset
-                if raw.offset >= from_offset:
-                    records.append(self._record(raw))
-                self.left -= 1
-        except Exception as error:  # noqa: BLE001 (the decoder raises several kinds)
-            self._damage = error if isinstance(error, ValueError) else ValueError(repr(error))
+        while self._damage is None and self.left > 0 and len(records) < max_records:
+            try:
+                raw = self._next(from_offset)
+            except ValueError as error:
+                self._damage = error
+                break
+            if raw.offset >= from_offset:
+                records.append(self._record(raw))
+            self._previous = raw.offset
+            self._read_count += 1
+            self.left -= 1
         if self._damage is not None and not records:
             raise self._damage
         return records
@@ -191,12 +203,29 @@ class Reader:
         Raises:
             ValueError: but bytes are left.
         """
+        if self._careful is not None:
+            self._careful.finish()
+            return
         try:
             next(self._raws, None)
         except Exception as error:
             raise ValueError(f"bytes are left behind the last record ({error!r})") from error
 
-    def _record(self, raw: RawRecord) -> Record:
+    def _next(self, from_offset: int) -> RawRecord | DefaultRecordProtocol:
+        if self._careful is None:
+            try:
+                raw = next(self._raws)
+                if self._previous < raw.offset < self.next_offset:
+                    return raw
+            except Exception:  # noqa: BLE001, S110 (the decoder raises several kinds, also where Java's consumer reads on)
+                pass
+            self._careful = RawRecords(self._frame, self._read_count)
+        raw = self._careful.next(from_offset)
+        if not self._previous < raw.offset < self.next_offset:
+            raise ValueError("offsets are not in order")
+        return raw
+
+    def _record(self, raw: RawRecord | DefaultRecordProtocol) -> Record:
         record = Record.__new__(Record)
         record._origin = self._origin
         record.offset = raw.offset

@@ -246,8 +246,11 @@ reader_read(Reader *self, PyObject *const *args, Py_ssize_t args_count)
         return NULL;
     }
     Py_ssize_t max_records = PyLong_AsSsize_t(args[0]);
+    if (max_records == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
     long long from_offset = PyLong_AsLongLong(args[1]);
-    if (PyErr_Occurred()) {
+    if (from_offset == -1 && PyErr_Occurred()) {
         return NULL;
     }
     if (self->origin == NULL || max_records < 1) {

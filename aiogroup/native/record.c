@@ -111,6 +111,7 @@ static void
 record_dealloc(Record *self)
 {
     PyObject_GC_UnTrack(self);
+    Py_TRASHCAN_BEGIN(self, record_dealloc) /* a chain of records must not exhaust the stack */
     Py_DECREF(self->origin);
     Py_DECREF(self->key);
     Py_DECREF(self->value);
@@ -121,6 +122,7 @@ record_dealloc(Record *self)
     else {
         PyObject_GC_Del(self);
     }
+    Py_TRASHCAN_END
 }
 
 /* Attributes. */

@@ -11,15 +11,15 @@ damaged(const char *what)
     return NULL;
 }
 
-/* Bytes behind their length; None where that is -1. */
+/* Bytes behind their length; None where that is negative (-1, but Java's consumer takes any). */
 PyObject *
 read_bytes(Bytes *from)
 {
     int64_t length;
-    if (!read_varint(from, &length) || length < -1 || length > from->end - from->at) {
+    if (!read_varint(from, &length) || length > from->end - from->at) {
         return damaged("a length points behind the record's end");
     }
-    if (length == -1) {
+    if (length < 0) {
         return Py_NewRef(Py_None);
     }
     PyObject *bytes = PyBytes_FromStringAndSize((const char *)from->at, (Py_ssize_t)length);
@@ -34,7 +34,8 @@ read_header(Bytes *from)
     if (!read_varint(from, &length) || length < 0 || length > from->end - from->at) {
         return damaged("a header's name points behind the record's end");
     }
-    PyObject *name = PyUnicode_DecodeUTF8((const char *)from->at, (Py_ssize_t)length, NULL);
+    /* No broker checks names: one that is no UTF-8 must not stop the partition. Java's consumer replaces it, too. */
+    PyObject *name = PyUnicode_DecodeUTF8((const char *)from->at, (Py_ssize_t)length, "replace");
     if (name == NULL) {
         return NULL;
     }

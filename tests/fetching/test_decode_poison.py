@@ -319,3 +319,17 @@ def test_random_compressed_bytes_never_crash(codec, packed, prefix):
     real = w.bomb(codec, 100) if codec < 5 else b""
     with contextlib.suppress(CodecError):
         assert len(inflate(codec, memoryview(real[:prefix] + packed), 10_000)) <= 10_000
+
+
+@pytest.mark.parametrize("offset", [2**63 - 1, 2**63 - 5, 2**63 - 2**31 + 3])
+@pytest.mark.parametrize("codec", [w.PLAIN, w.GZIP])
+def test_offsets_behind_which_no_position_is_are_damage(offset, codec):
+    """The position behind it would be no number that Kafka can be told."""
+    hostile = w.batch([w.Sent(offset - 3, value=b"v")], last=offset - 4 + 2**31, codec=codec)
+    offsets, error = poison(decoder(w.built(2) + hostile))
+    assert (offsets, error.offset) == ([0, 1], 2)
+
+
+def test_old_offsets_behind_which_no_position_is_are_damage():
+    offsets, error = poison(decoder(w.message(4, None, b"v") + w.message(2**63 - 1, None, b"v")))
+    assert (offsets, error.offset) == ([4], 5)
