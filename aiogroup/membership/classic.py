@@ -59,8 +59,8 @@ class ClassicMembership:
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._rejoin_at_ms: int | None = None  # the group rebalances, and we hold our rejoin back until then
         self._tenure = Tenure()
-        self._effects: list[f.Effect] = []
-        self._requests: list[f.Request] = []
+        self.farewells: f.Outbox[LeaveGroupRequest] = f.Outbox()
+        self._effects: f.Outbox[f.Effect] = f.Outbox()
         self._assignments: Mapping[str, bytes] = {}
         self._adopt: f.Adopt | None = None
         self._adopting_generation = NO_GENERATION
@@ -101,15 +101,15 @@ class ClassicMembership:
 
     def poll(self, now_ms: int) -> f.Step:
         """What to do now. Asks for each thing once."""
-        effects, self._effects = tuple(self._effects), []
-        requests, self._requests = tuple(self._requests), []
+        effects: tuple[f.Effect, ...] = self._effects.take()
+        requests: tuple[f.Request, ...] = self.farewells.take()
         if self._asked or self.state in ENDS:
             return f.Step(requests, effects)
         if self.state in (MemberState.UNJOINED, MemberState.JOINING) and not self.topics:
             if self.claim >= 0:
                 return f.Step(requests, (*effects, self._give_up("unsubscribed")))
             self._on_unsubscribed()
-            return f.Step((*requests, *self._requests), effects)
+            return f.Step((*requests, *self.farewells.take()), effects)
         if now_ms < self._backoff.until_ms:
             return f.Step(requests, effects, wake_at_ms=self._backoff.until_ms)
         if self._rejoin_at_ms is not None and now_ms >= self._rejoin_at_ms:
@@ -207,9 +207,8 @@ class ClassicMembership:
     def _on_application(self, fact: f.Fact) -> None:
         match fact:
             case f.PollIntervalPassed() if self.state not in ENDS:
-                farewell = self.farewell
-                if farewell is not None and fact.left_as != self.identity.member_id:
-                    self._requests.append(farewell)
+                if (farewell := self.farewell) is not None and fact.left_as != self.identity.member_id:
+                    self.farewells.append(farewell)
                 self._end(MemberState.PARKED, "max_poll_interval_ms passed", self.identity.set_aside())
             case f.RecordsWanted() if self.state is MemberState.PARKED:
                 self._effects.append(self._prepare("records are asked for again"))
@@ -252,7 +251,7 @@ class ClassicMembership:
 
     def _on_unsubscribed(self) -> None:
         if (request := self.leave_request("unsubscribed")) is not None:
-            self._requests.append(request)
+            self.farewells.append(request)
         self._end(MemberState.LEFT, "unsubscribed", self.identity.set_aside())
 
     def leave_request(self, why: str, *, even_static: bool = False) -> LeaveGroupRequest | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from aiokafka.structs import TopicPartition
 
@@ -13,6 +13,8 @@ from aiogroup.membership.identity import Identity
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+T = TypeVar("T")
 
 # Facts. `identity` is who we were when the request was sent: an answer to an older self changes nothing.
 
@@ -178,6 +180,15 @@ class Fail:
 
 Effect: TypeAlias = HandOver | ComputeAssignment | Adopt | Fail
 Request: TypeAlias = JoinGroupRequest | SyncGroupRequest | LeaveGroupRequest
+
+
+class Outbox(list[T]):
+    """What waits for whoever carries it out, in order."""
+
+    def take(self) -> tuple[T, ...]:
+        taken = tuple(self)
+        self.clear()
+        return taken
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,14 +33,15 @@ ENDING: Final = frozenset(
 
 
 class Member(Protocol):
-    """What heartbeats need of a membership: facts in, steps out, and whom to speak for."""
+    """What heartbeats need of a membership: facts in, whom to speak for, and what to leave with."""
 
     @property
     def identity(self) -> Identity: ...
     @property
     def may_heartbeat(self) -> bool: ...
     def handle(self, fact: f.Fact, now_ms: int) -> None: ...
-    def poll(self, now_ms: int) -> f.Step: ...
+    @property
+    def farewells(self) -> f.Outbox[LeaveGroupRequest]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class StandIn:
         self._standing = standing
         self._pass_on = pass_on
         self._era_over = -1  # in this one heartbeats have ended
-        self._requests: list[LeaveGroupRequest] = []
+        self.farewells: f.Outbox[LeaveGroupRequest] = f.Outbox()
 
     @property
     def identity(self) -> Identity:
@@ -88,14 +89,10 @@ class StandIn:
             case f.PollIntervalPassed():
                 self._era_over = standing.era
                 if standing.farewell is not None:
-                    self._requests.append(standing.farewell)
+                    self.farewells.append(standing.farewell)
                 fact = f.PollIntervalPassed(left_as=standing.identity.member_id)
             case f.Failed():
                 self._era_over = standing.era
             case _:
                 pass
         self._pass_on(fact)
-
-    def poll(self, now_ms: int) -> f.Step:
-        requests, self._requests = tuple(self._requests), []
-        return f.Step(requests)

@@ -67,8 +67,13 @@ class Liveness:
                 self._coordinator.handle(RecordsWanted())
 
     def _on_expired(self) -> None:
-        """The member is parked: the application is told, and loses its partitions."""
+        """The member is parked: the application is told, and loses its partitions.
+
+        Not one that had failed or left before: that is under way, and waits for a callback that takes so long.
+        """
         context, membership = self._context, self._coordinator.membership
+        if membership.state is not MemberState.PARKED:
+            return
         partitions = tuple(sorted(context.assignment.names))
         # A static member sends no LeaveGroup and no more heartbeats: its name keeps its partitions for a session.
         is_silent = membership.identity.is_static and not membership.settings.leave_on_poll_interval

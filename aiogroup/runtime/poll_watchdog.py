@@ -10,7 +10,6 @@ from collections.abc import Callable
 from aiogroup.errors import AiogroupError
 from aiogroup.membership.facts import PollIntervalPassed
 from aiogroup.membership.liveness import PollClock
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.coordinator import Line, Surroundings
 from aiogroup.telemetry import events
@@ -19,7 +18,7 @@ __all__ = ["PollWatchdog"]
 
 
 class PollWatchdog:
-    """`on_expired()` is called once per expiry, at once, when the membership is parked.
+    """`on_expired()` is called once per expiry, at once, when the membership was told of it.
 
     The clock begins to run without telling, so it is looked at in time for its warning.
     """
@@ -58,10 +57,9 @@ class PollWatchdog:
                 return  # the application came while we waited for the lock
             self._expired_since_ms = since_ms
             coordinator.handle(PollIntervalPassed())
-            step = coordinator.membership.poll(now_ms())
+            farewells = coordinator.membership.farewells.take()
             self._on_expired()
-        for leave in step.requests:
-            assert isinstance(leave, LeaveGroupRequest)
+        for leave in farewells:
             try:
                 await coordinator.leave(leave)
             except AiogroupError as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from aiogroup import TopicPartition
+from aiogroup import FencedInstanceIdError, TopicPartition
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.telemetry import events
@@ -253,3 +255,22 @@ async def test_a_round_that_ended_in_its_callback_is_not_told_as_completed(group
     (completed,) = member.all(events.RebalanceCompleted)
     assert completed.partitions == BOTH
     assert member.consumer.metrics()["rebalance_total"] == 1
+
+
+async def test_who_is_fenced_in_a_callback_hears_of_it_also_when_that_outlasts_the_poll_interval(group):
+    old = group.member("old", member_name="one")
+
+    async def take_long(_callback):
+        old.in_callback = None
+        await sleep_ms(POLL_MS + 5_000)
+
+    old.in_callback = take_long
+    starting = asyncio.create_task(old.start())
+    await until(lambda: old.count("assigned"))
+    (new,) = await group.joined("new", member_name="one")
+    with pytest.raises(FencedInstanceIdError):
+        await asyncio.wait_for(starting, 2 * POLL_MS / 1000)
+    await until(lambda: old.count("lost"), what=old.tail)
+    assert old.count("lost") == old.count(events.MemberFailed) == 1
+    assert not old.count(events.PollIntervalExceeded, events.RebalanceCompleted)
+    assert new.partitions == [0, 1]

@@ -75,8 +75,8 @@ def test_it_speaks_for_whom_it_was_told_last(border):
 
 def test_the_poll_interval_ends_the_identity_and_says_good_bye_once(border):
     border.stand_in.handle(f.PollIntervalPassed(), 0)
-    assert border.stand_in.poll(0).requests == (LEAVE,)
-    assert border.stand_in.poll(0).requests == ()
+    assert border.stand_in.farewells.take() == (LEAVE,)
+    assert border.stand_in.farewells.take() == ()
     assert not border.stand_in.may_heartbeat
     assert border.passed_on == [f.PollIntervalPassed(left_as="m1")]
 
@@ -84,7 +84,7 @@ def test_the_poll_interval_ends_the_identity_and_says_good_bye_once(border):
 def test_a_static_member_goes_silent(border):
     border.standing = dataclasses.replace(border.standing, farewell=None)
     border.stand_in.handle(f.PollIntervalPassed(), 0)
-    assert border.stand_in.poll(0).requests == ()
+    assert border.stand_in.farewells.take() == ()
     assert not border.stand_in.may_heartbeat
 
 
