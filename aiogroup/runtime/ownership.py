@@ -3,6 +3,9 @@
 The hand-over point is where nothing is in hand that the application could still be processing. For callbacks that is
 the moment between two requests for records, so the gate of all deliveries is closed until they have run. Where there is
 no listener, or the application acknowledges record by record, only what leaves has to be out of its hands.
+
+`stop` waits for the same moments as the rebalance task does, ends that task and hands over itself. A task that is about
+to run already is cancelled at its next wait only: `checkpoint_if_cancelled` before it does what would be done twice.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from aiokafka.structs import TopicPartition
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from aiogroup.fetching.position import Partition
 from aiogroup.runtime.callbacks import Callbacks
@@ -108,6 +112,7 @@ class Ownership:
             if self._context.config.enable_auto_commit:
                 timeout = min(COMMIT_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms)
                 await self._committer.commit_processed(leaving, timeout)
+                await checkpoint_if_cancelled()
         finally:
             self._revoking = frozenset()
         behind = tuple(sorted(self._committer.processed(leaving)))
@@ -179,6 +184,7 @@ class Ownership:
                 await self._context.group_changed.wait(warnings[0] if warnings else None)
         finally:
             self.is_waiting = False
+        await checkpoint_if_cancelled()
 
 
 def _has_uncommitted(partition: Partition) -> bool:

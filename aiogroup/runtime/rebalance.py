@@ -12,6 +12,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from aiokafka.structs import TopicPartition
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from aiogroup.assignors import Held
 from aiogroup.config import ResetPolicy, parse_reset_policy
@@ -120,6 +121,7 @@ class Rebalance:
         try:
             if not await committer.settled(config.request_timeout_ms):
                 self._context.tell_rebalance_failed("a commit did not settle before JoinGroup")
+            await checkpoint_if_cancelled()
             await self._coordinator.tell(f.HandedOver())
         finally:
             committer.is_held_back = False

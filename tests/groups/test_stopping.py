@@ -1,0 +1,36 @@
+"""A stop while the group rebalances: both wait for the same hand-over point, and one of them hands over."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiogroup.telemetry import events
+from tests.groups.scripted import BEAT_MS, sleep_ms
+from tests.support.group_members import until
+
+
+@pytest.mark.parametrize("later_ms", range(0, 60, 5))
+async def test_a_commit_in_the_revoked_callback_is_of_what_is_still_owned(group, later_ms):
+    (member,) = await group.joined("m")
+    record, _ = await group.holding(member)
+    committed = []
+
+    async def commit(callback):
+        assert callback == "revoked"
+        await member.consumer.commit({record.tp: record.offset + 1})
+        committed.append(record.tp)
+
+    member.in_callback = commit
+    stopping = asyncio.create_task(member.do(member.consumer.stop(20_000)))
+    newcomer = group.newcomer("newcomer")
+    await until(lambda: member.count(events.RebalanceStarted) == 2, what=member.tail)
+    await sleep_ms(BEAT_MS + later_ms)
+    member.release()
+    report = await stopping
+    assert report.problems == ()
+    assert committed == [record.tp]
+    assert (member.count("revoked"), member.count("lost")) == (1, 0)
+    assert not member.count(events.ListenerFailed)
+    await group.shared_out(newcomer)
