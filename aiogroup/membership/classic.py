@@ -96,6 +96,8 @@ class ClassicMembership:
                 self._on_news(Rpc.HEARTBEAT, fact, now_ms)
             case f.CommitRefused():
                 self._on_news(Rpc.OFFSET_COMMIT, fact, now_ms)
+            case f.CoordinatorGone():
+                self._tenure.on_undecided()
             case _:
                 self._on_application(fact)
 
@@ -153,8 +155,7 @@ class ClassicMembership:
         """What we hold may be handed out. With the cooperative protocol that goes on during a rebalance."""
         if not self.is_rebalancing:
             return True
-        is_member = self.state in HEARTBEATING and self.identity.is_member
-        return self.settings.is_cooperative and (is_member or self.claim >= 0)
+        return self.settings.is_cooperative and (self.may_heartbeat or self.claim >= 0)
 
     # Moves.
 

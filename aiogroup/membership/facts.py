@@ -90,6 +90,11 @@ class CommitRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class CoordinatorGone:
+    """The coordinator moved or is silent, whatever it was asked for: what it had not written down is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
 class NameNotCarried:
     """The coordinator speaks no version of JoinGroup that has a static member's name."""
 
@@ -130,6 +135,7 @@ Fact: TypeAlias = (
     | Adopted
     | HeartbeatAnswered
     | CommitRefused
+    | CoordinatorGone
     | NameNotCarried
     | PollIntervalPassed
     | RecordsWanted

@@ -19,7 +19,7 @@ class Tenure:
         self._is_fresh |= old_id != new_id
 
     def on_undecided(self) -> None:
-        """No answer came, or one of a coordinator that is on its way out or in."""
+        """The coordinator was lost, or an answer, or one came of a coordinator that is on its way out or in."""
         self.may_be_forgotten |= self._is_fresh
 
     def begin_anew(self) -> None:

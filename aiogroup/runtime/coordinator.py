@@ -26,7 +26,7 @@ from aiogroup.errors import (
     ProtocolError,
 )
 from aiogroup.membership.classic import ClassicMembership
-from aiogroup.membership.facts import Fact, NameNotCarried
+from aiogroup.membership.facts import CoordinatorGone, Fact, NameNotCarried
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.stand_in import Member
@@ -246,6 +246,11 @@ class Coordinator(Line):
         super()._on_changed()
         self._changed.pulse()
         self.on_changed()
+
+    def lose(self, why: str) -> None:
+        if self.node_id != UNKNOWN_NODE:
+            self.membership.handle(CoordinatorGone(), now_ms())
+        super().lose(why)
 
     async def leave(self, request: LeaveGroupRequest) -> None:
         await (super().leave(request) if self.leave_by is None else self.leave_by(request))

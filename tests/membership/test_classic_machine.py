@@ -51,8 +51,12 @@ class MembershipUnderFaults(RuleBasedStateMachine):
     def subscribe(self, topics):
         self.member.tell(f.SubscriptionChanged(topics, "subscribe"))
 
-    @rule(fact=st.sampled_from([f.RejoinWanted("metadata"), f.RecordsWanted(), f.PollIntervalPassed()]))
-    def application(self, fact):
+    @rule(
+        fact=st.sampled_from(
+            [f.RejoinWanted("metadata"), f.RecordsWanted(), f.PollIntervalPassed(), f.CoordinatorGone()]
+        )
+    )
+    def something_else(self, fact):
         self.member.tell(fact)
 
     @rule()

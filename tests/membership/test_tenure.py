@@ -9,11 +9,15 @@ from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from tests.support.coordinator import Member, joined, synced
 
-UNDECIDED = [E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, None]
+GONE = "gone"  # heard over another connection: nothing was asked on this one
+UNDECIDED = [E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, None, GONE]
 
 
 def lose_sync(member, code):
-    if code is None:
+    if code == GONE:
+        member.tell(f.CoordinatorGone())
+        member.answer_sync(synced(error_code=E.REBALANCE_IN_PROGRESS))
+    elif code is None:
         member.tell(f.RequestLost(member.asked_as, "connection lost"))
     else:
         member.answer_sync(synced(error_code=code))
@@ -61,6 +65,25 @@ def test_an_id_that_a_round_was_decided_with_is_fenced(code):
     member.to_syncing(generation=2)
     lose_sync(member, code)
     member.answer_join(joined("", -1, error_code=E.FENCED_INSTANCE_ID))
+    assert member.state == "failed"
+
+
+def test_another_coordinator_that_refuses_the_first_thing_it_is_asked():
+    member = Member("pod-1")
+    member.to_syncing()
+    member.tell(f.CoordinatorGone())
+    member.tell(f.HeartbeatAnswered(member.identity, E.FENCED_INSTANCE_ID))
+    member.answer_sync(synced(error_code=E.FENCED_INSTANCE_ID))
+    again = member.ask(JoinGroupRequest)
+    assert (again.member_id, again.group_instance_id) == ("", "pod-1")
+
+
+def test_a_coordinator_that_was_lost_before_the_id_was_given_or_after_it_was_decided_with_says_nothing():
+    member = Member("pod-1")
+    member.tell(f.CoordinatorGone())
+    member.to_stable()
+    member.tell(f.CoordinatorGone())
+    member.tell(f.HeartbeatAnswered(member.identity, E.FENCED_INSTANCE_ID))
     assert member.state == "failed"
 
 

@@ -1,4 +1,4 @@
-"""What the coordinator answers to a member that leaves."""
+"""What the coordinator answers to a member that leaves, and what the member is told when it is lost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.errors import BrokerError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.delivery import Delivery
+from aiogroup.membership import facts as f
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.leave_group import (
     LeaveGroupRequest,
@@ -34,12 +35,16 @@ class Answering(Coordinator):
         return self.answer
 
 
-async def leave(answer):
+def coordinator_of(member):
     config = ConsumerConfig(group_id="billing")
     assignment = Assignment()
     delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
     context = Context(config, Link(config), Supervisor(print), assignment, delivery, lambda event: None)
-    coordinator = Answering(context, Member().machine)
+    return Answering(context, member.machine)
+
+
+async def leave(answer):
+    coordinator = coordinator_of(Member())
     coordinator.answer = answer
     await coordinator.leave(LEAVE)
 
@@ -58,3 +63,22 @@ async def test_a_refused_leave_is_no_leave(answer):
     with pytest.raises(BrokerError, match="NOT_COORDINATOR") as raised:
         await leave(answer)
     assert raised.value.retriable
+
+
+async def test_the_member_hears_that_its_coordinator_is_lost_whoever_found_out():
+    member = Member("pod-1")
+    member.to_syncing()
+    coordinator = coordinator_of(member)
+    coordinator.lose("not known yet: nothing is lost")
+    assert fenced(member) == "failed"
+    member = Member("pod-1")
+    member.to_syncing()
+    coordinator = coordinator_of(member)
+    coordinator.node_id = 1
+    coordinator.lose("commit: NOT_COORDINATOR")
+    assert fenced(member) == "syncing"  # the next one may not know the id yet
+
+
+def fenced(member):
+    member.tell(f.HeartbeatAnswered(member.identity, E.FENCED_INSTANCE_ID))
+    return member.state
