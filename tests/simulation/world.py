@@ -275,15 +275,20 @@ class World(Aims):
             self.checker.fail(f"{member.process.name} stopped with {problems}, and nothing was wrong")
 
     def _move(self):
-        node = self.rng.choice(self.brokers.up)
-        self.brokers.move_coordinator(node, self.rng.choice((0, 100, 2_000)))
+        self._elect(self.rng.choice((0, 100, 2_000)))
+
+    def _elect(self, loading_ms):
+        """Another coordinator. One that is elected where it is keeps all that it knows (CoordinatorRuntime, ACTIVE)."""
+        others = [node for node in self.brokers.up if node != self.brokers.coordinator_node]
+        if others:
+            self.brokers.move_coordinator(self.rng.choice(others), loading_ms)
 
     def _ambush(self):
         """When a generation begins or its assignment is handed in: the worst moments there are."""
         rng = self.rng
-        node, loading_ms = rng.choice(self.brokers.up), rng.choice((50, 1_000))
+        loading_ms = rng.choice((50, 1_000))
         self.brokers.ambushes[rng.choice(("generation", "assignment"))] = rng.choice(
-            (lambda: self.brokers.move_coordinator(node, loading_ms), self.network.cut_all, self._freeze)
+            (lambda: self._elect(loading_ms), self.network.cut_all, self._freeze)
         )
         if rng.random() < 0.5:
             self._restart()
