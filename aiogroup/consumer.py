@@ -112,7 +112,9 @@ class Consumer:
     ) -> StopReport:
         """Hand over, commit what is processed, leave the group, close; never longer than `timeout_ms`.
 
-        With `drain` a record that another task holds may be finished first, for at most half of the time-out.
+        With `drain` a record that another task holds may be finished first, for at most half of the time-out. Not one
+        that came to a task which has ended, as that of `asyncio.wait_for(consumer.getone(), ...)` on Python 3.11 has:
+        nobody knows who holds it. It is in the report, and comes again.
         `leave_group` overrides that dynamic members leave and static ones keep their name (KIP-345). Any later stop
         returns the first one's report.
 

@@ -53,6 +53,8 @@ class Committer:
         self.is_member = is_member
         self.is_held_back = False
         """What has not been written yet waits, as it does while the group is joined (cooperative)."""
+        self.is_stopping = False
+        """What is given up from now on goes because the consumer does."""
         self.committed = CommittedOffsets(context, coordinator)
         self._context = context
         self._coordinator = coordinator
@@ -230,16 +232,19 @@ class Committer:
     def _timed_out(pending: Collection[TopicPartition]) -> AiogroupError:
         return KafkaTimeoutError(f"offsets of {sorted(pending)} were not committed in time; commit again")
 
-    @staticmethod
-    def _lost(not_owned: set[TopicPartition], committed: dict[TopicPartition, int]) -> AiogroupError:
+    def _lost(self, not_owned: set[TopicPartition], committed: dict[TopicPartition, int]) -> AiogroupError:
         names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(not_owned))
-        return CommitFailedError(
+        why = (
             f"not committed, since they were given up or lost meanwhile: {names}. Their records come again to whom "
             "the group gives them next, perhaps to this member. Process faster (max_poll_records) or raise "
-            "max_poll_interval_ms and session_timeout_ms",
-            not_owned=not_owned,
-            committed=committed,
+            "max_poll_interval_ms and session_timeout_ms"
         )
+        if self.is_stopping:
+            why = (
+                f"not committed, since the consumer was stopped before the group's rebalance was over: {names}. Their "
+                "records come again. Give stop() a larger timeout_ms"
+            )
+        return CommitFailedError(why, not_owned=not_owned, committed=committed)
 
     async def _send(
         self, turn: Turn, not_owned: set[TopicPartition], timeout: int

@@ -67,6 +67,7 @@ class Shutdown:
             engine.end_group_tasks()
             in_hand = self._context.delivery.in_hand()
             if group is not None:
+                group.committer.is_stopping = True
                 await self._leave_in_order(group)
         finally:
             await self._close()

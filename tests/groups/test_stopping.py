@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from aiogroup import CommitFailedError
 from aiogroup.telemetry import events
-from tests.groups.scripted import BEAT_MS, sleep_ms
+from tests.groups.scripted import BEAT_MS, SESSION_MS, sleep_ms
 from tests.support.group_members import until
 
 
@@ -34,3 +35,29 @@ async def test_a_commit_in_the_revoked_callback_is_of_what_is_still_owned(group,
     assert (member.count("revoked"), member.count("lost")) == (1, 0)
     assert not member.count(events.ListenerFailed)
     await group.shared_out(newcomer)
+
+
+async def test_a_commit_that_waits_for_a_rebalance_says_that_the_consumer_was_stopped(group):
+    settings = {"partition_assignment_strategy": ("cooperative-sticky",)}
+    away = await group.member("away", member_name="one", **settings).start()
+    member = await group.member("m", **settings).start()
+    await group.shared_out(away, member)
+    record, _ = await group.holding(member)
+    failed = []
+
+    async def commit(_record):
+        with pytest.raises(CommitFailedError, match=r"stopped.*timeout_ms") as raised:
+            await member.consumer.commit()
+        failed.append(raised.value)
+
+    member.at_record = commit
+    away.die()
+    newcomer = group.newcomer("newcomer", **settings)
+    await until(lambda: member.all(events.MemberMoved)[-1].new == "joining", what=member.tail)
+    member.release()
+    report = await member.do(member.consumer.stop(SESSION_MS // 2))
+    assert [each.not_owned for each in failed] == [{record.tp}]
+    assert report.problems == ("hand-over: not done in time", "a join that was running: not done in time")
+    assert report.in_hand == {record.tp: 1}
+    away.thaw()
+    await group.shared_out(away, newcomer)
