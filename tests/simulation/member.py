@@ -51,6 +51,7 @@ class Member:
         self.is_dead = False
         self.error = None
         self.in_hand = set()  # partitions of which it works at a record
+        self.given_up = set()  # partitions that its stop could not hand over
         self.done = {}  # by partition: what its application has processed since it came
         self.busy_ms = 0  # its application works for so long at the next record
         self.on_busy = None
@@ -121,6 +122,7 @@ class Member:
             while not await self._start():
                 await sleep_ms(500)
             self.is_running = True
+            self.checker.away.back(self.owner)
             asking = asyncio.get_running_loop().create_task(self._ask())
             try:
                 await getattr(self, f"_read_{self.style}")()
@@ -248,6 +250,7 @@ class Member:
             offsets = {tp: each for tp, each in offsets.items() if tp in self.consumer.assignment()}
             if not offsets:
                 return
+        began_at = self.world.loop.time()
         commit = self.consumer.commit(offsets)
         if self.habits.cancels and self.rng.random() < 0.3:
             commit = asyncio.wait_for(commit, self.rng.randrange(1, 200) / 1000)
@@ -255,18 +258,27 @@ class Member:
             await self._in_time(f"commit {why}", commit, limit_ms)
         except TimeoutError as error:
             if isinstance(error, KafkaTimeoutError):
-                self._commit_failed(why, error)
+                self._commit_failed(why, error, began_at)
         except COMMIT_ERRORS as error:
-            self._commit_failed(why, error)
+            self._commit_failed(why, error, began_at)
         except BrokerError as error:  # the last one before the time-out
             if not error.retriable:
                 raise
-            self._commit_failed(why, error)
+            self._commit_failed(why, error, began_at)
 
-    def _commit_failed(self, why, error):
+    def _commit_failed(self, why, error, began_at):
         self.tell(f"commit {why} failed: {type(error).__name__}")
-        if self.checker.is_calm and not any(each.is_slow for each in self.world.members):
-            self.checker.fail(f"{self.process.name}: {error!r}, and nothing was wrong")
+        if not self.checker.is_calm or any(each.is_slow for each in self.world.members):
+            return
+        match error:
+            case CommitFailedError() if error.not_owned <= self.given_up:
+                return  # it was stopped while it waited for a join
+            case RebalanceInProgressError() if self._took_all(began_at) and self.checker.away.since(began_at):
+                return
+        self.checker.fail(f"{self.process.name}: {error!r}, and nothing was wrong")
+
+    def _took_all(self, began_at):
+        return (self.world.loop.time() - began_at) * 1000 >= self.settings["default_api_timeout_ms"] - 1
 
     async def _read_acks(self):
         """Two workers; records are done out of order."""
@@ -317,9 +329,12 @@ class Member:
     async def stop(self, timeout_ms=5_000):
         self.is_stopping = True
         self.checker.excused.add(self.process.name)
+        self.checker.away.left(self.owner)
         self.tell("is stopped")
         report = await self._in_time("stop", self.consumer.stop(timeout_ms), timeout_ms)
         self.tell(f"stopped: {report}")
+        if self.instance_id is None:
+            self.checker.away.back(self.owner)
         return report
 
     def settle(self):
