@@ -12,7 +12,6 @@ from __future__ import annotations
 from uuid import UUID
 
 from aiokafka.structs import TopicPartition
-from anyio.lowlevel import checkpoint_if_cancelled
 
 from aiogroup.assignors import Held
 from aiogroup.config import ResetPolicy, parse_reset_policy
@@ -63,9 +62,11 @@ class Rebalance:
         self._counts_at_first_sight: dict[str, int] = {}
         self._ids_at_first_sight: dict[str, UUID] = {}
         self.completed_count = 0
+        self.is_ending = False
+        """What is under way comes to its end, and no other round is begun: who joins can commit nothing."""
 
     async def run(self) -> None:
-        while True:
+        while not self.is_ending:
             async with self._coordinator.lock:
                 step = self._coordinator.membership.poll(now_ms())
             for effect in step.effects:
@@ -121,8 +122,8 @@ class Rebalance:
         try:
             if not await committer.settled(config.request_timeout_ms):
                 self._context.tell_rebalance_failed("a commit did not settle before JoinGroup")
-            await checkpoint_if_cancelled()
-            await self._coordinator.tell(f.HandedOver())
+            if not self.is_ending:
+                await self._coordinator.tell(f.HandedOver())
         finally:
             committer.is_held_back = False
 

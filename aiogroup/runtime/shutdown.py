@@ -63,6 +63,7 @@ class Shutdown:
             await self._step("hand-over", self._wait_for_hand_over(), self._timeout // 2)
             if group is not None:
                 await self._step("a join that was running", self._wait_for_join(group), self._left_ms() // 2)
+                group.rebalance.is_ending = True
                 await self._step("a callback that was running", self._wait_for_callback(group), self._left_ms())
             engine.end_group_tasks()
             in_hand = self._context.delivery.in_hand()

@@ -6,10 +6,13 @@ import asyncio
 
 import pytest
 
-from aiogroup import CommitFailedError
+from aiogroup import CommitFailedError, StopReport
+from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.telemetry import events
 from tests.groups.scripted import BEAT_MS, SESSION_MS, sleep_ms
 from tests.support.group_members import until
+
+COOPERATIVE = {"partition_assignment_strategy": ("cooperative-sticky",)}
 
 
 @pytest.mark.parametrize("later_ms", range(0, 60, 5))
@@ -38,9 +41,8 @@ async def test_a_commit_in_the_revoked_callback_is_of_what_is_still_owned(group,
 
 
 async def test_a_commit_that_waits_for_a_rebalance_says_that_the_consumer_was_stopped(group):
-    settings = {"partition_assignment_strategy": ("cooperative-sticky",)}
-    away = await group.member("away", member_name="one", **settings).start()
-    member = await group.member("m", **settings).start()
+    away = await group.member("away", member_name="one", **COOPERATIVE).start()
+    member = await group.member("m", **COOPERATIVE).start()
     await group.shared_out(away, member)
     record, _ = await group.holding(member)
     failed = []
@@ -52,7 +54,7 @@ async def test_a_commit_that_waits_for_a_rebalance_says_that_the_consumer_was_st
 
     member.at_record = commit
     away.die()
-    newcomer = group.newcomer("newcomer", **settings)
+    newcomer = group.newcomer("newcomer", **COOPERATIVE)
     await until(lambda: member.all(events.MemberMoved)[-1].new == "joining", what=member.tail)
     member.release()
     report = await member.do(member.consumer.stop(SESSION_MS // 2))
@@ -61,3 +63,24 @@ async def test_a_commit_that_waits_for_a_rebalance_says_that_the_consumer_was_st
     assert report.in_hand == {record.tp: 1}
     away.thaw()
     await group.shared_out(away, newcomer)
+
+
+async def test_after_a_callback_that_stop_waited_for_no_other_round_is_begun(group):
+    member = await group.member("m", **COOPERATIVE).start()
+    await group.shared_out(member)
+    called = []
+
+    async def take_long(callback):
+        called.append(callback)
+        if called == ["revoked", "assigned"]:
+            await sleep_ms(500)
+
+    member.in_callback = take_long
+    newcomer = group.newcomer("newcomer", **COOPERATIVE)
+    await until(lambda: called == ["revoked", "assigned"], what=member.tail)
+    since_ms = group.now_ms
+    report = await member.do(member.consumer.stop())
+    assert report == StopReport()
+    assert called == ["revoked", "assigned", "revoked"]
+    assert not group.sent(JoinGroupRequest, "m", since_ms=since_ms)
+    await group.shared_out(newcomer)
