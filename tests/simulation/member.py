@@ -103,7 +103,7 @@ class Member:
     async def on_partitions_lost(self, tps):
         self.tell(f"lost {short(tps)}")
         self.in_hand -= tps
-        self.ownerships.lost(tps)
+        self.ownerships.revoked(tps)
         for tp in tps:
             self.done.pop(tp, None)
         await self._dawdle()
@@ -223,12 +223,15 @@ class Member:
         while True:
             wait_ms = self.rng.choice((20, 300, 2_000))
             with contextlib.suppress(TimeoutError):
-                record = await self._in_time(
-                    "getone", asyncio.wait_for(self.consumer.getone(), wait_ms / 1000), wait_ms
-                )
-                self.ownerships.delivered(record)
+                record = await self._in_time("getone", asyncio.wait_for(self._getone(), wait_ms / 1000), wait_ms)
                 await self._work([record])
             self._fidget()
+
+    async def _getone(self):
+        """`wait_for` runs it in a task of its own before Python 3.12: a stop may come between that task and ours."""
+        record = await self.consumer.getone()
+        self.ownerships.delivered(record)
+        return record
 
     async def _read_batches(self):
         while True:
