@@ -273,6 +273,8 @@ class World(Aims):
         for tp, count in report.in_hand.items():
             reached = member.ownerships.reached[tp]
             self.checker.may_repeat |= {(tp, offset) for offset in range(reached - count, reached)}
+        if member.instance_id is None and not any(each.startswith("LeaveGroup") for each in report.problems):
+            self.checker.excused.discard(member.process.name)  # it has left: nobody is there to be expired
         if self.checker.is_calm and not member.is_slow:
             self._check_calm_stop(member, report)
 
