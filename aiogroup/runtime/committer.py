@@ -43,6 +43,9 @@ __all__ = ["REFRESH_MS", "Committer"]
 REFRESH_MS: Final = 30_000
 """Where offsets expire by their own age: half of the shortest time that a broker can keep them (1 minute)."""
 
+PATIENCE_MS: Final = 5_000
+"""An auto-commit waits so long for its answer, however short its interval: giving up closes the connection of all."""
+
 Entries = Mapping[TopicPartition, CommitEntry]
 
 
@@ -73,14 +76,16 @@ class Committer:
         The offsets of a group with members are kept as long as it has them. Those of a group without any expire
         `offsets.retention.minutes` after their commit, so they are committed again also where nothing came.
         """
-        interval_ms = self._context.config.auto_commit_interval_ms
+        config = self._context.config
+        interval_ms = config.auto_commit_interval_ms
+        patience_ms = min(max(interval_ms, PATIENCE_MS), config.request_timeout_ms)
         due_at_ms, refresh_at_ms = now_ms() + interval_ms, now_ms() + REFRESH_MS
         while True:
             await sleep_ms(max(0, due_at_ms - now_ms()))
             due_at_ms = now_ms() + interval_ms
             is_refresh = not self.is_member and now_ms() >= refresh_at_ms
             if not (self.is_member and self._must_wait()):  # a rebalance has just committed, and does so at its end
-                is_done = await self.commit_processed(self._context.assignment, interval_ms, again=is_refresh)
+                is_done = await self.commit_processed(self._context.assignment, patience_ms, again=is_refresh)
                 if is_refresh and is_done:
                     refresh_at_ms = now_ms() + REFRESH_MS
 

@@ -352,6 +352,22 @@ async def test_an_answer_without_the_partition_is_asked_for_again_with_a_backoff
     assert await place.committed() == 1
 
 
+async def test_an_auto_commit_waits_for_its_answer_longer_than_its_interval(make_place):
+    place, ears = make_place(), Ears()
+    await place.produce(range(3))
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        proxy.delay(OffsetCommitRequest, ms=600)
+        settings = {"bootstrap_servers": proxy.bootstrap_servers, "auto_commit_interval_ms": 100, "observers": [ears]}
+        async with place.consumer(**settings) as consumer:
+            await take(consumer, 3)
+            adopted_count = len(ears.heard(events.OffsetsCommitted))
+            reading = asyncio.create_task(anext(consumer))  # the three are processed
+            await eventually(lambda: len(ears.heard(events.OffsetsCommitted)) > adopted_count)
+            assert ears.heard(events.CommitFailed) == []
+            reading.cancel()
+    assert await place.committed() == 3
+
+
 async def test_a_commit_on_its_way_does_not_cover_what_a_seek_took_back_meanwhile(make_place):
     place, ears, answered = make_place(), Ears(), asyncio.Event()
     await place.produce(range(6))
