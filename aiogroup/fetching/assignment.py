@@ -44,7 +44,7 @@ class Assignment:
 
     @property
     def buffered_bytes(self) -> int:
-        return sum(each.buffered_bytes for each in self.tally.turns)
+        return self.tally.fetched_bytes + self.tally.decoded_bytes
 
     def was_owned(self, tp: TopicPartition) -> bool:
         """Owned once, not now."""

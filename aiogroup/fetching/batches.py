@@ -132,6 +132,10 @@ class Batch:
         self.packed_bytes = 0
         self.inflated_bytes = len(payload)
 
+    @property
+    def payload_bytes(self) -> int:
+        return len(self._payload)
+
     def reader(self, origin: Origin, behind: memoryview | None = None, *, check: bool, committed: bool) -> Reader:
         """The records, and those of plain batches `behind`; call `inflate` before. Each call starts at the first."""
         return Reader(self._frame[: _V2.size], self._payload, origin, behind, crc32c if check else None, committed)
@@ -203,6 +207,10 @@ class LegacyBatch:
             self._shift = self.next_offset - 1 - _INT64.unpack_from(self._messages[-1])[0]
         self.packed_bytes = 0
         self.inflated_bytes = len(payload)
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.inflated_bytes or len(self._frame)
 
     def reader(self, origin: Origin, behind: memoryview | None = None, **_: bool) -> LegacyReader:
         return LegacyReader(self._records(origin), len(self._messages), self.base_offset or 0, self.next_offset)

@@ -68,6 +68,8 @@ def _inflate_stream(codec: int, packed: memoryview, max_bytes: int) -> memoryvie
             if _OUTPUT_FULL not in str(error):
                 raise CodecError(f"damaged compressed bytes: {error}") from error
         else:
+            if 2 * size < len(out):
+                del out[size:]  # or a guess far too large would stay
             return memoryview(out)[:size]
         if guess >= max_bytes:
             raise _too_large(max_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aiogroup.errors import RecordDeserializationError
 from aiogroup.fetching import batches
@@ -23,6 +23,7 @@ __all__ = ["DecodeSettings", "PartitionDecoder"]
 
 Deserializer: TypeAlias = Callable[[bytes], Any]
 
+SLICE_BYTES: Final = 1024 * 1024
 _NO_DATA = memoryview(b"")
 
 
@@ -73,12 +74,14 @@ class PartitionDecoder:
     Attributes:
         next_offset: the position once everything returned so far is delivered; behind control and aborted
             batches and offsets removed by compaction, as far as nothing deliverable stands before them.
+        slice_bytes: what the records of the last slice take, by the average of their batch.
         incomplete_batch_bytes: 0, or what the first batch needs if even that was cut off: fetch as much.
     """
 
     __slots__ = (
         "_aborted", "_aborted_producers", "_acknowledge", "_batch", "_data", "_poison", "_pos",
-        "_reader", "_settings", "_tp", "_undelivered", "incomplete_batch_bytes", "next_offset",
+        "_reader", "_record_bytes", "_settings", "_tp", "_undelivered", "incomplete_batch_bytes", "next_offset",
+        "slice_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -103,13 +106,22 @@ class PartitionDecoder:
         self._reader: Reader | LegacyReader | None = None
         self._undelivered: list[Record] = []
         self._poison: _Poison | None = None
-        self.incomplete_batch_bytes = 0
+        self.incomplete_batch_bytes = self.slice_bytes = 0
+        self._record_bytes = 1  # of one on average
         self._measure_first_batch()
 
     @property
     def size_bytes(self) -> int:
         """Memory held: the answer's bytes until the last batch is done, and the batch just decompressed."""
-        return len(self._data) + (self._batch.inflated_bytes if self._batch is not None else 0)
+        return self.fetched_bytes + self.inflated_bytes
+
+    @property
+    def fetched_bytes(self) -> int:
+        return len(self._data)
+
+    @property
+    def inflated_bytes(self) -> int:
+        return self._batch.inflated_bytes if self._batch is not None else 0
 
     @property
     def exhausted(self) -> bool:
@@ -135,6 +147,8 @@ class PartitionDecoder:
     def next_slice(self, max_records: int) -> list[Record] | None:
         """Return the next 1 to `max_records` records in offset order, `None` when there are no more.
 
+        Fewer than there are when they take more than `SLICE_BYTES`.
+
         Raises:
             RecordDeserializationError: the next record, or the batch it would come from, cannot be delivered.
                 Every record before it was, `next_offset` stays on it, and each further call raises it again.
@@ -143,10 +157,11 @@ class PartitionDecoder:
             raise ValueError(f"max_records must be at least 1, not {max_records}")
         taken = self._undelivered[:max_records]
         self._undelivered = self._undelivered[max_records:]
+        self.slice_bytes = 0
         try:
             while len(taken) < max_records:
                 self._find_batch()
-                if self._batch is None or (taken and self.needs_inflate()):
+                if self._batch is None or (taken and (self.slice_bytes >= SLICE_BYTES or self.needs_inflate())):
                     break
                 if self._reader is not None or self._open(self._batch):
                     self._take(max_records, taken)
@@ -241,6 +256,8 @@ class PartitionDecoder:
         )
         if self._reader.left <= 0:
             self._finish(self._reader)
+        else:
+            self._record_bytes = 1 + batch.payload_bytes // self._reader.left
         return self._batch is not None
 
     def _take(self, max_records: int, out: list[Record]) -> None:
@@ -248,13 +265,15 @@ class PartitionDecoder:
         reader = self._reader
         assert reader is not None
         try:
-            taken = reader.read(max_records - len(out), self.next_offset)
+            room_count = 1 + (SLICE_BYTES - self.slice_bytes) // self._record_bytes
+            taken = reader.read(min(max_records - len(out), room_count), self.next_offset)
         except ValueError as error:
             self._poison_at(reader, error)
             return
         if self._settings.deserializes:
             taken = self._deserialize(taken)
         if taken:
+            self.slice_bytes += len(taken) * self._record_bytes
             out += taken
             self.next_offset = taken[-1].offset + 1
         if self._poison is not None:

@@ -12,6 +12,7 @@ cursor: what it had not given yet stays in the partition's slice.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
@@ -28,9 +29,20 @@ __all__ = ["Delivery"]
 
 
 class Delivery:
-    """Records of an assignment, in turns of at most `records_per_turn` of a partition and `turn_ms` milliseconds."""
+    """Records of an assignment, in turns of at most `records_per_turn` of a partition and `turn_ms` milliseconds.
 
-    def __init__(self, assignment: Assignment, *, auto_ack: bool, records_per_turn: int, turn_ms: int) -> None:
+    Where more than `max_bytes` are held, nothing is decoded while another partition has records that are.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        *,
+        auto_ack: bool,
+        records_per_turn: int,
+        turn_ms: int,
+        max_bytes: int = sys.maxsize,
+    ) -> None:
         self.cursor = Cursor()
         self.to_inflate: deque[Partition] = deque()
         self.opened: dict[TopicPartition, Partition] = {}
@@ -38,6 +50,10 @@ class Delivery:
         self.drained_count = 0
         self.has_drained = False  # a fetched piece was used up since a fetcher was last told
         self._assignment = assignment
+        self._max_bytes = max_bytes
+        self._withheld: Partition | None = None  # would go on if there were room
+        self._favoured: Partition | None = None  # goes on although there is none
+        self._has_ready = False
         self._auto_ack = auto_ack
         self._records_per_turn = records_per_turn
         self._turn_ns = turn_ms * 1_000_000
@@ -140,7 +156,7 @@ class Delivery:
                 return False  # `take` raises it when it is the partition's turn
         while partition.buffer:
             decoder = partition.buffer[0]
-            if decoder is self.inflating or decoder.needs_inflate():
+            if decoder is self.inflating or decoder.needs_inflate() or self._is_full(partition):
                 return False
             try:
                 records = decoder.next_slice(self._records_per_turn)
@@ -152,6 +168,8 @@ class Delivery:
                     del piece.records[: piece.index]
                     piece.index = 0
                 piece.records += records
+                piece.size_bytes += decoder.slice_bytes
+                partition.weigh()
                 return True
             partition.use_up()
             self.has_drained = True
@@ -231,6 +249,8 @@ class Delivery:
         else:
             run = [record.offset for record in records[piece.index : upto]]
         piece.index = upto
+        if upto == len(records):
+            partition.weigh()
         ledger.deliver(run, piece.end if upto == len(records) else last + 1)
         self._held[id(partition)] = partition
 
@@ -238,10 +258,11 @@ class Delivery:
         """The partition's slice with records left, decoded if need be."""
         piece = partition.slice
         if piece is not None and piece.index < len(piece.records):
+            self._has_ready = True
             return piece
         while partition.buffer:
             decoder = partition.buffer[0]
-            if decoder is self.inflating:
+            if decoder is self.inflating or self._is_full(partition):
                 return None
             if decoder.needs_inflate():
                 if partition not in self.to_inflate:
@@ -249,7 +270,10 @@ class Delivery:
                 return None
             records = decoder.next_slice(max_count)
             if records:
-                partition.slice = Slice(records, decoder.next_offset)
+                partition.slice = Slice(records, decoder.next_offset, decoder.slice_bytes)
+                partition.weigh()
+                self._favoured = None
+                self._has_ready = True
                 return partition.slice
             partition.ledger.pass_over(decoder.next_offset)
             partition.use_up()
@@ -257,8 +281,21 @@ class Delivery:
             self.drained_count += 1
         return None
 
+    def _is_full(self, partition: Partition) -> bool:
+        """Decoding takes room, which there is not: what is decoded already goes first."""
+        if self._assignment.tally.held_bytes <= self._max_bytes or partition is self._favoured:
+            return False
+        if self._withheld is None or (partition.decoded_bytes and not self._withheld.decoded_bytes):
+            self._withheld = partition  # rather one whose batch is decompressed
+        return True
+
     def _by_turn(self, only: Collection[TopicPartition]) -> Iterator[Partition]:
-        """Each deliverable partition once, the one served longest ago first."""
+        """Each deliverable partition once, the one served longest ago first; again one of those without room to decode.
+
+        That is one only, and only where none had records: however narrow the bound is, records come.
+        """
+        self._withheld = self._favoured = None
+        self._has_ready = False
         for _ in range(len(self._turns)):
             partition = next(iter(self._turns))
             if not partition.is_due:
@@ -270,3 +307,9 @@ class Delivery:
             if partition.state is PositionState.STUCK and partition.error is not None:
                 raise partition.error
             yield partition
+        is_inflating = self.inflating is not None or self.to_inflate
+        if self._withheld is not None and not (self._has_ready or is_inflating):
+            self._favoured, drained_count = self._withheld, self.drained_count
+            yield self._favoured
+            if not self._has_ready and drained_count != self.drained_count:  # there was nothing left in it
+                yield from self._by_turn(only)

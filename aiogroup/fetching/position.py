@@ -48,9 +48,10 @@ class PositionState(StrEnum):
 class Slice:
     """Records that are decoded and not all delivered: those from `index` on are next, then the position is `end`."""
 
-    __slots__ = ("end", "index", "records")
+    __slots__ = ("end", "index", "records", "size_bytes")
 
-    def __init__(self, records: list[Record], end: int) -> None:
+    def __init__(self, records: list[Record], end: int, size_bytes: int = 0) -> None:
+        self.size_bytes = size_bytes
         self.records = records
         self.index = 0
         self.end = end
@@ -59,13 +60,23 @@ class Slice:
 class Tally:
     """What the partitions of an assignment tell of themselves, so that nobody has to look at all of them."""
 
-    __slots__ = ("touched", "turns")
+    __slots__ = ("decoded_bytes", "fetched_bytes", "in_flight_bytes", "touched", "turns")
 
     def __init__(self) -> None:
         self.touched: dict[TopicPartition, None] = {}
         """Fetched from in another way than when the planner last looked, perhaps."""
         self.turns: OrderedDict[Partition, None] = OrderedDict()
         """Those with something to deliver or to tell: whose turn it is first."""
+        self.fetched_bytes = 0
+        self.decoded_bytes = 0
+        """Batches that are decompressed, and slices: what they need beside the answers that they come from."""
+        self.in_flight_bytes = 0
+        """What brokers were asked for and have not answered."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Fetched and not delivered, or about to be."""
+        return self.fetched_bytes + self.decoded_bytes + self.in_flight_bytes
 
 
 class Partition:
@@ -74,8 +85,8 @@ class Partition:
     __slots__ = (
         "__weakref__",
         "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "committed_metadata",
-        "end_offset", "epochs",
-        "error", "failures_count", "fetch_bytes", "fetch_offset", "is_broken", "is_held", "is_leaving",
+        "decoded_bytes", "end_offset", "epochs", "error", "failures_count", "fetch_bytes", "fetch_offset",
+        "fetched_bytes", "is_broken", "is_held", "is_leaving",
         "is_new", "is_paused",
         "last_stable_offset", "leader", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
         "received_at_ms", "reset_policy", "reset_why", "search", "slice", "starts_count", "state", "tally",
@@ -104,6 +115,7 @@ class Partition:
         self.is_new = False  # nor until the assigned callback has returned
         self.is_leaving = False  # nor when it is being revoked, or its topic is not subscribed to any more
         self.buffer: deque[PartitionDecoder] = deque()
+        self.fetched_bytes = self.decoded_bytes = 0
         self.slice: Slice | None = None
         self.fetch_offset = 0
         self.fetch_bytes = 0
@@ -183,6 +195,7 @@ class Partition:
         self.buffer.clear()
         self.tally.turns.pop(self, None)
         self.slice = None
+        self.weigh()
         self.changes_count += 1
         if self._has_position:
             self.fetch_offset = self.ledger.position
@@ -247,11 +260,25 @@ class Partition:
 
     @property
     def buffered_bytes(self) -> int:
-        return sum(decoder.size_bytes for decoder in self.buffer)
+        return self.fetched_bytes + self.decoded_bytes
+
+    def weigh(self) -> None:
+        """What is held has changed: tell the tally."""
+        piece = self.slice
+        fetched_bytes = decoded_bytes = 0
+        for decoder in self.buffer:
+            fetched_bytes += decoder.fetched_bytes
+            decoded_bytes += decoder.inflated_bytes
+        if piece is not None and piece.index < len(piece.records):
+            decoded_bytes += piece.size_bytes
+        self.tally.fetched_bytes += fetched_bytes - self.fetched_bytes
+        self.tally.decoded_bytes += decoded_bytes - self.decoded_bytes
+        self.fetched_bytes, self.decoded_bytes = fetched_bytes, decoded_bytes
 
     def put(self, decoder: PartitionDecoder, epochs: Iterable[tuple[int, int]] = ()) -> None:
         """Take what was fetched; from these (offset, epoch) on its records have these epochs."""
         self.buffer.append(decoder)
+        self.weigh()
         self.tally.turns.setdefault(self)
         self.tally.touched[self.tp] = None
         self.epochs.learn(epochs)
@@ -259,6 +286,7 @@ class Partition:
     def use_up(self) -> None:
         """The first buffered piece has nothing left."""
         self.buffer.popleft()
+        self.weigh()
         self.tally.touched[self.tp] = None
 
     def epoch_before(self, offset: int) -> int:

@@ -72,7 +72,13 @@ class Engine:
         self.subscription = subscription
         self.supervisor = Supervisor(self._on_task_failed)
         assignment = Assignment()
-        delivery = Delivery(assignment, auto_ack=config.auto_ack, records_per_turn=RECORDS_PER_TURN, turn_ms=TURN_MS)
+        delivery = Delivery(
+            assignment,
+            auto_ack=config.auto_ack,
+            records_per_turn=RECORDS_PER_TURN,
+            turn_ms=TURN_MS,
+            max_bytes=config.max_buffered_bytes,
+        )
         self.context = Context(config, Link(config), self.supervisor, assignment, delivery, tell)
         self.refresher = Refresher(self.context, self._topics_wanted, self._on_refreshed)
         self.enquiries = Enquiries(self.context, self.refresher)

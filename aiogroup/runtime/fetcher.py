@@ -53,6 +53,7 @@ SESSION_ERRORS: Final = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
+DECODED_SHARE: Final = 4
 LOOK_MS: Final = 1_000
 OVERDUE_MS: Final = 3_000
 
@@ -66,10 +67,12 @@ class Fetchers:
         self._positions = positions
         self._planner = Planner(context.assignment, context.config)
         self._running: dict[int, anyio.CancelScope] = {}
-        self._in_flight_bytes = 0
+        self._tally = context.assignment.tally
         self._is_awaited = False  # a fetcher waits for what another one's request holds
         self._sent_at_ms: dict[int, int] = {}
         config = context.config
+        # So long may an answer be however little was asked for: a batch, and what was longer once.
+        self._largest_bytes = min(config.max_partition_fetch_bytes, config.max_buffered_bytes // 16)
         self._policy = parse_reset_policy(config.auto_offset_reset)
         self._new_policy = parse_reset_policy(config.new_partition_reset)
         self._settings = DecodeSettings(
@@ -123,6 +126,7 @@ class Fetchers:
                     await asyncio.to_thread(partition.buffer[0].inflate)
                 finally:
                     delivery.inflating = None
+                    partition.weigh()
             self._context.changed.pulse()
 
     async def _run_one(self, node_id: int) -> None:
@@ -156,31 +160,43 @@ class Fetchers:
         """What is free for one of the brokers that are not asked now: a quiet one must not hold the room of all."""
         waiting_count = max(1, len(self._running) - len(self._sent_at_ms))
         free_bytes = self._free_bytes()
-        return max(free_bytes // waiting_count, min(free_bytes, RESPONSE_FLOOR_BYTES))
+        least_bytes = max(RESPONSE_FLOOR_BYTES, self._largest_bytes)
+        return max(free_bytes // waiting_count, min(free_bytes, least_bytes))
 
     def _free_bytes(self) -> int:
-        assignment = self._context.assignment
-        bound = self._context.config.max_buffered_bytes - self._in_flight_bytes
-        free_bytes = bound - assignment.buffered_bytes
-        if free_bytes >= RESPONSE_FLOOR_BYTES:
+        free_bytes = self._room_bytes()
+        if free_bytes >= max(RESPONSE_FLOOR_BYTES, self._largest_bytes):
             return free_bytes
         # What paused partitions keep must not starve the others: it is fetched again when they are resumed.
-        for partition in tuple(assignment.tally.turns):
+        for partition in tuple(self._tally.turns):
             if partition.is_paused and partition.buffer:
                 partition.drop_buffer()
-        return bound - assignment.buffered_bytes
+        free_bytes = self._room_bytes()
+        return free_bytes if free_bytes >= self._largest_bytes or not self._tally.held_bytes else 0
+
+    def _room_bytes(self) -> int:
+        """A part of the bound is for what is decoded: the more is fetched the less could be decompressed."""
+        bound, tally = self._context.config.max_buffered_bytes, self._tally
+        if not tally.held_bytes:
+            return bound
+        return bound - tally.fetched_bytes - tally.in_flight_bytes - max(tally.decoded_bytes, bound // DECODED_SHARE)
 
     async def _fetch(self, node_id: int, plan: FetchPlan, wait_ms: int) -> bool:
         """One request and its answer; False when the broker did not give one."""
         context, session = self._context, self._planner.share(node_id).session
         begun = session.begin()
         request = self._request(begun, plan, wait_ms)
-        self._in_flight_bytes += plan.max_bytes
+        reserved_bytes = max(plan.max_bytes, self._largest_bytes)
+        self._tally.in_flight_bytes += reserved_bytes
         self._sent_at_ms[node_id] = now_ms()
         response: FetchResponse | None = None
         try:
             at_most = None if begun.has_ids else BY_NAME
             response = await context.link.send(node_id, request, FETCH, at_most=at_most)
+            # A broker gives its first batch whole, however long that is (KIP-74): it is counted on from now on.
+            answer_bytes = sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
+            if answer_bytes > plan.max_bytes:
+                self._largest_bytes = max(self._largest_bytes, answer_bytes)
             return await self._take_answer(node_id, response, session, begun)
         except (AuthenticationFailedError, ConsumerStoppedError):
             raise
@@ -191,7 +207,7 @@ class Fetchers:
             if response is None:
                 session.lost()
             context.changed.pulse()  # once, so that a waiting request sees all partitions and takes turns
-            self._in_flight_bytes -= plan.max_bytes
+            self._tally.in_flight_bytes -= reserved_bytes
             self._sent_at_ms.pop(node_id, None)
             if self._is_awaited:
                 self._is_awaited = False

@@ -1,0 +1,94 @@
+"""A slow consumer over a gigabyte, bounded to 16 MiB: its process grows by less than 64 MiB."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import pytest
+from confluent_kafka import Producer
+
+PARTITIONS_COUNT = 32
+BOUND = 16 << 20
+SIZE = 1_000
+MEASURE = """
+import asyncio, os, sys
+from aiogroup import Consumer, TopicPartition
+
+servers, topic, count, total, bound = *sys.argv[1:3], *map(int, sys.argv[3:])
+
+def rss():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+async def main():
+    consumer = Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", max_buffered_bytes=bound)
+    consumer.assign([TopicPartition(topic, each) for each in range(count)])
+    before, seen, most, most_rss, is_done = rss(), 0, 0, 0, False
+
+    async def watch():
+        nonlocal most, most_rss
+        while not is_done:
+            most = max(most, consumer.metrics()["buffered_bytes"])
+            most_rss = max(most_rss, rss())
+            await asyncio.sleep(0.002)
+
+    async with consumer:
+        watching = asyncio.create_task(watch())
+        while seen < total:
+            records = await consumer.getmany(timeout_ms=300, max_records=400)
+            seen += records.count
+            if not records.count:
+                await consumer.seek_to_beginning()  # the log again and again
+            del records
+            await asyncio.sleep(0.0005)
+        is_done = True
+        await watching
+    print(most, most_rss - before)
+
+asyncio.run(main())
+"""
+
+
+def fill(servers: str, topic: str, codec: str, count: int) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "compression.type": codec,
+            "linger.ms": 200,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    noise = os.urandom(1 << 20)
+    for number in range(count):
+        at = number * 37 % (1 << 19)
+        value = noise[at : at + SIZE] if codec == "none" else noise[at : at + 40] + bytes(SIZE - 40)
+        producer.produce(topic, value, partition=number // 1_000 % PARTITIONS_COUNT)
+        if not number % 1_000:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("codec", "count", "total"),
+    [("none", 128_000, 1_000_000), ("lz4", 256_000, 500_000)],
+    ids=["plain", "lz4, twentyfold"],
+)
+async def test_what_a_slow_consumer_holds_is_bounded(kafka_cluster, unique_name, codec, count, total):
+    servers, topic = kafka_cluster.bootstrap_servers, unique_name("bound")
+    await asyncio.to_thread(kafka_cluster.create_topic, topic, PARTITIONS_COUNT)
+    await asyncio.to_thread(fill, servers, topic, codec, count)
+    measured = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", MEASURE, servers, topic, str(PARTITIONS_COUNT), str(total), str(BOUND)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(120):
+        out, _ = await measured.communicate()
+    assert measured.returncode == 0
+    held, grown = map(int, out.split())
+    one_batch_and_a_slice = 2 << 20
+    assert BOUND // 2 < held <= BOUND + one_batch_and_a_slice
+    assert grown < 64 << 20, f"{grown} bytes more in memory"
