@@ -156,7 +156,7 @@ class Planner:
             return False
         if now_ms < partition.backoff_until_ms:
             return False
-        if partition.buffered_bytes >= self._config.max_partition_fetch_bytes:
+        if partition.fetched_bytes >= self._config.max_partition_fetch_bytes:
             share.full.add(partition.tp)
             return False
         return True
