@@ -191,13 +191,6 @@ BUGS = (
         (7, 10),
     ),
     Bug(
-        "does not tell a fetch session where to read on",
-        "aiogroup/fetching/sessions.py",
-        "if held is None or wanted[2:] != held[2:]:",
-        "if held is None:",
-        ("quick", "calm"),
-    ),
-    Bug(
         "starts a new partition at its end",
         REBALANCE,
         "policies[tp] = fresh if is_new else default",
