@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import utf_16_be_encode
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def in_order(members: Mapping[str, MemberSubscription]) -> list[str]:
 
 def utf16(text: str) -> bytes:
     """The key by which Java compares strings: UTF-16 units, which differ from Python's order beyond U+FFFF."""
-    return text.encode("utf-16-be", "surrogatepass")
+    return utf_16_be_encode(text, "surrogatepass")[0]
 
 
 def hash_order(keys: Iterable[str], *, computed: bool = False) -> list[str]:

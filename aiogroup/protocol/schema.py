@@ -11,7 +11,7 @@ order, which is the order of the bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
@@ -88,9 +88,9 @@ _DEFAULTS: dict[Scalar, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Spec:
-    """How one field is on the wire."""
+    """How one field is on the wire. It learns its name when the structure is first spoken."""
 
     type: WireType
     since: int
@@ -159,13 +159,18 @@ class Structure:
     __slots__ = ()
 
 
+_specs: dict[type[Structure], tuple[Spec, ...]] = {}
+
+
 def specs(structure: type[Structure]) -> tuple[Spec, ...]:
     """The fields of a structure, in the order of the bytes."""
-    found = []
-    for each in fields(cast("Any", structure)):
-        spec: Spec = each.metadata["wire"]
-        found.append(replace(spec, name=each.name))
-    return tuple(found)
+    found = _specs.get(structure)
+    if found is None:
+        named = fields(cast("Any", structure))
+        found = _specs[structure] = tuple(each.metadata["wire"] for each in named)
+        for each, spec in zip(named, found, strict=True):
+            spec.name = each.name
+    return found
 
 
 class Message(Structure):
