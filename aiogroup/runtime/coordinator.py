@@ -75,6 +75,7 @@ class Line:
         self.node_id = UNKNOWN_NODE
         self._context = context
         self._finding = asyncio.Lock()
+        self._was_found = False
         self._group_id = membership.identity.group_id
 
     @property
@@ -125,7 +126,7 @@ class Line:
         """Have a connection open before it is needed; whoever needs it then finds out what was wrong."""
         with suppress(AiogroupError, TimeoutError):
             async with timeout_ms(timeout):
-                await self._context.link.connect(await self.find(), channel)
+                await self._context.link.get_ready(await self.find(), channel)
 
     async def exchange(
         self,
@@ -198,7 +199,7 @@ class Line:
 
     async def _look_up(self) -> None:
         request = FindCoordinatorRequest(coordinator_keys=(self._group_id,))
-        response = await self._context.link.ask_any(request)
+        response = await self._context.link.ask_any(request, near=not self._was_found)
         found = next(iter(response.coordinators), NOBODY)
         match remedy_for(Rpc.FIND_COORDINATOR, found.error_code):
             case Remedy.PROCEED if found.node_id >= 0:
@@ -220,6 +221,7 @@ class Line:
         if found.node_id not in self._context.link.cluster.brokers:
             await self._context.link.fetch_metadata(self._context.link.cluster.topics)
         self.node_id = found.node_id
+        self._was_found = True
         self._context.tell(events.CoordinatorFound(found.node_id))
         self._on_changed()
 

@@ -175,6 +175,8 @@ class Engine:
         if self.requests.is_stopped:
             raise ConsumerStoppedError("the consumer was stopped while it started")
         spawn = self.supervisor.spawn
+        if self.group is not None:  # the bootstrap server is asked for the coordinator meanwhile
+            self.supervisor.begin("connection", self.context.link.get_ready)
         spawn("refresher", self.refresher.run)
         spawn("positions", self.positions.run)
         spawn("validator", self.validator.run)
@@ -241,7 +243,8 @@ class Engine:
             elif why == "subscribe":  # the same topics, perhaps with another listener: it hears what is assigned
                 group.rebalance.ownership.why_at_once = why
                 group.coordinator.handle(f.RejoinWanted(why))
-        self.refresher.want()
+        if why != "start" or self.refresher.is_incomplete():
+            self.refresher.want()
 
     def _change_topics(self, group: Group, names: frozenset[str], why: str) -> None:
         group.coordinator.handle(f.SubscriptionChanged(names, why))

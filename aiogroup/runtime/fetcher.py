@@ -133,6 +133,7 @@ class Fetchers:
         context, config = self._context, self._context.config
         wait_ms = WAIT_MIN_MS
         drained_count = failures_count = 0
+        await context.link.get_ready(node_id, FETCH)  # while the positions are looked up
         while True:
             self._look()
             plan = self._planner.plan(node_id, self._share_bytes())

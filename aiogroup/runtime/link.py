@@ -12,6 +12,7 @@ import dataclasses
 import random
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
@@ -58,6 +59,10 @@ class _Slot:
         self.lock = asyncio.Lock()
         self.failures_count = 0
         self.retry_at_ms = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.connection is not None and self.connection.is_open
 
 
 class Link:
@@ -164,13 +169,21 @@ class Link:
         """These are the brokers, as somebody else has learnt."""
         self.cluster = dataclasses.replace(self.cluster, brokers=brokers)
 
-    def nodes(self) -> list[int]:
-        """Nodes to ask for what any broker knows: those that answered last, known brokers first, at random."""
+    def nodes(self, *, near: bool = False) -> list[int]:
+        """Nodes to ask for what any broker knows: those that answered last, known brokers first, at random.
+
+        `near`: before them those that are connected. Asking them alone would be believing one broker for ever.
+        """
         known = list(self.cluster.brokers)
         random.shuffle(known)
         bootstrap = list(self._bootstrap)
         random.shuffle(bootstrap)
-        return sorted([*known, *bootstrap], key=lambda node_id: self._slot(node_id, METADATA).failures_count)
+
+        def rank(node_id: int) -> tuple[int, bool]:
+            slot = self._slot(node_id, METADATA)
+            return slot.failures_count, near and not slot.is_open
+
+        return sorted([*known, *bootstrap], key=rank)
 
     def _named(self, node_id: int) -> str:
         """As the application knows it: before the first metadata that is by what it gave."""
@@ -180,7 +193,12 @@ class Link:
     def _slot(self, node_id: int, channel: str) -> _Slot:
         return self._slots.setdefault((node_id, channel), _Slot())
 
-    async def ask_any(self, request: Request[R_co], timeout: int | None = None) -> R_co:
+    async def get_ready(self, node_id: int | None = None, channel: str = METADATA) -> None:
+        """Have a connection open before it is needed; whoever needs it then finds out what was wrong."""
+        with suppress(AiogroupError):
+            await self.connect(self.nodes()[0] if node_id is None else node_id, channel)
+
+    async def ask_any(self, request: Request[R_co], timeout: int | None = None, *, near: bool = False) -> R_co:
         """Ask one node after another until one answers, all in `timeout` ms (request_timeout_ms by default).
 
         Raises:
@@ -189,7 +207,7 @@ class Link:
         last: AiogroupError = ConnectionLostError("no broker is known")
         limit_ms = timeout or self._config.request_timeout_ms
         until_ms = now_ms() + limit_ms
-        nodes = self.nodes()
+        nodes = self.nodes(near=near)
         for node_id in nodes:
             # A frozen broker must not hold up what the next one answers at once; behind the last one there is none.
             most_ms = limit_ms if node_id == nodes[-1] else max(limit_ms // 6, min(limit_ms // 2, 1_000))

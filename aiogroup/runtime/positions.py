@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiokafka.structs import TopicPartition
+
 from aiogroup.config import ResetPolicy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError
 from aiogroup.fetching.position import Partition, PositionState
@@ -26,6 +28,7 @@ class Positions:
         self._context = context
         self._refresher = refresher
         self._committer = committer
+        self._asked: dict[Partition, int] = {}  # what is being looked up, as of which change
 
     @property
     def is_committed_at_once(self) -> bool:
@@ -38,8 +41,9 @@ class Positions:
         while True:
             await self._commit_held()
             # Assigned by hand, its topic may be one that the metadata does not tell of yet; each refresh looks here.
-            topics = self._context.link.cluster.topics
-            wanted = [each for each in self._context.assignment if _is_wanted(each) and each.tp.topic in topics]
+            known = self._context.link.cluster.topics
+            missing = [each for each in self._context.assignment if _is_wanted(each) and each.tp.topic in known]
+            wanted = [each for each in missing if not self._is_asked(each)]  # a rebalance asks for what it brings
             if not wanted:
                 await self._context.positions_wanted.wait()
                 continue
@@ -73,17 +77,30 @@ class Positions:
         Raises:
             AiogroupError: it could not be looked up until `until_ms`; the partitions stay as they are.
         """
-        asked = {each: each.changes_count for each in partitions}
-        await self._resolve_committed([each for each in asked if each.state is PositionState.COMMITTED], until_ms)
-        await self._resolve_policy([each for each in asked if each.state is PositionState.RESET], until_ms, rounds)
-        self._context.positions_wanted.pulse()  # some may have to be checked first
+        try:
+            of = [each for each in partitions if each.state is PositionState.COMMITTED]
+            await self._resolve_committed(of, until_ms)
+            of = [each for each in partitions if each.state is PositionState.RESET]
+            await self._resolve_policy(of, until_ms, rounds)
+        finally:
+            for each in partitions:
+                self._asked.pop(each, None)
+            self._context.positions_wanted.pulse()  # some may have to be checked first, or asked for again
         self._context.fetchable.pulse()
         self._context.changed.pulse()
+
+    def _is_asked(self, partition: Partition) -> bool:
+        return self._asked.get(partition) == partition.changes_count
+
+    def _ask(self, partitions: list[Partition]) -> dict[TopicPartition, tuple[Partition, int]]:
+        """An answer counts for those that nobody moved meanwhile."""
+        self._asked.update((each, each.changes_count) for each in partitions)
+        return {each.tp: (each, each.changes_count) for each in partitions}
 
     async def _resolve_committed(self, partitions: list[Partition], until_ms: int) -> None:
         if not partitions:
             return
-        asked = {each.tp: (each, each.changes_count) for each in partitions}
+        asked = self._ask(partitions)
         found = {} if self._committer is None else await self._committer.committed.fetch(asked, until_ms)
         for tp, (partition, changes_count) in asked.items():
             if partition.changes_count != changes_count:
@@ -107,7 +124,7 @@ class Positions:
         self._context.positions_wanted.pulse()
 
     async def _resolve_policy(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
-        asked = {each.tp: (each, each.changes_count) for each in partitions}
+        asked = self._ask(partitions)
         wanted = {tp: _timestamp(each.reset_policy) for tp, (each, _) in asked.items()}
 
         def take(found: Offsets) -> None:

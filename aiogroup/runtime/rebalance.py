@@ -9,6 +9,7 @@ SyncGroup what is to leave goes the same way, hand-over point, callback, commit;
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
 from aiokafka.structs import TopicPartition
@@ -31,7 +32,7 @@ from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context, Round
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.leader import Leader
-from aiogroup.runtime.link import JOIN
+from aiogroup.runtime.link import COMMIT, JOIN
 from aiogroup.runtime.ownership import COMMIT_BEFORE_JOIN_MS, Ownership, Still
 from aiogroup.runtime.positions import Positions
 from aiogroup.runtime.refresher import Refresher
@@ -139,6 +140,10 @@ class Rebalance:
                 self._context.tell_rebalance_failed(f"LeaveGroup: {error}")
             return
         is_join = isinstance(request, JoinGroupRequest)
+        if is_join:  # what is committed is asked for as soon as the group has answered
+            limit_ms = self._context.config.request_timeout_ms
+            get_ready = partial(self._coordinator.get_ready, COMMIT, limit_ms)
+            self._context.supervisor.begin("connection", get_ready)
 
         def still_wanted() -> f.Request | None:
             state = MemberState.JOINING if is_join else MemberState.SYNCING

@@ -62,7 +62,7 @@ class Refresher:
         failures_count = 0
         while True:
             due_at_ms = self._refreshed_at_ms + config.metadata_max_age_ms
-            if self._is_incomplete():
+            if self.is_incomplete():
                 due_at_ms = min(due_at_ms, self._refreshed_at_ms + MISSING_MS)
             if self._wanted_at_ms is not None:
                 due_at_ms = min(due_at_ms, max(self._wanted_at_ms, self._refreshed_at_ms + config.retry_backoff_ms))
@@ -83,7 +83,7 @@ class Refresher:
                 self._context.tell(events.MetadataFailed(str(error)))
                 await sleep_ms(config.backoff_ms(failures_count))
 
-    def _is_incomplete(self) -> bool:
+    def is_incomplete(self) -> bool:
         """A topic that we are to read does not exist yet: look again before the metadata gets old."""
         wanted = self._topics_wanted()
         return not isinstance(wanted, re.Pattern) and bool(wanted - self._context.link.cluster.topics.keys())

@@ -10,7 +10,7 @@ from aiogroup import ConnectionLostError, Consumer, ConsumerStoppedError, Illega
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.testing import Proxy
-from tests.support.kafka import eventually, turns
+from tests.support.kafka import eventually, take, turns
 
 
 def ours():
@@ -65,3 +65,48 @@ async def test_nobody_at_the_bootstrap_servers_is_told_by_what_was_given():
     consumer = Consumer("orders", bootstrap_servers="127.0.0.1:1", request_timeout_ms=1_000)
     with pytest.raises(ConnectionLostError, match=r"cannot connect to 127\.0\.0\.1:1 of bootstrap_servers: "):
         await consumer.start()
+
+
+ONCE = {"Metadata": 1, "FindCoordinator": 1, "SyncGroup": 1, "OffsetFetch": 1}
+CONNECTIONS = 6
+"""To the bootstrap server; to the node for metadata, joining, heartbeats, commits and fetches."""
+
+
+async def _loaded(place, group_id):
+    """The coordinator has read its log from now on, and refuses nobody because of that."""
+    async with place.consumer(group_id=group_id):
+        pass
+
+
+async def _asked_until_the_first_record(place, want_counts):
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        quiet = {"heartbeat_interval_ms": 2_000, "auto_commit_interval_ms": 60_000}  # only what a start asks is counted
+        async with place.consumer(bootstrap_servers=proxy.bootstrap_servers, **quiet) as consumer:
+            await take(consumer, 1)
+            await eventually(lambda: proxy.count("ApiVersions") >= CONNECTIONS)
+            return {name: proxy.count(name) for name in (*want_counts, "ApiVersions")}
+
+
+async def test_nothing_is_asked_twice_on_the_way_to_the_first_record(make_place):
+    place = make_place(partitions=4)
+    await place.produce(range(3))
+    await _loaded(place, place.group + "-first")
+    by_policy = {**ONCE, "JoinGroup": 2, "ListOffsets": 1, "OffsetCommit": 1}
+    assert await _asked_until_the_first_record(place, by_policy) == {**by_policy, "ApiVersions": CONNECTIONS}
+    committed = {**ONCE, "JoinGroup": 2, "ListOffsets": 0}
+    assert await _asked_until_the_first_record(place, committed) == {**committed, "ApiVersions": CONNECTIONS}
+
+
+@pytest.mark.parametrize(("held", "connections_count"), [("FindCoordinator", 2), ("JoinGroup", 4), ("OffsetFetch", 6)])
+async def test_what_is_needed_next_is_connected_while_an_answer_is_awaited(make_place, held, connections_count):
+    place = make_place()
+    await _loaded(place, place.group)
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        rule = proxy.hold(held)
+        patient = {"request_timeout_ms": 60_000}  # or what is held would be asked for again, on another connection
+        consumer = place.consumer(bootstrap_servers=proxy.bootstrap_servers, **patient)
+        starting = asyncio.create_task(consumer.start())
+        await eventually(lambda: proxy.count(held) and proxy.count("ApiVersions") == connections_count)
+        rule.remove()
+        await starting
+        await consumer.stop()

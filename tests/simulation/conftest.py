@@ -10,8 +10,9 @@ import pytest
 
 @pytest.fixture
 def forgotten():
-    """Processes that died leave consumers and connections behind that nobody closes."""
+    """Processes that died leave consumers and connections behind that nobody closes, and tasks that had not begun."""
     with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"coroutine 'Supervisor\._run' was never awaited", RuntimeWarning)
         warnings.simplefilter("ignore", ResourceWarning)
         yield
         gc.collect()

@@ -268,7 +268,7 @@ BUGS = (
         'await self._step("LeaveGroup", group.coordinator.leave(leave))',
         "pass",
         ("quick",),
-        (612, 122),
+        (1366, 612),
     ),
     Bug(
         "loses a record when a request is cancelled",
