@@ -236,13 +236,13 @@ class Engine:
             self._assign_all_of(subscription.names())
         elif subscription.is_by_topic or self._group_started:
             self._start_group(group)
-            group.rebalance.note_sight()
             if group.membership.topics != subscription.names():
                 group.rebalance.ownership.why_at_once = why if why not in ("start", "metadata") else ""
                 self._change_topics(group, subscription.names(), why)
             elif why == "subscribe":  # the same topics, perhaps with another listener: it hears what is assigned
                 group.rebalance.ownership.why_at_once = why
                 group.coordinator.handle(f.RejoinWanted(why))
+            group.rebalance.note_sight()  # of the topics that are wanted now
         if why != "start" or self.refresher.is_incomplete():
             self.refresher.want()
 
