@@ -254,7 +254,7 @@ async def test_records_of_every_partition_come_once_while_buffers_fill_and_drain
         watch = Watch(proxy)
         consumer = place.unsubscribed(
             group_id=None, bootstrap_servers=proxy.bootstrap_servers,
-            max_partition_fetch_bytes=4_000, fetch_max_bytes=12_000, max_buffered_bytes=40_000,
+            max_partition_fetch_bytes=4_000, fetch_max_bytes=12_000, max_buffered_bytes=200_000,
         )  # fmt: skip
         consumer.assign(map(place.tp, range(8)))
         async with consumer:
