@@ -116,8 +116,8 @@ class Line:
     def lose(self, why: str) -> None:
         """The coordinator moved or is silent: close its connections, so that nothing waits for it any longer."""
         node_id, self.node_id = self.node_id, UNKNOWN_NODE
-        if node_id == UNKNOWN_NODE:
-            return
+        if node_id == UNKNOWN_NODE or self._context.link.is_closed:
+            return  # with the last connections a stop cuts off what the application was still asking: nothing is lost
         self._context.tell(events.CoordinatorLost(node_id, why))
         self._context.link.disconnect(node_id, JOIN, HEARTBEAT, COMMIT)
         self._on_changed()

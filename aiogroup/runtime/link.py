@@ -79,7 +79,7 @@ class Link:
         self._slots: dict[tuple[int, str], _Slot] = {}
         self._throttled_until_ms: dict[int, int] = {}
         self._made: set[Connection] = set()
-        self._is_closed = False
+        self.is_closed = False
 
     async def connect(self, node_id: int, channel: str) -> Connection:
         """The open connection to a node, made if need be.
@@ -94,7 +94,7 @@ class Link:
         async with slot.lock:
             if slot.connection is not None and slot.connection.is_open:
                 return slot.connection
-            if self._is_closed:
+            if self.is_closed:
                 raise ConsumerStoppedError("the consumer is stopped")
             broker = self.cluster.brokers.get(node_id) or self._bootstrap.get(node_id)
             if broker is None:
@@ -248,7 +248,7 @@ class Link:
 
     def close(self) -> list[asyncio.Future[None]]:
         """Close every connection; the futures end when the sockets did, of those that were closed before, too."""
-        self._is_closed = True
+        self.is_closed = True
         for slot in self._slots.values():
             if slot.connection is not None:
                 slot.connection.close()
@@ -280,7 +280,7 @@ class Link:
             connection.close()
             raise
         else:
-            if not self._is_closed:
+            if not self.is_closed:
                 return connection
             connection.close()
             raise ConsumerStoppedError("the consumer is stopped")

@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from aiogroup import CommitFailedError, StopReport
+from aiogroup import CommitFailedError, ConsumerStoppedError, StopReport, TopicPartition
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
 from aiogroup.telemetry import events
-from tests.groups.scripted import BEAT_MS, SESSION_MS, sleep_ms
+from tests.groups.scripted import BEAT_MS, SESSION_MS, TOPIC, sleep_ms
 from tests.support.group_members import until
 
 COOPERATIVE = {"partition_assignment_strategy": ("cooperative-sticky",)}
@@ -84,3 +85,14 @@ async def test_after_a_callback_that_stop_waited_for_no_other_round_is_begun(gro
     assert called == ["revoked", "assigned", "revoked"]
     assert not group.sent(JoinGroupRequest, "m", since_ms=since_ms)
     await group.shared_out(newcomer)
+
+
+async def test_a_call_that_stop_cuts_off_tells_of_no_lost_coordinator(group):
+    (member,) = await group.joined("m")
+    group.brokers.mute.add(group.sent(OffsetFetchRequest)[-1].line)
+    asking = asyncio.create_task(member.do(member.consumer.committed(TopicPartition(TOPIC, 0))))
+    await until(lambda: len(group.sent(OffsetFetchRequest)) == 2)
+    assert await member.stop() == StopReport()
+    with pytest.raises(ConsumerStoppedError):
+        await asking
+    assert not member.count(events.CoordinatorLost)
