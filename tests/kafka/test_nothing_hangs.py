@@ -437,10 +437,9 @@ async def used(apis: tuple[str, ...], rule: Rule, proxy: Proxy, scene: Scene) ->
     (case, *_) = scene.stays
 
     async def read_again() -> None:
-        """What was read has an epoch, which is checked where it is taken up again."""
+        """Then the commit behind it names an epoch, which is checked where the position is taken up again."""
         case.consumer.seek(case.tp, 0)
-        await case.consumer.getmany(timeout_ms=500, max_records=1)
-        await case.consumer.commit()
+        await case.consumer.getmany(timeout_ms=500, max_records=COMMITTED)
 
     calls = (
         read_again,
