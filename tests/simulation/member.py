@@ -54,6 +54,8 @@ class Member:
         self.given_up = set()  # partitions that its stop could not hand over
         self.done = {}  # by partition: what its application has processed since it came
         self.busy_ms = 0  # its application works for so long at the next record
+        self.commit_ended_at = 0.0  # its application's last one, which waits for a join
+        self.hand_over_ends_at = 0.0  # when a stop waits no longer for what is in hand
         self.on_busy = None
         self.task = None
         if self.is_slow:
@@ -268,6 +270,8 @@ class Member:
             if not error.retriable:
                 raise
             self._commit_failed(why, error, began_at)
+        finally:
+            self.commit_ended_at = self.world.loop.time()
 
     def _commit_failed(self, why, error, began_at):
         self.tell(f"commit {why} failed: {type(error).__name__}")
@@ -334,6 +338,7 @@ class Member:
         self.checker.excused.add(self.process.name)
         self.checker.away.left(self.owner)
         self.tell("is stopped")
+        self.hand_over_ends_at = self.world.loop.time() + timeout_ms / 2_000
         report = await self._in_time("stop", self.consumer.stop(timeout_ms), timeout_ms)
         self.tell(f"stopped: {report}")
         if self.instance_id is None:

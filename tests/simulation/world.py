@@ -281,8 +281,10 @@ class World(Aims):
     def _check_calm_stop(self, member, report):
         excused = set()
         if (join := "a join that was running: not done in time") in report.problems:  # it waits for somebody else
-            # Nor does a commit end before that join does, and its application holds the batch until it ends.
-            excused = {join, "hand-over: not done in time"} if member.style == "batches" else {join}
+            excused.add(join)
+        # Nor does a commit end before that join does, and its application holds the batch until it ends.
+        if member.style == "batches" and (excused or member.commit_ended_at >= member.hand_over_ends_at):
+            excused.add("hand-over: not done in time")
         problems = [each for each in report.problems if each not in excused]
         if member.given_up and not excused:
             problems.append(f"gave up {sorted(member.given_up)}")
