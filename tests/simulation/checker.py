@@ -43,6 +43,7 @@ class Checker:
         self.floor = {}  # what was committed when the generation began
         self.moved = set()  # partitions whose position an application moved: commits may go back
         self.owners = {}  # (generation, partition) -> who adopted it
+        self.is_over = False  # processes are cleared away, the dead too: what they say then is no finding
         self.is_calm = False  # the whole simulation is without faults, stalls and crashes
         self.processes = {}  # by member id: who spoke under it last
         self.ids = {}  # by process: the member id under which it spoke last
@@ -58,6 +59,8 @@ class Checker:
         return round(self.loop.time() * 1000) - 1_000_000
 
     def fail(self, why):
+        if self.is_over:
+            return
         self.tell("VIOLATION", why)
         self.violations.append(f"{why} (at {self.now()} ms)")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
 from tests.simulation.__main__ import MESSAGE, lines, run_one
-from tests.simulation.world import simulate
+from tests.simulation.member import STYLES, sleep_ms
+from tests.simulation.world import World, simulate
 from tests.support.sources import ROOT
 
 pytestmark = pytest.mark.usefixtures("forgotten")
@@ -45,3 +48,36 @@ def test_a_simulation_depends_on_its_seed_alone():
 
 def test_seeds_differ():
     assert len({run_one(seed)[2] for seed in range(4)}) == 4
+
+
+def test_what_a_dead_process_says_while_it_is_cleared_away_counts_for_nothing():
+    """An application that was not told of its cancellation, as by `wait_for` on Python 3.11, asks an ended consumer."""
+    asked_again = []
+
+    async def die_with_a_record(member):
+        await member.consumer.getone()
+        member.is_dead = member.process.is_halted = True
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await sleep_ms(10)  # by then the consumer's tasks have ended, too
+            asked_again.append(member)
+            await member.consumer.getone()
+
+    async def run(world):
+        world.brokers.add_partitions(world.topic, 1)
+        world.append()
+        member = world.add_member()
+        member.settle()
+        while not member.is_dead:
+            await sleep_ms(100)
+
+    with (
+        mock.patch.object(World, "run", run),
+        mock.patch.multiple(
+            "tests.simulation.member.Member", **{f"_read_{style}": die_with_a_record for style in STYLES}
+        ),
+    ):
+        world = simulate(0)
+    assert len(asked_again) == 1
+    assert world.checker.violations == []

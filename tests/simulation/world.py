@@ -415,6 +415,7 @@ class World(Aims):
 
     async def bury(self):
         """End every task; what the dead and the frozen still wanted to do happens unseen."""
+        self.checker.is_over = True
         self.network.blocked_until.clear()
         for member in self.members:
             member.is_dead = True
@@ -429,6 +430,7 @@ class World(Aims):
             for each in sorted(others, key=hash):
                 each.cancel()
             await asyncio.wait(others, timeout=1)
+        self.checker.is_over = False
         self.checker.fail(f"tasks that do not end: {others}")
 
 
