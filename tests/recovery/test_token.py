@@ -1,0 +1,198 @@
+"""The token: exactly what was written is read, and nothing else is; what does not fit repeats records, never skips."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiogroup.recovery import ranges as r
+from aiogroup.recovery.ranges import Range
+from aiogroup.recovery.token import (
+    DoneRanges,
+    Place,
+    Token,
+    make_id,
+    read_committed,
+    read_done,
+    write_committed,
+    write_done,
+)
+from tests.recovery.test_ranges import offsets, some_ranges
+from tests.support.effort import examples
+
+PLACE = Place("cluster", "orders", UUID(int=7), 3)
+TOKEN = Token("0123456789abcdef", 150, 7, (Range(85, 120),))
+TEXT = "aiogroup/1 0123456789abcdef live=150@7 pending=85-120 "
+users = st.text(max_size=40)
+
+
+@st.composite
+def tokens(draw):
+    pending = draw(some_ranges(least=1))
+    live = pending[-1].end + draw(st.integers(0, 9))
+    return Token(make_id(draw(st.binary(min_size=8, max_size=8))), live, draw(st.integers(-1, 9)), pending)
+
+
+def test_a_token_is_written_as_the_specification_says():
+    text = write_committed(TOKEN, PLACE)
+    assert text.startswith(TEXT)
+    assert text.isascii()
+    assert len(text) == len(TEXT) + 24
+    assert write_committed(TOKEN, PLACE, "hello") == text + " 5:hello"
+    assert write_committed(replace(TOKEN, live_epoch=-1), PLACE).startswith(TEXT.replace("@7", ""))
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(tokens(), users)
+def test_what_was_written_is_read(token, user):
+    found = read_committed(token.pending[0].start, write_committed(token, PLACE, user), PLACE)
+    assert (found.token, found.user, found.foreign, found.id) == (token, user, "", token.id)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(users)
+def test_metadata_of_others_is_no_token_and_given_back(user):
+    found = read_committed(7, user, PLACE)
+    assert (found.token, found.user, found.foreign) == (None, user, "")
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.data())
+def test_no_edited_token_is_obeyed(data):
+    text = write_committed(TOKEN, PLACE)
+    at = data.draw(st.integers(len("aiogroup/1 "), len(text)))
+    cut = data.draw(st.integers(0, 2))
+    edited = text[:at] + data.draw(st.text("0123456789abcdef-,@= \n", max_size=3)) + text[at + cut :]
+    found = read_committed(85, edited, PLACE)
+    assert (found.token is None) == (edited != text)
+    assert bool(found.foreign) == (edited != text)
+
+
+@pytest.mark.parametrize(
+    ("offset", "place", "why"),
+    [
+        (84, PLACE, "checksum"),
+        (86, PLACE, "checksum"),
+        (85, replace(PLACE, partition=4), "checksum"),
+        (85, replace(PLACE, topic_id=UUID(int=8)), "checksum"),
+        (85, replace(PLACE, cluster_id="mirror"), "another cluster or topic"),
+        (85, replace(PLACE, topic="source.orders"), "another cluster or topic"),
+    ],
+)
+def test_a_token_counts_where_it_was_written_and_with_its_offset(offset, place, why):
+    found = read_committed(offset, write_committed(TOKEN, PLACE, "mine"), place)
+    assert (found.token, found.user, found.id) == (None, "mine", TOKEN.id)
+    assert why in found.foreign
+
+
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        (replace(TOKEN, live=119), "behind live"),
+        (replace(TOKEN, pending=(Range(85, 90), Range(89, 120))), "disjoint"),
+        (replace(TOKEN, pending=(Range(85, 85),)), "no range"),
+        (replace(TOKEN, pending=(Range(85, 90), Range(10, 20))), "ascending"),
+        (replace(TOKEN, live=2**63), "out of range"),
+        (replace(TOKEN, live_epoch=2**31), "out of range"),
+    ],
+)
+def test_a_checksum_makes_no_sense_of_nonsense(token, why):
+    found = read_committed(85, write_committed(token, PLACE), PLACE)
+    assert found.token is None
+    assert why in found.foreign
+
+
+def test_the_offset_must_be_the_first_pending_one_whatever_the_checksum_says():
+    def checksum(*parts, chars):
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:chars]
+
+    def sealed(offset):
+        body = TEXT.rstrip()
+        text = checksum(body, str(offset), PLACE.topic_id.hex, "3", chars=16)
+        return f"{body} {text}{checksum('cluster', 'orders', chars=8)}"
+
+    assert sealed(85) == write_committed(TOKEN, PLACE)
+    found = read_committed(84, sealed(84), PLACE)
+    assert found.token is None
+    assert "the offset is 84" in found.foreign
+
+
+@pytest.mark.parametrize("tail", [" ", " 5:hell", " 4:hello", " 05:hello", " 0:", "5:hello", " hello", "\n"])
+def test_what_stands_behind_a_token_must_be_written_as_we_do(tail):
+    text = write_committed(TOKEN, PLACE) + tail
+    found = read_committed(85, text, PLACE)
+    assert (found.token, found.user) == (None, text)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(tokens(), users, st.integers(0, 220))
+def test_what_does_not_fit_only_adds_to_what_is_pending(token, user, limit_chars):
+    text = write_committed(token, PLACE, user, limit_chars)
+    assert len(text) <= limit_chars
+    read = read_committed(token.pending[0].start, text, PLACE).token
+    if read is None:
+        assert text in (user, "")
+        return
+    assert offsets(read.pending) >= offsets(token.pending)
+    assert read.pending[0].start == token.pending[0].start
+    assert read.pending[-1].end == token.pending[-1].end
+    assert (read.live, read.id) == (token.live, token.id)
+
+
+def test_64_ranges_of_the_longest_offsets_fit_after_the_smallest_gaps_were_closed():
+    base = 10**18
+    pending = r.read((base + 100 * each, base + 100 * each + 100 - each % 9 - 1) for each in range(120))
+    token = Token(TOKEN.id, base + 10**6, 7, pending)
+    text = write_committed(token, PLACE, "u" * (4096 - 512))
+    assert len(text) <= 4096
+    read = read_committed(base, text, PLACE)
+    assert read.user == "u" * (4096 - 512)
+    assert read.token is not None
+    assert r.subtract(pending, read.token.pending) == ()
+    alone = read_committed(base, write_committed(replace(token, pending=pending[:64]), PLACE), PLACE).token
+    assert alone is not None
+    assert alone.pending == pending[:64]
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(some_ranges(least=1), st.integers(0, 140))
+def test_done_ranges_are_never_widened(done, limit_chars):
+    text = write_done(DoneRanges(TOKEN.id, done), PLACE, limit_chars)
+    assert len(text) <= limit_chars
+    read = read_done(text, PLACE)
+    assert (read is None) == (text == "")
+    if read is not None:
+        assert read.id == TOKEN.id
+        assert offsets(read.done) <= offsets(done)
+    assert read_done(write_done(DoneRanges(TOKEN.id, done), PLACE), PLACE) == DoneRanges(TOKEN.id, r.join(done))
+
+
+def test_the_largest_done_ranges_are_those_that_are_kept():
+    done = r.read([(0, 5), (10, 1000), (2000, 2001)])
+    text = write_done(DoneRanges(TOKEN.id, done), PLACE, limit_chars=80)
+    read = read_done(text, PLACE)
+    assert read is not None
+    assert Range(10, 1000) in read.done
+    assert Range(2000, 2001) not in read.done
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.data())
+def test_no_edited_progress_is_known(data):
+    text = write_done(DoneRanges(TOKEN.id, (Range(85, 100),)), PLACE)
+    at = data.draw(st.integers(0, len(text)))
+    edited = text[:at] + data.draw(st.text("0123456789abcdef-,= \n", min_size=1, max_size=3)) + text[at + 1 :]
+    assert (read_done(edited, PLACE) is None) == (edited != text)
+    assert read_done(text, replace(PLACE, partition=4)) is None
+    assert read_done(text, replace(PLACE, cluster_id="mirror")) is None
+
+
+def test_an_id_is_64_random_bits():
+    assert make_id(bytes(range(8))) == "0001020304050607"
+    with pytest.raises(ValueError, match="8 random bytes"):
+        make_id(b"short")
