@@ -123,8 +123,8 @@ class ClassicMembership:
             case MemberState.STABLE if self.rejoin_why is not None or not self.identity.is_member:
                 effects += (self._prepare(self.rejoin_why or "the generation ended"),)
             case MemberState.JOINING:
-                who, offers = self.identity, self._subscriptions(self.topics)
-                requests += (join_request(who, self.settings, offers, self._why_joining),)
+                offers = self._subscriptions(self.topics)
+                requests += (join_request(self.identity, self.settings, offers, self._why_joining),)
                 self._asked = True
             case MemberState.SYNCING:
                 requests += (sync_request(self.identity, self.assignor, self._assignments),)
@@ -153,9 +153,8 @@ class ClassicMembership:
     @property
     def may_deliver(self) -> bool:
         """What we hold may be handed out. With the cooperative protocol that goes on during a rebalance."""
-        if not self.is_rebalancing:
-            return True
-        return self.settings.is_cooperative and (self.may_heartbeat or self.claim >= 0)
+        flows = self.settings.is_cooperative and (self.may_heartbeat or self.claim >= 0)
+        return flows or not self.is_rebalancing
 
     # Moves.
 
@@ -191,8 +190,7 @@ class ClassicMembership:
         """Into a state without a generation: nothing that was asked for before still counts."""
         self.identity = identity
         self.rejoin_why = self._rejoin_at_ms = None
-        self.is_leader = False
-        self.claim = NO_GENERATION
+        self.is_leader, self.claim = False, NO_GENERATION
         self._effects.clear()
         self._adopt = None
         self._move(new, why)
@@ -264,8 +262,7 @@ class ClassicMembership:
     def _on_join(self, fact: f.JoinAnswered, now_ms: int) -> None:
         if self.state is not MemberState.JOINING or fact.identity != self.identity:
             return
-        self._asked = False
-        answer = fact.response
+        self._asked, answer = False, fact.response
         remedy = remedy_for(Rpc.JOIN_GROUP, answer.error_code)
         if remedy is Remedy.TAKE_MEMBER_ID and answer.member_id and not self.identity.member_id:
             self.identity = self.identity.with_member_id(answer.member_id)
@@ -280,24 +277,27 @@ class ClassicMembership:
             return
         self._tenure.on_joined(self.identity.member_id, answer.member_id)
         self.identity = self.identity.in_generation(answer.member_id, answer.generation_id)
-        if self.claim >= 0:
-            # The others see our claim in this round. A later one with an older generation would be passed over.
-            self.claim = answer.generation_id
+        if 0 <= self.claim < answer.generation_id - 1:
+            # A static member stays in the group while its session lasts, and rounds are held without it: what we hold
+            # was perhaps another's meanwhile, who went further than we did.
+            self._join_again("a round was held without this member", now_ms, backoff=False, is_lost=True)
+            return
+        # The others see our claim in this round. A later one with an older generation would be passed over.
+        self.claim = answer.generation_id if self.claim >= 0 else NO_GENERATION
         self.assignor = answer.protocol_name or ""
         self.is_leader = answer.leader == answer.member_id
         self._assignments = {}
         self._move(MemberState.SYNCING, f"joined generation {answer.generation_id}")
         if self.is_leader:
             members = tuple((each.member_id, each.group_instance_id, bytes(each.metadata)) for each in answer.members)
-            skip = answer.skip_assignment  # KIP-814: a static leader that came back must not assign anew
-            self._effects.append(f.ComputeAssignment(answer.generation_id, self.assignor, members, only_watch=skip))
+            only_watch = answer.skip_assignment  # KIP-814: a static leader that came back must not assign anew
+            self._effects.append(f.ComputeAssignment(answer.generation_id, self.assignor, members, only_watch))
             self._asked = True
 
     def _on_sync(self, fact: f.SyncAnswered, now_ms: int) -> None:
         if self.state is not MemberState.SYNCING or fact.identity != self.identity:
             return
-        self._asked = False
-        answer = fact.response
+        self._asked, answer = False, fact.response
         remedy = remedy_for(Rpc.SYNC_GROUP, answer.error_code)
         if remedy is not Remedy.PROCEED:
             self._mend(remedy, Rpc.SYNC_GROUP, answer.error_code, now_ms)

@@ -73,6 +73,17 @@ def test_the_claim_is_that_of_the_round_the_others_know_us_in(member):
     assert member.machine.may_deliver
 
 
+def test_what_is_held_through_a_round_that_went_by_is_lost(member):
+    rejoin(member)
+    member.answer_join(joined("m1", 3, leader="another"))
+    hand_over = member.ask(f.HandOver)
+    assert not hand_over.keeps
+    assert not member.machine.identity.is_member  # so that it is lost: a commit of generation 3 would be accepted
+    member.tell(f.HandedOver())
+    assert member.ask(JoinGroupRequest).member_id == "m1"
+    assert member.machine.claim == -1
+
+
 @pytest.mark.parametrize("code", [E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR, E.UNKNOWN_SERVER_ERROR])
 def test_a_join_that_the_coordinator_did_not_take_keeps_the_claim(member, code):
     rejoin(member)
