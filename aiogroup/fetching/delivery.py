@@ -79,6 +79,8 @@ class Delivery:
         """The next request must look around before it gets a record."""
         self.settle()
         self.cursor.close()
+        if self._current is not None and self._current.slice is not None:
+            self._current.slice.let_go()
         self._current = None
 
     def is_in_hand(self, tps: Collection[TopicPartition] | None = None) -> bool:
@@ -142,16 +144,19 @@ class Delivery:
             ready_count += len(piece.records) - piece.index if piece is not None else 0
             if ready_count >= count:
                 return False
-            if self._decode_behind(partition):
+            if self._decode_behind(partition, min(count - ready_count, self._records_per_turn)):
                 return True
         return False
 
-    def _decode_behind(self, partition: Partition) -> bool:
-        """Append to the partition's slice; False when nothing is buffered that can be decoded here and now."""
+    def _decode_behind(self, partition: Partition, count: int) -> bool:
+        """Append to the partition's slice; False when nothing is buffered that can be decoded here and now.
+
+        No more than is asked for: what is left over would be kept, of each partition.
+        """
         piece = partition.slice
         if piece is None or piece.index == len(piece.records):
             try:
-                return self._ready(partition, self._records_per_turn) is not None
+                return self._ready(partition, count) is not None
             except RecordError:
                 return False  # `take` raises it when it is the partition's turn
         while partition.buffer:
@@ -159,7 +164,7 @@ class Delivery:
             if decoder is self.inflating or decoder.needs_inflate() or self._is_full(partition):
                 return False
             try:
-                records = decoder.next_slice(self._records_per_turn)
+                records = decoder.next_slice(count)
             except RecordError:
                 return False
             piece.end = decoder.next_offset
@@ -204,6 +209,7 @@ class Delivery:
                 while left > 0 and (piece := self._ready(partition, self._records_per_turn)) is not None:
                     records = piece.records[piece.index : piece.index + left]
                     self._hand_out(partition, piece, piece.index + len(records), keep_last_only=False)
+                    piece.let_go()
                     taken.setdefault(partition.tp, []).extend(records)
                     left -= len(records)
                 if left <= 0:

@@ -56,6 +56,12 @@ class Slice:
         self.index = 0
         self.end = end
 
+    def let_go(self) -> None:
+        """Of records that are all handed out only the last is kept: it may be wanted again."""
+        if self.index > 1 and self.index == len(self.records):
+            del self.records[:-1]
+            self.index = 1
+
 
 class Tally:
     """What the partitions of an assignment tell of themselves, so that nobody has to look at all of them."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiogroup.native import pure
 
-__all__ = ["IS_COMPILED", "Cursor", "Reader", "Record", "extent"]
+__all__ = ["IS_COMPILED", "Cursor", "Reader", "Record", "blank", "extent"]
 
 
 IS_COMPILED: Final = not os.environ.get("AIOGROUP_PURE_PYTHON") and find_spec("aiogroup.native._native") is not None
@@ -21,6 +21,7 @@ if TYPE_CHECKING or not IS_COMPILED:
     Cursor = pure.Cursor
     Reader = pure.Reader
     Record = pure.Record
+    blank = pure.blank
     extent = pure.extent
 else:
-    from aiogroup.native._native import Cursor, Reader, Record, extent
+    from aiogroup.native._native import Cursor, Reader, Record, blank, extent

@@ -15,7 +15,7 @@ from aiogroup.native.wire import RawRecord, RawRecords
 if TYPE_CHECKING:
     from aiokafka.record._protocols import DefaultRecordProtocol
 
-__all__ = ["Cursor", "Origin", "Reader", "Record", "extent"]
+__all__ = ["Cursor", "Origin", "Reader", "Record", "blank", "extent"]
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 Origin: TypeAlias = tuple[TopicPartition, int, str, "Callable[[Record], None] | None"]
@@ -234,6 +234,11 @@ class Reader:
         record.value = raw.value
         record.headers = tuple(raw.headers)
         return record
+
+
+def blank(size: int) -> bytearray:
+    """A buffer to be filled before it is read: megabytes of zeros, written first, would hold the loop."""
+    return bytearray(size)
 
 
 def extent(data: bytes | memoryview, from_offset: int) -> tuple[int | None, tuple[tuple[int, int], ...]]:

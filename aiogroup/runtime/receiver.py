@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from aiogroup.errors import ProtocolError
+from aiogroup.native import blank
 
 __all__ = ["FRAME_LIMIT_BYTES", "Receiver"]
 
@@ -79,7 +80,7 @@ class Receiver(asyncio.BufferedProtocol):
             if len(here) == size:
                 self._on_frame(bytes(here))
             else:
-                self._frame = bytearray(size)
+                self._frame = blank(size)
                 self._missing = memoryview(self._frame)[len(here) :]
                 self._frame[: len(here)] = here
         self._scratch[: count - pos] = self._scratch[pos:count]

@@ -218,6 +218,27 @@ def test_what_was_decoded_ahead_is_delivered_when_the_buffer_is_empty():
     assert [take_all(delivery, 4) for _ in range(4)] == [{0: [0, 1, 2, 3]}, {0: [4, 5, 6, 7]}, {0: [8, 9]}, {}]
 
 
+def test_nothing_is_decoded_that_was_not_asked_for():
+    delivery, partition = one_partition(10)
+    while delivery.decode_ahead(6):
+        pass
+    assert partition.slice is not None
+    assert len(partition.slice.records) == 6
+
+
+@pytest.mark.parametrize("style", ["batch", "cursor"])
+def test_what_was_handed_out_is_not_kept(style):
+    delivery, partition = one_partition(4)
+    if style == "batch":
+        delivery.take(None)
+    else:
+        delivery.open_cursor()
+        rest(delivery)
+    delivery.close_cursor()
+    assert partition.slice is not None
+    assert len(partition.slice.records) == 1
+
+
 def test_redelivery_gives_a_partition_no_more_than_its_turn():
     assignment, (first, second) = assigned(0, 1)
     delivery = delivering(assignment, records_per_turn=2)

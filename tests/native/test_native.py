@@ -245,6 +245,24 @@ def test_a_reader_refuses_what_is_no_request(kind):
         reader(kind, w.built(1)).read(0, 0)
 
 
+# A buffer.
+
+
+def test_a_blank_buffer_is_as_long_as_asked_for_and_can_be_written(kind):
+    buffer = kind.blank(70_000)
+    assert type(buffer) is bytearray
+    assert len(buffer) == 70_000
+    buffer[-1:] = b"x"
+    assert buffer[69_999] == ord("x")
+    assert kind.blank(0) == b""
+
+
+@pytest.mark.parametrize("size", [-1, -(2**80), 2**80])
+def test_no_buffer_has_such_a_length(kind, size):
+    with pytest.raises((ValueError, OverflowError)):
+        kind.blank(size)
+
+
 # The extent.
 
 
