@@ -41,8 +41,10 @@ from aiogroup.errors import (
 )
 from aiogroup.listener import ConsumerRebalanceListener, RebalanceListener
 from aiogroup.records import (
+    Lag,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    PartitionLag,
     PartitionMetadata,
     Record,
     Records,
@@ -83,6 +85,7 @@ __all__ = [
     "InvalidSessionTimeoutError",
     "InvalidTopicError",
     "KafkaTimeoutError",
+    "Lag",
     "LogTruncationError",
     "MemberNotFoundError",
     "MemberSubscription",
@@ -91,6 +94,7 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
+    "PartitionLag",
     "PartitionMetadata",
     "PollIntervalExceeded",
     "ProtocolError",

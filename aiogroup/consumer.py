@@ -8,7 +8,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import anyio
 from aiokafka.structs import OffsetAndTimestamp, TopicPartition
@@ -28,7 +28,7 @@ from aiogroup.fetching.truncation import leader_of
 from aiogroup.listener import check_listener
 from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import CommitEntry, Offsets, read_offsets
-from aiogroup.records import Record, Records
+from aiogroup.records import Lag, PartitionLag, Record, Records
 from aiogroup.runtime.clock import now_ms, wall_ms
 from aiogroup.runtime.engine import Engine, Group
 from aiogroup.runtime.inspection import health_of, metrics_of
@@ -342,35 +342,55 @@ class Consumer:
 
     # Lag.
 
-    async def lag(self) -> int:
+    @overload
+    async def lag(self, *, detail: Literal[False] = False) -> int: ...
+
+    @overload
+    async def lag(self, *, detail: Literal[True]) -> Lag: ...
+
+    async def lag(self, *, detail: bool = False) -> int | Lag:
         """Records between the positions and the ends of all assigned partitions, asked of the brokers now.
+
+        One request to each broker, however many partitions it leads. With `detail` a `Lag`: by lane, and of each
+        partition how old the answer is.
 
         Raises:
             IllegalStateError: nothing is assigned.
-            AiogroupError: a leader did not answer.
+            AiogroupError: a leader did not answer in `default_api_timeout_ms`, or a position is not known yet.
         """
         engine = self._running()
         if not engine.context.assignment:
             raise IllegalStateError("nothing is assigned: there is no lag to measure")
-        return await engine.enquiries.lag()
+        lag = await engine.enquiries.lag()
+        return lag if detail else lag.total
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """The lag known locally, `None` when position or end is not known; never a remote call (KIP-695).
 
+        Where the end is not known it is asked for in the background, so that a later call knows it. How old the
+        knowledge is `lags(detail=True)` tells.
+
         Raises:
             IllegalStateError: the partition is not assigned.
         """
-        engine, owned = self._running(), self._owned(partition)
-        engine.context.delivery.settle()
-        lag = owned.lag(read_committed=self.config.read_committed)
-        if lag is None:
-            engine.enquiries.want_end(owned)
-        return lag
+        return self._running().enquiries.current_lag(self._owned(partition))
 
-    def lags(self) -> dict[TopicPartition, int | None]:
-        """`current_lag` of every assigned partition."""
-        self._running()
-        return {tp: self.current_lag(tp) for tp in self.assignment()}
+    @overload
+    def lags(self, *, detail: Literal[False] = False) -> dict[TopicPartition, int | None]: ...
+
+    @overload
+    def lags(self, *, detail: Literal[True]) -> dict[TopicPartition, PartitionLag]: ...
+
+    def lags(self, *, detail: bool = False) -> dict[TopicPartition, int | None] | dict[TopicPartition, PartitionLag]:
+        """`current_lag` of every assigned partition; with `detail` and how old the knowledge of its end is."""
+        engine = self._running()
+        partitions = list(engine.context.assignment)
+        lags = {each.tp: engine.enquiries.current_lag(each) for each in partitions}
+        if not detail:
+            return lags
+        now, heard = now_ms(), {each.tp: engine.fetchers.heard_at_ms(each) for each in partitions}
+        ages = {tp: None if at_ms is None else now - at_ms for tp, at_ms in heard.items()}
+        return {tp: PartitionLag(lag, ages[tp]) for tp, lag in lags.items()}
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The end of the partition as the last fetch answer said, `None` before the first."""
@@ -539,7 +559,7 @@ class Consumer:
 
     def _check_alive(self) -> None:
         self._check_not_stopped()
-        if self._engine is not None and not self._is_in_callback:
+        if self._engine is not None and self._engine.context.inbox.fatal is not None and not self._is_in_callback:
             self._engine.context.inbox.raise_fatal()
 
     def _grouped(self, call: str) -> Group:

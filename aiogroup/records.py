@@ -12,8 +12,10 @@ from aiogroup.native import Record
 
 __all__ = [
     "LIVE",
+    "Lag",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "PartitionLag",
     "PartitionMetadata",
     "Record",
     "Records",
@@ -27,15 +29,45 @@ LIVE: Final = "live"
 class PartitionMetadata:
     """What the newest fetch answer said of a partition (KIP-695).
 
-    `received_at_ms` is the consumer's clock (milliseconds, monotonic), `position` the next offset that could be
-    delivered, `lag` the records between it and `end_offset`, `None` where not known.
+    `received_at_ms` is when that answer came, by the event loop's clock in milliseconds (monotonic), `position` the
+    next offset that could be delivered, `lag` the records between it and `end_offset` (the last stable offset under
+    `read_committed`). `None` where the answer did not say.
     """
 
     received_at_ms: int
     position: int
     lag: int | None
-    beginning_offset: int
-    end_offset: int
+    beginning_offset: int | None
+    end_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """Records between a partition's position and its end, and how old the knowledge of that end is.
+
+    `age_ms` counts from when a broker last told where the partition ends, or confirmed by a fetch answer that nothing
+    is new. `None` where it is not known, never 0.
+    """
+
+    lag: int | None
+    age_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What `lag(detail=True)` measured: records in the live lane, in the catch-up lane (KIP-333), and together.
+
+    Nothing catches up yet, so `catch_up` is 0. `partitions` has each partition's part of `live`.
+    """
+
+    live: int
+    catch_up: int
+    partitions: Mapping[TopicPartition, PartitionLag]
+
+    @property
+    def total(self) -> int:
+        """`live` and `catch_up` together."""
+        return self.live + self.catch_up
 
 
 class Records(Mapping[TopicPartition, list[Record]]):

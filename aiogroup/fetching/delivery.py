@@ -222,7 +222,7 @@ class Delivery:
             self._turns.move_to_end(next(reversed(self._turns)), last=False)
         return taken
 
-    def take_opened(self, now_ms: int, *, read_committed: bool) -> dict[TopicPartition, PartitionMetadata]:
+    def take_opened(self, *, read_committed: bool) -> dict[TopicPartition, PartitionMetadata]:
         """What the fetch answers that were opened since the last call said of their partitions (KIP-695)."""
         opened, self.opened = self.opened, {}
         told = {}
@@ -230,14 +230,9 @@ class Delivery:
             if self._assignment.get(tp) is not partition:
                 continue  # it left, and perhaps came back, since that answer
             position, end = partition.position, partition.last_offset(read_committed=read_committed)
-            if position is not None and end is not None:
-                told[tp] = PartitionMetadata(
-                    partition.received_at_ms or now_ms,
-                    position,
-                    max(0, end - position),
-                    partition.begin_offset or 0,
-                    end,
-                )
+            if position is not None and partition.received_at_ms is not None:
+                lag = None if end is None else max(0, end - position)
+                told[tp] = PartitionMetadata(partition.received_at_ms, position, lag, partition.begin_offset, end)
         return told
 
     # Leaves.

@@ -36,6 +36,9 @@ class Share:
     members: set[TopicPartition] = field(default_factory=set)
     full: set[TopicPartition] = field(default_factory=set)
     large: dict[TopicPartition, int] = field(default_factory=dict)
+    named: Collection[TopicPartition] = ()
+    """In the request under way: the last answer was not about them."""
+    answered_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,14 @@ class Planner:
         if self._assignment.get(tp) is not asked.partition or self._nodes.get(tp) != node_id:
             return False
         return asked.topic_id in (ZERO_UUID, asked.partition.topic_id)
+
+    def heard_at_ms(self, partition: Partition) -> int | None:
+        """When it was last known where the partition ends: by an answer, or as an answer in a session had no news."""
+        heard_at_ms, share = partition.heard_at_ms, self._shares.get(self._nodes.get(partition.tp, UNKNOWN))
+        if heard_at_ms is None or share is None or share.answered_at_ms is None:
+            return heard_at_ms
+        is_silent = partition.tp in share.session.held and partition.tp not in share.named
+        return max(heard_at_ms, share.answered_at_ms) if is_silent else heard_at_ms
 
     @property
     def wake_at_ms(self) -> int | None:

@@ -45,6 +45,10 @@ class PositionState(StrEnum):
     """An error must reach the application, which must seek."""
 
 
+_FETCHING: Final = PositionState.FETCHING  # as an attribute of the enum it would be looked up at each question
+_VALIDATING: Final = PositionState.VALIDATING
+
+
 class Slice:
     """Records that are decoded and not all delivered: those from `index` on are next, then the position is `end`."""
 
@@ -92,7 +96,7 @@ class Partition:
         "__weakref__",
         "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "committed_metadata",
         "decoded_bytes", "end_offset", "epochs", "error", "failures_count", "fetch_bytes", "fetch_offset",
-        "fetched_bytes", "is_broken", "is_held", "is_leaving",
+        "fetched_bytes", "heard_at_ms", "is_broken", "is_held", "is_leaving",
         "is_new", "is_paused",
         "last_stable_offset", "leader", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
         "received_at_ms", "reset_policy", "reset_why", "search", "slice", "starts_count", "state", "tally",
@@ -135,6 +139,7 @@ class Partition:
         self.end_offset: int | None = None
         self.last_stable_offset: int | None = None
         self.received_at_ms: int | None = None
+        self.heard_at_ms: int | None = None  # where the log ends, by an answer or as no news
         self.error: AiogroupError | None = None
         self.topic_id: UUID | None = None  # of the topic that the position is meant in
 
@@ -159,7 +164,7 @@ class Partition:
 
     @property
     def _has_position(self) -> bool:
-        return self.state in (PositionState.FETCHING, PositionState.VALIDATING)
+        return self.state is _FETCHING or self.state is _VALIDATING
 
     def start_at(
         self, offset: int, *, leader_epoch: int = NO_EPOCH, leader: Leader = NOBODY, was_reset: bool = False
@@ -307,8 +312,7 @@ class Partition:
 
     def lag(self, *, read_committed: bool) -> int | None:
         """Records between position and end, `None` when either is not known (SubscriptionState.partitionLag)."""
-        end = self.last_offset(read_committed=read_committed)
-        position = self.position
+        end, position = self.last_stable_offset if read_committed else self.end_offset, self.position
         return None if end is None or position is None else max(0, end - position)
 
     # Errors.

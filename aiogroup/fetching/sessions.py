@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from aiokafka.structs import TopicPartition
 
+from aiogroup.config import ConsumerConfig
 from aiogroup.fetching.position import Partition
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
-__all__ = ["Asked", "FetchSession", "SessionRequest", "epoch_after"]
+__all__ = ["Asked", "FetchSession", "SessionRequest", "epoch_after", "request_for"]
 
 NO_SESSION: Final = 0
 OPENING: Final = 0
@@ -162,3 +165,39 @@ class FetchSession:
     def is_open(self) -> bool:
         """The next request names the differences only."""
         return self._epoch != OPENING
+
+
+def request_for(begun: SessionRequest, config: ConsumerConfig, *, max_bytes: int, max_wait_ms: int) -> FetchRequest:
+    """What goes to the broker."""
+    # Neighbours only: the order is what the broker fills its answer by (FetchRequest.forConsumer).
+    asked = groupby(begun.partitions.items(), key=lambda each: (each[0].topic, each[1].topic_id))
+    forgotten = groupby(sorted(begun.forgotten.items()), key=lambda each: (each[0].topic, each[1]))
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=config.fetch_min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=int(config.read_committed),
+        session_id=begun.session_id,
+        session_epoch=begun.session_epoch,
+        topics=tuple(
+            FetchTopic(
+                topic,
+                topic_id,
+                tuple(
+                    FetchPartition(
+                        partition=tp.partition,
+                        current_leader_epoch=each.leader_epoch,
+                        fetch_offset=each.fetch_offset,
+                        partition_max_bytes=each.max_bytes,
+                    )
+                    for tp, each in group
+                ),
+            )
+            for (topic, topic_id), group in asked
+        ),
+        forgotten_topics_data=tuple(
+            ForgottenTopic(topic, topic_id, tuple(tp.partition for tp, _ in group))
+            for (topic, topic_id), group in forgotten
+        ),
+        rack_id=config.client_rack or "",
+    )

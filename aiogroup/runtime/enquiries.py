@@ -8,6 +8,7 @@ from aiokafka.structs import OffsetAndTimestamp, TopicPartition
 
 from aiogroup.errors import AiogroupError, IllegalStateError, KafkaTimeoutError
 from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.records import Lag, PartitionLag
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.refresher import LATEST, Refresher
@@ -19,7 +20,8 @@ class Enquiries:
     def __init__(self, context: Context, refresher: Refresher) -> None:
         self._context = context
         self._refresher = refresher
-        self._wanted_ends: set[TopicPartition] = set()
+        self._wanted_ends: list[TopicPartition] = []
+        self._asked_ends: set[TopicPartition] = set()
 
     async def position(self, partition: Partition, until_ms: int | None = None) -> int:
         """The partition's position; waits while it is looked up, never for an assignment.
@@ -55,45 +57,62 @@ class Enquiries:
         until_ms = now_ms() + config.default_api_timeout_ms
         await self._refresher.require_partitions(wanted, until_ms)
         found = await self._refresher.list_offsets(wanted, until_ms, read_committed=config.read_committed)
-        self._note_ends(wanted, found)
+        self._note_ends({tp: each for tp, each in found.items() if wanted[tp] == LATEST})
         return found
 
-    async def lag(self) -> int:
-        """Ask every leader now and add up, all within `default_api_timeout_ms`."""
+    async def lag(self) -> Lag:
+        """Ask every leader now, one request each, all within `default_api_timeout_ms`."""
         until_ms = now_ms() + self._context.config.default_api_timeout_ms
         assignment = self._context.assignment
         ends = await self.list_offsets(dict.fromkeys(assignment.names, LATEST))
-        total = 0
+        told_at_ms = now_ms()
+        lags: dict[TopicPartition, int] = {}
         for tp, end in ends.items():
             partition = assignment.get(tp)
             if partition is not None:
-                total += max(0, end.offset - await self.position(partition, until_ms))
-        return total
+                lags[tp] = max(0, end.offset - await self.position(partition, until_ms))
+        age_ms = now_ms() - told_at_ms
+        return Lag(sum(lags.values()), 0, {tp: PartitionLag(lag, age_ms) for tp, lag in lags.items()})
+
+    def current_lag(self, partition: Partition) -> int | None:
+        """From what is known; a later call knows more, where it is the end that is not known (KIP-695)."""
+        self._context.delivery.settle()
+        lag = partition.lag(read_committed=self._context.config.read_committed)
+        if lag is None:
+            self.want_end(partition)
+        return lag
 
     def want_end(self, partition: Partition) -> None:
-        """Ask for an end offset in the background; a later `current_lag` knows it (KIP-695)."""
+        """Ask for an end offset in the background, together with those that are wanted in the same turn of the loop."""
         known = partition.last_offset(read_committed=self._context.config.read_committed) is not None
-        if known or partition.tp in self._wanted_ends:
+        if known or partition.tp in self._asked_ends:
             return
-        self._wanted_ends.add(partition.tp)
-        self._context.supervisor.spawn("end offset", self._learn_end, partition.tp)
+        self._asked_ends.add(partition.tp)
+        if not self._wanted_ends:
+            self._context.supervisor.spawn("end offsets", self._learn_ends)
+        self._wanted_ends.append(partition.tp)
 
-    async def _learn_end(self, tp: TopicPartition) -> None:
+    async def _learn_ends(self) -> None:
+        """What a leader does not answer stays unknown; the next `current_lag` asks again."""
+        wanted, self._wanted_ends = self._wanted_ends, []
+        config = self._context.config
+        until_ms = now_ms() + config.default_api_timeout_ms
         try:
-            await self.list_offsets({tp: LATEST})
+            asked = dict.fromkeys(wanted, LATEST)
+            await self._refresher.ask_leaders(asked, until_ms, self._note_ends, read_committed=config.read_committed)
         except AiogroupError:
-            pass  # still unknown; the next current_lag asks again
+            pass
         finally:
-            self._wanted_ends.discard(tp)
+            self._asked_ends.difference_update(wanted)
 
-    def _note_ends(
-        self, wanted: Mapping[TopicPartition, int], found: Mapping[TopicPartition, OffsetAndTimestamp]
-    ) -> None:
-        for tp, at in wanted.items():
+    def _note_ends(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
+        for tp, end in found.items():
             partition = self._context.assignment.get(tp)
-            if at != LATEST or partition is None:
+            if partition is None:
                 continue
+            partition.heard_at_ms = now_ms()
             if self._context.config.read_committed:
-                partition.last_stable_offset = found[tp].offset
+                partition.last_stable_offset = end.offset
             else:
-                partition.end_offset = found[tp].offset
+                partition.end_offset = end.offset
+        self._context.changed.pulse()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import groupby
 from typing import Final
 from weakref import ref
 
@@ -23,17 +22,10 @@ from aiogroup.fetching.extent import extent_of
 from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES, WAIT_MIN_MS, FetchPlan, Planner
 from aiogroup.fetching.position import PREFERRED_REPLICA_MS, UNKNOWN, Partition
 from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
-from aiogroup.fetching.sessions import Asked, FetchSession, SessionRequest
+from aiogroup.fetching.sessions import Asked, SessionRequest, request_for
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.protocol.errors import ErrorCode, lookup
-from aiogroup.protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
-    PartitionData,
-)
+from aiogroup.protocol.messages.fetch import FetchResponse, PartitionData
 from aiogroup.records import Record
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context
@@ -111,6 +103,9 @@ class Fetchers:
         if any(now - sent_at_ms > limit_ms for sent_at_ms in self._sent_at_ms.values()):
             self._refresher.want()
 
+    def heard_at_ms(self, partition: Partition) -> int | None:
+        return self._planner.heard_at_ms(partition)
+
     async def run_inflater(self) -> None:
         """Decompress big batches in a worker thread: the loop goes on meanwhile."""
         delivery = self._context.delivery
@@ -184,9 +179,11 @@ class Fetchers:
 
     async def _fetch(self, node_id: int, plan: FetchPlan, wait_ms: int) -> bool:
         """One request and its answer; False when the broker did not give one."""
-        context, session = self._context, self._planner.share(node_id).session
+        context, share = self._context, self._planner.share(node_id)
+        session = share.session
         begun = session.begin()
-        request = self._request(begun, plan, wait_ms)
+        share.named = begun.partitions
+        request = request_for(begun, context.config, max_bytes=plan.max_bytes, max_wait_ms=wait_ms)
         reserved_bytes = max(plan.max_bytes, self._largest_bytes)
         self._tally.in_flight_bytes += reserved_bytes
         self._sent_at_ms[node_id] = now_ms()
@@ -194,11 +191,12 @@ class Fetchers:
         try:
             at_most = None if begun.has_ids else BY_NAME
             response = await context.link.send(node_id, request, FETCH, at_most=at_most)
+            received_at_ms = now_ms()
             # A broker gives its first batch whole, however long that is (KIP-74): it is counted on from now on.
             answer_bytes = sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
             if answer_bytes > plan.max_bytes:
                 self._largest_bytes = max(self._largest_bytes, answer_bytes)
-            return await self._take_answer(node_id, response, session, begun)
+            return await self._take_answer(node_id, response, begun, received_at_ms)
         except (AuthenticationFailedError, ConsumerStoppedError):
             raise
         except AiogroupError as error:
@@ -214,49 +212,14 @@ class Fetchers:
                 self._is_awaited = False
                 context.fetchable.pulse()
 
-    def _request(self, begun: SessionRequest, plan: FetchPlan, wait_ms: int) -> FetchRequest:
-        config = self._context.config
-        return FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=config.fetch_min_bytes,
-            max_bytes=plan.max_bytes,
-            isolation_level=int(config.read_committed),
-            session_id=begun.session_id,
-            session_epoch=begun.session_epoch,
-            topics=tuple(
-                FetchTopic(
-                    topic,
-                    topic_id,
-                    tuple(
-                        FetchPartition(
-                            partition=tp.partition,
-                            current_leader_epoch=asked.leader_epoch,
-                            fetch_offset=asked.fetch_offset,
-                            partition_max_bytes=asked.max_bytes,
-                        )
-                        for tp, asked in group
-                    ),
-                )
-                # Neighbours only: the order is what the broker fills its answer by (FetchRequest.forConsumer).
-                for (topic, topic_id), group in groupby(
-                    begun.partitions.items(), key=lambda each: (each[0].topic, each[1].topic_id)
-                )
-            ),
-            forgotten_topics_data=tuple(
-                ForgottenTopic(topic, topic_id, tuple(tp.partition for tp, _ in group))
-                for (topic, topic_id), group in groupby(
-                    sorted(begun.forgotten.items()), key=lambda each: (each[0].topic, each[1])
-                )
-            ),
-            rack_id=config.client_rack or "",
-        )
-
     # The answer.
 
     async def _take_answer(
-        self, node_id: int, response: FetchResponse, session: FetchSession, begun: SessionRequest
+        self, node_id: int, response: FetchResponse, begun: SessionRequest, received_at_ms: int
     ) -> bool:
         """Partition by partition, letting the loop run between them: the answer may hold megabytes."""
+        share = self._planner.share(node_id)
+        session = share.session
         answers = {
             TopicPartition(topic.topic or session.name_of(topic.topic_id), data.partition_index): data
             for topic in response.responses
@@ -268,12 +231,16 @@ class Fetchers:
             self._context.tell(events.FetchSessionLost(node_id, why, len(session.held)))
         if response.error_code:
             return self._mend_session(node_id, response.error_code, begun)
+        share.named, share.answered_at_ms = (), received_at_ms
+        for tp, named in begun.partitions.items():
+            if tp not in answers and named.partition.heard_at_ms is not None:
+                named.partition.heard_at_ms = received_at_ms  # it is as it was
         turn_bytes = 0
         for tp, data in answers.items():
             asked = session.held.get(tp)
             if asked is None:
                 continue
-            self._take_partition(node_id, asked, data, session, copy=len(answers) > 1)
+            self._take_partition(node_id, asked, data, received_at_ms, copy=len(answers) > 1)
             turn_bytes += len(data.records or b"")
             if turn_bytes >= TURN_BYTES:
                 turn_bytes = 0
@@ -290,11 +257,11 @@ class Fetchers:
         return False
 
     def _take_partition(
-        self, node_id: int, asked: Asked, data: PartitionData, session: FetchSession, *, copy: bool
+        self, node_id: int, asked: Asked, data: PartitionData, received_at_ms: int, *, copy: bool
     ) -> None:
         partition, offset = asked.partition, asked.fetch_offset
         if not self._planner.is_at(node_id, partition.tp, asked):
-            session.miss(partition.tp)
+            self._planner.share(node_id).session.miss(partition.tp)
             return
         # An answer to where the partition was before a seek, a reset or a revocation says nothing of records.
         # Neither does the second of two brokers', when the leader moved while the first one was asked.
@@ -308,19 +275,21 @@ class Fetchers:
             if is_there:
                 self._doubt(partition)
             return
-        now = now_ms()
         # Where the log ends is told once in a session, so it is taken from every answer.
-        partition.end_offset = data.high_watermark
-        partition.last_stable_offset = data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
-        partition.begin_offset = max(0, data.log_start_offset)
+        partition.end_offset = known(data.high_watermark)
+        partition.last_stable_offset = known(
+            data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
+        )
+        partition.begin_offset = known(data.log_start_offset)
+        partition.heard_at_ms = received_at_ms
         if not is_there:
             return
         partition.failures_count = 0
-        partition.received_at_ms = now
+        partition.received_at_ms = received_at_ms
         self._context.delivery.opened[partition.tp] = partition
         if data.preferred_read_replica >= 0:
             partition.preferred_replica = data.preferred_read_replica
-            partition.preferred_until_ms = now + PREFERRED_REPLICA_MS
+            partition.preferred_until_ms = received_at_ms + PREFERRED_REPLICA_MS
             self._context.fetchable.pulse()
         if data.records:
             self._buffer(partition, offset, data, copy=copy)
@@ -376,6 +345,11 @@ class Fetchers:
             return
         self._context.delivery.forget([partition])
         self._positions.reset(partition, self._policy, why=f"offset {offset} is out of range")
+
+
+def known(offset: int) -> int | None:
+    """-1 on the wire is "not known", never an offset to measure to."""
+    return offset if offset >= 0 else None
 
 
 class _Acknowledge:

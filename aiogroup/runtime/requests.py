@@ -231,4 +231,4 @@ class Requests:
             self._turn_ends_at = time.monotonic() + TURN_SECONDS
 
     def _take_metadata(self) -> dict[TopicPartition, PartitionMetadata]:
-        return self._context.delivery.take_opened(now_ms(), read_committed=self._context.config.read_committed)
+        return self._context.delivery.take_opened(read_committed=self._context.config.read_committed)

@@ -530,7 +530,7 @@ def test_what_an_answer_said_of_a_partition_that_left_is_not_told():
     assignment, partitions = assigned(0, 1)
     delivery = delivering(assignment)
     for partition in partitions:
-        partition.end_offset = 9
+        partition.end_offset, partition.received_at_ms = 9, 1
         delivery.opened[partition.tp] = partition
     assignment.remove([tp(0)])
-    assert set(delivery.take_opened(0, read_committed=False)) == {tp(1)}
+    assert set(delivery.take_opened(read_committed=False)) == {tp(1)}

@@ -271,3 +271,26 @@ def test_answer_is_of_interest_while_the_same_partition_is_at_the_same_broker():
     planning.assignment.add({tp(0): LATEST})
     planning.look()
     assert not planning.planner.is_at(1, tp(0), asked)
+
+
+def test_an_answer_without_news_confirms_what_was_heard_but_of_what_was_just_asked_anew():
+    planning = Planning(0, 2)
+    first, second = planning.partitions
+    share = planning.planner.share(1)
+    begun = share.session.begin()
+    assert planning.planner.heard_at_ms(first) is None
+    first.heard_at_ms = second.heard_at_ms = 100
+    share.session.answered(0, 7, begun.partitions)
+    share.answered_at_ms = 100
+    share.session.begin()
+    share.answered_at_ms = 900  # nothing is new
+    assert planning.planner.heard_at_ms(first) == 900
+    first.fetch_offset = 5
+    planning.look()
+    share.named = share.session.begin().partitions
+    assert planning.planner.heard_at_ms(first) == 100
+    assert planning.planner.heard_at_ms(second) == 900
+    second.is_paused = True
+    planning.look()
+    share.named = share.session.begin().partitions
+    assert planning.planner.heard_at_ms(second) == 100  # it is not asked for any more
