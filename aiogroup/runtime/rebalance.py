@@ -250,9 +250,11 @@ class Rebalance:
             try:
                 await self._positions.resolve(wanted, now_ms() + self._context.config.request_timeout_ms // 3)
             except AiogroupError as error:
-                self._context.tell_rebalance_failed(f"positions: {error}")
                 if not any(each.state is PositionState.COMMITTED for each in wanted):
-                    return  # only leaders are missing: the positions task goes on, the callback need not wait
+                    # Only leaders are missing: the positions task goes on, the rebalance need not wait.
+                    self._context.tell(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
+                    return
+                self._context.tell_rebalance_failed(f"positions: {error}")
                 if not error.retriable:
                     await self._coordinator.tell(f.Failed(error))
                     return

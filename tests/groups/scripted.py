@@ -62,14 +62,15 @@ class _Network(Network):
 
 
 class _Brokers(Brokers):
-    """Do what they are asked; what is asked over a line that is `mute` is done, too, and never answered."""
+    """Do what they are asked; over a line that is `mute`, or with what is `withheld`, they do not answer."""
 
     def __init__(self, *args):
         super().__init__(*args)
         self.mute = set()
+        self.withheld = ()  # types of answers
 
     def _answer(self, ticket, response):
-        if ticket[0] in self.mute:
+        if ticket[0] in self.mute or isinstance(response, self.withheld):
             ticket[0].requests.pop(0)
         else:
             super()._answer(ticket, response)

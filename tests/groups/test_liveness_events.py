@@ -9,6 +9,7 @@ import pytest
 from aiogroup import FencedInstanceIdError, TopicPartition
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.list_offsets import ListOffsetsResponse
 from aiogroup.telemetry import events
 from tests.groups.scripted import BEAT_MS, POLL_MS, SESSION_MS, TICKS_MS, TOPIC, WAY_MS, sleep_ms
 from tests.support.group_members import until
@@ -165,6 +166,14 @@ async def test_a_step_that_the_coordinator_refuses_for_now_is_told_and_repeated(
     assert [each.duration_ms for each in told] == sorted({each.duration_ms for each in told})
     assert told[-1].duration_ms <= 1_500
     assert member.count(events.RebalanceStarted, events.RebalanceCompleted) == 2
+
+
+async def test_a_leader_that_does_not_answer_is_no_failed_rebalance(group):
+    group.brokers.withheld = ListOffsetsResponse
+    member = await group.member("m", reads=False, auto_offset_reset="earliest", request_timeout_ms=SESSION_MS).start()
+    await until(lambda: member.count(events.RebalanceCompleted), what=member.tail)
+    assert not member.count(events.RebalanceFailed)
+    assert "looking up positions" in member.all(events.FetchFailed)[0].why
 
 
 async def test_a_generation_that_ends_in_the_assigned_callback_is_no_completed_rebalance(group):
