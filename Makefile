@@ -57,10 +57,11 @@ check: $(STAMP)
 	$(PY) -m mypy
 	$(FAST)
 
+# Property tests are among the fast ones with few examples, and here with many.
 # Tests on Kafka wait more than they compute: three at a time, each file with one worker and its cluster.
 test: jars
 	$(FAST)
-	$(PY) -m pytest -m simulation -n 2
+	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "(simulation or hypothesis) and not kafka" -n 2
 	$(PY) -m pytest -m kafka -n 3 --dist loadfile
 
 # SEEDS=n simulations from seed FIRST on, on all cores; SEED=n replays one, with its trace.

@@ -110,7 +110,7 @@ def plain(record):
 
 
 @given(steps=st.lists(STEP, max_size=14), data=st.data(), committed=st.booleans(), own=st.booleans())
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_slices_of_any_size_give_what_the_log_holds(steps, data, committed, own):
     log = build(steps)
     fetch_offset = data.draw(st.integers(0, log.end))

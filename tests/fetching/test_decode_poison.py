@@ -176,7 +176,7 @@ def test_a_control_record_without_a_type():
 @pytest.mark.parametrize("codec", [w.GZIP, w.SNAPPY, w.LZ4, w.ZSTD])
 def test_a_bomb_raises_before_it_is_in_memory(codec):
     limit = 1 << 20
-    payload = w.bomb(codec, 64 << 20)
+    payload = w.bomb(codec, 16 << 20)
     tracemalloc.start()
     try:
         data = w.built(3) + w.batch([], base=3, last=9, codec=codec, payload=payload, count=7)
@@ -297,7 +297,7 @@ EDITS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1
     committed=st.booleans(),
     own=st.booleans(),
 )
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_mutated_bytes_never_crash(seed, edits, cut, committed, own):
     data = bytearray(seed)
     for at, byte in edits:
@@ -308,13 +308,13 @@ def test_mutated_bytes_never_crash(seed, edits, cut, committed, own):
 
 @given(payload=st.binary(max_size=80), count=st.integers(-2, 9), last=st.integers(0, 9))
 @example(payload=b"\x0c\0\0\0\1\1\xff\xff\xff\xff\xff\xff\xff\xff\x7f", count=1, last=0)
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_random_records_in_a_valid_frame_never_crash(payload, count, last):
     survive(w.batch([], base=0, last=last, payload=GOOD + payload, count=count) + w.built(2, base=10))
 
 
 @given(codec=st.integers(1, 5), packed=st.binary(max_size=60), prefix=st.integers(0, 20))
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_random_compressed_bytes_never_crash(codec, packed, prefix):
     real = w.bomb(codec, 100) if codec < 5 else b""
     with contextlib.suppress(CodecError):

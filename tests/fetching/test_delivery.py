@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from aiogroup.errors import NoOffsetForPartitionError, RecordDeserializationError
 from aiogroup.fetching.delivery import Delivery
 from tests.fetching import wire_batches
+from tests.support.effort import examples
 from tests.support.records import assigned, fetched, offsets, read_all, rest, tp
 
 
@@ -472,7 +473,7 @@ def test_batch_that_is_worth_a_thread_is_asked_for_and_not_waited_for():
 # All of it at once.
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     counts=st.lists(st.integers(0, 9), min_size=1, max_size=3),
     steps=st.lists(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiogroup.fetching.epochs import MAX_RUNS, NO_EPOCH, Epochs
 from aiogroup.fetching.position import Partition
 from tests.fetching import wire_batches as w
+from tests.support.effort import examples
 from tests.support.records import LATEST, fetched, tp
 
 
@@ -61,6 +62,7 @@ def test_a_broker_without_epochs_is_told_as_none():
 RUNS = st.lists(st.tuples(st.integers(0, 30), st.integers(-1, 9)), max_size=6).map(sorted)
 
 
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10), st.integers(-1, 9), RUNS, st.integers(0, 30))
 def test_they_are_a_plain_table_of_records(start, epoch, runs, asked):
     """Written out: every offset behind the start has the epoch of the last run that begins at or before it."""

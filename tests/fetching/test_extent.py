@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from aiogroup.fetching.extent import extent_of
 from tests.fetching import wire_batches as w
+from tests.support.effort import examples
 
 
 def test_nothing_reaches_nowhere():
@@ -72,7 +73,7 @@ def test_epochs_before_the_damage_are_told():
     assert (extent.end, extent.epochs) == (None, ((0, 1),))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.binary(max_size=120), st.integers(0, 2**40))
 def test_any_bytes_end_somewhere_or_are_damaged(data, offset):
     end = extent_of(data, offset).end

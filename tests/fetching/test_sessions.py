@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from aiogroup.fetching.sessions import Asked, FetchSession, epoch_after
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode as E
+from tests.support.effort import examples
 from tests.support.records import tp
 
 ID = uuid.UUID(int=1)
@@ -308,4 +309,4 @@ class Sessions(RuleBasedStateMachine):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TestSessions.settings = settings(max_examples=examples(12), stateful_step_count=30, deadline=None)

@@ -29,6 +29,7 @@ from aiogroup.fetching.truncation import (
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode as E
 from tests.fetching import wire_batches as w
+from tests.support.effort import examples
 from tests.support.records import LATEST, fetched, tp
 
 UNDEFINED = EpochEnd(-1, -1)
@@ -174,7 +175,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(MOVES, st.integers(1, 20), MOVES, st.integers(0, 2))
 def test_the_search_ends_exactly_where_the_logs_part(before, position, after, elected):
     logs = Logs()

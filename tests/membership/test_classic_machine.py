@@ -11,6 +11,7 @@ from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, synced
+from tests.support.effort import examples
 
 GENERATIONS = st.integers(-1, 4)
 IDS = st.sampled_from(["", "m1", "m2"])
@@ -131,6 +132,6 @@ class MembershipUnderFaults(RuleBasedStateMachine):
 
 
 MembershipUnderFaults.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(10), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestMembershipUnderFaults = MembershipUnderFaults.TestCase

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiogroup.membership.liveness import HeartbeatClock, PollClock, PollDeadlines
+from tests.support.effort import examples
 
 
 def beating(now_ms=0):
@@ -130,6 +131,7 @@ def test_answer_without_a_request_is_a_mistake():
         holding().on_answer(1)
 
 
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 100_000)), max_size=40))
 def test_clock_expires_the_interval_after_the_last_sign_of_life_and_never_during_a_request(steps):
     clock, now, last, open_count = holding(), 0, 0, 0

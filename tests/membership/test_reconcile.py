@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from aiokafka.structs import TopicPartition
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiogroup.membership.reconcile import reconcile
+from tests.support.effort import examples
 
-PARTITIONS = st.frozensets(st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 3)))
+PARTITIONS = st.frozensets(st.sampled_from([TopicPartition(topic, n) for topic in "ab" for n in range(4)]))
 
 
+@settings(max_examples=examples(25), deadline=None)
 @given(PARTITIONS, PARTITIONS)
 def test_every_partition_is_in_exactly_one_part(owned, assigned):
     change = reconcile(owned, assigned)

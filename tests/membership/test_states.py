@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from types import MethodType
 
@@ -84,14 +83,25 @@ def fork(member):
     """A copy for another future, which shares what is a value."""
     for kept in (member.moves, member.sent, member.effects):
         kept.clear()
-    machine = member.machine
-    parts = [*vars(member).values(), *vars(machine).values(), *member.pending]
-    shared = {
-        id(each): each
-        for each in parts
-        if each is not machine and not isinstance(each, list | dict | set | MethodType | Backoff | Tenure)
-    }
-    return copy.deepcopy(member, shared)
+    other = twin(member)
+    other.machine = machine = twin(member.machine)
+    for name, value in vars(machine).items():
+        if isinstance(value, MethodType):
+            assert value.__self__ is member
+            setattr(machine, name, MethodType(value.__func__, other))
+    return other
+
+
+def twin(thing):
+    """A quarter of what `copy.deepcopy` takes: twenty thousand are made."""
+    other = object.__new__(type(thing))
+    for name, value in vars(thing).items():
+        if isinstance(value, list | dict | set):
+            value = type(value)(value)  # noqa: PLW2901 (of values)
+        elif isinstance(value, Backoff | Tenure):
+            value = twin(value)  # noqa: PLW2901
+        setattr(other, name, value)
+    return other
 
 
 def walk():

@@ -18,10 +18,12 @@ from tests.native.test_native import HEADER, KINDS, opened
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 LONG_CHAIN = """
-from tests.native.test_native import KINDS, made
+from functools import partial
+from aiogroup.native import Record
+linked = partial(Record, ("orders", 3), 7, 1_700, 1, b"k", headers=())
 record = None
 for _ in range(300_000):
-    record = made(KINDS[0], value=record)
+    record = linked(value=record)
 del record
 """
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from aiogroup.native.wire import RawRecords
 from tests.fetching import wire_batches as w
 from tests.native.test_native import HEADER, KINDS, reader, told
+from tests.support.effort import examples
 
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
@@ -97,6 +98,7 @@ def has_long_attributes(batch):
     return False
 
 
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_c_and_python_agree_on_any_damage(data):
     good = w.batch(

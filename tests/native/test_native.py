@@ -14,12 +14,13 @@ import weakref
 import pytest
 from aiokafka.structs import TopicPartition
 from crc32c import crc32c
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiogroup import native
 from aiogroup.native import pure
 from tests.fetching import wire_batches as w
+from tests.support.effort import examples
 
 TP = TopicPartition("orders", 3)
 HEADER = 61
@@ -122,6 +123,7 @@ def test_wrong_arguments_are_refused(kind):
 # Reader.
 
 
+@settings(max_examples=examples(25), deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 300), min_size=1, max_size=30),
     base=st.integers(0, 2**62),
@@ -204,6 +206,7 @@ def test_damage_in_a_batch_behind_gives_what_stands_before_it():
     assert (reading.base_offset, reading.next_offset, reading.passed) == (10, 13, len(behind))
 
 
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_damage_gives_what_stands_before_it_and_then_an_error_each_time(data):
     good = w.batch(w.Sent(i, b"k", b"value", 5, [("h", b"x")]) for i in range(6))
@@ -266,6 +269,7 @@ def test_no_buffer_has_such_a_length(kind, size):
 # The extent.
 
 
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_both_see_the_same_extent(data):
     pieces = [w.built(3, 5), w.built(1, 9, epoch=4), w.message(10, b"k", b"v"), w.built(2, 2**62, epoch=5)]

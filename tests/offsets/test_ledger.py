@@ -100,7 +100,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.lists(STEPS, max_size=12))
 def test_ledger_agrees_with_the_plainest_book(steps):
     ledger, book = Ledger(0), Book()

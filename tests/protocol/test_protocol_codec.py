@@ -41,7 +41,7 @@ def _read(method: str, data: bytes):
 
 
 @pytest.mark.parametrize("method", LIMITS)
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(data=st.data())
 def test_numbers_come_back_and_their_neighbours_are_refused(method: str, data) -> None:
     lowest, highest = LIMITS[method]

@@ -29,7 +29,7 @@ def test_every_prefix_and_a_byte_too_much_are_refused(rows: list[Row]) -> None:
             assert _is_refused(row, row.frame + b"\0"), row.id
 
 
-@settings(max_examples=examples(80), deadline=None, database=None)
+@settings(max_examples=examples(20), deadline=None, database=None)
 @given(row=st.sampled_from(ROWS), data=st.data())
 def test_changed_bytes_raise_nothing_else(row: Row, data) -> None:
     frame = bytearray(row.frame)
@@ -40,7 +40,7 @@ def test_changed_bytes_raise_nothing_else(row: Row, data) -> None:
     _decode_or_refuse(row, bytes(frame))
 
 
-@settings(max_examples=examples(60), deadline=None, database=None)
+@settings(max_examples=examples(15), deadline=None, database=None)
 @given(row=st.sampled_from(NEWEST), body=st.binary(max_size=200))
 def test_random_bytes_raise_nothing_else(row: Row, body: bytes) -> None:
     _decode_or_refuse(row, row.frame[:12] + body if row.is_request else body)

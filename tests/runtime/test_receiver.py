@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from aiogroup.errors import ProtocolError
 from aiogroup.runtime.receiver import FRAME_LIMIT_BYTES, SCRATCH_BYTES, STEP_BYTES, Receiver
+from tests.support.effort import examples
 
 SIZES = st.one_of(
     st.integers(4, 40), st.integers(SCRATCH_BYTES - 8, SCRATCH_BYTES + 8), st.integers(STEP_BYTES, STEP_BYTES + 70_000)
@@ -63,7 +64,7 @@ def filled(size: int, number: int) -> bytes:
     return (number.to_bytes(4, "big") * (size // 4 + 1))[:size]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(15))
 @given(
     st.lists(SIZES, min_size=1, max_size=5),
     st.lists(st.integers(SCRATCH_BYTES - 5, 2 * STEP_BYTES), min_size=1, max_size=8),

@@ -1,4 +1,4 @@
-"""How many examples a property test looks at: few in each run, more where `EXAMPLES_FACTOR` says so."""
+"""How many examples a property test looks at: few in the fast tests, `EXAMPLES_FACTOR` times that by `make test`."""
 
 from __future__ import annotations
 

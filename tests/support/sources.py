@@ -31,9 +31,14 @@ def dotted(node):
 
 @dataclass(frozen=True, eq=False)
 class Source:
+    """A file; its tree is made for whoever looks at it."""
+
     path: str
     text: str
-    tree: ast.Module
+
+    @cached_property
+    def tree(self):
+        return ast.parse(self.text)
 
     @cached_property
     def nodes(self):
@@ -81,12 +86,9 @@ class Source:
 @cache
 def sources(folder="aiogroup"):
     """Every Python file below `folder`."""
-    found = []
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        text = path.read_text()
-        found.append(Source(str(path.relative_to(ROOT)), text, ast.parse(text)))
-    assert found
-    return tuple(found)
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    assert paths
+    return tuple(Source(str(path.relative_to(ROOT)), path.read_text()) for path in paths)
 
 
 @cache
