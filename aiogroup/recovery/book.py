@@ -1,0 +1,245 @@
+"""The book of a partition's lanes during one ownership: ids, what was told to the coordinator, what a commit says.
+
+A commit speaks for both lanes, since offset and token are one. What it says of the lane that the application did not
+name is what was told before: nothing becomes durable because its neighbour does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from aiogroup.offsets.ledger import Ledger
+from aiogroup.recovery.lanes import LIVE, Lane, LaneName, Lanes, Mark, Moved
+from aiogroup.recovery.ranges import Range, Ranges, below, subtract
+from aiogroup.recovery.recovery import Recovery, fold
+from aiogroup.recovery.token import NO_EPOCH, DoneRanges, Place, write_committed
+
+__all__ = ["Book", "LaneCommit", "LiveCursor", "RangeCursor"]
+
+
+class LiveCursor(Protocol):
+    """Reads the head."""
+
+    ledger: Ledger
+
+    def epoch_before(self, offset: int) -> int: ...
+
+
+class RangeCursor(Protocol):
+    """Reads one pending range, from `start` up to `end`."""
+
+    ledger: Ledger
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    def epoch_before(self, offset: int) -> int: ...
+
+
+R = TypeVar("R", bound=RangeCursor)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCommit:
+    """What one commit says of a partition: offset and metadata, and how far that is in each lane.
+
+    `turn` is the number of the last seek before it: what was taken back since is not covered by it.
+    """
+
+    offset: int
+    metadata: str
+    leader_epoch: int
+    id: str
+    live: int
+    ranges: tuple[tuple[int, int], ...]
+    turn: int
+    user: str
+
+
+class Book(Generic[R]):
+    """`make(range, epoch)` makes the cursor that reads a range; `epoch` is that of the record before it, as far as is
+    known. `fresh_id()` makes an id that was never used.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        recovery: Recovery,
+        live: LiveCursor,
+        make: Callable[[Range, int], R],
+        fresh_id: Callable[[], str],
+    ) -> None:
+        self.id = recovery.id
+        self.place = place
+        self.user = recovery.user  # the application's own metadata, as long as the low-water mark is this
+        self._user_at = recovery.low_water
+        self.live = live
+        self.live_start = self._told_live = recovery.live
+        self.ranges: list[R] = [
+            make(each, NO_EPOCH if index else recovery.low_epoch) for index, each in enumerate(recovery.pending)
+        ]
+        self.turn = 0
+        self.limit_chars: int | None = None
+        self._told = {each.end: each.start for each in self.ranges}
+        self._mark = recovery.mark
+        self._durable_id = "" if recovery.mark is None else recovery.id
+        self._make = make
+        self._fresh_id = fresh_id
+
+    # Where the lanes stand.
+
+    @property
+    def lanes(self) -> Lanes:
+        """By what is processed; as every other reading of the ledgers, after the delivery was settled."""
+        return self._lanes(lambda ledger, told: max(ledger.committable, told))
+
+    @property
+    def told(self) -> Lanes:
+        """By what was told to the coordinator: what the application did not name stays there."""
+        return self._lanes(lambda _, told: told)
+
+    @property
+    def pending(self) -> Ranges:
+        """What is not processed of the ranges."""
+        return self.lanes.pending
+
+    @property
+    def is_catching_up(self) -> bool:
+        """The catch-up lane has work."""
+        return any(each.ledger.committable < each.end for each in self.ranges)
+
+    def _lanes(self, processed: Callable[[Ledger, int], int]) -> Lanes:
+        live = self.live.ledger
+        return Lanes(
+            Lane(self.live_start, processed(live, self._told_live), live.position),
+            tuple(
+                Lane(
+                    each.start,
+                    min(processed(each.ledger, self._told[each.end]), each.end),
+                    min(each.ledger.position, each.end),
+                    each.end,
+                )
+                for each in self.ranges
+            ),
+        )
+
+    # Commits.
+
+    def commit_processed(self) -> LaneCommit:
+        """What is processed of each lane."""
+        return self._tell(self.lanes)
+
+    def commit_delivered(self) -> LaneCommit:
+        """All that was delivered of each lane: it counts as processed."""
+        return self._tell(self._lanes(lambda ledger, told: max(ledger.position, told)))
+
+    def commit_named(self, offset: int, user: str = "") -> LaneCommit:
+        """One offset of the lane that it lies in; the other lanes stay at what was told of them.
+
+        Raises:
+            ValueError: it lies in none.
+        """
+        return self._tell(self.told.commit(offset), user)
+
+    def shorter(self, commit: LaneCommit, limit_chars: int) -> LaneCommit:
+        """The same for a broker that takes no more characters; later ones are not longer either."""
+        self.limit_chars = limit_chars
+        return self._write(self._lanes_of(commit), commit.id, commit.user, commit.turn)
+
+    def note_durable(self, commit: LaneCommit) -> bool:
+        """The commit was taken. False: a seek took back since what it covers."""
+        self._durable_id = commit.id
+        if commit.turn != self.turn:
+            return False
+        self.live.ledger.process_below(commit.live)
+        done = dict(commit.ranges)
+        for each in self.ranges:
+            each.ledger.process_below(done.get(each.end, 0))
+        return True
+
+    def _tell(self, lanes: Lanes, user: str = "") -> LaneCommit:
+        self._told_live = lanes.live.processed
+        self._told = {each.end: each.processed for each in lanes.ranges if each.end is not None}
+        if user or lanes.low_water != self._user_at:
+            self.user, self._user_at = user, lanes.low_water
+        if self._mark is not None and lanes.needs_new_id(self._mark):
+            self.id = self._fresh_id()
+        self._mark = Mark(self.id, lanes.low_water, lanes.live.processed)
+        return self._write(lanes, self.id, self.user, self.turn)
+
+    def _write(self, lanes: Lanes, token_id: str, user: str, turn: int) -> LaneCommit:
+        live, low_water = lanes.live.processed, lanes.low_water
+        token = lanes.token(token_id, self.live.epoch_before(live))
+        limit = {} if self.limit_chars is None else {"limit_chars": self.limit_chars}
+        return LaneCommit(
+            offset=low_water,
+            metadata=write_committed(token, self.place, user, **limit),
+            leader_epoch=self.live.epoch_before(live) if token is None else self._epoch_before(low_water),
+            id=token_id,
+            live=live,
+            ranges=tuple((each.end, each.processed) for each in lanes.ranges if each.end is not None),
+            turn=turn,
+            user=user,
+        )
+
+    def _epoch_before(self, low_water: int) -> int:
+        """Of the first pending range: who knows nothing of tokens sees by it whether the log was cut off (KIP-320)."""
+        of = (each for each in self.ranges if each.start <= low_water <= each.end)
+        return max((each.epoch_before(low_water) for each in of), default=NO_EPOCH)
+
+    def _lanes_of(self, commit: LaneCommit) -> Lanes:
+        return Lanes(
+            Lane(commit.live, commit.live, commit.live),
+            tuple(Lane(processed, processed, processed, end) for end, processed in commit.ranges),
+        )
+
+    # Moves.
+
+    def seek(
+        self, offset: int, lane: LaneName | None = None, *, drop_pending: bool = False, poison_at: int | None = None
+    ) -> Moved:
+        """What a seek makes of the lanes; `move` does it.
+
+        Raises:
+            ValueError: the lane that was named cannot go there.
+        """
+        return self.lanes.seek(offset, lane, drop_pending=drop_pending, poison_at=poison_at)
+
+    def move(self, moved: Moved) -> None:
+        """The lanes go on there. What was in hand is taken back; the caller moves the live cursor."""
+        pending = () if moved.drops_all else subtract(self.told.pending, moved.dropped)
+        if moved.lane == LIVE and moved.live_start < self.live_start:
+            pending = below(pending, moved.live_start)  # truncated: what stood there is not there any more
+        self.live_start, self._told_live = moved.live_start, min(self._told_live, moved.live)
+        self._rebuild(pending, moved.pending)
+        if moved.is_new_id:
+            self.id = self._fresh_id()
+
+    def drop(self, gone: Ranges) -> None:
+        """Retention has removed these of what nobody reads here."""
+        self._rebuild(subtract(self.told.pending, gone), subtract(self.pending, gone))
+
+    def fold(self, done: DoneRanges | None) -> bool:
+        """Take a job's result in; True when less is pending by it. It is durable with the next commit."""
+        pending = self.pending
+        left = fold(pending, self.id, done, self._durable_id)
+        if left == pending:
+            return False
+        self._rebuild(subtract(self.told.pending, subtract(pending, left)), left)
+        return True
+
+    def _rebuild(self, told: Ranges, pending: Ranges) -> None:
+        """`pending` is to be read; what was `told` as pending beside that is processed, and nobody was told yet."""
+        for each in self.ranges:
+            each.ledger.close()
+        self.turn += 1
+        done = subtract(told, pending)
+        made = [self._make(each, self._epoch_before(each.start)) for each in sorted((*done, *pending))]
+        for each in made:
+            if (each.start, each.end) in done:
+                each.ledger.pass_over(each.end)
+        self.ranges = made
+        self._told = {each.end: each.start for each in self.ranges}

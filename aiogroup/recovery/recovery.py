@@ -1,0 +1,140 @@
+"""Where the lanes of a partition begin that became ours: decided from what is committed and what the log holds.
+
+After SyncGroup and a stable OffsetFetch (KIP-447: `require_stable`) three things are asked of the leader: where the log
+begins, where it ends under the session's isolation level, and, where the commit names an epoch, whether the log still
+holds the record before it (KIP-320). `recover` makes of them what is pending and where the live lane starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from aiogroup.recovery.lanes import Mark
+from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract, union
+from aiogroup.recovery.token import NO_EPOCH, DoneRanges, Found
+
+__all__ = ["HandOff", "Log", "Recovery", "fold", "last_known", "recover"]
+
+NOTHING: Final = Found(None, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What the leader says: the first offset, the end under the isolation level, and where it was cut off.
+
+    `truncated_at` is an offset below the one that was asked for (see `last_known`), or `None`: nothing proves it. The
+    epochs are those of the records before: without one, a later truncation could not be proved.
+    """
+
+    start: int
+    end: int
+    end_epoch: int = NO_EPOCH
+    truncated_at: int | None = None
+    truncated_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """`pending` and where the live lane starts; `live_epoch` is that of the record before, as far as is known.
+
+    `mark` is what the usable token said, `None` where the id is new.
+    `gone` was pending, or next, and retention has removed it: to be told as `range_truncated`. `foreign` says why a
+    token was not obeyed. `added` is the part of `pending` that is new by this recovery.
+    `low_epoch` is the epoch of the record before the low-water mark, as far as is known.
+    """
+
+    id: str
+    mark: Mark | None
+    live: int
+    live_epoch: int
+    pending: Ranges
+    user: str = ""
+    foreign: str = ""
+    gone: Ranges = ()
+    added: Range | None = None
+    truncated_at: int | None = None
+    low_epoch: int = NO_EPOCH
+
+    @property
+    def low_water(self) -> int:
+        return self.pending[0].start if self.pending else self.live
+
+
+def last_known(offset: int, epoch: int, found: Found) -> tuple[int, int]:
+    """The offset that was read up to, with the epoch to ask the leader for: the token's `live`, or the commit's."""
+    return (found.token.live, found.token.live_epoch) if found.token is not None else (offset, epoch)
+
+
+def recover(
+    offset: int, log: Log, *, min_backlog: int, fresh_id: str, epoch: int = NO_EPOCH, found: Found = NOTHING
+) -> Recovery:
+    """Decide where to go on.
+
+    `offset`, its `epoch` and `found` are the group's commit; where nothing is committed, `offset` is where the policy
+    says to start. Without a usable token everything from there on is new. What is new becomes a range from
+    `min_backlog` records on; a usable token is always obeyed.
+    """
+    token = found.token
+    base, base_epoch = last_known(offset, epoch, found)
+    pending = token.pending if token is not None else ()
+    cut = log.truncated_at if log.truncated_at is not None and log.truncated_at < base else None
+    if cut is not None:
+        pending, base, base_epoch = below(pending, cut), cut, log.truncated_epoch
+    gone = below(pending, log.start)
+    pending = above(pending, log.start)
+    if base < log.start:
+        gone = union(gone, (Range(base, log.start),))
+        base, base_epoch = log.start, NO_EPOCH
+    added = Range(base, log.end) if log.end - base >= max(1, min_backlog) else None
+    live, live_epoch = (base, base_epoch) if added is None else (log.end, log.end_epoch)
+    return Recovery(
+        id=fresh_id if token is None or cut is not None else token.id,
+        mark=None if token is None or cut is not None else Mark(token.id, offset, token.live),
+        live=live,
+        live_epoch=live_epoch,
+        pending=pending if added is None else union(pending, (added,)),
+        user=found.user,
+        foreign=found.foreign,
+        gone=gone,
+        added=added,
+        truncated_at=cut,
+        low_epoch=epoch if offset >= log.start and (cut is None or offset <= cut) else NO_EPOCH,
+    )
+
+
+def fold(pending: Ranges, token_id: str, done: DoneRanges | None, durable_id: str) -> Ranges:
+    """What is pending once a job's result is taken in: only under the id that is durable, and only what is pending."""
+    if done is None or not done.id == token_id == durable_id:
+        return pending
+    return subtract(pending, done.done)
+
+
+class HandOff:
+    """Ranges that are left to a job: which of them are not, because nothing becomes of them.
+
+    A range that made no progress for `timeout_ms`, or that retention is about to reach, is the member's own to read.
+    """
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._since_ms: dict[int, tuple[int, int]] = {}  # by end: offsets left when it last moved, and when that was
+        self._log_start: int | None = None
+
+    def overdue(self, pending: Ranges, now_ms: int, log_start: int | None = None) -> Ranges:
+        """The ranges that nobody can be waited for any more. To be asked again and again, with what is pending then."""
+        moved = 0 if log_start is None or self._log_start is None else log_start - self._log_start
+        self._log_start = self._log_start if log_start is None else log_start
+        left: dict[int, int] = {}
+        for each in pending:
+            left[each.end] = left.get(each.end, 0) + each.end - each.start
+        self._since_ms = {
+            end: self._since_ms[end] if self._since_ms.get(end, (-1, 0))[0] == offsets else (offsets, now_ms)
+            for end, offsets in left.items()
+        }
+        return tuple(
+            each
+            for each in pending
+            if now_ms - self._since_ms[each.end][1] >= self._timeout_ms
+            or (log_start is not None and moved > 0 and each.start - log_start <= moved)
+        )

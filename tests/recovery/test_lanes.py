@@ -1,0 +1,280 @@
+"""What a call means while two lanes read a partition, and what is committed for both: by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiogroup.offsets.ledger import Ledger
+from aiogroup.recovery.book import Book
+from aiogroup.recovery.lanes import CATCH_UP, LIVE, Lane, Lanes, Mark, Moved
+from aiogroup.recovery.ranges import Range
+from aiogroup.recovery.recovery import HandOff, Log, fold, recover
+from aiogroup.recovery.token import DoneRanges, Token, read_committed, write_committed
+from tests.recovery.model import PLACE, Reading
+
+OLD, NEW = "0" * 16, "f" * 16
+
+
+def after(offset, log, token=None, epoch=-1, **settings):
+    metadata = "" if token is None else write_committed(token, PLACE, "mine")
+    found = read_committed(offset, metadata, PLACE)
+    return recover(offset, log, epoch=epoch, found=found, fresh_id=NEW, **{"min_backlog": 1} | settings)
+
+
+class Live:
+    def __init__(self, offset):
+        self.ledger = Ledger(offset)
+
+    def epoch_before(self, offset):
+        return 7
+
+
+def book(recovery):
+    return Book(PLACE, recovery, Live(recovery.live), Reading, lambda: NEW)
+
+
+def deliver(cursor, upto, *, processed=False):
+    cursor.ledger.deliver(range(cursor.ledger.position, upto), upto)
+    if processed:
+        cursor.ledger.process_all()
+
+
+# Recovery.
+
+
+def test_the_seeds_figures():
+    first = after(70, Log(0, 120))
+    assert (first.pending, first.live, first.id, first.low_water) == ((Range(70, 120),), 120, NEW, 70)
+    token = Token(OLD, 140, 7, (Range(85, 120),))
+    second = after(85, Log(0, 190, 9), token)
+    assert (second.pending, second.live, second.live_epoch) == ((Range(85, 120), Range(140, 190)), 190, 9)
+    assert (second.id, second.mark, second.user) == (OLD, Mark(OLD, 85, 140), "mine")
+    third = after(140, Log(0, 190))
+    assert (third.pending, third.live) == ((Range(140, 190),), 190)
+
+
+@pytest.mark.parametrize(("end", "live", "pending"), [(120, 120, ()), (90, 120, ()), (121, 121, (Range(120, 121),))])
+def test_nothing_is_added_where_the_log_ends_before(end, live, pending):
+    recovery = after(120, Log(0, end))
+    assert (recovery.live, recovery.pending) == (live, pending)
+
+
+def test_a_small_backlog_is_no_range_and_a_token_is_obeyed_all_the_same():
+    token = Token(OLD, 150, 7, (Range(85, 87),))
+    recovery = after(85, Log(0, 1_149), token, min_backlog=1_000)
+    assert (recovery.pending, recovery.live, recovery.live_epoch) == ((Range(85, 87),), 150, 7)
+    assert after(85, Log(0, 1_150), token, min_backlog=1_000).live == 1_150
+
+
+def test_what_retention_removed_is_told_and_the_rest_is_read():
+    token = Token(OLD, 150, 7, (Range(85, 100), Range(110, 120)))
+    recovery = after(85, Log(115, 200), token)
+    assert recovery.gone == (Range(85, 100), Range(110, 115))
+    assert recovery.pending == (Range(115, 120), Range(150, 200))
+    everything = after(85, Log(180, 200), token)
+    assert everything.gone == (Range(85, 100), Range(110, 120), Range(150, 180))
+    assert everything.pending == (Range(180, 200),)
+    assert after(70, Log(100, 100)).live == 100
+
+
+def test_a_truncation_cuts_the_ranges_and_what_came_since_is_read_under_a_new_id():
+    token = Token(OLD, 150, 7, (Range(85, 100), Range(110, 120)))
+    recovery = after(85, Log(0, 200, 9, 115, 6), token)
+    assert recovery.pending == (Range(85, 100), Range(110, 115), Range(115, 200))
+    assert (recovery.id, recovery.mark, recovery.truncated_at) == (NEW, None, 115)
+    short = after(85, Log(0, 90, 9, 90, 6), token)
+    assert (short.pending, short.live, short.live_epoch) == ((Range(85, 90),), 90, 6)
+    assert after(85, Log(0, 200, 9, 150), token).truncated_at is None
+
+
+def test_a_range_is_never_shortened_because_the_log_ends_before_it():
+    assert after(85, Log(0, 60), Token(OLD, 150, 7, (Range(85, 120),))).pending == (Range(85, 120),)
+
+
+# Commits.
+
+
+def lanes(*ranges, live=(120, 150, 150)):
+    return Lanes(Lane(*live), tuple(Lane(*each) for each in ranges))
+
+
+@pytest.mark.parametrize(
+    ("offset", "low_water", "live"),
+    [(71, 71, 150), (100, 100, 150), (121, 70, 121), (150, 70, 150), (120, 70, 120)],
+)
+def test_a_commit_says_how_far_the_lane_is_that_it_lies_in(offset, low_water, live):
+    done = lanes((70, 70, 100, 120)).commit(offset)
+    assert (done.low_water, done.live.processed) == (low_water, live)
+
+
+@pytest.mark.parametrize("offset", [0, 70, 101, 119, 151])
+def test_a_commit_of_what_no_lane_delivered_is_refused_and_names_the_ranges(offset):
+    with pytest.raises(ValueError, match=r"\[70, 120\).*above 70 up to 100.*from 120 up to 150"):
+        lanes((70, 70, 100, 120)).commit(offset)
+
+
+def test_at_the_end_of_a_range_that_is_the_live_start_the_range_has_precedence():
+    assert lanes((70, 70, 120, 120)).commit(120).pending == ()
+    touching = lanes((70, 70, 100, 100), (100, 100, 120, 120)).commit(100)
+    assert touching.pending == (Range(100, 120),)
+
+
+def test_a_commit_takes_nothing_back_of_a_range_and_what_it_says_of_the_live_lane():
+    done = lanes((70, 90, 100, 120)).commit(80).commit(130)
+    assert (done.low_water, done.live.processed) == (90, 130)
+
+
+@pytest.mark.parametrize(
+    ("mark", "is_new"),
+    [(Mark(OLD, 70, 150), False), (Mark(OLD, 71, 150), True), (Mark(OLD, 70, 151), True), (Mark(OLD, 0, 0), False)],
+)
+def test_an_id_is_new_when_a_place_goes_back(mark, is_new):
+    assert lanes((70, 70, 100, 120)).needs_new_id(mark) is is_new
+
+
+# Seeks.
+
+
+@pytest.mark.parametrize(
+    ("offset", "moved"),
+    [
+        (70, Moved(150, 120, (Range(70, 80), Range(90, 120)), CATCH_UP)),
+        (75, Moved(150, 120, (Range(75, 80), Range(90, 120)), CATCH_UP, (Range(70, 75),))),
+        (95, Moved(150, 120, (Range(70, 80), Range(95, 120)), CATCH_UP, (Range(90, 95),))),
+        (80, Moved(150, 120, (Range(70, 80), Range(80, 120)), CATCH_UP, is_new_id=True)),
+        (60, Moved(150, 120, (Range(60, 120),), CATCH_UP, is_new_id=True)),
+        (120, Moved(120, 120, (Range(70, 80), Range(90, 120)), LIVE, is_new_id=True)),
+        (150, Moved(150, 120, (Range(70, 80), Range(90, 120)), LIVE)),
+        (500, Moved(500, 120, (Range(70, 80), Range(90, 120)), LIVE)),
+    ],
+)
+def test_a_seek_moves_one_lane_and_the_other_returns_to_what_is_not_processed(offset, moved):
+    assert lanes((70, 70, 75, 80), (90, 90, 95, 120)).seek(offset) == moved
+
+
+def test_a_seek_to_the_end_of_a_range_skips_a_poison_record_only():
+    two = lanes((70, 110, 119, 120))
+    assert two.seek(120, poison_at=119) == Moved(150, 120, (), CATCH_UP, (Range(110, 120),))
+    assert two.seek(120, poison_at=118).lane == LIVE
+    assert two.seek(120).lane == LIVE
+    assert two.seek(120, "live", poison_at=119).lane == LIVE
+    assert two.seek(120, "catch-up", poison_at=113).pending == ()
+    touching = lanes((70, 70, 99, 100), (100, 100, 100, 120))
+    assert touching.seek(100, poison_at=99).pending == (Range(100, 120),)
+
+
+def test_only_drop_pending_drops_all_ranges_and_says_which():
+    moved = lanes((70, 75, 80, 120)).seek(130, drop_pending=True)
+    assert (moved.live, moved.live_start, moved.pending, moved.dropped) == (130, 130, (), (Range(75, 120),))
+
+
+@pytest.mark.parametrize(
+    ("offset", "lane", "drop"),
+    [(100, "live", False), (60, "live", False), (130, "catch-up", False), (9, "catch-up", True)],
+)
+def test_a_lane_that_was_named_goes_nowhere_else(offset, lane, drop):
+    with pytest.raises(ValueError, match=r"live lane|no catch-up lane"):
+        lanes((70, 75, 80, 120)).seek(offset, lane, drop_pending=drop)
+
+
+# The book.
+
+
+def test_what_is_committed_is_the_low_water_mark_with_the_token_until_nothing_is_pending():
+    one = book(after(70, Log(0, 120), epoch=3))
+    deliver(one.live, 150, processed=True)
+    deliver(one.ranges[0], 85, processed=True)
+    commit = one.commit_processed()
+    token = read_committed(commit.offset, commit.metadata, PLACE).token
+    assert (commit.offset, token) == (85, Token(NEW, 150, 7, (Range(85, 120),)))
+    assert one.is_catching_up
+    deliver(one.ranges[0], 120, processed=True)
+    commit = one.commit_processed()
+    assert (commit.offset, commit.metadata, commit.leader_epoch) == (150, "", 7)
+    assert not one.is_catching_up
+
+
+def test_a_commit_of_one_lane_says_of_the_other_what_was_said_before():
+    one = book(after(70, Log(0, 120)))
+    deliver(one.live, 150, processed=True)
+    deliver(one.ranges[0], 85, processed=True)  # asked for the next ones; nobody said that these are done
+    assert (one.commit_named(130).offset, one.commit_named(130).live) == (70, 130)
+    assert (one.commit_named(80).offset, one.commit_named(80).live) == (80, 130)
+    assert (one.commit_processed().offset, one.commit_processed().live) == (85, 150)
+    assert one.commit_named(131).offset == 85
+
+
+def test_a_seek_makes_nothing_durable_that_was_processed_and_not_committed():
+    one = book(after(70, Log(0, 120)))
+    deliver(one.ranges[0], 85, processed=True)
+    deliver(one.ranges[0], 90)
+    deliver(one.live, 125, processed=True)
+    one.live.ledger = Ledger(130)
+    one.move(one.seek(130))
+    assert one.pending == (Range(85, 120),)
+    assert [each.ledger.position for each in one.ranges] == [85, 85]
+    commit = one.commit_named(130)
+    assert (commit.offset, commit.live) == (70, 130)
+    assert one.commit_named(75).offset == 75
+    assert one.commit_named(85).offset == 85
+    assert one.commit_processed().offset == 85
+
+
+def test_the_applications_own_metadata_stays_as_long_as_the_low_water_mark_does():
+    one = book(after(85, Log(0, 190), Token(OLD, 150, 7, (Range(85, 120),))))
+    assert read_committed(85, one.commit_processed().metadata, PLACE).user == "mine"
+    deliver(one.ranges[0], 86, processed=True)
+    assert read_committed(86, one.commit_processed().metadata, PLACE).user == ""
+    deliver(one.ranges[0], 90)
+    assert read_committed(90, one.commit_named(90, "yours").metadata, PLACE).user == "yours"
+
+
+def test_a_broker_that_takes_less_gets_a_shorter_token_and_then_none():
+    token = Token(OLD, 1_000, 7, tuple(Range(at, at + 5) for at in range(0, 900, 10)))
+    one = book(after(0, Log(0, 1_000), token))
+    commit = one.commit_processed()
+    short = one.shorter(commit, 200)
+    assert len(short.metadata) <= 200 < len(commit.metadata)
+    assert (short.offset, short.live, short.ranges) == (0, 1_000, commit.ranges)
+    assert len(one.commit_processed().metadata) <= 200
+    assert one.shorter(commit, 20).metadata == "mine"
+    assert one.shorter(commit, 2).metadata == ""
+
+
+def test_who_knows_no_tokens_is_told_the_epoch_before_the_low_water_mark():
+    one = book(after(70, Log(0, 120), epoch=3))
+    assert one.commit_processed().leader_epoch == 3
+    assert one.commit_processed().offset == 70
+
+
+def test_a_jobs_result_counts_under_the_durable_id_only():
+    pending = (Range(70, 120),)
+    done = DoneRanges(OLD, (Range(70, 80), Range(90, 100)))
+    left = (Range(80, 90), Range(100, 120))
+    assert fold(pending, OLD, done, OLD) == left
+    for own, durable in ((OLD, ""), (OLD, NEW), (NEW, NEW), (NEW, OLD)):
+        assert fold(pending, own, done, durable) == pending
+    assert fold(pending, OLD, None, OLD) == pending
+
+
+def test_a_job_folds_into_the_book_and_is_durable_with_the_next_commit():
+    one = book(after(85, Log(0, 150), Token(OLD, 150, 7, (Range(85, 120),))))
+    assert not one.fold(DoneRanges(NEW, (Range(85, 100),)))
+    assert one.fold(DoneRanges(OLD, (Range(85, 100),)))
+    assert not one.fold(DoneRanges(OLD, (Range(85, 100),)))
+    assert one.commit_processed().offset == 100
+
+
+# Hand-off.
+
+
+def test_a_range_is_the_members_own_when_no_job_moves_it_or_retention_comes_near():
+    watch, one, other = HandOff(1_000), Range(70, 120), Range(150, 190)
+    assert watch.overdue((one, other), 0, 10) == ()
+    assert watch.overdue((one, Range(160, 190)), 900, 10) == ()
+    assert watch.overdue((one, Range(160, 190)), 1_000, 10) == (one,)
+    assert watch.overdue((Range(160, 190),), 1_899, 10) == ()
+    assert watch.overdue((Range(160, 190),), 1_900, 10) == (Range(160, 190),)
+    near = HandOff(1_000)
+    assert near.overdue((one, other), 0, 10) == ()
+    assert near.overdue((one, other), 1, 40) == (one,)

@@ -1,0 +1,127 @@
+"""One-line bugs that the random sequences must find: what they do not find they do not look for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.planted_bugs import ROOT, Bug
+
+LANES = "aiogroup/recovery/lanes.py"
+RECOVERY = "aiogroup/recovery/recovery.py"
+BOOK = "aiogroup/recovery/book.py"
+TOKEN = "aiogroup/recovery/token.py"
+RANGES = "aiogroup/recovery/ranges.py"
+
+BUGS = (
+    Bug("the low-water mark is the last range's", LANES, "return pending[0].start if", "return pending[-1].start if"),
+    Bug("delivered is done", LANES, "self.processed >= self.end", "self.position >= self.end"),
+    Bug(
+        "a commit covers what was not delivered",
+        LANES,
+        "each.start < offset <= min(each.position, each.end)",
+        "each.start < offset <= each.end",
+    ),
+    Bug(
+        "a seek back to before the live lane is forgotten",
+        LANES,
+        "union(pending, (Range(offset, live.start),))",
+        "pending",
+    ),
+    Bug(
+        "the live lane goes into a range",
+        LANES,
+        "if offset >= live.start:\n            if lane",
+        "if True:\n            if lane",
+    ),
+    Bug(
+        "a seek back keeps the id",
+        LANES,
+        "union(pending, (Range(offset, live.start),)), CATCH_UP, is_new_id=True)",
+        "union(pending, (Range(offset, live.start),)), CATCH_UP)",
+    ),
+    Bug("a truncation keeps the ranges", LANES, "below(self.pending, offset), LIVE", "self.pending, LIVE"),
+    Bug("the ranges of a token are forgotten", RECOVERY, "token.pending if token is not None else ()", "()"),
+    Bug(
+        "a backlog is passed over",
+        RECOVERY,
+        "pending=pending if added is None else union(pending, (added,))",
+        "pending=pending",
+    ),
+    Bug(
+        "a small backlog is passed over",
+        RECOVERY,
+        "(base, base_epoch) if added is None",
+        "(log.end, log.end_epoch) if added is None",
+    ),
+    Bug("a truncation is not believed", RECOVERY, "if cut is not None:\n        pending", "if False:\n        pending"),
+    Bug("the epoch after a truncation is not known", RECOVERY, "cut, log.truncated_epoch", "cut, NO_EPOCH"),
+    Bug("the epoch of the end is not known", RECOVERY, "else (log.end, log.end_epoch)", "else (log.end, NO_EPOCH)"),
+    Bug(
+        "an id outlives a truncation",
+        RECOVERY,
+        "id=fresh_id if token is None or cut is not None else token.id",
+        "id=fresh_id if token is None else token.id",
+    ),
+    Bug("retention is not told", RECOVERY, "gone=gone", "gone=()"),
+    Bug(
+        "a job's result counts under another id",
+        RECOVERY,
+        "not done.id == token_id == durable_id",
+        "token_id != durable_id",
+    ),
+    Bug(
+        "closing a gap loses the range behind it",
+        RANGES,
+        "Range(ranges[index].start, ranges[index + 1].end)",
+        "ranges[index]",
+    ),
+    Bug(
+        "a token counts with any offset and checksum",
+        TOKEN,
+        'if match["checksum"] != _checksum(body, place, offset):',
+        "if False:",
+    ),
+    Bug(
+        "done ranges are widened",
+        TOKEN,
+        "    ranges = join(done.done)\n",
+        "    ranges = (Range(done.done[0].start, done.done[-1].end),)\n",
+    ),
+    Bug(
+        "where the live lane is committed is its position",
+        BOOK,
+        "processed(live, self._told_live), live.position",
+        "live.position, live.position",
+    ),
+    Bug("a range is done as soon as it is read", BOOK, "ledger.committable, told)", "ledger.position, told)"),
+    Bug("a late answer covers what a seek took back", BOOK, "if commit.turn != self.turn:", "if False:"),
+)
+
+CODE = """
+import sys
+from tests.recovery.test_planted_bugs import BUGS
+from tests.simulation.planted_bugs import plant
+plant(BUGS[int(sys.argv[1])])
+from tests.recovery.test_nothing_is_skipped import ATTEMPTS, hunt, play
+found = next((name for name, ops in ATTEMPTS.items() if play(ops)), None)
+found = found or next((seed for seed, why, ops in hunt(range(6_000), 50)), None)
+print("found", found)
+sys.exit(0 if found is not None else 1)
+"""
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("index", range(len(BUGS)), ids=lambda index: BUGS[index].name)
+def test_a_planted_bug_is_found(index):
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, str(index)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_places_of_the_planted_bugs_are_there():
+    for bug in BUGS:
+        assert bug.applied()
