@@ -8,7 +8,9 @@ setup(
     ext_modules=[
         Extension(
             "aiogroup.native._native",
-            sources=[f"{NATIVE}/{name}.c" for name in ("module", "record", "wire", "reader", "extent", "cursor")],
+            sources=[
+                f"{NATIVE}/{name}.c" for name in ("module", "record", "wire", "reader", "extent", "cursor", "merge")
+            ],
             depends=[f"{NATIVE}/native.h"],
             extra_compile_args=["-O3", "-Wall"],
             optional=True,

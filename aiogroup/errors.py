@@ -14,6 +14,8 @@ from aiokafka import errors as aiokafka_errors
 if TYPE_CHECKING:
     from aiokafka.structs import TopicPartition
 
+    from aiogroup.native import Record
+
 _HEAP_TYPE = 1 << 9
 """CPython's Py_TPFLAGS_HEAPTYPE: the class was made by a class statement."""
 
@@ -213,6 +215,16 @@ class AssignorError(GroupError):
 # Records and positions.
 
 
+class MergeStalledError(AiogroupError):
+    """A merge waits for partitions that no broker says anything good of; `partitions` names them. Ask again."""
+
+    retriable = True
+
+    def __init__(self, message: str, *, partitions: Iterable[TopicPartition] = ()) -> None:
+        super().__init__(message)
+        self.partitions = frozenset(partitions)
+
+
 class RecordError(AiogroupError):
     """A partition cannot go on by itself; the others do. `tp` names it."""
 
@@ -270,6 +282,24 @@ class CorruptRecordError(RecordError, aiokafka_errors.CorruptRecordException):
     def __init__(self, tp: TopicPartition, offset: int, message: str) -> None:
         super().__init__(tp, f"{tp.topic}-{tp.partition} at offset {offset}: {message}; seek() behind it to skip it")
         self.offset = offset
+
+
+class TimestampError(RecordError):
+    """A merge cannot place a record: its timestamp is negative, or extracting it failed. The position stays on it.
+
+    `record` is the record. `seek(tp, record.offset + 1)` skips it; `on_bad_timestamp` skips all of this kind.
+    """
+
+    def __init__(self, record: Record, why: object) -> None:
+        super().__init__(
+            record.tp,
+            f"{record.topic}-{record.partition} at offset {record.offset} has no time to be merged by: {why}; seek() "
+            "behind it, or pass on_bad_timestamp to skip such records",
+        )
+        self.record = record
+        self.topic = record.topic
+        self.partition = record.partition
+        self.offset = record.offset
 
 
 class RecordDeserializationError(CorruptRecordError):

@@ -11,7 +11,7 @@ import pytest
 from aiokafka.structs import TopicPartition
 
 import aiogroup
-from aiogroup import errors
+from aiogroup import Record, errors
 
 TP = TopicPartition("orders", 3)
 SPECIAL = {
@@ -24,6 +24,8 @@ SPECIAL = {
     "LogTruncationError": lambda kind: kind(TP, 9, 5),
     "NoOffsetForPartitionError": lambda kind: kind(TP),
     "CorruptRecordError": lambda kind: kind(TP, 9, "no"),
+    "TimestampError": lambda kind: kind(Record(TP, 9, -1, 0, b"k", b"v", ()), "no"),
+    "MergeStalledError": lambda kind: kind("no news", partitions=[TP]),
     "RecordDeserializationError": lambda kind: kind(TP, 9, "no", key=b"k", value=b"v"),
 }
 KINDS = sorted(

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from aiokafka.structs import TopicPartition
 
@@ -24,6 +25,9 @@ from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.position import Partition, PositionState, Slice
 from aiogroup.native import Cursor
 from aiogroup.records import PartitionMetadata, Record
+
+if TYPE_CHECKING:
+    from aiogroup.fetching.merging import Merging
 
 __all__ = ["Delivery"]
 
@@ -44,6 +48,7 @@ class Delivery:
         max_bytes: int = sys.maxsize,
     ) -> None:
         self.cursor = Cursor()
+        self.merging: Merging | None = None  # it has a cursor of its own, which is open
         self.to_inflate: deque[Partition] = deque()
         self.opened: dict[TopicPartition, Partition] = {}
         self.inflating: PartitionDecoder | None = None  # a worker thread has it: it must not be touched
@@ -65,7 +70,10 @@ class Delivery:
     # What is in hand.
 
     def settle(self) -> None:
-        """Bring the ledger of the partition under the cursor up to what was handed out."""
+        """Bring the ledgers of the partitions under the cursor up to what was handed out."""
+        if self.merging is not None:
+            self.merging.settle()
+            return
         partition = self._current
         if partition is None or partition.slice is None:
             return
@@ -79,9 +87,17 @@ class Delivery:
         """The next request must look around before it gets a record."""
         self.settle()
         self.cursor.close()
+        if self.merging is not None:
+            self.merging.close()
+            self.merging = None
         if self._current is not None and self._current.slice is not None:
             self._current.slice.let_go()
         self._current = None
+
+    def look_again(self) -> None:
+        """Something arrived: what a merge laid out without it is laid out anew."""
+        if self.merging is not None and self.merging.is_enforced:
+            self.close_cursor()
 
     def is_in_hand(self, tps: Collection[TopicPartition] | None = None) -> bool:
         """The application holds a record (of one of these partitions) that is not processed."""
@@ -169,9 +185,7 @@ class Delivery:
                 return False
             piece.end = decoder.next_offset
             if records:
-                if piece.index:
-                    del piece.records[: piece.index]
-                    piece.index = 0
+                piece.cut()
                 piece.records += records
                 piece.size_bytes += decoder.slice_bytes
                 partition.weigh()
@@ -234,6 +248,45 @@ class Delivery:
                 lag = None if end is None else max(0, end - position)
                 told[tp] = PartitionMetadata(partition.received_at_ms, position, lag, partition.begin_offset, end)
         return told
+
+    # For a merge.
+
+    def head(self, partition: Partition, max_count: int) -> Slice | None:
+        """The partition's slice with records left, decoded if need be: without its next record nothing can be chosen.
+
+        So the bound on what is held does not count.
+
+        Raises:
+            RecordError: the partition cannot go on.
+        """
+        self._favoured = partition
+        try:
+            return self._ready(partition, max_count)
+        finally:
+            self._favoured = None
+
+    def lengthen(self, partition: Partition, count: int) -> bool:
+        """Decode more behind a slice that has records left; what was handed out of it is forgotten."""
+        return self._decode_behind(partition, count)
+
+    def hand_out(self, taken: Iterable[tuple[Partition, Slice, int]], last: Partition, record: Record) -> None:
+        """So many records of each partition were handed out, the last of all was this one of `last`."""
+        if self._auto_ack:
+            for partition in self._held.values():
+                partition.ledger.process_all()
+            self._held.clear()
+        for partition, piece, count in taken:
+            upto = piece.index + count
+            if partition is last or not self._auto_ack:
+                self._hand_out(partition, piece, upto, keep_last_only=self._auto_ack)
+                continue
+            piece.index = upto
+            if upto == len(piece.records):
+                partition.weigh()
+                partition.ledger.deliver((), piece.end)
+            else:
+                partition.ledger.deliver((), piece.records[upto - 1].offset + 1)
+        self._iterated = (last, record)
 
     # Leaves.
 

@@ -52,25 +52,36 @@ _VALIDATING: Final = PositionState.VALIDATING
 class Slice:
     """Records that are decoded and not all delivered: those from `index` on are next, then the position is `end`."""
 
-    __slots__ = ("end", "index", "records", "size_bytes")
+    __slots__ = ("end", "index", "keys", "records", "size_bytes")
 
     def __init__(self, records: list[Record], end: int, size_bytes: int = 0) -> None:
         self.size_bytes = size_bytes
         self.records = records
+        self.keys: list[int] = []  # for a merge: the times of the first so many records
         self.index = 0
         self.end = end
 
     def let_go(self) -> None:
         """Of records that are all handed out only the last is kept: it may be wanted again."""
         if self.index > 1 and self.index == len(self.records):
+            self.keys = self.keys[-1:] if len(self.keys) == len(self.records) else []
             del self.records[:-1]
             self.index = 1
+
+    def cut(self) -> None:
+        """Forget what is handed out."""
+        del self.records[: self.index]
+        del self.keys[: self.index]
+        self.index = 0
 
 
 class Tally:
     """What the partitions of an assignment tell of themselves, so that nobody has to look at all of them."""
 
-    __slots__ = ("decoded_bytes", "fetched_bytes", "in_flight_bytes", "touched", "turns")
+    __slots__ = (
+        "decoded_bytes", "enough_count", "fetched_bytes", "in_flight_bytes", "is_narrow", "needs_records", "touched",
+        "turns",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.touched: dict[TopicPartition, None] = {}
@@ -82,6 +93,12 @@ class Tally:
         """Batches that are decompressed, and slices: what they need beside the answers that they come from."""
         self.in_flight_bytes = 0
         """What brokers were asked for and have not answered."""
+        self.enough_count = 0
+        """For a merge, so many buffered records of a partition are enough; 0: there is no merge."""
+        self.needs_records = False
+        """A merge waits for partitions that have no record."""
+        self.is_narrow = False
+        """It does, and there is no room: only these are fetched."""
 
     @property
     def held_bytes(self) -> int:
@@ -272,6 +289,18 @@ class Partition:
     @property
     def buffered_bytes(self) -> int:
         return self.fetched_bytes + self.decoded_bytes
+
+    @property
+    def buffered_count(self) -> int:
+        """Offsets that were fetched and not delivered; so many records at most."""
+        return self.fetch_offset - self.ledger.position
+
+    @property
+    def has_enough(self) -> bool:
+        """For a merge: what is buffered is not to become more."""
+        tally = self.tally
+        is_full = self.buffered_count >= tally.enough_count > 0
+        return self._has_position and (is_full or (tally.is_narrow and self.is_due))
 
     def weigh(self) -> None:
         """What is held has changed: tell the tally."""

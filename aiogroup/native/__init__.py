@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiogroup.native import pure
 
-__all__ = ["IS_COMPILED", "Cursor", "Reader", "Record", "blank", "extent"]
+__all__ = ["IS_COMPILED", "Cursor", "Reader", "Record", "blank", "extent", "merge"]
 
 
 IS_COMPILED: Final = not os.environ.get("AIOGROUP_PURE_PYTHON") and find_spec("aiogroup.native._native") is not None
@@ -23,5 +23,6 @@ if TYPE_CHECKING or not IS_COMPILED:
     Record = pure.Record
     blank = pure.blank
     extent = pure.extent
+    merge = pure.merge
 else:
-    from aiogroup.native._native import Cursor, Reader, Record, blank, extent
+    from aiogroup.native._native import Cursor, Reader, Record, blank, extent, merge

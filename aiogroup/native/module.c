@@ -18,6 +18,7 @@ blank(PyObject *module, PyObject *size)
 static PyMethodDef functions[] = {
     {"blank", blank, METH_O, NULL},
     {"extent", extent, METH_VARARGS, NULL},
+    {"merge", merge, METH_VARARGS, NULL},
     {NULL},
 };
 

@@ -12,9 +12,11 @@ extern PyTypeObject Reader_Type;
 extern PyTypeObject Cursor_Type;
 extern PyTypeObject Next_Type;
 PyObject *extent(PyObject *module, PyObject *args);
+PyObject *merge(PyObject *module, PyObject *args);
 
-/* What the records of a batch have in common, as a tuple: one reference per record instead of four. */
-enum { ORIGIN_TP, ORIGIN_TIMESTAMP_TYPE, ORIGIN_LANE, ORIGIN_ACKNOWLEDGE, ORIGIN_SIZE };
+/* What the records of a batch have in common, as a tuple: one reference per record instead of four. A late one has a
+ * tuple of its own, longer by its lateness. */
+enum { ORIGIN_TP, ORIGIN_TIMESTAMP_TYPE, ORIGIN_LANE, ORIGIN_ACKNOWLEDGE, ORIGIN_SIZE, ORIGIN_LATENESS = ORIGIN_SIZE };
 
 /* A new record. Steals key, value and headers (NULL: none), also when it fails. */
 PyObject *record_new(PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value,

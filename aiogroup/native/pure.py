@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -15,11 +16,13 @@ from aiogroup.native.wire import RawRecord, RawRecords
 if TYPE_CHECKING:
     from aiokafka.record._protocols import DefaultRecordProtocol
 
-__all__ = ["Cursor", "Origin", "Reader", "Record", "blank", "extent"]
+__all__ = ["Cursor", "Origin", "Reader", "Record", "blank", "extent", "merge"]
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 Origin: TypeAlias = tuple[TopicPartition, int, str, "Callable[[Record], None] | None"]
 """What the records of a batch have in common: partition, timestamp type, lane, and what `ack` calls, if anything."""
+Source: TypeAlias = "list[Any]"
+"""What `merge` takes from: [records, their keys, index of the next]."""
 
 _HEAD: Final = struct.Struct(">qiib4x2xi")  # base offset, length, leader epoch, magic, last offset delta
 _FRAME_BYTES: Final = 12
@@ -42,10 +45,10 @@ class Record:
     0 for the producer's time and 1 for the broker's. `key` and `value` are what the deserializers made of the
     bytes; `None` where the record has none (a tombstone has no value). `headers` are (name, value) pairs in the
     producer's order; a name may come twice, a value may be `None`. `lane` says which of KIP-333's lanes delivered
-    it.
+    it, `lateness_ms` how far it lies behind what a merge had handed out before it (KIP-695), else 0.
     """
 
-    __slots__ = ("_origin", "headers", "key", "offset", "timestamp", "value")
+    __slots__ = ("_origin", "headers", "key", "lateness_ms", "offset", "timestamp", "value")
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Record:
         acknowledge: Callable[[Record], None] | None = None,
     ) -> None:
         self._origin: Origin = (tp, timestamp_type, "live", acknowledge)
+        self.lateness_ms = 0
         self.offset = offset
         self.timestamp = timestamp
         self.key = key
@@ -228,6 +232,7 @@ class Reader:
     def _record(self, raw: RawRecord | DefaultRecordProtocol) -> Record:
         record = Record.__new__(Record)
         record._origin = self._origin
+        record.lateness_ms = 0
         record.offset = raw.offset
         record.timestamp = raw.timestamp
         record.key = raw.key
@@ -265,6 +270,35 @@ def extent(data: bytes | memoryview, from_offset: int) -> tuple[int | None, tupl
         end = max(end, base_offset + delta + 1)
         pos += length + _FRAME_BYTES
     return end, tuple(epochs)
+
+
+def merge(sources: list[Source], records: list[Record], order: list[int], times: list[int], limit: int) -> int:
+    """Append up to `limit` records by key; of equal ones the source that comes first goes first.
+
+    `order` gets the place of each record's source in `sources`, `times` its key. Returns the place of a source that
+    has nothing left, since what follows is not known, -1 where `limit` came first. A source has as many keys as may
+    be taken, and one at least.
+    """
+    if limit < 1 or not sources:
+        raise ValueError("merge needs a source and a limit of at least 1")
+    heap = []
+    for slot, (of, keys, index) in enumerate(sources):
+        if not 0 <= index < min(len(keys), len(of)):
+            raise ValueError("a source has no record at its index")
+        heap.append((keys[index], slot))
+    heapify(heap)
+    for _ in range(limit):
+        key, slot = heap[0]
+        source = sources[slot]
+        of, keys, index = source
+        records.append(of[index])
+        times.append(key)
+        order.append(slot)
+        source[2] = index = index + 1
+        if index == len(keys):
+            return slot
+        heapreplace(heap, (keys[index], slot))
+    return -1
 
 
 class Cursor:

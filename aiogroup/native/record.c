@@ -140,6 +140,32 @@ get_from_tp(Record *self, void *index)
 }
 
 static PyObject *
+get_lateness(Record *self, void *unused)
+{
+    int is_late = PyTuple_GET_SIZE(self->origin) > ORIGIN_LATENESS;
+    return is_late ? Py_NewRef(PyTuple_GET_ITEM(self->origin, ORIGIN_LATENESS)) : PyLong_FromLong(0);
+}
+
+static int
+set_lateness(Record *self, PyObject *lateness, void *unused)
+{
+    if (lateness == NULL || !PyLong_CheckExact(lateness)) {
+        PyErr_SetString(PyExc_TypeError, "a record's lateness is a whole number of milliseconds");
+        return -1;
+    }
+    PyObject *origin = PyTuple_New(ORIGIN_LATENESS + 1);
+    if (origin == NULL) {
+        return -1;
+    }
+    for (int part = 0; part < ORIGIN_LATENESS; part++) {
+        PyTuple_SET_ITEM(origin, part, Py_NewRef(PyTuple_GET_ITEM(self->origin, part)));
+    }
+    PyTuple_SET_ITEM(origin, ORIGIN_LATENESS, Py_NewRef(lateness));
+    Py_SETREF(self->origin, origin);
+    return 0;
+}
+
+static PyObject *
 get_headers(Record *self, void *unused)
 {
     return self->headers == NULL ? PyTuple_New(0) : Py_NewRef(self->headers);
@@ -185,6 +211,7 @@ static PyGetSetDef record_getset[] = {
     {"lane", (getter)get_from_origin, NULL, NULL, (void *)ORIGIN_LANE},
     {"topic", (getter)get_from_tp, NULL, NULL, (void *)0},
     {"partition", (getter)get_from_tp, NULL, NULL, (void *)1},
+    {"lateness_ms", (getter)get_lateness, (setter)set_lateness, NULL, NULL},
     {"headers", (getter)get_headers, NULL, NULL, NULL},
     {"key", (getter)get_object, (setter)set_object, NULL, AT(key)},
     {"value", (getter)get_object, (setter)set_object, NULL, AT(value)},
