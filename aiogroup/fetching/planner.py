@@ -21,6 +21,8 @@ __all__ = ["FetchPlan", "Planner", "Share", "node_for"]
 WAIT_MIN_MS: Final = 20
 """Shortest wait at the broker while a partition with a full buffer is left out: it may be drained any moment."""
 RESPONSE_FLOOR_BYTES: Final = 64 * 1024
+FETCHES_AHEAD: Final = 2
+"""So much of a partition is buffered: what is being read, and what to go on with while the next is on its way."""
 
 
 @dataclass(slots=True)
@@ -167,7 +169,7 @@ class Planner:
             return False
         if now_ms < partition.backoff_until_ms:
             return False
-        if partition.fetched_bytes >= self._config.max_partition_fetch_bytes:
+        if partition.fetched_bytes >= FETCHES_AHEAD * self._config.max_partition_fetch_bytes:
             share.full.add(partition.tp)
             return False
         return True

@@ -142,6 +142,21 @@ def test_partition_with_enough_buffered_is_left_out_until_it_is_drained():
     assert (planning.asked(), planning.plan().full_count) == ([2, 0], 0)
 
 
+def test_the_next_fetch_is_on_its_way_while_one_is_read():
+    planning = Planning(0)
+    (partition,) = planning.partitions
+
+    def buffer(size_bytes):
+        while partition.fetched_bytes < size_bytes:
+            partition.put(fetched(partition, 10))
+        planning.look()
+
+    buffer(CONFIG.max_partition_fetch_bytes)
+    assert planning.asked() == [0]
+    buffer(2 * CONFIG.max_partition_fetch_bytes)
+    assert planning.asked() == []
+
+
 def test_partition_whose_offset_moved_goes_behind_the_others():
     planning = Planning(0, 2)
     planning.partitions[0].fetch_offset = 10
