@@ -8,7 +8,6 @@ import inspect
 import types
 
 import aiokafka
-import pytest
 
 import aiogroup
 from tests.support.sources import sources
@@ -35,12 +34,12 @@ def test_public_names_are_what_is_exported():
     assert there == set(aiogroup.__all__)
 
 
-@pytest.mark.parametrize("name", aiogroup.__all__)
-def test_public_name_says_what_it_is(name):
-    value = getattr(aiogroup, name)
-    if inspect.isclass(value) and value.__module__.startswith("aiogroup"):
-        assert value.__doc__
-        assert not value.__doc__.startswith(f"{name}(")  # what dataclass writes by itself
+def test_public_name_says_what_it_is():
+    for name in aiogroup.__all__:
+        value = getattr(aiogroup, name)
+        if inspect.isclass(value) and value.__module__.startswith("aiogroup"):
+            assert value.__doc__, name
+            assert not value.__doc__.startswith(f"{name}(")  # what dataclass writes by itself
 
 
 def test_every_name_a_module_exports_exists():
@@ -52,10 +51,10 @@ def test_every_name_a_module_exports_exists():
             assert missing == [], module
 
 
-@pytest.mark.parametrize("name", MOVED)
-def test_method_of_aiokafkas_consumer_is_there_in_the_same_kind(name):
-    ours, theirs = getattr(aiogroup.Consumer, name), getattr(aiokafka.AIOKafkaConsumer, name)
-    assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(theirs)
+def test_method_of_aiokafkas_consumer_is_there_in_the_same_kind():
+    for name in MOVED:
+        ours, theirs = getattr(aiogroup.Consumer, name), getattr(aiokafka.AIOKafkaConsumer, name)
+        assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(theirs), name
 
 
 def test_no_method_of_aiokafkas_consumer_is_missing():
@@ -63,18 +62,18 @@ def test_no_method_of_aiokafkas_consumer_is_missing():
     assert theirs - set(dir(aiogroup.Consumer)) == set()
 
 
-@pytest.mark.parametrize("name", NEW)
-def test_new_methods_are_there(name):
-    assert getattr(aiogroup.Consumer, name).__doc__
+def test_new_methods_are_there():
+    for name in NEW:
+        assert getattr(aiogroup.Consumer, name).__doc__, name
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, each in vars(aiogroup.Consumer).items() if callable(each) and not name.startswith("_")]
-)
-def test_every_public_method_promises_something(name):
-    doc = inspect.getdoc(getattr(aiogroup.Consumer, name))
-    assert doc
-    assert doc[0].isupper() or doc[0] == "`"
+def test_every_public_method_promises_something():
+    methods = [name for name, each in vars(aiogroup.Consumer).items() if callable(each) and not name.startswith("_")]
+    assert methods
+    for name in methods:
+        doc = inspect.getdoc(getattr(aiogroup.Consumer, name))
+        assert doc, name
+        assert doc[0].isupper() or doc[0] == "`", name
 
 
 def test_types_are_told_to_type_checkers():

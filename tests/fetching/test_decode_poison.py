@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import struct
 import tracemalloc
 import zlib
@@ -130,14 +131,13 @@ TOP = w.varint(2**63 - 40)
     ],
     ids=range(20),
 )
-@pytest.mark.parametrize("codec", [w.PLAIN, w.ZSTD])
-@pytest.mark.parametrize("own", [None, bytes])
-def test_hostile_lengths_inside_a_batch_with_a_right_checksum(payload, count, codec, own):
-    packed = bytes(w.ENCODE[codec](payload)) if codec else payload
-    data = w.batch([], base=0, last=5, payload=packed, codec=codec, count=count)
-    good, error = poison(decoder(data + w.built(3, base=6), value_deserializer=own))
-    assert good in ([], [0])
-    assert error.offset == len(good)
+def test_hostile_lengths_inside_a_batch_with_a_right_checksum(payload, count):
+    for codec, own in itertools.product((w.PLAIN, w.ZSTD), (None, bytes)):
+        packed = bytes(w.ENCODE[codec](payload)) if codec else payload
+        data = w.batch([], base=0, last=5, payload=packed, codec=codec, count=count)
+        good, error = poison(decoder(data + w.built(3, base=6), value_deserializer=own))
+        assert good in ([], [0])
+        assert error.offset == len(good)
 
 
 @pytest.mark.parametrize("max_records", [1, 2, 3, 4, 100])
