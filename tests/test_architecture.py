@@ -265,6 +265,8 @@ def test_fast_tests_never_wait_for_the_real_clock(source):
         ("tests/kafka/", "tests/support/", "tests/runtime/", "tests/simulation/", "tests/groups/")
     ):
         return  # real Kafka, what its tests use, and virtual loops
+    if "sleep" not in source.text:
+        return  # a tree is made of what may break the rule: half a second less
     for called, node in source.calls():
         assert called != "time.sleep"
         if called == "asyncio.sleep":
@@ -273,6 +275,8 @@ def test_fast_tests_never_wait_for_the_real_clock(source):
 
 @in_every_test
 def test_tests_reach_into_nothing_private(source):
+    if not re.search(r"\.\s*_(?!_)|(?<!\w)_[a-zA-Z]", source.text):
+        return
     for node in source.nodes:
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and node.attr[1:2] != "_":
             assert ast.unparse(node.value) in ("self", "cls", "super()"), ast.unparse(node)
@@ -283,7 +287,8 @@ def test_tests_reach_into_nothing_private(source):
 @in_every_test
 def test_what_tests_share_has_one_name(source):
     """pytest puts `tests/` on the path too: `support.x` would be a second module beside `tests.support.x`."""
-    assert [name for name in source.imports() if name.startswith("support.")] == []
+    if re.search(r"\b(?:from\s+|import\b[^\n]*\b)support\b", source.text):
+        assert [name for name in source.imports() if name.startswith("support.")] == []
 
 
 # What is committed.

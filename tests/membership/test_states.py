@@ -17,6 +17,8 @@ from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, synced
 
 S = MemberState
+PARTS = (Backoff, Tenure)  # of a machine, and mutable
+MUTABLE = (list, dict, set, *PARTS)
 
 
 def answers(member):
@@ -95,12 +97,11 @@ def fork(member):
 def twin(thing):
     """A quarter of what `copy.deepcopy` takes: twenty thousand are made."""
     other = object.__new__(type(thing))
-    for name, value in vars(thing).items():
-        if isinstance(value, list | dict | set):
-            value = type(value)(value)  # noqa: PLW2901 (of values)
-        elif isinstance(value, Backoff | Tenure):
-            value = twin(value)  # noqa: PLW2901
-        setattr(other, name, value)
+    kept = vars(other)
+    kept.update(vars(thing))
+    for name, value in kept.items():
+        if isinstance(value, MUTABLE):
+            kept[name] = twin(value) if isinstance(value, PARTS) else type(value)(value)
     return other
 
 
