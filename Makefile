@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard aiogroup/native/*.[
 	$(PY) -c 'import tomllib; groups = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]; \
 	  print(*(line for group in groups.values() for line in group), sep="\n")' > $(VENV)/groups.txt
 	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -c constraints.txt \
-	  -e '.[devkafka,fastapi]' -r $(VENV)/groups.txt
+	  -e '.[devkafka,fastapi,spark]' -r $(VENV)/groups.txt
 	@$(PY) -c 'from aiogroup.native import IS_COMPILED as c; print("aiogroup.native is", "compiled" if c else \
 	  "NOT compiled (no C compiler, or no Python.h): records are slower, tests of the C are left out")'
 	@touch $@

@@ -117,6 +117,15 @@ def test_the_locked_list_is_whole():
     assert all(len(each.split(":")) == 3 for each in found)
 
 
+def test_the_locked_list_of_sparks_connector_is_whole():
+    found = jars.artifacts(f"spark-kafka-{jars.SPARK_VERSION}")
+    assert {
+        f"org.apache.spark:{each}_2.13:{jars.SPARK_VERSION}"
+        for each in ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10")
+    } < set(found)
+    assert all(len(each.split(":")) == 3 for each in found)
+
+
 @pytest.mark.usefixtures("cache")
 def test_a_missing_extra_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "jgo", None)

@@ -9,7 +9,7 @@ import sys
 from aiogroup.devkafka import up, warm
 from aiogroup.devkafka.cluster import Cluster
 from aiogroup.devkafka.errors import DevKafkaError
-from aiogroup.devkafka.jars import KAFKA_VERSION, jars, java
+from aiogroup.devkafka.jars import KAFKA_VERSION, jars, java, spark_jars
 
 
 def _say(text: str) -> None:
@@ -72,6 +72,10 @@ def _down() -> None:
 
 def _fetch() -> None:
     _say(f"Kafka {KAFKA_VERSION}: {len(jars())} jars ready, Java {java()}")
+    try:
+        _say(f"Spark's Kafka connector: {len(spark_jars())} jars ready")
+    except DevKafkaError as error:
+        _say(f"Spark will not be tested: {error}")
     try:
         warm.train()
     except DevKafkaError as error:

@@ -1,4 +1,4 @@
-"""Kafka's jars and a Java, from packages: nothing but pip is needed."""
+"""Kafka's jars and a Java, from packages: nothing but pip is needed. And the jars of Spark's Kafka connector."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KAFKA_VERSION: Final = "4.3.1"
+SPARK_VERSION: Final = "4.0.0"
+_KAFKA: Final = f"kafka-{KAFKA_VERSION}"
 OLDEST_JAVA: Final = 17
 _AOT_JAVA: Final = 25
 _HERE = Path(__file__).parent
@@ -38,9 +40,9 @@ def cache_dir() -> Path:
     return path
 
 
-def artifacts() -> list[str]:
-    """The locked `group:artifact:version` list. Resolving transitively would pick an older kafka-clients."""
-    return (_HERE / f"kafka-{KAFKA_VERSION}-jars.txt").read_text().split()
+def artifacts(of: str = _KAFKA) -> list[str]:
+    """A locked `group:artifact:version` list. Resolving transitively would pick an older kafka-clients."""
+    return (_HERE / f"{of}-jars.txt").read_text().split()
 
 
 @contextmanager
@@ -97,8 +99,17 @@ def jars() -> list[Path]:
     Raises:
         DevKafkaError: the extra is not installed, or a jar cannot be fetched.
     """
-    wanted = artifacts()
-    record = cache_dir() / f"kafka-{KAFKA_VERSION}.json"
+    return _jars(_KAFKA)
+
+
+def spark_jars() -> list[Path]:
+    """The same for Spark's Kafka connector: what PySpark lacks of it."""
+    return _jars(f"spark-kafka-{SPARK_VERSION}")
+
+
+def _jars(of: str) -> list[Path]:
+    wanted = artifacts(of)
+    record = cache_dir() / f"{of}.json"
     cached = _from_cache(record, wanted)
     if cached is not None:
         return cached

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support.kafka import Place
 from tests.support.nodes import bring_back
+from tests.support.spark import start_spark, why_no_spark
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -33,6 +35,23 @@ def unique_name() -> Callable[[str], str]:
 @pytest.fixture
 def group(unique_name: Callable[[str], str]) -> str:
     return unique_name("group")
+
+
+@pytest.fixture(scope="session")
+def spark_session():
+    """One Spark session for all tests of a process; where there is no Spark, the summary says why."""
+    if why := why_no_spark():
+        pytest.skip(why)
+    session = start_spark()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark(spark_session):
+    """The session. PySpark leaves sockets to the garbage collector, which warns: here, and not in another test."""
+    yield spark_session
+    gc.collect()
 
 
 @pytest.fixture

@@ -1,0 +1,50 @@
+"""A bounded Spark batch that drains what a service has left behind, while the service stays at the head (KIP-333).
+
+    python -m aiogroup.spark drain --bootstrap-server ... --group ... --topic ... --to parquet:PATH
+
+The extra `aiogroup[spark]` brings PySpark; Java 17 or 21 comes from the machine.
+"""
+
+from aiogroup.spark.drain import drain, pending_ranges
+from aiogroup.spark.errors import (
+    ClaimLostError,
+    ConnectorMissingError,
+    DrainError,
+    ForeignTokenError,
+    IncompleteError,
+    JavaMissingError,
+    NotProcessedError,
+    PySparkMissingError,
+    RangeBeyondEndError,
+    SparkStartError,
+    TopicGoneError,
+)
+from aiogroup.spark.gaps import Missing
+from aiogroup.spark.progress import DrainReport, Progress
+from aiogroup.spark.reading import read_ranges
+from aiogroup.spark.session import make_session
+from aiogroup.spark.sinks import to_parquet
+from aiogroup.spark.standing import Pending
+
+__all__ = [
+    "ClaimLostError",
+    "ConnectorMissingError",
+    "DrainError",
+    "DrainReport",
+    "ForeignTokenError",
+    "IncompleteError",
+    "JavaMissingError",
+    "Missing",
+    "NotProcessedError",
+    "Pending",
+    "Progress",
+    "PySparkMissingError",
+    "RangeBeyondEndError",
+    "SparkStartError",
+    "TopicGoneError",
+    "drain",
+    "make_session",
+    "pending_ranges",
+    "read_ranges",
+    "to_parquet",
+]

@@ -1,0 +1,80 @@
+"""How to reach the cluster and the group: said once, for our consumer and for Spark's connector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiogroup.config import ConsumerConfig, check_topic_name
+from aiogroup.errors import ConfigError
+from aiogroup.verifiable.properties import consumer_settings
+
+__all__ = ["Access"]
+
+CATCHUP_SUFFIX: Final = ".catchup"
+CONNECTOR_KEYS: Final = ("security.", "sasl.", "ssl.", "client.rack", "fetch.", "request.timeout.ms")
+"""What Spark's readers are told as well. Where they start, and which group they are in, is not for a file to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`properties` are those of a Java consumer: security, isolation.level, time-outs.
+
+    They reach Spark's executors as `kafka.*`, so that files which they name must exist there. `consumer` are settings
+    of `Consumer` for what has no Java name, such as an `ssl_context`; Spark does not see them.
+    """
+
+    bootstrap_servers: str
+    group_id: str
+    topics: tuple[str, ...]
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    consumer: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    catchup_group_id: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        bootstrap_servers: str,
+        group_id: str,
+        topics: str | Iterable[str],
+        properties: Mapping[str, str] | None = None,
+        consumer: Mapping[str, Any] | None = None,
+        catchup_group_id: str | None = None,
+    ) -> Access:
+        """Check what the caller gave.
+
+        Raises:
+            ConfigError, InvalidTopicError: a setting, a group or a topic cannot be meant.
+        """
+        named = (topics,) if isinstance(topics, str) else tuple(topics)
+        if not named:
+            raise ConfigError("topics is empty: name the topic whose ranges are pending")
+        if not group_id:
+            raise ConfigError("group_id is empty: name the group whose ranges are pending")
+        access = cls(
+            bootstrap_servers,
+            group_id,
+            tuple(sorted({check_topic_name(each) for each in named})),
+            dict(properties or {}),
+            dict(consumer or {}),
+            catchup_group_id or group_id + CATCHUP_SUFFIX,
+        )
+        access.config()
+        return access
+
+    def settings(self) -> dict[str, Any]:
+        """For a `Consumer` without a group."""
+        known, _ = consumer_settings(self.properties)
+        for name in ("group_id", "group_instance_id", "enable_auto_commit", "auto_offset_reset"):
+            known.pop(name, None)
+        return {**known, **self.consumer, "bootstrap_servers": self.bootstrap_servers}
+
+    def config(self) -> ConsumerConfig:
+        return ConsumerConfig.of(**self.settings(), group_id=self.group_id)
+
+    def spark_options(self) -> dict[str, str]:
+        """For Spark's connector."""
+        told = {f"kafka.{key}": text for key, text in self.properties.items() if key.startswith(CONNECTOR_KEYS)}
+        isolation_level = self.config().isolation_level  # a range ends where the service's own level let it end
+        return {**told, "kafka.bootstrap.servers": self.bootstrap_servers, "kafka.isolation.level": isolation_level}

@@ -1,0 +1,127 @@
+"""Which partitions a job may work on: those that the coordinator gives it in the group of the second commit log.
+
+The consumer of this file reads no record. It joins, heartbeats while Spark works in another thread, and commits under
+its generation, so that what a dead or frozen driver still does counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import count
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+
+from aiogroup.consumer import Consumer
+from aiogroup.errors import CommitFailedError, RebalanceInProgressError
+from aiogroup.runtime.clock import Signal, now_ms
+from aiogroup.spark.access import Access
+
+__all__ = ["REBALANCE_TIMEOUT_MS", "Claims"]
+
+REBALANCE_TIMEOUT_MS: Final = 900_000
+"""How long the group waits for a driver to end its slice. After so long a service takes a range back by itself."""
+NO_LIMIT_MS: Final = 2**31 - 1
+
+
+class Claims:
+    """The claimed partitions, each with a number: it tells one claim of a partition from the next.
+
+    What `hold` gave is kept until `release`, also when another driver joins: it gets its share then.
+    """
+
+    def __init__(self, access: Access, session_timeout_ms: int) -> None:
+        settings: dict[str, Any] = {
+            **access.settings(),
+            "group_id": access.catchup_group_id,
+            "client_id": "aiogroup-spark",
+            "enable_auto_commit": False,
+            "auto_offset_reset": "latest",  # a position is never read from; nothing is to be fetched meanwhile
+            "partition_assignment_strategy": ("cooperative-sticky",),
+            "session_timeout_ms": session_timeout_ms,
+            "heartbeat_interval_ms": max(1, min(3_000, session_timeout_ms // 3)),
+            "max_poll_interval_ms": NO_LIMIT_MS,
+            "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS,
+        }
+        self._consumer = Consumer(*access.topics, listener=self, **settings)
+        self._numbers = count(1)
+        self._claimed: dict[TopicPartition, int] = {}
+        self._held: frozenset[TopicPartition] = frozenset()
+        self._leaving: frozenset[TopicPartition] = frozenset()
+        self._changed = Signal()
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release()
+        await self._consumer.stop()
+
+    async def hold(self) -> dict[TopicPartition, int]:
+        """The claimed partitions with their numbers; none of them is handed over until `release`.
+
+        What another driver waits for already is not among them.
+
+        Raises:
+            AiogroupError: the membership ended for good, and why.
+        """
+        self._consumer.paused()  # raises what ended it
+        numbers = {tp: number for tp, number in self._claimed.items() if tp not in self._leaving}
+        self._held = frozenset(numbers)
+        return numbers
+
+    async def release(self, wait_ms: int = 0) -> None:
+        """Let partitions go to others; then wait so long for a change of what is claimed."""
+        self._release()
+        if wait_ms:
+            await self._changed.wait(now_ms() + wait_ms)
+
+    async def commit(
+        self, entries: Mapping[TopicPartition, OffsetAndMetadata], numbers: Mapping[TopicPartition, int]
+    ) -> frozenset[TopicPartition]:
+        """Commit under the claims with these numbers; what of it is durable. The other claims have ended.
+
+        Raises:
+            AiogroupError: it is not known whether the offsets are durable; the records may be repeated.
+        """
+        mine = {tp: entry for tp, entry in entries.items() if self._claimed.get(tp) == numbers[tp]}
+        if not mine:
+            return frozenset()
+        try:
+            await self._consumer.commit(mine)
+        except CommitFailedError as error:
+            return frozenset(error.committed)
+        except RebalanceInProgressError:
+            return frozenset()
+        return frozenset(mine)
+
+    # The rebalance callbacks.
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self._consumer.pause(*assigned)
+        self._claimed |= {tp: next(self._numbers) for tp in assigned}
+        self._changed.pulse()
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        until_ms = now_ms() + REBALANCE_TIMEOUT_MS
+        self._leaving = frozenset(revoked)
+        while self._held & self._leaving and now_ms() < until_ms:
+            await self._changed.wait(until_ms)
+        self._end(revoked)
+
+    async def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        self._end(lost)
+
+    def _end(self, gone: Collection[TopicPartition]) -> None:
+        for tp in gone:
+            self._claimed.pop(tp, None)
+        self._leaving = frozenset()
+        self._changed.pulse()
+
+    def _release(self) -> None:
+        self._held = frozenset()
+        self._changed.pulse()

@@ -1,0 +1,274 @@
+"""The job: claim partitions, read a slice of what is pending, process it, commit it as done, until nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from aiogroup.errors import AiogroupError, ConfigError
+from aiogroup.recovery.ranges import count, subtract, union
+from aiogroup.recovery.token import DoneRanges, write_done
+from aiogroup.runtime.clock import sleep_ms, wall_ms
+from aiogroup.spark.access import Access
+from aiogroup.spark.claims import REBALANCE_TIMEOUT_MS, Claims
+from aiogroup.spark.completeness import Watched
+from aiogroup.spark.errors import ClaimLostError, RangeBeyondEndError
+from aiogroup.spark.gaps import Missing, explain
+from aiogroup.spark.progress import DrainReport, Progress
+from aiogroup.spark.reading import TASK_RECORDS, check_connector
+from aiogroup.spark.slices import Slice, cut
+from aiogroup.spark.standing import Pending, look
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SESSION_TIMEOUT_MS", "SLICE_RECORDS", "drain", "pending_ranges"]
+
+SLICE_RECORDS: Final = 1_000_000
+SESSION_TIMEOUT_MS: Final = 30_000
+IDLE_MS: Final = 1_000
+DROPS_IN_A_ROW: Final = 3
+LAGGING_LOOKS: Final = 5
+"""A leader that was just elected may tell an end that is a moment old."""
+
+Standing = dict[TopicPartition, Pending]
+
+
+def pending_ranges(
+    *,
+    bootstrap_servers: str,
+    group_id: str,
+    topics: str | Iterable[str],
+    properties: Mapping[str, str] | None = None,
+    consumer: Mapping[str, Any] | None = None,
+    catchup_group_id: str | None = None,
+) -> Standing:
+    """What the group has left to jobs, by partition: `Pending.ranges` are not done yet, by its own token.
+
+    `properties` are those of a Java consumer (security, isolation.level), `consumer` settings of `Consumer` that have
+    no Java name. `catchup_group_id` is the service's `parallel_group_id`, `<group_id>.catchup` by default.
+
+    Raises:
+        GroupNotFoundError: the cluster has no such group.
+        TopicGoneError: a topic is not there.
+        ForeignTokenError: the commit's token must not be obeyed.
+        GroupAuthorizationError, TopicAuthorizationError: grant what the message says.
+        ConfigError: a setting cannot be meant.
+        AiogroupError: no broker was reached, or it refused.
+    """
+    access = Access.of(bootstrap_servers, group_id, topics, properties, consumer, catchup_group_id)
+    with start_blocking_portal() as portal:
+        return portal.call(look, access)
+
+
+def drain(
+    spark: SparkSession,
+    process: Callable[[DataFrame], object],
+    *,
+    bootstrap_servers: str,
+    group_id: str,
+    topics: str | Iterable[str],
+    properties: Mapping[str, str] | None = None,
+    consumer: Mapping[str, Any] | None = None,
+    catchup_group_id: str | None = None,
+    min_records: int = 0,
+    slice_records: int = SLICE_RECORDS,
+    task_records: int = TASK_RECORDS,
+    session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    others_timeout_ms: int = REBALANCE_TIMEOUT_MS,
+    on_progress: Callable[[Progress], object] = lambda progress: None,
+) -> DrainReport:
+    """Process everything that is pending, at least once, and tell the group that it is done.
+
+    Partitions are claimed by joining the second commit log's group, so that several drivers share them. `process` is
+    called with one slice after the other: a DataFrame as of `read_ranges`, at most `slice_records` of each claimed
+    partition. It must make durable what it does, and its first action must read every record. When it returns, the
+    records are counted against the offsets, and then the slice is committed as done. Whatever fails before leaves it
+    pending. A task reads at most `task_records`.
+
+    With fewer than `min_records` pending nothing is done. The other arguments are those of `pending_ranges`. While
+    other drivers hold what is left it waits for their partitions, at most `others_timeout_ms` without any progress of
+    theirs; a driver that died is out of the group after its `session_timeout_ms`.
+
+    Raises:
+        DrainError: as its classes say.
+        ConfigError: a setting cannot be meant.
+        AiogroupError: what `pending_ranges` raises, and what ended the membership.
+        Exception: what `process` raised; the slice is pending still.
+    """
+    access = Access.of(bootstrap_servers, group_id, topics, properties, consumer, catchup_group_id)
+    for name, value in (("slice_records", slice_records), ("task_records", task_records)):
+        if value < 1:
+            raise ConfigError(f"{name}={value}: at least 1 is needed")
+    check_connector(spark)
+    with start_blocking_portal() as portal:
+        job = _Job(spark, process, access, portal, slice_records, task_records, on_progress)
+        standing = job.look()
+        if not standing or sum(each.record_count for each in standing.values()) < min_records:
+            return job.report()
+        claims = Claims(access, session_timeout_ms)
+        with portal.wrap_async_context_manager(claims):
+            job.run(claims, others_timeout_ms)
+        return job.report()
+
+
+@dataclass(slots=True)
+class _Job:
+    spark: SparkSession
+    process: Callable[[DataFrame], object]
+    access: Access
+    portal: BlockingPortal
+    slice_records: int
+    task_records: int
+    on_progress: Callable[[Progress], object]
+    begun_at_ms: int = field(default_factory=wall_ms)
+    standing: Standing = field(default_factory=dict)
+    so_far: DrainReport = field(default_factory=DrainReport)
+    drops_in_a_row: int = 0
+
+    def report(self) -> DrainReport:
+        return replace(self.so_far, left_count=self.left_count, elapsed_ms=wall_ms() - self.begun_at_ms)
+
+    @property
+    def left_count(self) -> int:
+        return sum(count(each.ranges) for each in self.standing.values())
+
+    def look(self) -> Standing:
+        """Ask the brokers what is pending, and remember it."""
+        for looks_left in reversed(range(LAGGING_LOOKS)):
+            self.standing = self.portal.call(look, self.access)
+            last = {tp: (each.ranges[-1].end, each.log_end) for tp, each in self.standing.items() if each.ranges}
+            beyond = {tp: ends for tp, ends in last.items() if ends[0] > ends[1]}
+            if beyond and not looks_left:
+                raise RangeBeyondEndError(beyond)
+            if not beyond:
+                break
+            self.portal.call(sleep_ms, IDLE_MS)
+        return self.standing
+
+    def run(self, claims: Claims, others_timeout_ms: int) -> None:
+        """Slice after slice, until nothing is pending or the drivers that hold the rest do nothing."""
+        left_count, changed_at_ms = -1, wall_ms()
+        while True:
+            is_busy = self._round(claims)
+            if not self.left_count:
+                return
+            if is_busy or self.left_count != left_count:
+                left_count, changed_at_ms = self.left_count, wall_ms()
+            if wall_ms() - changed_at_ms >= others_timeout_ms:
+                return
+            if not is_busy:
+                self.portal.call(claims.release, IDLE_MS)
+
+    def _round(self, claims: Claims) -> bool:
+        """One slice of every claimed partition; whether there was anything to do."""
+        numbers = self.portal.call(claims.hold)
+        try:
+            # The ids are read behind the claim and before the first fetch; at the commit they must be the same.
+            slices = cut(self.look(), numbers, self.slice_records)
+            if slices:
+                records_count, missing = self._read(slices)
+                self._commit(claims, numbers, slices, records_count, missing)
+            return bool(slices)
+        finally:
+            self.portal.call(claims.release)
+
+    def _read(self, slices: Mapping[TopicPartition, Slice]) -> tuple[int, Missing]:
+        """Have the records processed, then count them; how many there were, and what the other offsets hold."""
+        missing = Missing(expired_count=sum(each.expired_count for each in slices.values()))
+        pieces = [piece for each in slices.values() for piece in each.pieces]
+        if not pieces:
+            return 0, missing
+        try:
+            watched = Watched(self.spark, pieces, self.access, self.task_records)
+            with self._job_group() as did_run:
+                self.process(watched.frame)
+                counted = watched.count(did_run=did_run())
+        except Exception as error:
+            self._look_behind(error)
+            raise
+        found = self.portal.call(explain, self.access, [(piece.tp, gap) for piece, gap in counted.gaps])
+        unchecked_count = sum(map(len, pieces)) - counted.records - found.total_count
+        return counted.records, missing + found + Missing(unchecked_count=unchecked_count)
+
+    def _look_behind(self, error: Exception) -> None:
+        """Spark says at length that it could not read; what happened to the topic says why."""
+        if isinstance(error, AiogroupError):
+            return
+        try:
+            self.look()
+        except AiogroupError as reason:
+            raise reason from error
+
+    def _commit(
+        self,
+        claims: Claims,
+        numbers: Mapping[TopicPartition, int],
+        slices: Mapping[TopicPartition, Slice],
+        records_count: int,
+        missing: Missing,
+    ) -> None:
+        """Tell the group what is done, of tokens that are the same still."""
+        standing = self.look()
+        entries = {
+            tp: _entry(standing[tp], each)
+            for tp, each in slices.items()
+            if tp in standing and standing[tp].token.id == each.id
+        }
+        durable = self.portal.call(claims.commit, entries, numbers)
+        self._note(slices, durable, records_count, missing)
+        self.look()
+        if durable:
+            self.drops_in_a_row = 0
+            done_count = sum(map(count, self.so_far.done.values()))
+            range_count = sum(len(each.ranges) for each in self.standing.values())
+            elapsed_ms = wall_ms() - self.begun_at_ms
+            self.on_progress(Progress(self.so_far.record_count, done_count, self.left_count, range_count, elapsed_ms))
+            return
+        self.drops_in_a_row += 1
+        if self.drops_in_a_row == DROPS_IN_A_ROW:
+            raise ClaimLostError(DROPS_IN_A_ROW)
+
+    def _note(
+        self,
+        slices: Mapping[TopicPartition, Slice],
+        durable: frozenset[TopicPartition],
+        records_count: int,
+        missing: Missing,
+    ) -> None:
+        so_far = self.so_far
+        done = {tp: union(so_far.done.get(tp, ()), slices[tp].ranges) for tp in durable}
+        self.so_far = replace(
+            so_far,
+            record_count=so_far.record_count + records_count,
+            done={**so_far.done, **done},
+            missing=so_far.missing + missing,
+            slice_count=so_far.slice_count + len(durable),
+            dropped_count=so_far.dropped_count + len(slices) - len(durable),
+        )
+
+    @contextmanager
+    def _job_group(self) -> Iterator[Callable[[], bool]]:
+        """Spark's jobs of this thread are known by a name; asked, it says whether there were any."""
+        context, name = self.spark.sparkContext, f"aiogroup-{uuid4().hex[:8]}"
+        before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
+        context.setJobGroup(name, f"pending ranges of {self.access.group_id}")
+        try:
+            yield lambda: bool(context.statusTracker().getJobIdsForGroup(name))
+        finally:
+            for key, value in before.items():
+                context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None takes it back
+
+
+def _entry(pending: Pending, done: Slice) -> OffsetAndMetadata:
+    """What is done of this token so far, and now. The offset is for lag tools."""
+    ranges = pending.token.pending
+    left = subtract(subtract(ranges, pending.done), done.ranges)
+    text = write_done(DoneRanges(pending.token.id, subtract(ranges, left)), pending.place)
+    return OffsetAndMetadata(left[0].start if left else pending.token.live, text)

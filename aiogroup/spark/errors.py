@@ -1,0 +1,107 @@
+"""What a job raises besides Kafka's errors. Whatever is raised, nothing was marked as done for what did not succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.errors import AiogroupError
+
+__all__ = [
+    "ClaimLostError",
+    "ConnectorMissingError",
+    "DrainError",
+    "ForeignTokenError",
+    "IncompleteError",
+    "JavaMissingError",
+    "NotProcessedError",
+    "PySparkMissingError",
+    "RangeBeyondEndError",
+    "SparkStartError",
+    "TopicGoneError",
+]
+
+
+class DrainError(AiogroupError):
+    """The root of what a job raises by itself."""
+
+
+class PySparkMissingError(DrainError, ImportError):
+    """PySpark is not installed: `pip install 'aiogroup[spark]'`."""
+
+
+class JavaMissingError(DrainError):
+    """No Java that runs Spark: install 17 or 21 and name it by JAVA_HOME."""
+
+
+class ConnectorMissingError(DrainError):
+    """The Spark session has no Kafka connector: start it with `spark.jars.packages` or `spark.jars`."""
+
+
+class SparkStartError(DrainError):
+    """Spark did not start; the message has what it said last."""
+
+
+class ForeignTokenError(DrainError):
+    """The group's commit holds a token that must not be obeyed; `reasons` says of each partition why.
+
+    Another program wrote, mirrored or edited it. Start the service: it repeats from the committed offset, and writes a
+    token of its own.
+    """
+
+    def __init__(self, reasons: Mapping[TopicPartition, str]) -> None:
+        self.reasons = dict(reasons)
+        told = "; ".join(f"{tp.topic}-{tp.partition}: {why}" for tp, why in sorted(self.reasons.items()))
+        super().__init__(
+            f"the group's commit has a token that aiogroup did not write there: {told}. Start the service, which reads "
+            "again from the committed offset and commits a token of its own; then run the job"
+        )
+
+
+class RangeBeyondEndError(DrainError):
+    """A pending range ends behind the log's end; `beyond` has (end of the range, end of the log) by partition."""
+
+    def __init__(self, beyond: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        self.beyond = dict(beyond)
+        told = "; ".join(
+            f"{tp.topic}-{tp.partition} is pending up to {end} and ends at {log_end}"
+            for tp, (end, log_end) in sorted(self.beyond.items())
+        )
+        super().__init__(
+            f"a range ends behind the log: {told}. Is isolation.level the service's, or is a transaction still open? "
+            "Was the log truncated, the service finds out when it recovers: restart it"
+        )
+
+
+class TopicGoneError(DrainError):
+    """The topic is not there (any more): there is nothing to read."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self.topics = frozenset(topics)
+        super().__init__(
+            f"no topic {', '.join(map(repr, sorted(self.topics)))} in this cluster: look at the name and at "
+            "--bootstrap-server; was it deleted, what was pending of it is gone"
+        )
+
+
+class IncompleteError(DrainError):
+    """Records are missing from what Spark read, and nothing that Kafka does explains it. Run the job again."""
+
+
+class NotProcessedError(DrainError):
+    """`process` did not read its DataFrame whole: it must run an action over every record, in its first action."""
+
+
+class ClaimLostError(DrainError):
+    """Results were dropped again and again: the claim was lost, or the token changed, before they could be committed.
+
+    Give the driver more time (`session_timeout_ms`) or smaller slices (`slice_records`).
+    """
+
+    def __init__(self, drops_count: int) -> None:
+        super().__init__(
+            f"{drops_count} results in a row were dropped: when they were to be committed the claim had ended, or the "
+            "service had a new token. They are pending still. Give the driver more time (session_timeout_ms) or "
+            "smaller slices (slice_records)"
+        )

@@ -1,0 +1,164 @@
+"""Offsets of which Spark read no record: what Kafka has there instead, from the batches themselves.
+
+A gap is honest when our own consumer, under the same isolation level, finds no record in it either. Which of Kafka's
+reasons it has, the headers of the batches say: a control batch, an aborted transaction, or nothing (compaction).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass
+from operator import add
+from typing import Final, NamedTuple
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.config import ConsumerConfig
+from aiogroup.consumer import Consumer
+from aiogroup.errors import BrokerError, KafkaTimeoutError
+from aiogroup.fetching.batches import BatchError, frame_bytes, read_batch
+from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup.runtime.clock import timeout_ms
+from aiogroup.runtime.link import FETCH, Link
+from aiogroup.spark.access import Access
+from aiogroup.spark.errors import IncompleteError
+
+__all__ = ["Gap", "Missing", "explain"]
+
+FETCH_BYTES: Final = 256 * 1024
+MOST_BYTES: Final = 1 << 30
+BY_NAME: Final = 12
+"""The last version of Fetch that names topics."""
+
+
+class Gap(NamedTuple):
+    """The offsets from `start` up to, and without, `end`."""
+
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Offsets that hold no record for the application, by what Kafka has there.
+
+    `expired_count` were deleted by retention, `control_count` hold the markers of transactions, `aborted_count` what
+    was aborted, `compacted_count` nothing any more. `unchecked_count` are in gaps too many to look at each: the longest
+    were looked at.
+    """
+
+    expired_count: int = 0
+    control_count: int = 0
+    aborted_count: int = 0
+    compacted_count: int = 0
+    unchecked_count: int = 0
+
+    def __add__(self, other: Missing) -> Missing:
+        return Missing(*map(add, astuple(self), astuple(other)))
+
+    @property
+    def total_count(self) -> int:
+        """All of them."""
+        return sum(astuple(self))
+
+
+async def explain(access: Access, gaps: Iterable[tuple[TopicPartition, Gap]]) -> Missing:
+    """What Kafka has in these gaps.
+
+    Raises:
+        IncompleteError: a record that Spark did not read.
+        KafkaTimeoutError: a leader did not answer in time.
+        AiogroupError: it refused.
+    """
+    config = access.config()
+    missing = Missing()
+    link = Link(config)
+    try:
+        async with Consumer(**{**access.settings(), "max_poll_records": 1}) as reader:
+            for tp, gap in gaps:
+                await _check_empty(reader, tp, gap, config.default_api_timeout_ms)
+                missing += await _classify(config, link, tp, gap)
+    finally:
+        await link.wait_closed(link.close())
+    return missing
+
+
+async def _check_empty(reader: Consumer, tp: TopicPartition, gap: Gap, limit_ms: int) -> None:
+    """Our own consumer goes through the gap, and must not meet a record in it."""
+    if reader.assignment() != {tp}:
+        reader.assign([tp])
+    reader.seek(tp, gap.start)
+    try:
+        async with timeout_ms(limit_ms):
+            while True:
+                for record in (await reader.getmany(timeout_ms=100)).all():
+                    if record.offset < gap.end:
+                        raise IncompleteError(
+                            f"{tp.topic}-{tp.partition}: Kafka has a record at offset {record.offset}, and Spark read "
+                            f"none between {gap.start} and {gap.end}. Run the job again"
+                        )
+                    return
+                if await reader.position(tp) >= gap.end:
+                    return
+    except TimeoutError as error:
+        raise KafkaTimeoutError(
+            f"{tp.topic}-{tp.partition}: offsets {gap.start} to {gap.end} could not be looked at within {limit_ms} ms"
+        ) from error
+
+
+async def _classify(config: ConsumerConfig, link: Link, tp: TopicPartition, gap: Gap) -> Missing:
+    control_count = aborted_count = 0
+    position = gap.start
+    while position < gap.end:
+        data = await _fetch(config, link, tp, position)
+        begun_at = position
+        for batch_end, is_control, offsets in _batches(data):
+            position = max(position, batch_end)
+            within_count = sum(gap.start <= offset < gap.end for offset in offsets)
+            control_count += within_count if is_control else 0
+            aborted_count += 0 if is_control else within_count
+        if position == begun_at:
+            break  # nothing is stored behind it
+    compacted_count = len(gap) - control_count - aborted_count
+    return Missing(control_count=control_count, aborted_count=aborted_count, compacted_count=compacted_count)
+
+
+def _batches(data: memoryview) -> Iterator[tuple[int, bool, list[int]]]:
+    """Of each whole batch: the offset behind it, whether it is a control batch, and the offsets of its records."""
+    pos = 0
+    while pos < len(data):
+        size = frame_bytes(data, pos, MOST_BYTES)
+        if pos + size > len(data):
+            return
+        batch = read_batch(data[pos : pos + size])
+        try:
+            batch.inflate(MOST_BYTES)
+            reader = batch.reader((TopicPartition("", 0), 0, "", None), check=False, committed=False)
+            records = [] if batch.is_empty else reader.read(reader.left, 0)
+        except BatchError as error:
+            raise IncompleteError(f"a batch is damaged: {error}") from error
+        yield batch.next_offset or 0, batch.is_control, [record.offset for record in records]
+        pos += size
+
+
+async def _fetch(config: ConsumerConfig, link: Link, tp: TopicPartition, offset: int) -> memoryview:
+    if link.cluster.leader(tp) < 0:
+        await link.fetch_metadata([tp.topic])
+    wanted = FetchPartition(tp.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, topics=(FetchTopic(topic=tp.topic, partitions=(wanted,)),)
+    )
+    answer = await link.send(link.cluster.leader(tp), request, FETCH, config.request_timeout_ms, at_most=BY_NAME)
+    for topic in answer.responses:
+        for each in topic.partitions:
+            if each.error_code:
+                row = lookup(each.error_code)
+                raise BrokerError(
+                    each.error_code, row.name, f"{tp.topic}-{tp.partition}: {row.message}", retriable=row.retriable
+                )
+            return memoryview(each.records or b"")
+    return memoryview(b"")

@@ -1,0 +1,102 @@
+"""Ranges as a DataFrame, by Spark's own Kafka connector."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.spark.access import Access
+from aiogroup.spark.errors import ConnectorMissingError
+from aiogroup.spark.slices import Piece, layers, pieces_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SLICE", "TASK_RECORDS", "check_connector", "read_pieces", "read_ranges"]
+
+SLICE: Final = "slice"
+TASK_RECORDS: Final = 250_000
+PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
+
+def read_ranges(
+    spark: SparkSession,
+    ranges: Mapping[TopicPartition, Iterable[tuple[int, int]]],
+    *,
+    bootstrap_servers: str,
+    properties: Mapping[str, str] | None = None,
+    task_records: int = TASK_RECORDS,
+) -> DataFrame:
+    """Exactly the offsets of these (start, end) ranges, end without; nothing is read before an action.
+
+    The columns are those of Spark's Kafka source with headers (`key value topic partition offset timestamp
+    timestampType headers`), and `slice`: topic, partition, start and end of the range, with dashes. A partition may
+    have several ranges. A task reads at most `task_records` of them. `properties` are those of a Java consumer, as for
+    `drain`. The action fails when retention deletes some of it meanwhile (`failOnDataLoss`).
+
+    Raises:
+        ConnectorMissingError: start the session with Spark's Kafka connector.
+        ValueError: there is no range, or one is empty.
+    """
+    check_connector(spark)
+    pieces = pieces_of(ranges)
+    if not pieces or not all(0 <= each.start < each.end for each in pieces):
+        raise ValueError("read_ranges: at least one range is needed, and each as (start, end) with 0 <= start < end")
+    access = Access.of(bootstrap_servers, "unused", {tp.topic for tp in ranges}, properties)
+    return read_pieces(spark, pieces, access, task_records)
+
+
+def read_pieces(spark: SparkSession, pieces: Iterable[Piece], access: Access, task_records: int) -> DataFrame:
+    """The pieces as one DataFrame; at least one."""
+    return reduce(
+        lambda one, other: one.unionByName(other),
+        [_read_layer(spark, layer, access, task_records) for layer in layers(pieces)],
+    )
+
+
+def _read_layer(spark: SparkSession, layer: Mapping[int, Piece], access: Access, task_records: int) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    topic = next(iter(layer.values())).tp.topic
+
+    def by_partition(values: Mapping[int, int]) -> str:
+        return json.dumps({topic: {str(number): value for number, value in values.items()}})
+
+    frame = (
+        spark.read.format("kafka")
+        .options(**access.spark_options())
+        .option("assign", json.dumps({topic: sorted(layer)}))
+        .option("startingOffsets", by_partition({number: piece.start for number, piece in layer.items()}))
+        .option("endingOffsets", by_partition({number: piece.end for number, piece in layer.items()}))
+        .option("maxRecordsPerPartition", str(task_records))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+        .load()
+    )
+    # A constant array, so that no record costs a search.
+    names = [layer[number].name if number in layer else "" for number in range(max(layer) + 1)]
+    return frame.withColumn(SLICE, F.get(F.array(*map(F.lit, names)), F.col("partition")))
+
+
+def check_connector(spark: SparkSession) -> None:
+    """Refuse a session that cannot read Kafka.
+
+    Raises:
+        ConnectorMissingError: it has no connector.
+    """
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
+
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(PROVIDER)
+    except Py4JJavaError as error:
+        raise ConnectorMissingError(
+            "this Spark session has no Kafka connector: start it with "
+            f"--packages org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version} (spark.jars.packages), or with "
+            "the connector's jars (spark.jars)"
+        ) from error

@@ -1,0 +1,97 @@
+"""What is read in one round: of each claimed partition its first pending offsets, cut to a size. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.recovery.ranges import Range, Ranges, count
+from aiogroup.spark.standing import Pending
+
+__all__ = ["Piece", "Slice", "cut", "layers", "pieces_of"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Piece:
+    """A part of one range that Spark reads at one go. Its name is the same whenever it is cut the same way."""
+
+    tp: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.tp.topic}-{self.tp.partition}-{self.start}-{self.end}"
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Of one partition: the ranges that are done when the `pieces` are, as the token with this `id` had them.
+
+    The ranges hold `expired_count` offsets more than the pieces: those that retention has deleted.
+    """
+
+    pending: Pending
+    ranges: Ranges
+    pieces: tuple[Piece, ...]
+
+    @property
+    def id(self) -> str:
+        return self.pending.token.id
+
+    @property
+    def expired_count(self) -> int:
+        return count(self.ranges) - sum(map(len, self.pieces))
+
+
+def cut(
+    standing: Mapping[TopicPartition, Pending], held: Collection[TopicPartition], most: int
+) -> dict[TopicPartition, Slice]:
+    """The next slice of each held partition that has something pending: at most so many offsets to read, in order."""
+    slices = {}
+    for tp in sorted(held):
+        pending = standing.get(tp)
+        if pending is not None and pending.ranges:
+            slices[tp] = _cut(pending, most)
+    return slices
+
+
+def _cut(pending: Pending, most: int) -> Slice:
+    ranges: list[Range] = []
+    pieces: list[Piece] = []
+    for each in pending.ranges:
+        start = min(max(each.start, pending.log_start), each.end)
+        end = min(each.end, start + most)
+        ranges.append(Range(each.start, end))
+        if start < end:
+            pieces.append(Piece(pending.tp, start, end))
+        most -= end - start
+        if most == 0:
+            break
+    return Slice(pending, tuple(ranges), tuple(pieces))
+
+
+def pieces_of(ranges: Mapping[TopicPartition, Iterable[tuple[int, int]]]) -> tuple[Piece, ...]:
+    """One piece for each range."""
+    return tuple(Piece(tp, start, end) for tp, of_tp in sorted(ranges.items()) for start, end in of_tp)
+
+
+def layers(pieces: Iterable[Piece]) -> list[dict[int, Piece]]:
+    """The pieces, so that each layer is one topic's and has at most one of each partition.
+
+    Spark's connector takes one start and one end of a partition: a layer is what it reads at one go.
+    """
+    by_topic: dict[str, list[dict[int, Piece]]] = defaultdict(list)
+    for piece in sorted(pieces):
+        of_topic = by_topic[piece.tp.topic]
+        free = next((layer for layer in of_topic if piece.tp.partition not in layer), None)
+        if free is None:
+            of_topic.append(free := {})
+        free[piece.tp.partition] = piece
+    return [layer for topic in sorted(by_topic) for layer in by_topic[topic]]
