@@ -9,6 +9,7 @@ from aiogroup.errors import RecordDeserializationError, TimestampError
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.merge import NEVER_WAIT, Merge, MergeState, Sight, Waiting
 from tests.fetching import wire_batches
+from tests.support.effort import examples
 from tests.support.merge_scripts import differences, scripts
 from tests.support.merging import STALL_MS, World
 from tests.support.records import tp
@@ -402,7 +403,7 @@ def _damaged(partition):
 # By brute force.
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(scripts)
 def test_it_does_what_the_rules_say_whatever_happens(script):
     assert differences(*script) is None

@@ -125,6 +125,7 @@ def test_without_a_bug_nothing_is_found():
         assert differences(*random_script(seed)) is None, seed
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize(("name", "old", "new"), BUGS.values(), ids=BUGS)
 def test_bug_is_found(name, old, new):
     seed = found_by(planted(name, old, new))
