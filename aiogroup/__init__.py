@@ -43,6 +43,7 @@ from aiogroup.errors import (
 )
 from aiogroup.listener import ConsumerRebalanceListener, RebalanceListener
 from aiogroup.records import (
+    CatchUpProgress,
     Lag,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -62,6 +63,7 @@ __all__ = [
     "AssignorError",
     "AuthenticationFailedError",
     "BrokerError",
+    "CatchUpProgress",
     "CommitFailedError",
     "ConcurrentConsumptionError",
     "ConfigError",

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from aiogroup.errors import ConfigError, InvalidTopicError
+from aiogroup.recovery_settings import check_recovery
 
 __all__ = ["ConsumerConfig", "ResetPolicy", "check_topic_name", "parse_reset_policy"]
 
@@ -111,6 +112,15 @@ class ConsumerConfig:
     new_partition_reset: str = "earliest"
     isolation_level: str = "read_uncommitted"
 
+    enable_parallel_rebalance: bool = False  # KIP-333: recover without falling behind
+    parallel_order: str = "unordered"
+    parallel_min_backlog: int = 1_000
+    parallel_share: float = 0.5
+    parallel_buffer_bytes: int = 16 * 1024 * 1024
+    parallel_handoff: bool = False
+    parallel_handoff_timeout_ms: int = 900_000
+    parallel_group_id: str | None = None
+
     max_poll_records: int | None = 500
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
@@ -163,6 +173,7 @@ class ConsumerConfig:
         self._check_group()
         self._check_fetch()
         self._check_security()
+        check_recovery(self)
         parse_reset_policy(self.auto_offset_reset)
         parse_reset_policy(self.new_partition_reset, "new_partition_reset")
 
@@ -194,6 +205,17 @@ class ConsumerConfig:
     @property
     def read_committed(self) -> bool:
         return self.isolation_level == "read_committed"
+
+    @property
+    def second_group_id(self) -> str:
+        """The group whose offsets are the second commit log: the progress of batch jobs (KIP-333)."""
+        return self.parallel_group_id or f"{self.group_id}.catchup"
+
+    def lane_buffer_bytes(self, lane: str) -> int:
+        """A lane's part of `max_buffered_bytes`: all of it, where there is one lane."""
+        if not self.enable_parallel_rebalance:
+            return self.max_buffered_bytes
+        return int(self.max_buffered_bytes * (1 - self.parallel_share if lane == "live" else self.parallel_share))
 
     @property
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
@@ -229,7 +251,7 @@ class ConsumerConfig:
             "registration_timeout_ms",
             "auto_commit_interval_ms", "max_poll_records", "fetch_max_bytes", "max_partition_fetch_bytes",
             "max_buffered_bytes", "request_timeout_ms", "default_api_timeout_ms", "metadata_max_age_ms",
-            "connections_max_idle_ms",
+            "connections_max_idle_ms", "parallel_min_backlog", "parallel_buffer_bytes", "parallel_handoff_timeout_ms",
         ):  # fmt: skip
             value = getattr(self, name)
             _require(value is None or 1 <= value < 2**31, f"{name}={value}: must lie between 1 and 2147483647")

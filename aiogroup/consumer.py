@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 import anyio
-from aiokafka.structs import OffsetAndTimestamp, TopicPartition
+from aiokafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 from aiogroup.assignors.foreign import resolve
 from aiogroup.config import ConsumerConfig
@@ -28,7 +28,7 @@ from aiogroup.fetching.truncation import leader_of
 from aiogroup.listener import check_listener
 from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import CommitEntry, Offsets, read_offsets
-from aiogroup.records import Lag, PartitionLag, Record, Records
+from aiogroup.records import CatchUpProgress, Lag, PartitionLag, Record, Records
 from aiogroup.runtime.clock import now_ms, wall_ms
 from aiogroup.runtime.engine import Engine, Group
 from aiogroup.runtime.inspection import health_of, metrics_of
@@ -72,6 +72,7 @@ class Consumer:
         self._engine: Engine | None = None
         self._starting: Engine | None = None
         self._stopping: asyncio.Future[StopReport] | None = None
+        self._given_to_transaction = -1  # the request for records whose offsets were made fit for a transaction
         if topics:
             self._subscription.subscribe(topics, None, listener)
 
@@ -272,16 +273,31 @@ class Consumer:
         engine = self._running()
         return await engine.enquiries.position(self._owned(partition))
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
+    def seek(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        *,
+        lane: Literal["live", "catch-up"] | None = None,
+        drop_pending: bool = False,
+    ) -> None:
         """The next record of the partition is at `offset`; what is buffered or in hand of it is dropped.
+
+        With two lanes (`enable_parallel_rebalance`) it moves the one that `offset` lies in, or `lane`; the other goes
+        back to what it has not processed. Below where the live lane began everything from `offset` on is read again
+        beside it. `drop_pending`, or a seek in `on_partitions_assigned`, leaves one lane, from `offset` on.
 
         Raises:
             IllegalStateError: the partition is not assigned.
-            ValueError: `offset` is below 0 or no number.
+            ValueError: `offset` is below 0 or no number, or `lane` does not go there.
         """
         if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
             raise ValueError(f"seek: the offset is a whole number from 0 on, not {offset!r}")
-        self._move(self._owned(partition), offset)
+        if lane not in (None, "live", "catch-up"):
+            raise ValueError(f"seek: lane={lane!r}; 'live' or 'catch-up'")
+        if lane == "catch-up" and not self.config.enable_parallel_rebalance:
+            raise ValueError("seek: lane='catch-up' needs enable_parallel_rebalance=True")
+        self._move(self._owned(partition), offset, lane=lane, drop_pending=drop_pending)
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
         """To the first offset of these partitions, all assigned ones by default. Raises as `end_offsets`."""
@@ -300,7 +316,9 @@ class Consumer:
         found = await group.committer.committed.fetch([each.tp for each in owned], until_ms) if owned else {}
         for partition in owned:
             committed = found[partition.tp]
-            if committed is not None and engine.enquiries.is_still(partition):
+            if partition.lanes is not None:
+                partition.lanes.return_to_durable(committed)
+            elif committed is not None and engine.enquiries.is_still(partition):
                 self._move(partition, committed.offset, committed.leader_epoch)
         return {tp: None if each is None else each.offset for tp, each in found.items()}
 
@@ -436,6 +454,11 @@ class Consumer:
         """
         self._check_outside_callback("assign")
         self._check_alive()
+        if self.config.enable_parallel_rebalance:
+            raise IllegalStateError(
+                "assign() and enable_parallel_rebalance=True: commits of what no group assigned are not fenced; use "
+                "subscribe(), or leave the mode off"
+            )
         self._subscription.assign(partitions)
         self._follow("assign")
 
@@ -464,12 +487,16 @@ class Consumer:
         """Deliver nothing of these partitions until `resume`; what is buffered is kept."""
         for partition in [self._owned(tp) for tp in partitions]:
             partition.is_paused = True
+            for cursor in partition.lanes.cursors if partition.lanes is not None else ():
+                cursor.is_paused = True
         self._running().context.interrupt()
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Deliver again."""
         for partition in [self._owned(tp) for tp in partitions]:
             partition.is_paused = False
+            for cursor in partition.lanes.cursors if partition.lanes is not None else ():
+                cursor.is_paused = False
         self._running().context.fetchable.pulse()
         self._running().context.changed.pulse()
 
@@ -508,13 +535,51 @@ class Consumer:
         if not coordinator.membership.is_rebalancing:
             coordinator.handle(f.RejoinWanted(why))
 
+    def child_consumer_is_alive(self) -> bool:
+        """Whether a catch-up lane has work (KIP-333's childConsumerIsAlive); afterwards it is on standby."""
+        catch_up = self._running().catch_up
+        return catch_up is not None and catch_up.is_catching_up
+
+    def lanes(self) -> dict[TopicPartition, CatchUpProgress]:
+        """How far the catch-up lanes are, by partition; empty without `enable_parallel_rebalance` (KIP-333)."""
+        engine = self._running()
+        engine.context.delivery.settle()
+        return {each.tp: each.lanes.progress() for each in engine.context.assignment if each.lanes is not None}
+
+    def offsets_for_transaction(self, offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a transaction must commit for the group so that `offsets`, the next to process, become durable.
+
+        With two lanes a record's own offset is not the group's: it would pass what is pending. Give the result, with
+        `group_metadata()`, to the producer's `send_offsets_to_transaction`. After an aborted transaction call
+        `seek_to_committed`.
+
+        Raises:
+            IllegalStateError: a partition is not assigned.
+            IllegalOperation: there is no group.
+            ValueError, TypeError: not offsets, or no lane delivered up to there.
+        """
+        engine, _ = self._running(), self._grouped("offsets_for_transaction")
+        for tp in read_offsets(offsets):
+            self._owned(tp)
+        entries = self._entries(offsets)
+        self._given_to_transaction = engine.requests.asked_count
+        return {tp: OffsetAndMetadata(entry.offset, entry.metadata) for tp, entry in entries.items()}
+
     def group_metadata(self) -> GroupMetadata:
         """Who this member is now: what a transaction needs to commit for it (KIP-447).
 
         Raises:
             IllegalOperation: there is no group.
+            IllegalStateError: ranges are pending, and `offsets_for_transaction` was not called for this batch: a
+                transaction that commits a record's own offset would pass over them (KIP-333).
         """
-        who = self._grouped("group_metadata").coordinator.identity
+        group, engine = self._grouped("group_metadata"), self._running()
+        if self._given_to_transaction != engine.requests.asked_count and self.child_consumer_is_alive():
+            raise IllegalStateError(
+                "group_metadata(): ranges are pending, which a record's own offset would pass over: commit what "
+                "offsets_for_transaction() makes of this batch's offsets"
+            )
+        who = group.coordinator.identity
         return GroupMetadata(who.group_id, who.generation, who.member_id, who.instance_id)
 
     def health(self) -> Health:
@@ -589,14 +654,34 @@ class Consumer:
             self._engine.context.delivery.close_cursor()
             self._engine.follow_subscription(why)
 
-    def _move(self, partition: Partition, offset: int, leader_epoch: int = NO_EPOCH) -> None:
+    def _move(
+        self,
+        partition: Partition,
+        offset: int,
+        leader_epoch: int = NO_EPOCH,
+        *,
+        lane: Literal["live", "catch-up"] | None = None,
+        drop_pending: bool = False,
+    ) -> None:
         engine = self._running()
-        engine.context.delivery.forget([partition])
-        leader = leader_of(engine.context.link.cluster, partition.tp)
-        partition.start_at(offset, leader_epoch=leader_epoch, leader=leader)
+        is_first = partition.is_new and self._is_in_callback
+        again = partial(self._move_if_still, partition, offset, lane=lane, drop_pending=drop_pending or is_first)
+        if engine.positions.is_recovering(partition, again):
+            return
+        if partition.lanes is not None:
+            why = "a seek in on_partitions_assigned" if is_first else "seek with drop_pending"
+            partition.lanes.seek(offset, lane, drop_pending=drop_pending or is_first, why=why)
+        else:
+            engine.context.delivery.forget([partition])
+            leader = leader_of(engine.context.link.cluster, partition.tp)
+            partition.start_at(offset, leader_epoch=leader_epoch, leader=leader)
         engine.context.positions_wanted.pulse()
         engine.context.fetchable.pulse()
         engine.context.group_changed.pulse()
+
+    def _move_if_still(self, partition: Partition, offset: int, **how: Any) -> None:  # noqa: ANN401 (of _move)
+        if self._running().enquiries.is_still(partition):
+            self._move(partition, offset, **how)
 
     async def _seek_to(self, partitions: tuple[TopicPartition, ...], mark: int) -> bool:
         engine = self._running()
@@ -621,6 +706,9 @@ class Consumer:
         context.delivery.settle()
         for tp, (offset, metadata) in read_offsets(offsets).items():
             partition = assignment.get(tp)
+            if partition is not None and partition.lanes is not None:
+                entries[tp] = partition.lanes.named(offset, metadata)
+                continue
             if partition is None and not assignment.was_owned(tp):
                 raise IllegalStateError(f"commit: {self._why_not_assigned(tp)}")
             if partition is None:
@@ -641,6 +729,11 @@ class Consumer:
         delivery, entries = engine.context.delivery, {}
         delivery.settle()
         for partition in engine.context.assignment:
+            if partition.lanes is not None:
+                entry = partition.lanes.delivered() if self.config.auto_ack else partition.lanes.processed()
+                if entry is not None:
+                    entries[partition.tp] = entry
+                continue
             if partition.position is None:
                 continue
             offset = partition.ledger.position if self.config.auto_ack else partition.ledger.committable

@@ -305,7 +305,8 @@ class TimestampError(RecordError):
 class RecordDeserializationError(CorruptRecordError):
     """A record cannot be given to the application; all before it were, and the position stays on it.
 
-    `topic`, `partition`, `offset` say which, `key` and `value` are its bytes where they could be read.
+    `topic`, `partition`, `offset` say which, `key` and `value` are its bytes where they could be read, `lane` is the
+    one that stands on it, "live" or "catch-up" (KIP-333).
     `seek(tp, offset + 1)` skips it.
     """
 
@@ -317,8 +318,10 @@ class RecordDeserializationError(CorruptRecordError):
         *,
         key: bytes | None = None,
         value: bytes | None = None,
+        lane: str = "live",
     ) -> None:
         super().__init__(tp, offset, message)
+        self.lane = lane
         self.topic = tp.topic
         self.partition = tp.partition
         self.key = key

@@ -11,7 +11,9 @@ from aiokafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartiti
 from aiogroup.native import Record
 
 __all__ = [
+    "CATCH_UP",
     "LIVE",
+    "CatchUpProgress",
     "Lag",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -23,6 +25,7 @@ __all__ = [
 ]
 
 LIVE: Final = "live"
+CATCH_UP: Final = "catch-up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ class PartitionLag:
 class Lag:
     """What `lag(detail=True)` measured: records in the live lane, in the catch-up lane (KIP-333), and together.
 
-    Nothing catches up yet, so `catch_up` is 0. `partitions` has each partition's part of `live`.
+    `catch_up` counts offsets of pending ranges, of which not all need hold a record; it is 0 without
+    `enable_parallel_rebalance`. `partitions` has each partition's part of both.
     """
 
     live: int
@@ -68,6 +72,22 @@ class Lag:
     def total(self) -> int:
         """`live` and `catch_up` together."""
         return self.live + self.catch_up
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUpProgress:
+    """How far the catch-up lane of a partition is (KIP-333): `ranges` are pending, as (start, end), end excluded.
+
+    Counts are of offsets; `per_second` is of the last ten seconds, `left_ms` the time that the rest takes at that rate.
+    `None` where it is not known yet, never 0.
+    """
+
+    ranges: tuple[tuple[int, int], ...]
+    live: int
+    done_count: int
+    left_count: int
+    per_second: float | None
+    left_ms: int | None
 
 
 class Records(Mapping[TopicPartition, list[Record]]):

@@ -29,7 +29,17 @@ BELOW = {
     "embedded": {"protocol"},
     "testing": {"words", "protocol"},
 }
-WORDS = {"native", "config", "records", "errors", "listener", "cluster", "subscription", "telemetry"}
+WORDS = {
+    "native",
+    "config",
+    "records",
+    "errors",
+    "listener",
+    "cluster",
+    "subscription",
+    "telemetry",
+    "recovery_settings",
+}
 FACE = {"consumer", "__init__"}
 IMPURE = {"asyncio", "anyio", "socket", "time", "random", "logging", "structlog", "threading", "datetime", "selectors"}
 LOW_LEVEL = {"client", "conn", "consumer", "producer", "cluster", "util", "helpers", "protocol"}

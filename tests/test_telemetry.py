@@ -55,7 +55,7 @@ def test_numbers_say_their_unit():
     for kind in KINDS:
         for each in dataclasses.fields(kind):
             if each.type == "int":
-                known = each.name in plain or each.name.endswith(("_ms", "_count", "_bytes", "_version"))
+                known = each.name in plain or each.name.endswith(("_ms", "_count", "_bytes", "_version", "_offset"))
                 assert known, f"{kind.__name__}.{each.name}"
 
 

@@ -40,6 +40,7 @@ class DecodeSettings:
     read_committed: bool = False
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
+    lane: str = LIVE
     max_batch_bytes: int = 128 * 1024 * 1024
     inflate_inline_bytes: int = 64 * 1024
 
@@ -58,8 +59,8 @@ class _Poison:
     key: bytes | None = None
     value: bytes | None = None
 
-    def error(self, tp: TopicPartition) -> RecordDeserializationError:
-        error = RecordDeserializationError(tp, self.offset, self.message, key=self.key, value=self.value)
+    def error(self, tp: TopicPartition, lane: str) -> RecordDeserializationError:
+        error = RecordDeserializationError(tp, self.offset, self.message, key=self.key, value=self.value, lane=lane)
         error.__cause__ = self.cause
         return error
 
@@ -114,6 +115,11 @@ class PartitionDecoder:
     def size_bytes(self) -> int:
         """Memory held: the answer's bytes until the last batch is done, and the batch just decompressed."""
         return self.fetched_bytes + self.inflated_bytes
+
+    @property
+    def poison_offset(self) -> int | None:
+        """Where it cannot go on, once all before is taken."""
+        return None if self._poison is None else self._poison.offset
 
     @property
     def fetched_bytes(self) -> int:
@@ -175,7 +181,7 @@ class PartitionDecoder:
         if taken:
             return taken
         if self._poison is not None:
-            raise self._poison.error(self._tp)
+            raise self._poison.error(self._tp, self._settings.lane)
         return None
 
     # Between batches.
@@ -249,7 +255,7 @@ class PartitionDecoder:
             self._poison_at(batch, error)
             return False
         self._reader = batch.reader(
-            (self._tp, batch.timestamp_type, LIVE, self._acknowledge),
+            (self._tp, batch.timestamp_type, self._settings.lane, self._acknowledge),
             self._data[self._pos :],
             check=self._settings.check_crcs,
             committed=self._settings.read_committed,

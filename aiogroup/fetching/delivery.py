@@ -143,8 +143,9 @@ class Delivery:
         piece.index -= 1
         partition.ledger.move(record.offset)
         self._held.pop(id(partition), None)
-        self._turns.setdefault(partition)
-        self._turns.move_to_end(partition, last=False)
+        turns = partition.tally.turns
+        turns.setdefault(partition)
+        turns.move_to_end(partition, last=False)
         return record
 
     # What is next.
@@ -337,7 +338,7 @@ class Delivery:
 
     def _is_full(self, partition: Partition) -> bool:
         """Decoding takes room, which there is not: what is decoded already goes first."""
-        if self._assignment.tally.held_bytes <= self._max_bytes or partition is self._favoured:
+        if partition.tally.held_bytes <= self._max_bytes or partition is self._favoured:
             return False
         if self._withheld is None or (partition.decoded_bytes and not self._withheld.decoded_bytes):
             self._withheld = partition  # rather one whose batch is decompressed

@@ -114,7 +114,7 @@ class Partition:
         "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "committed_metadata",
         "decoded_bytes", "end_offset", "epochs", "error", "failures_count", "fetch_bytes", "fetch_offset",
         "fetched_bytes", "heard_at_ms", "is_broken", "is_held", "is_leaving",
-        "is_new", "is_paused",
+        "is_new", "is_paused", "lanes",
         "last_stable_offset", "leader", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
         "received_at_ms", "reset_policy", "reset_why", "search", "slice", "starts_count", "state", "tally",
         "topic_id", "tp", "was_reset",
@@ -159,6 +159,7 @@ class Partition:
         self.heard_at_ms: int | None = None  # where the log ends, by an answer or as no news
         self.error: AiogroupError | None = None
         self.topic_id: UUID | None = None  # of the topic that the position is meant in
+        self.lanes: Any = None  # this is the live lane, and these are all (KIP-333, `runtime/lanes.py`)
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 (any field)
         # Not left to those who set them: a change that the planner does not hear of stops a partition for good.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -22,7 +22,8 @@ class CommitEntry:
 
     `leader_epoch` is that of the record before `offset`, -1 where it is not known: whoever goes on from here can see
     by it whether the log still holds that record (KIP-320). `starts_count` is the partition's when the commit was made:
-    what a seek took back since is not covered by it.
+    what a seek took back since is not covered by it. `lanes` is what it says of each lane, where there are
+    two (KIP-333).
     """
 
     offset: int
@@ -30,6 +31,7 @@ class CommitEntry:
     ownership: int
     leader_epoch: int = -1
     starts_count: int = 0
+    lanes: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ def _covers(other: CommitEntry | None, entry: CommitEntry) -> bool:
     """Both speak for the same reading of the partition, and the other one goes as far."""
     return (
         other is not None
+        and other.lanes is None  # of two lanes each commit says all that was said before
         and (other.ownership, other.starts_count) == (entry.ownership, entry.starts_count)
         and other.offset >= entry.offset
     )

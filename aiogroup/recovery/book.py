@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from aiogroup.offsets.ledger import Ledger
-from aiogroup.recovery.lanes import LIVE, Lane, LaneName, Lanes, Mark, Moved
+from aiogroup.records import LIVE
+from aiogroup.recovery.lanes import Lane, LaneName, Lanes, Mark, Moved
 from aiogroup.recovery.ranges import Range, Ranges, below, subtract
 from aiogroup.recovery.recovery import Recovery, fold
 from aiogroup.recovery.token import NO_EPOCH, DoneRanges, Place, write_committed

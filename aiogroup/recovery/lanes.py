@@ -18,16 +18,15 @@ either done, or pending, or was dropped by the application.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from aiogroup.records import CATCH_UP, LIVE
 from aiogroup.recovery.ranges import Range, Ranges, below, find, subtract, union
 from aiogroup.recovery.token import NO_EPOCH, Token
 
-__all__ = ["CATCH_UP", "LIVE", "Lane", "LaneName", "Lanes", "Mark", "Moved", "show"]
+__all__ = ["Lane", "LaneName", "Lanes", "Mark", "Moved", "show"]
 
 LaneName: TypeAlias = Literal["live", "catch-up"]
-LIVE: Final = "live"
-CATCH_UP: Final = "catch-up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +160,14 @@ class Lanes:
                 "lane away, or pass drop_pending=True to read everything from there on in order"
             )
         return Moved(live.processed, live.start, union(pending, (Range(offset, live.start),)), CATCH_UP, is_new_id=True)
+
+    def durable(self, offset: int, token: Token | None) -> Moved:
+        """Each lane where this commit says; what it knows nothing of yet, as it is older, is pending."""
+        base = offset if token is None else token.live
+        pending = () if token is None else token.pending
+        if base < self.live.start:
+            pending = union(pending, (Range(base, self.live.start),))
+        return Moved(max(base, self.live.start), self.live.start, pending, CATCH_UP)
 
     def truncate(self, offset: int) -> Moved:
         """The log was cut off at `offset`: what was read from there on is gone, and other records may come there."""

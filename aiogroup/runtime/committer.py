@@ -94,6 +94,11 @@ class Committer:
         self._context.delivery.settle()
         entries = {}
         for partition in partitions:
+            if partition.lanes is not None:
+                entry = partition.lanes.processed(again=again)
+                if entry is not None:
+                    entries[partition.tp] = entry
+                continue
             if partition.position is None:
                 continue
             offset = partition.ledger.committable
@@ -293,6 +298,9 @@ class Committer:
                     continue
                 code = answer.error_code
                 row = lookup(code)
+                if code == ErrorCode.OFFSET_METADATA_TOO_LARGE and (shorter := self._shorter(tp, entry)) is not None:
+                    pending[tp], retry = shorter, BrokerError(code, row.name, row.message, retriable=True)
+                    continue
                 match remedy_for(Rpc.OFFSET_COMMIT, code):
                     case Remedy.PROCEED:
                         self._note_committed(tp, entry)
@@ -323,6 +331,14 @@ class Committer:
             retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {missing}", retriable=True)
         return committed, TopicAuthorizationError(unauthorized) if unauthorized else refused, retry
 
+    def _shorter(self, tp: TopicPartition, entry: CommitEntry) -> CommitEntry | None:
+        """The same with a shorter token, which the broker may take (KIP-333)."""
+        partition = self._context.assignment.get(tp)
+        if partition is None or partition.lanes is None or entry.lanes is None or not entry.metadata:
+            return None
+        shorter: CommitEntry = partition.lanes.shorter(entry)
+        return shorter
+
     def _refusal(self, remedy: Remedy, code: int, tp: TopicPartition) -> AiogroupError:
         """What the caller is told of a partition whose offset will not be committed however often it is tried."""
         row = lookup(code)
@@ -343,7 +359,9 @@ class Committer:
         if partition is not None and partition.ownership == entry.ownership:
             partition.committed, partition.committed_metadata = entry.offset, entry.metadata
             self._context.delivery.settle()
-            if partition.starts_count == entry.starts_count:
+            if entry.lanes is not None and partition.lanes is not None:
+                partition.lanes.book.note_durable(entry.lanes)
+            elif partition.starts_count == entry.starts_count:
                 partition.ledger.process_below(entry.offset)
             self._context.changed.pulse()
             self._context.group_changed.pulse()

@@ -10,10 +10,9 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.assignors import Assignor, Held, is_cooperative
 from aiogroup.cluster import Cluster
-from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig, parse_reset_policy
+from aiogroup.config import ConsumerConfig, parse_reset_policy
 from aiogroup.errors import ConsumerStoppedError, IllegalStateError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import write_subscription
 from aiogroup.membership.classic import ClassicMembership
@@ -24,18 +23,21 @@ from aiogroup.membership.states import MemberState
 from aiogroup.native import IS_COMPILED
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.runtime.callbacks import Callbacks
+from aiogroup.runtime.catch_up import CatchUpFetchers, make_delivery
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.enquiries import Enquiries
 from aiogroup.runtime.fetcher import Fetchers
+from aiogroup.runtime.lanes import CatchUp
 from aiogroup.runtime.leader import Leader
 from aiogroup.runtime.link import Link
 from aiogroup.runtime.liveness import Liveness
 from aiogroup.runtime.ownership import Ownership
 from aiogroup.runtime.positions import Positions
 from aiogroup.runtime.rebalance import Rebalance
+from aiogroup.runtime.recovery import Recoveries
 from aiogroup.runtime.refresher import Refresher
 from aiogroup.runtime.requests import Requests
 from aiogroup.runtime.supervisor import Supervisor
@@ -71,14 +73,8 @@ class Engine:
     ) -> None:
         self.subscription = subscription
         self.supervisor = Supervisor(self._on_task_failed)
-        assignment = Assignment()
-        delivery = Delivery(
-            assignment,
-            auto_ack=config.auto_ack,
-            records_per_turn=RECORDS_PER_TURN,
-            turn_ms=TURN_MS,
-            max_bytes=config.max_buffered_bytes,
-        )
+        assignment, beside = Assignment(), Assignment()
+        delivery = make_delivery(config, assignment, beside)
         self.context = Context(config, Link(config), self.supervisor, assignment, delivery, tell)
         self.refresher = Refresher(self.context, self._topics_wanted, self._on_refreshed)
         self.enquiries = Enquiries(self.context, self.refresher)
@@ -86,7 +82,9 @@ class Engine:
         if config.group_id is not None:
             coordinator = Coordinator(self.context, self._make_membership(config.group_id, assignors))
             committer = Committer(self.context, coordinator, is_member=True)
-        self.positions = Positions(self.context, self.refresher, committer)
+        self.catch_up = CatchUp(self.context, beside, self.refresher) if config.enable_parallel_rebalance else None
+        recoveries = None if self.catch_up is None else Recoveries(self.context, self.refresher, self.catch_up)
+        self.positions = Positions(self.context, self.refresher, committer, recoveries)
         self.validator = Validator(self.context, self.refresher, self.positions)
         self.context.link.on_metadata = self.validator.follow_leaders
         self.fetchers = Fetchers(self.context, self.refresher, self.positions)
@@ -182,6 +180,10 @@ class Engine:
         spawn("validator", self.validator.run)
         spawn("fetchers", self.fetchers.run)
         spawn("inflater", self.fetchers.run_inflater)
+        if self.catch_up is not None:
+            spawn("catch-up", self.catch_up.run)
+            beside = CatchUpFetchers(self.context, self.refresher, self.positions, self.catch_up)
+            spawn("catch-up fetchers", beside.run)
         self.follow_subscription("start")
 
     async def wait_for_assignment(self, until_ms: int) -> None:
@@ -334,6 +336,8 @@ class Engine:
         if self.group is not None:
             holds = bool(context.assignment) and not self.subscription.is_manual
             self.group.liveness.poll_clock.on_assignment(holds, now_ms())
+        if self.catch_up is not None:
+            self.catch_up.follow()
         context.fetchable.pulse()
         context.positions_wanted.pulse()
         context.changed.pulse()

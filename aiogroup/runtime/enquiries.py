@@ -72,7 +72,12 @@ class Enquiries:
             if partition is not None:
                 lags[tp] = max(0, end.offset - await self.position(partition, until_ms))
         age_ms = now_ms() - told_at_ms
-        return Lag(sum(lags.values()), 0, {tp: PartitionLag(lag, age_ms) for tp, lag in lags.items()})
+        behind = {each.tp: each.lanes.left_count for each in assignment if each.lanes is not None and each.tp in lags}
+        return Lag(
+            sum(lags.values()),
+            sum(behind.values()),
+            {tp: PartitionLag(lag + behind.get(tp, 0), age_ms) for tp, lag in lags.items()},
+        )
 
     def current_lag(self, partition: Partition) -> int | None:
         """From what is known; a later call knows more, where it is the end that is not known (KIP-695)."""
@@ -80,6 +85,8 @@ class Enquiries:
         lag = partition.lag(read_committed=self._context.config.read_committed)
         if lag is None:
             self.want_end(partition)
+        elif partition.lanes is not None:
+            lag += partition.lanes.left_count
         return lag
 
     def want_end(self, partition: Partition) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 from weakref import ref
 
 import anyio
 from aiokafka.structs import TopicPartition
 
-from aiogroup.config import parse_reset_policy
+from aiogroup.config import ResetPolicy, parse_reset_policy
 from aiogroup.errors import (
     AiogroupError,
     AuthenticationFailedError,
@@ -17,6 +17,7 @@ from aiogroup.errors import (
     OffsetOutOfRangeError,
     TopicAuthorizationError,
 )
+from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.extent import extent_of
 from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES, WAIT_MIN_MS, FetchPlan, Planner
@@ -26,7 +27,8 @@ from aiogroup.fetching.sessions import Asked, SessionRequest, request_for
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.fetch import FetchResponse, PartitionData
-from aiogroup.records import Record
+from aiogroup.records import LIVE, Record
+from aiogroup.recovery.token import is_ours
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.link import FETCH
@@ -45,6 +47,7 @@ SESSION_ERRORS: Final = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
+EARLIEST: Final = ResetPolicy("earliest")
 DECODED_SHARE: Final = 4
 LOOK_MS: Final = 1_000
 OVERDUE_MS: Final = 3_000
@@ -53,18 +56,30 @@ OVERDUE_MS: Final = 3_000
 class Fetchers:
     """Starts and ends one fetcher per broker that leads, or is preferred for, an assigned partition."""
 
-    def __init__(self, context: Context, refresher: Refresher, positions: Positions) -> None:
+    def __init__(
+        self,
+        context: Context,
+        refresher: Refresher,
+        positions: Positions,
+        *,
+        assignment: Assignment | None = None,
+        channel: str = FETCH,
+        lane: str = LIVE,
+    ) -> None:
         self._context = context
         self._refresher = refresher
         self._positions = positions
-        self._planner = Planner(context.assignment, context.config)
+        self._assignment = context.assignment if assignment is None else assignment
+        self._channel = channel
+        self._planner = Planner(self._assignment, context.config)
         self._running: dict[int, anyio.CancelScope] = {}
-        self._tally = context.assignment.tally
+        self._tally = self._assignment.tally
         self._is_awaited = False  # a fetcher waits for what another one's request holds
         self._sent_at_ms: dict[int, int] = {}
         config = context.config
+        self._bound = config.lane_buffer_bytes(lane)
         # So long may an answer be however little was asked for: a batch, and what was longer once.
-        self._largest_bytes = min(config.max_partition_fetch_bytes, config.max_buffered_bytes // 16)
+        self._largest_bytes = min(config.max_partition_fetch_bytes, self._bound // 16)
         self._policy = parse_reset_policy(config.auto_offset_reset)
         self._new_policy = parse_reset_policy(config.new_partition_reset)
         self._settings = DecodeSettings(
@@ -72,6 +87,7 @@ class Fetchers:
             read_committed=config.read_committed,
             key_deserializer=config.key_deserializer,
             value_deserializer=config.value_deserializer,
+            lane=lane,
         )
 
     async def run(self) -> None:
@@ -83,7 +99,8 @@ class Fetchers:
                 self._refresher.want()
             nodes.discard(UNKNOWN)
             for node_id in nodes - self._running.keys():
-                self._running[node_id] = self._context.supervisor.spawn(f"fetcher {node_id}", self._run_one, node_id)
+                name = f"{self._channel}er {node_id}"
+                self._running[node_id] = self._context.supervisor.spawn(name, self._run_one, node_id)
             for node_id in self._running.keys() - nodes:
                 self._running.pop(node_id).cancel()
             self._look_for_silent_brokers(now_ms())
@@ -128,7 +145,7 @@ class Fetchers:
         context, config = self._context, self._context.config
         wait_ms = WAIT_MIN_MS
         drained_count = failures_count = 0
-        await context.link.get_ready(node_id, FETCH)  # while the positions are looked up
+        await context.link.get_ready(node_id, self._channel)  # while the positions are looked up
         while True:
             self._look()
             plan = self._planner.plan(node_id, self._share_bytes())
@@ -172,7 +189,7 @@ class Fetchers:
 
     def _room_bytes(self) -> int:
         """A part of the bound is for what is decoded: the more is fetched the less could be decompressed."""
-        bound, tally = self._context.config.max_buffered_bytes, self._tally
+        bound, tally = self._bound, self._tally
         if not tally.held_bytes:
             return bound
         return bound - tally.fetched_bytes - tally.in_flight_bytes - max(tally.decoded_bytes, bound // DECODED_SHARE)
@@ -190,7 +207,7 @@ class Fetchers:
         response: FetchResponse | None = None
         try:
             at_most = None if begun.has_ids else BY_NAME
-            response = await context.link.send(node_id, request, FETCH, at_most=at_most)
+            response = await context.link.send(node_id, request, self._channel, at_most=at_most)
             received_at_ms = now_ms()
             # A broker gives its first batch whole, however long that is (KIP-74): it is counted on from now on.
             answer_bytes = sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
@@ -286,7 +303,7 @@ class Fetchers:
             return
         partition.failures_count = 0
         partition.received_at_ms = received_at_ms
-        self._context.delivery.opened[partition.tp] = partition
+        self._note_opened(partition)
         if data.preferred_read_replica >= 0:
             partition.preferred_replica = data.preferred_read_replica
             partition.preferred_until_ms = received_at_ms + PREFERRED_REPLICA_MS
@@ -299,9 +316,8 @@ class Fetchers:
         aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
         # A copy of its own, or the smallest slice would keep the whole answer in memory.
         records = bytes(data.records) if copy else data.records
-        decoder = PartitionDecoder(
-            partition.tp, records, offset, aborted, self._settings, _Acknowledge(self._context, partition.ledger)
-        )
+        acknowledge = _Acknowledge(self._context, partition.ledger)
+        decoder = self._decoder(partition, records, offset, aborted, self._settings, acknowledge)
         if decoder.incomplete_batch_bytes:
             partition.fetch_bytes = decoder.incomplete_batch_bytes
             return
@@ -310,6 +326,12 @@ class Fetchers:
         partition.is_broken = extent.end is None
         partition.fetch_offset = offset if extent.end is None else extent.end
         partition.put(decoder, extent.epochs)
+
+    def _note_opened(self, partition: Partition) -> None:
+        self._context.delivery.opened[partition.tp] = partition
+
+    def _decoder(self, partition: Partition, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (of PartitionDecoder)
+        return PartitionDecoder(partition.tp, *settings)
 
     def _mend(self, node_id: int, partition: Partition, offset: int, data: PartitionData, remedy: FetchRemedy) -> None:
         context, config, tp = self._context, self._context.config, partition.tp
@@ -339,12 +361,15 @@ class Fetchers:
         if partition.buffer or (partition.slice is not None and partition.position != offset):
             partition.back_off(now_ms(), self._context.config)
             return
-        if self._policy.kind == "none":
+        # The low-water mark of a token (KIP-333): what the log still holds behind it is nobody's but ours to read.
+        is_low_water = offset == partition.committed and is_ours(partition.committed_metadata)
+        policy = EARLIEST if is_low_water else self._policy
+        if policy.kind == "none":
             partition.stick(OffsetOutOfRangeError(partition.tp, offset))
             self._context.changed.pulse()
             return
         self._context.delivery.forget([partition])
-        self._positions.reset(partition, self._policy, why=f"offset {offset} is out of range")
+        self._positions.reset(partition, policy, why=f"offset {offset} is out of range")
 
 
 def known(offset: int) -> int | None:

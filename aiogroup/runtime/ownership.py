@@ -188,6 +188,8 @@ class Ownership:
 
 
 def _has_uncommitted(partition: Partition) -> bool:
+    if partition.lanes is not None:
+        return bool(partition.lanes.has_uncommitted)
     return partition.ledger.has_unprocessed or (
         partition.position is not None and partition.committed is not None and partition.position > partition.committed
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from aiokafka.structs import TopicPartition
 
@@ -10,9 +12,11 @@ from aiogroup.config import ResetPolicy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError
 from aiogroup.fetching.position import Partition, PositionState
 from aiogroup.fetching.truncation import leader_of
+from aiogroup.offsets.commit_plan import Committed
 from aiogroup.runtime.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
+from aiogroup.runtime.recovery import Recoveries
 from aiogroup.runtime.refresher import EARLIEST, LATEST, Offsets, Refresher
 from aiogroup.telemetry import events
 
@@ -24,11 +28,16 @@ NOT_COMMITTED: Final = "nothing is committed"
 class Positions:
     """`committer` is `None` without a group: then every position comes from the policy."""
 
-    def __init__(self, context: Context, refresher: Refresher, committer: Committer | None) -> None:
+    def __init__(
+        self, context: Context, refresher: Refresher, committer: Committer | None, recoveries: Recoveries | None = None
+    ) -> None:
         self._context = context
         self._refresher = refresher
         self._committer = committer
         self._asked: dict[Partition, int] = {}  # what is being looked up, as of which change
+        self._recoveries = recoveries
+        self._recovering: WeakKeyDictionary[Partition, Committed | None] = WeakKeyDictionary()
+        self._afterwards: WeakKeyDictionary[Partition, Callable[[], object]] = WeakKeyDictionary()
 
     @property
     def is_committed_at_once(self) -> bool:
@@ -81,7 +90,15 @@ class Positions:
             of = [each for each in partitions if each.state is PositionState.COMMITTED]
             await self._resolve_committed(of, until_ms)
             of = [each for each in partitions if each.state is PositionState.RESET]
-            await self._resolve_policy(of, until_ms, rounds)
+            ours = [each for each in of if each in self._recovering]
+            failure = None
+            try:
+                await self._recover(ours, until_ms, rounds)
+            except AiogroupError as error:
+                failure = error  # the others do not wait for the leaders of these
+            await self._resolve_policy([each for each in of if each not in ours], until_ms, rounds)
+            if failure is not None:
+                raise failure
         finally:
             for each in partitions:
                 self._asked.pop(each, None)
@@ -106,12 +123,41 @@ class Positions:
             if partition.changes_count != changes_count:
                 continue
             committed = found.get(tp)
-            if committed is not None:
+            if self._recoveries is not None and (committed is not None or partition.reset_policy.kind != "none"):
+                self._recovering[partition] = committed
+                partition.state = PositionState.RESET  # its leader is to be asked
+            elif committed is not None:
                 leader = leader_of(self._context.link.cluster, tp)
                 partition.start_at(committed.offset, leader_epoch=committed.leader_epoch, leader=leader)
                 partition.committed, partition.committed_metadata = committed.offset, committed.metadata
             else:
                 self.reset(partition, partition.reset_policy, why=NOT_COMMITTED)
+
+    async def _recover(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
+        """Begin both lanes of what became ours (KIP-333)."""
+        recoveries, rounds_count = self._recoveries, 0
+        while recoveries is not None and (left := [each for each in partitions if each in self._recovering]):
+            asked = self._ask(left)
+            found = {each.tp: self._recovering[each] for each in left}
+            times = {each.tp: _timestamp(each.reset_policy) for each in left if found[each.tp] is None}
+            why = await recoveries.begin(asked, found, times, until_ms)
+            for each in left:
+                if each.state is not PositionState.RESET or each.changes_count != asked[each.tp][1]:
+                    self._recovering.pop(each, None)
+                    self._afterwards.pop(each, lambda: None)()
+            if not why:
+                continue
+            rounds_count += 1
+            if rounds_count == rounds or now_ms() >= until_ms:
+                raise KafkaTimeoutError(f"where {sorted(asked)} go on is not known yet: {why}")
+            await sleep_ms(min(self._context.config.backoff_ms(rounds_count), max(0, until_ms - now_ms())))
+
+    def is_recovering(self, partition: Partition, then: Callable[[], object]) -> bool:
+        """Whether its lanes are being looked up; `then` is done as soon as they have begun."""
+        if self._recoveries is None or partition.lanes is not None or not _is_wanted(partition):
+            return False
+        self._afterwards[partition] = then
+        return True
 
     def reset(self, partition: Partition, policy: ResetPolicy, *, why: str) -> None:
         """Start over as the policy says: the position is looked up, or the application must say where."""
@@ -150,6 +196,8 @@ class Positions:
             await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 
     def _start_at(self, partition: Partition, offset: int) -> None:
+        if partition.lanes is not None:
+            partition.lanes.return_to(offset)
         partition.start_at(offset, leader=leader_of(self._context.link.cluster, partition.tp), was_reset=True)
         partition.is_held = self.is_committed_at_once
         tp, policy = partition.tp, partition.reset_policy

@@ -36,9 +36,16 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.link import METADATA
 from aiogroup.telemetry import events
 
-__all__ = ["EARLIEST", "LATEST", "Offsets", "Refresher", "TopicsWanted"]
+__all__ = ["EARLIEST", "LATEST", "Listed", "Offsets", "Refresher", "TopicsWanted"]
 
 Offsets = dict[TopicPartition, OffsetAndTimestamp]
+
+
+class Listed(OffsetAndTimestamp):
+    """As the application gets it, and with the epoch of the record before the end, where that was asked for."""
+
+    leader_epoch: int = -1
+
 
 MISSING_MS: Final = 1_000
 TopicsWanted = Callable[[], "frozenset[str] | re.Pattern[str]"]
@@ -203,7 +210,8 @@ class Refresher:
                 tp = TopicPartition(topic.name, answer.partition_index)
                 if not answer.error_code and (answer.offset >= 0 or wanted.get(tp, EARLIEST) >= 0):
                     timestamp = answer.timestamp if answer.timestamp >= 0 else None
-                    found[tp] = OffsetAndTimestamp(answer.offset, timestamp)
+                    found[tp] = listed = Listed(answer.offset, timestamp)
+                    listed.leader_epoch = answer.leader_epoch
                     continue
                 row = lookup(answer.error_code)
                 why = f"{tp.topic}-{tp.partition}: {row.name}"

@@ -262,6 +262,67 @@ class LogTruncated(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CatchUpStarted(Event):
+    """`pending` is to be read beside the head (KIP-333), which goes on at `live_offset`; counts are of offsets."""
+
+    topic: str
+    partition: int
+    pending: tuple[tuple[int, int], ...]
+    live_offset: int
+    records_count: int
+    token_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RangeDone(Event):
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    left_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUpDone(Event):
+    topic: str
+    partition: int
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTruncated(Event):
+    """The log begins behind offsets that were pending: retention removed them before they were processed."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangesDropped(Event):
+    """The application sought, or the topic was made anew: these offsets were pending and will not be read."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    partition: int
+    dropped: tuple[tuple[int, int], ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignToken(Event):
+    """The committed metadata looks like a token and must not be obeyed: everything from the offset on is read."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    partition: int
+    offset: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class NewPartitionFromEarliest(Event):
     topic: str
     partition: int

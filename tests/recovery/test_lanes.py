@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aiogroup.offsets.ledger import Ledger
+from aiogroup.records import CATCH_UP, LIVE
 from aiogroup.recovery.book import Book
-from aiogroup.recovery.lanes import CATCH_UP, LIVE, Lane, Lanes, Mark, Moved
+from aiogroup.recovery.lanes import Lane, Lanes, Mark, Moved
 from aiogroup.recovery.ranges import Range
 from aiogroup.recovery.recovery import HandOff, Log, fold, recover
 from aiogroup.recovery.token import DoneRanges, Token, read_committed, write_committed

@@ -102,7 +102,7 @@ BUGS = (
 
 CODE = """
 import sys
-from tests.recovery.test_planted_bugs import BUGS
+from tests.recovery.test_recovery_bugs import BUGS
 from tests.simulation.planted_bugs import plant
 plant(BUGS[int(sys.argv[1])])
 from tests.recovery.test_nothing_is_skipped import ATTEMPTS, hunt, play

@@ -1,0 +1,139 @@
+"""Delivery from two lanes (KIP-333): what comes of each is weighed, so that neither stands still beside the other.
+
+Each lane has a tally, and so turns and a bound, of its own. The lane that has got less for its share is asked first.
+What one lane does not use while it has nothing is not saved up for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.errors import RecordError
+from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.delivery import Delivery
+from aiogroup.fetching.position import Partition, Slice, Tally
+from aiogroup.records import Record
+
+__all__ = ["TwoLanes"]
+
+BEHIND: Final = 2_000
+"""So many weighed records a lane may be behind the other: what it missed longer ago is not made up for."""
+
+
+class _Lane:
+    """`weight` is its part of the records, `given` how many it has got, each divided by that."""
+
+    __slots__ = ("given", "max_bytes", "tally", "weight")
+
+    def __init__(self, tally: Tally, weight: float, max_bytes: int) -> None:
+        self.tally = tally
+        self.weight = weight
+        self.max_bytes = max_bytes
+        self.given = 0.0
+
+
+class TwoLanes(Delivery):
+    """`catch_up` is the tally of the catch-up lane, and `share` its part; the live lane's is that of the assignment."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        catch_up: Tally,
+        share: float,
+        *,
+        auto_ack: bool,
+        records_per_turn: int,
+        turn_ms: int,
+        max_bytes: int,
+    ) -> None:
+        super().__init__(assignment, auto_ack=auto_ack, records_per_turn=records_per_turn, turn_ms=turn_ms)
+        self._live = _Lane(assignment.tally, 1 - share, int(max_bytes * (1 - share)))
+        self._catch_up = _Lane(catch_up, share, int(max_bytes * share))
+        self._owed_turn: _Lane | None = None  # its error was put off, since records of the other lane came first
+
+    def in_hand(self) -> dict[TopicPartition, int]:
+        self.settle()
+        counts: dict[TopicPartition, int] = {}
+        for each in self._held.values():
+            if each.ledger.has_unprocessed:
+                counts[each.tp] = counts.get(each.tp, 0) + each.ledger.in_hand_count
+        return counts
+
+    def decode_ahead(self, count: int, only: Collection[TopicPartition] = ()) -> bool:
+        self.close_cursor()
+        first, second = self._by_share()
+        counts = (self._part(first, count), self._part(second, count))
+        for lane, part in zip((first, second), counts, strict=True):
+            self._enter(lane)
+            if part and super().decode_ahead(part, only):
+                return True
+        return False
+
+    def open_cursor(self, only: Collection[TopicPartition] = ()) -> Record | None:
+        self.close_cursor()
+        for lane in self._by_share():
+            self._enter(lane)
+            try:
+                record = super().open_cursor(only)
+            except RecordError:
+                self._put_last(lane)
+                raise
+            if record is not None:
+                return record
+        return None
+
+    def take(self, max_count: int | None, only: Collection[TopicPartition] = ()) -> dict[TopicPartition, list[Record]]:
+        self.close_cursor()
+        taken: dict[TopicPartition, list[Record]] = {}
+        left = max_count if max_count is not None else 2**62
+        first, second = self._by_share()
+        # The part of the one, all that is left for the other, and what that does not use for the first again.
+        for lane, part in ((first, self._part(first, left)), (second, left), (first, left)):
+            most = min(part, left)
+            if not most:
+                continue
+            self._enter(lane)
+            try:
+                found = super().take(most, only)
+            except RecordError:
+                if not taken:
+                    self._put_last(lane)
+                    raise
+                self._owed_turn = lane
+                break
+            for tp, records in found.items():
+                taken.setdefault(tp, []).extend(records)
+                left -= len(records)
+        return taken
+
+    # Weighing.
+
+    def _by_share(self) -> tuple[_Lane, _Lane]:
+        """Whose turn it is first. What a lane without records could have got is forgotten."""
+        live, other = self._live, self._catch_up
+        for lane, rival in ((live, other), (other, live)):
+            least = rival.given if not lane.tally.turns else rival.given - BEHIND
+            lane.given = max(lane.given, least)
+        owed, self._owed_turn = self._owed_turn, None
+        if owed is not None:
+            return (owed, other if owed is live else live)
+        return (live, other) if live.given <= other.given else (other, live)
+
+    def _part(self, lane: _Lane, count: int) -> int:
+        """Of so many records; at least one is left for each."""
+        return count if count == 1 else min(max(1, round(count * lane.weight)), count - 1)
+
+    def _put_last(self, lane: _Lane) -> None:
+        """It cannot go on for now: the other one is asked first next time."""
+        lane.given = max(self._live.given, self._catch_up.given) + 1
+
+    def _enter(self, lane: _Lane) -> None:
+        self._turns, self._max_bytes = lane.tally.turns, lane.max_bytes
+
+    def _hand_out(self, partition: Partition, piece: Slice, upto: int, *, keep_last_only: bool) -> None:
+        lane = self._live if partition.tally is self._live.tally else self._catch_up
+        lane.given += (upto - piece.index) / lane.weight
+        super()._hand_out(partition, piece, upto, keep_last_only=keep_last_only)

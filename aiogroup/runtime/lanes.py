@@ -1,0 +1,343 @@
+"""The lanes of the partitions that are ours (KIP-333): cursors beside the live lane, and the task that watches them.
+
+A partition is its own live lane; `Partition.lanes` holds what reads beside it. The cursor of the lowest range that is
+not fetched to its end stands in `CatchUp.assignment`, whose fetchers know nothing of any other lane: a fetch session
+holds a partition once. So they have sessions, connections and buffers of their own, and neither lane waits for the
+other.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from aiokafka.structs import OffsetAndTimestamp, TopicPartition
+
+from aiogroup.errors import AiogroupError
+from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.fetching.range_cursor import RangeCursor
+from aiogroup.fetching.truncation import leader_of
+from aiogroup.offsets.commit_plan import CommitEntry, Committed
+from aiogroup.records import CatchUpProgress
+from aiogroup.recovery.book import Book, LaneCommit
+from aiogroup.recovery.lanes import LaneName, Moved
+from aiogroup.recovery.ranges import Range, Ranges, count
+from aiogroup.recovery.recovery import Recovery
+from aiogroup.recovery.token import ID_BYTES, Place, make_id, read_committed
+from aiogroup.runtime.clock import Signal, now_ms
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.refresher import EARLIEST, Refresher
+from aiogroup.telemetry import events
+
+__all__ = ["CatchUp", "PartitionLanes", "fresh_id"]
+
+LOOK_MS: Final = 200
+"""So often is looked whether a range is done, while some are pending."""
+LOG_START_MS: Final = 60_000
+"""So often is asked whether retention comes near to what is pending."""
+RATE_MS: Final = 10_000
+"""The rate of catching up is that of so long."""
+SHORTEST_CHARS: Final = 64
+
+
+def fresh_id() -> str:
+    """The id of a new token."""
+    return make_id(secrets.token_bytes(ID_BYTES))
+
+
+class PartitionLanes:
+    """`live` is the partition itself; the others are in `book.ranges`."""
+
+    def __init__(self, owner: CatchUp, live: Partition, place: Place, recovery: Recovery) -> None:
+        self.live = live
+        self.began_at_ms = now_ms()
+        self.done: set[int] = set()  # told, by their ends
+        self.is_told = not recovery.pending  # nothing is pending, and that was told
+        self._owner = owner
+        self._begun_count = count(recovery.pending)
+        self._left: deque[tuple[int, int]] = deque()  # at which instant how many offsets were pending
+        self.book: Book[RangeCursor] = Book(place, recovery, live, self._make, fresh_id)
+        self.link()
+
+    def _make(self, span: Range, epoch: int) -> RangeCursor:
+        return RangeCursor(self.live, span.start, span.end, epoch, self._owner.assignment.tally)
+
+    @property
+    def cursors(self) -> list[RangeCursor]:
+        return self.book.ranges
+
+    @property
+    def is_catching_up(self) -> bool:
+        self._owner.settle()
+        return self.book.is_catching_up
+
+    @property
+    def left_count(self) -> int:
+        """Offsets between where the catch-up lane stands and the ends of its ranges."""
+        return sum(max(0, each.end - each.ledger.position) for each in self.cursors)
+
+    def link(self) -> None:
+        """The records of one range come before those of the next; the first that is not fetched is."""
+        former = None
+        for each in self.cursors:
+            each.former, former = former, each
+        self.fetch_next()
+
+    def fetch_next(self) -> None:
+        """Fetch from the lowest range that is not fetched up to its end."""
+        for each in self.cursors:
+            if each.fetch_offset >= each.end or each.is_delivered:
+                each.is_broken = True  # nothing more is asked for
+                continue
+            if self._owner.assignment.get(each.tp) is not each:
+                self._owner.assignment.take([each])
+            return
+
+    # Commits. The caller has settled the delivery.
+
+    def processed(self, *, again: bool = False) -> CommitEntry | None:
+        """What auto-commit would send: as far as each lane was processed; `None` when that is durable."""
+        return self._entry(self.book.commit_processed(), again=again)
+
+    def delivered(self) -> CommitEntry | None:
+        """What `commit()` sends where asking for more says that records are processed."""
+        return self._entry(self.book.commit_delivered())
+
+    def named(self, offset: int, metadata: str) -> CommitEntry:
+        """What `commit({tp: offset})` sends.
+
+        Raises:
+            ValueError: no lane delivered up to there.
+        """
+        return self._bound(self.book.commit_named(offset, metadata))
+
+    def shorter(self, entry: CommitEntry) -> CommitEntry:
+        """The same in fewer characters, as the broker takes no more (error 12); in the end without a token."""
+        commit: LaneCommit = entry.lanes
+        limit = len(commit.metadata) // 2
+        return self._bound(self.book.shorter(commit, limit if limit >= SHORTEST_CHARS else 0))
+
+    def _entry(self, commit: LaneCommit, *, again: bool = False) -> CommitEntry | None:
+        live = self.live
+        if live.committed is None and not (commit.metadata or live.was_reset or commit.offset > 0):
+            return None
+        is_durable = (commit.offset, commit.metadata) == (live.committed, live.committed_metadata)
+        return None if is_durable and not again else self._bound(commit)
+
+    def _bound(self, commit: LaneCommit) -> CommitEntry:
+        live = self.live
+        return CommitEntry(
+            commit.offset, commit.metadata, live.ownership, commit.leader_epoch, live.starts_count, commit
+        )
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Something was delivered that is not durable."""
+        live = self.live
+        if live.ledger.has_unprocessed or any(each.ledger.has_unprocessed for each in self.cursors):
+            return True
+        return live.committed is not None and self.processed() is not None
+
+    # Moves.
+
+    def seek(self, offset: int, lane: LaneName | None = None, *, drop_pending: bool = False, why: str = "seek") -> None:
+        """Raises:
+        ValueError: the lane that was named cannot go there.
+        """
+        self._owner.settle()
+        poisons = [at for each in self.cursors if (at := each.poison_offset) is not None]
+        poison_at = min(poisons, default=None)
+        moved = self.book.seek(offset, lane, drop_pending=drop_pending, poison_at=poison_at)
+        self._move(moved)
+        if moved.drops_all and moved.dropped:
+            self._tell_dropped(moved.dropped, why)
+
+    def truncate(self, offset: int, leader_epoch: int) -> None:
+        """The log was cut off at `offset`, behind a record of `leader_epoch`."""
+        self._owner.settle()
+        moved = self.book.lanes.truncate(offset)
+        self._move(moved, leader_epoch if moved.live == offset else None)
+        self.live.was_reset = True
+        self.live.committed = None  # it may be the same offset again, of another record
+        self.live.trust()
+
+    def return_to_durable(self, committed: Committed | None) -> None:
+        """Each lane goes back to what is committed for it."""
+        if committed is None:
+            return
+        self._owner.settle()
+        token = read_committed(committed.offset, committed.metadata, self.book.place).token
+        self._move(self.book.lanes.durable(committed.offset, token))
+
+    def return_to(self, offset: int) -> None:
+        """The policy says where the live lane goes on: it must not enter a range."""
+        moved = self.book.lanes.truncate(offset) if offset < self.book.live_start else None
+        if moved is not None:
+            self._move(moved)
+
+    def _move(self, moved: Moved, leader_epoch: int | None = None) -> None:
+        live, context = self.live, self._owner.context
+        epoch = live.epoch_before(moved.live) if leader_epoch is None else leader_epoch
+        is_there = live.position == moved.live and not live.ledger.has_unprocessed
+        self._forget(self.cursors)
+        if not is_there or leader_epoch is not None:
+            context.delivery.forget([live])
+            live.start_at(moved.live, leader_epoch=epoch, leader=leader_of(context.link.cluster, live.tp))
+        self.book.move(moved)
+        self.done.clear()
+        self._left.clear()
+        self._begun_count = count(self.book.pending)
+        self.is_told = not self.book.pending
+        self.link()
+        self._owner.wanted.pulse()
+
+    def _forget(self, cursors: Iterable[RangeCursor]) -> None:
+        gone = list(cursors)
+        self._owner.context.delivery.forget(gone)
+        for each in gone:
+            each.close()
+
+    def close(self, why: str = "") -> None:
+        """The ownership ended, or (`why`) what is pending means nothing any more."""
+        if why and self.book.pending:
+            self._tell_dropped(self.book.pending, why)
+        self._forget(self.cursors)
+        self._owner.assignment.remove([self.live.tp])
+
+    def _tell_dropped(self, dropped: Ranges, why: str) -> None:
+        tp = self.live.tp
+        spans = tuple((each.start, each.end) for each in dropped)
+        self._owner.context.tell(events.RangesDropped(tp.topic, tp.partition, spans, why))
+
+    # What becomes of the ranges.
+
+    def progress(self) -> CatchUpProgress:
+        """How far the catch-up lane is."""
+        self._note_left()
+        pending, left = self.book.pending, self._left[-1][1]
+        (since_ms, before), (until_ms, _) = self._left[0], self._left[-1]
+        is_known = until_ms - since_ms >= LOOK_MS and before > left
+        per_second = (before - left) * 1_000 / (until_ms - since_ms) if is_known else None
+        return CatchUpProgress(
+            tuple((each.start, each.end) for each in pending),
+            self.live.ledger.position,
+            max(0, self._begun_count - left),
+            left,
+            per_second,
+            0 if not left else None if per_second is None else round(left * 1_000 / per_second),
+        )
+
+    def _note_left(self) -> None:
+        now = now_ms()
+        self._left.append((now, count(self.book.pending)))
+        while len(self._left) > 2 and now - self._left[1][0] >= RATE_MS:
+            self._left.popleft()
+
+    def look(self) -> None:
+        """Tell what is done."""
+        tp, tell = self.live.tp, self._owner.context.tell
+        self._note_left()
+        for each in self.cursors:
+            if each.is_done and each.end not in self.done:
+                self.done.add(each.end)
+                tell(events.RangeDone(tp.topic, tp.partition, each.start, each.end, count(self.book.pending)))
+        if not self.is_told and not self.book.is_catching_up:
+            self.is_told = True
+            tell(events.CatchUpDone(tp.topic, tp.partition, now_ms() - self.began_at_ms))
+
+    def raise_log_start(self, log_start: int) -> None:
+        """What stands below and was not delivered is gone."""
+        tp = self.live.tp
+        for each in self.cursors:
+            start, end = each.ledger.position, min(log_start, each.end)
+            if start < end and not each.buffered_bytes:
+                each.rise_to(end)
+                self._owner.context.tell(events.RangeTruncated(tp.topic, tp.partition, start, end))
+        self.fetch_next()
+
+
+class CatchUp:
+    """What reads beside the live lanes of a consumer."""
+
+    def __init__(self, context: Context, assignment: Assignment, refresher: Refresher) -> None:
+        self.context = context
+        self.assignment = assignment
+        self.wanted = Signal()
+        self._refresher = refresher
+        self._doubted: set[TopicPartition] = set()  # their cursors are out of range
+
+    def settle(self) -> None:
+        self.context.delivery.settle()
+
+    @property
+    def lanes(self) -> list[PartitionLanes]:
+        return [each.lanes for each in self.context.assignment if each.lanes is not None]
+
+    @property
+    def is_catching_up(self) -> bool:
+        self.settle()
+        return any(each.book.is_catching_up for each in self.lanes)
+
+    def begin(self, live: Partition, place: Place, recovery: Recovery) -> None:
+        """The partition is ours, and this is where its lanes begin."""
+        live.lanes = PartitionLanes(self, live, place, recovery)
+        pending = recovery.pending
+        if pending:
+            spans = tuple((each.start, each.end) for each in pending)
+            self.context.tell(
+                events.CatchUpStarted(
+                    live.tp.topic, live.tp.partition, spans, recovery.live, count(pending), recovery.id
+                )
+            )
+        self.wanted.pulse()
+
+    def follow(self) -> None:
+        """After every change of what is assigned: cursors of what is not ours any more are closed."""
+        assigned = self.context.assignment
+        for cursor in tuple(self.assignment):
+            live = cursor.live if isinstance(cursor, RangeCursor) else cursor
+            if assigned.get(cursor.tp) is not live and live.lanes is not None:
+                live.lanes.close()
+                live.lanes = None
+
+    def doubt(self, tp: TopicPartition) -> None:
+        """A fetch was out of range: where does the log begin?"""
+        self._doubted.add(tp)
+        self.wanted.pulse()
+
+    async def run(self) -> None:
+        """Tell what is done, and notice what retention removes."""
+        asked_at_ms = now_ms()
+        while True:
+            lanes = [each for each in self.lanes if not each.is_told]
+            self.settle()
+            for each in lanes:
+                each.look()
+            is_due = bool(lanes) and now_ms() - asked_at_ms >= LOG_START_MS
+            if is_due or self._doubted:
+                asked_at_ms = now_ms()
+                await self._ask_log_starts({each.live.tp for each in lanes} if is_due else set(self._doubted))
+            await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
+
+    async def _ask_log_starts(self, tps: set[TopicPartition]) -> None:
+        self._doubted.clear()
+        until_ms = now_ms() + self.context.config.request_timeout_ms
+        read_committed = self.context.config.read_committed
+        try:
+            await self._refresher.ask_leaders(
+                dict.fromkeys(tps, EARLIEST), until_ms, self._note_log_starts, read_committed=read_committed
+            )
+        except AiogroupError as error:
+            self.context.tell(events.FetchFailed(-1, None, None, f"looking up where logs begin: {error}"))
+
+    def _note_log_starts(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
+        self.settle()
+        for tp, start in found.items():
+            live = self.context.assignment.get(tp)
+            if live is not None and live.lanes is not None and live.state is not PositionState.COMMITTED:
+                live.lanes.raise_log_start(start.offset)
+        self.context.fetchable.pulse()
+        self.context.changed.pulse()
