@@ -22,7 +22,7 @@ from aiogroup.spark.errors import ClaimLostError, RangeBeyondEndError
 from aiogroup.spark.gaps import Missing, explain
 from aiogroup.spark.progress import DrainReport, Progress
 from aiogroup.spark.reading import TASK_RECORDS, check_connector
-from aiogroup.spark.slices import Slice, cut
+from aiogroup.spark.slices import Piece, Slice, cut
 from aiogroup.spark.standing import Pending, look
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ class _Job:
     standing: Standing = field(default_factory=dict)
     so_far: DrainReport = field(default_factory=DrainReport)
     drops_in_a_row: int = 0
+    overtaken_by: Exception | None = None
 
     def report(self) -> DrainReport:
         return replace(self.so_far, left_count=self.left_count, elapsed_ms=wall_ms() - self.begun_at_ms)
@@ -173,14 +174,22 @@ class _Job:
             # The ids are read behind the claim and before the first fetch; at the commit they must be the same.
             slices = cut(self.look(), numbers, self.slice_records)
             if slices:
-                records_count, missing = self._read(slices)
-                self._commit(claims, numbers, slices, records_count, missing)
+                came = self._read(slices)
+                if came is None or not self._commit(claims, numbers, slices, *came):
+                    self.drops_in_a_row += 1
+                else:
+                    self.drops_in_a_row = 0
+                if self.drops_in_a_row == DROPS_IN_A_ROW:
+                    raise ClaimLostError(DROPS_IN_A_ROW) from self.overtaken_by
             return bool(slices)
         finally:
             self.portal.call(claims.release)
 
-    def _read(self, slices: Mapping[TopicPartition, Slice]) -> tuple[int, Missing]:
-        """Have the records processed, then count them; how many there were, and what the other offsets hold."""
+    def _read(self, slices: Mapping[TopicPartition, Slice]) -> tuple[int, Missing] | None:
+        """Have the records processed, then count them; how many there were, and what the other offsets hold.
+
+        `None`: retention deleted some while they were read, so that the slice has to be cut again.
+        """
         missing = Missing(expired_count=sum(each.expired_count for each in slices.values()))
         pieces = [piece for each in slices.values() for piece in each.pieces]
         if not pieces:
@@ -191,20 +200,24 @@ class _Job:
                 self.process(watched.frame)
                 counted = watched.count(did_run=did_run())
         except Exception as error:
-            self._look_behind(error)
+            if self._is_overtaken(pieces, error):
+                self.overtaken_by = error
+                return None
             raise
         found = self.portal.call(explain, self.access, [(piece.tp, gap) for piece, gap in counted.gaps])
         unchecked_count = sum(map(len, pieces)) - counted.records - found.total_count
         return counted.records, missing + found + Missing(unchecked_count=unchecked_count)
 
-    def _look_behind(self, error: Exception) -> None:
-        """Spark says at length that it could not read; what happened to the topic says why."""
-        if isinstance(error, AiogroupError):
-            return
+    def _is_overtaken(self, pieces: Iterable[Piece], error: Exception) -> bool:
+        """Whether retention explains it. Spark says at length that it could not read; the topic says why."""
         try:
-            self.look()
+            standing = self.look()
         except AiogroupError as reason:
+            if reason.retriable:
+                return False  # that the brokers cannot be asked is no reason yet
             raise reason from error
+        starts = {tp: each.log_start for tp, each in standing.items()}
+        return any(starts.get(piece.tp, 0) > piece.start for piece in pieces)
 
     def _commit(
         self,
@@ -213,8 +226,8 @@ class _Job:
         slices: Mapping[TopicPartition, Slice],
         records_count: int,
         missing: Missing,
-    ) -> None:
-        """Tell the group what is done, of tokens that are the same still."""
+    ) -> bool:
+        """Tell the group what is done, of tokens that are the same still; whether anything is."""
         standing = self.look()
         entries = {
             tp: _entry(standing[tp], each)
@@ -225,15 +238,11 @@ class _Job:
         self._note(slices, durable, records_count, missing)
         self.look()
         if durable:
-            self.drops_in_a_row = 0
             done_count = sum(map(count, self.so_far.done.values()))
             range_count = sum(len(each.ranges) for each in self.standing.values())
             elapsed_ms = wall_ms() - self.begun_at_ms
             self.on_progress(Progress(self.so_far.record_count, done_count, self.left_count, range_count, elapsed_ms))
-            return
-        self.drops_in_a_row += 1
-        if self.drops_in_a_row == DROPS_IN_A_ROW:
-            raise ClaimLostError(DROPS_IN_A_ROW)
+        return bool(durable)
 
     def _note(
         self,

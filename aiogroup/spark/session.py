@@ -24,6 +24,7 @@ CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 """The one that is tested. Spark finds what it brings along by itself (spark.jars.packages)."""
 JAVAS: Final = range(17, 24)
 """Spark 4.0 is made for 17 and 21. From 24 on Java has no security manager, which Hadoop's client asks for the user."""
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 LOG_CONFIG: Final = Path(__file__).parent / "log4j2.properties"
 
 
@@ -52,18 +53,19 @@ def make_session(
     paths = [Path(each) for each in jars]
     if missing := [str(each) for each in paths if not each.is_file()]:
         raise ConnectorMissingError(f"no such jar: {', '.join(missing)}")
+    given = dict(conf or {})
     settings = {
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}",
         **({"spark.jars": ",".join(map(str, paths))} if paths else {"spark.jars.packages": connector}),
-        **(conf or {}),
+        **given,
+        JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()} {given.get(JAVA_OPTIONS, '')}",
     }
     submitted = SparkConf()
     builder = SparkSession.builder.appName(name)
     if master is not None or not submitted.contains("spark.master"):
         builder = builder.master(master or "local[*]")
     for key, value in settings.items():
-        if key in (conf or {}) or not submitted.contains(key):
+        if key in given or not submitted.contains(key):
             builder = builder.config(key, value)
     with _starting():
         return builder.getOrCreate()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import threading
+from functools import partial
 
-from aiogroup.spark import drain, pending_ranges, read_ranges
+import pytest
+from aiokafka.admin import RecordsToDelete
+
+from aiogroup.admin import list_members
+from aiogroup.spark import ClaimLostError, Missing, NotProcessedError, drain, pending_ranges, read_ranges
+from tests.support.kafka import eventually
 from tests.support.spark import access, leave_behind, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -72,3 +78,170 @@ def test_what_is_pending_is_drained_once_and_committed_as_done(spark, place):
     again = Kept()
     assert drain(spark, again, **access(place)).slice_count == 0
     assert again.slices == []
+
+
+def test_two_drivers_share_the_partitions(spark, make_place):
+    place = make_place(4)
+    for partition in range(4):
+        run(place.produce(range(90), partition))
+    pending = {partition: [(0, 80)] for partition in range(4)}
+    run(leave_behind(place, pending, live=80))
+    kept, reports, begun = (Kept(), Kept()), {}, threading.Event()
+
+    def process(number, frame):
+        kept[number](frame)
+        if number == 0 and len(kept[0].slices) == 2:
+            begun.set()
+            run(eventually(lambda: is_told_to_share(place), within_s=60))
+
+    def work(number):
+        reports[number] = drain(
+            spark, partial(process, number), **access(place), slice_records=10, session_timeout_ms=3_000
+        )
+
+    first, second = (threading.Thread(target=work, args=(number,)) for number in range(2))
+    first.start()
+    assert begun.wait(60)
+    second.start()
+    first.join(120)
+    second.join(120)
+    assert [reports[number].is_complete for number in range(2)] == [True, True]
+    assert sum(report.dropped_count for report in reports.values()) == 0
+    # Nothing twice: a partition changes hands between two slices. And the second took what the first did not keep.
+    assert sorted(kept[0].all() + kept[1].all()) == expected(pending)
+    assert len({partition for partition, _ in kept[1].all()}) == 2
+
+
+async def is_told_to_share(place):
+    """Two members, and the first one has been told to give two of the four partitions up."""
+    members = await list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)
+    return len(members) == 2 and sum(len(each.partitions) for each in members) == 2
+
+
+def test_a_result_under_another_id_is_dropped_and_repeated(spark, place):
+    pending = {0: [(0, 50)]}
+    run(leave_behind(place, pending, live=60))
+    kept = Kept()
+
+    def process(frame):
+        kept(frame)
+        if len(kept.slices) == 1:
+            run(leave_behind(place, {0: [(0, 50), (50, 55)]}, live=60))  # the service recovered, under a new id
+
+    report = drain(spark, process, **access(place))
+    assert (report.dropped_count, report.slice_count, report.is_complete) == (1, 1, True)
+    assert [len(each) for each in kept.slices] == [50, 55]
+
+
+def test_a_token_that_changes_each_time_ends_the_job(spark, place):
+    run(leave_behind(place, {0: [(0, 5)]}, live=60))
+    with pytest.raises(ClaimLostError, match="3 results in a row"):
+        drain(spark, lambda frame: (frame.count(), run(leave_behind(place, {0: [(0, 5)]}, live=60))), **access(place))
+    assert pending_ranges(**access(place))[place.tp(0)].done == ()
+
+
+@pytest.mark.parametrize(
+    ("process", "error", "match"),
+    [
+        (lambda frame: 1 / 0, ZeroDivisionError, "division"),
+        (lambda frame: frame.where("offset > 3"), NotProcessedError, "without an action"),
+        (lambda frame: frame.limit(3).collect(), NotProcessedError, "read 3 of 50"),
+    ],
+    ids=["raises", "does nothing", "reads a part"],
+)
+def test_what_was_not_processed_stays_pending(spark, place, process, error, match):
+    run(leave_behind(place, {0: [(0, 50)]}, live=60))
+    with pytest.raises(error, match=match):
+        drain(spark, process, **access(place))
+    assert pending_ranges(**access(place))[place.tp(0)].done == ()
+
+
+def test_rows_may_be_worked_on_one_by_one(spark, place):
+    """`DataFrame.rdd` is not observed by Spark: then the records are counted by reading them again."""
+    run(leave_behind(place, {0: [(0, 50)]}, live=60))
+    assert drain(spark, lambda frame: frame.foreachPartition(list), **access(place)).record_count == 50
+
+
+def test_a_small_backlog_is_left_to_the_service(spark, place):
+    run(leave_behind(place, {0: [(0, 50)], 1: [(0, 10)]}, live=60))
+    report = drain(spark, Kept(), **access(place), min_records=61)
+    assert (report.slice_count, report.left_count) == (0, 60)
+
+
+# What is missing is explained.
+
+
+def test_retention_deleted_a_part(spark, place):
+    run(leave_behind(place, {0: [(0, 50), (60, 100)], 1: [(0, 50)]}, live=100))
+
+    async def delete():
+        async with place.admin() as admin:
+            before = {place.tp(0): 70, place.tp(1): 50}
+            await admin.delete_records({tp: RecordsToDelete(before_offset=o) for tp, o in before.items()}, 10_000)
+
+    run(delete())
+    kept = Kept()
+    report = drain(spark, kept, **access(place))
+    assert kept.all() == [(0, offset) for offset in range(70, 100)]
+    assert report.missing == Missing(expired_count=110)
+    assert report.is_complete
+
+
+@pytest.mark.parametrize(
+    ("level", "records", "missing"),
+    [
+        ("read_committed", [0, 1, 6], Missing(control_count=3, aborted_count=2)),
+        ("read_uncommitted", [0, 1, 3, 4, 6], Missing(control_count=3)),
+    ],
+)
+def test_transactions(spark, make_place, unique_name, level, records, missing):
+    place = make_place()
+
+    async def produce():
+        async with place.producer(transactional_id=unique_name("id")) as producer:
+            for values, ends in (("12", "commit"), ("45", "abort"), ("7", "commit")):  # markers at 2, 5 and 7
+                await producer.begin_transaction()
+                for value in values:
+                    await producer.send_and_wait(place.topic, value.encode(), partition=0)
+                await getattr(producer, f"{ends}_transaction")()
+
+    run(produce())
+    run(leave_behind(place, {0: [(0, 8)]}, live=8))
+    kept = Kept()
+    report = drain(spark, kept, **access(place), properties={"isolation.level": level})
+    assert kept.all() == [(0, offset) for offset in records]
+    assert report.missing == missing
+    assert report.is_complete
+
+
+def test_a_compacted_topic(spark, make_place):
+    place = make_place(
+        **{
+            "cleanup.policy": "compact",
+            "segment.ms": "100",
+            "min.cleanable.dirty.ratio": "0.01",
+            "max.compaction.lag.ms": "100",
+        }
+    )
+
+    async def compact():
+        async with place.producer() as producer:
+            for number in range(100):
+                await producer.send_and_wait(place.topic, b"%d" % number, key=b"%d" % (number % 10), partition=0)
+
+            async def is_compacted():
+                await producer.send_and_wait(place.topic, b"roll", key=b"roll", partition=0)
+                consumer = place.unsubscribed(group_id=None)
+                async with consumer:
+                    consumer.assign([place.tp(0)])
+                    return (await consumer.getone()).offset > 50
+
+            await eventually(is_compacted, within_s=60)
+
+    run(compact())
+    run(leave_behind(place, {0: [(0, 90)]}, live=90))
+    kept = Kept()
+    report = drain(spark, kept, **access(place))
+    assert report.is_complete
+    assert report.record_count == len(kept.all()) < 90
+    assert report.missing == Missing(compacted_count=90 - report.record_count)
