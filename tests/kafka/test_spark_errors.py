@@ -1,0 +1,206 @@
+"""Bad input: each is a clear error that names what to do, and nothing is marked as done."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from aiokafka.structs import OffsetAndMetadata
+
+from aiogroup import GroupAuthorizationError, TopicAuthorizationError
+from aiogroup.devkafka import Cluster, jars
+from aiogroup.errors import GroupNotFoundError
+from aiogroup.spark import ForeignTokenError, RangeBeyondEndError, TopicGoneError, drain, pending_ranges
+from tests.support.kafka import Place
+from tests.support.spark import CONF, access, commit_by_hand, leave_behind, run, why_no_spark
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def place(make_place):
+    place = make_place()
+    run(place.produce(range(20)))
+    return place
+
+
+def never(frame):
+    raise AssertionError("nothing was to be processed")
+
+
+def test_a_token_that_another_program_wrote(spark, place):
+    run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(3, "aiogroup/1 something else")}))
+    with pytest.raises(ForeignTokenError, match=rf"{place.topic}-0: it is not written as.* Start the service"):
+        drain(spark, never, **access(place))
+
+
+def test_a_token_that_a_mirror_or_an_editor_left(spark, place, make_place):
+    run(leave_behind(place, {0: [(3, 9)]}, live=10))
+    other = make_place()
+    run(other.produce(range(20)))
+    metadata = run(metadata_of(place))
+    run(commit_by_hand(other, {other.tp(): OffsetAndMetadata(3, metadata)}))
+    with pytest.raises(ForeignTokenError, match="another cluster or topic"):
+        pending_ranges(**access(other))
+    run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(4, metadata)}))
+    with pytest.raises(ForeignTokenError, match="checksum"):
+        drain(spark, never, **access(place))
+
+
+async def metadata_of(place):
+    async with place.admin() as admin:
+        return (await admin.list_consumer_group_offsets(place.group))[place.tp()].metadata
+
+
+def test_a_commit_without_a_token_leaves_nothing_to_jobs(spark, place):
+    run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(3, "the application's own")}))
+    assert pending_ranges(**access(place)) == {}
+    assert drain(spark, never, **access(place)).is_complete
+
+
+def test_a_range_beyond_the_logs_end(spark, place):
+    run(leave_behind(place, {0: [(3, 21)]}, live=21))
+    with pytest.raises(RangeBeyondEndError, match=r"pending up to 21 and ends at 20.*isolation\.level"):
+        drain(spark, never, **access(place))
+    assert pending_ranges(**access(place))[place.tp()].done == ()
+
+
+def test_a_group_that_is_not_there(spark, place):
+    with pytest.raises(GroupNotFoundError, match=place.group):
+        drain(spark, never, **access(place))
+
+
+def test_a_topic_that_is_not_there(spark, place, unique_name):
+    run(leave_behind(place, {0: [(3, 9)]}, live=10))
+    with pytest.raises(TopicGoneError, match="look at the name"):
+        drain(spark, never, **{**access(place), "topics": unique_name("gone")})
+
+
+def test_a_topic_deleted_meanwhile(spark, place):
+    run(leave_behind(place, {0: [(3, 9)]}, live=10))
+
+    async def delete():
+        async with place.admin() as admin:
+            await admin.delete_topics([place.topic])
+
+    def process(frame):
+        run(delete())
+        frame.count()
+
+    with pytest.raises(TopicGoneError, match=f"no topic '{place.topic}'.*deleted"):
+        drain(spark, process, **access(place))
+
+
+# Who may not.
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:alice",
+    }
+    users = {"alice": "alice-secret", "mallory": "mallory-secret"}
+    with Cluster(security="SASL_SSL", users=users, properties=properties) as cluster:
+        yield cluster
+
+
+def properties_of(cluster, user):
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{user}" password="{user}-secret";',
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(cluster.ca_pem),
+    }
+
+
+def test_security_reaches_the_consumer_and_spark_and_who_may_not_is_told_so(spark, guarded, unique_name):
+    place = Place(guarded, unique_name("topic"), unique_name("group"))
+    guarded.create_topic(place.topic)
+    run(place.produce(range(20)))
+    run(leave_behind(place, {0: [(3, 9)]}, live=10))
+    given = {**access(place), "bootstrap_servers": guarded.bootstrap("SASL_SSL")}
+    with pytest.raises((GroupAuthorizationError, TopicAuthorizationError), match=r"not authorized.*grant"):
+        drain(spark, never, **given, properties=properties_of(guarded, "mallory"))
+    kept = []
+    report = drain(
+        spark,
+        lambda frame: kept.extend(row.offset for row in frame.collect()),
+        **given,
+        properties=properties_of(guarded, "alice"),
+    )
+    assert sorted(kept) == list(range(3, 9))
+    assert report.is_complete
+
+
+# The command.
+
+
+def command(place, *arguments, **environment):
+    return subprocess.run(
+        [
+            sys.executable, "-m", "aiogroup.spark", "drain", "--bootstrap-server", place.cluster.bootstrap_servers,
+            "--group", place.group, "--topic", place.topic, "--master", "local[2]", *arguments,
+            *(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        timeout=120,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def connector():
+    if why := why_no_spark():
+        pytest.skip(why)
+    return ",".join(map(str, jars.spark_jars()))
+
+
+def test_the_command_drains_and_says_how_far_it_is_and_nothing_else(place, connector, tmp_path):
+    run(leave_behind(place, {0: [(3, 9), (12, 18)]}, live=20))
+    done = command(place, "--to", f"parquet:{tmp_path}/out", "--jars", connector, "--slice-records", "8")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith("12 records in 2 slices, ")
+    told = done.stderr.splitlines()
+    assert [line for line in told if not line.startswith("aiogroup: ")] == []
+    assert told[0] == "aiogroup: 12 offsets pending in 1 partitions"
+    assert told[-1].startswith("aiogroup: 12 of 12 offsets done (100 %), 12 records, ")
+    slices = sorted(path.name for path in (tmp_path / "out").glob("slice=*"))
+    assert slices == [f"slice={place.topic}-0-{each}" for each in ("12-14", "14-18", "3-9")]
+
+
+def test_a_session_without_the_connector(place, connector, tmp_path):
+    run(leave_behind(place, {0: [(3, 9)]}, live=20))
+    clients = next(each for each in connector.split(",") if "kafka-clients" in each)
+    done = command(place, "--to", f"parquet:{tmp_path}/out", "--jars", clients)
+    assert done.returncode == 1
+    assert "aiogroup: this Spark session has no Kafka connector: start it with --packages org.apache" in done.stderr
+    assert pending_ranges(**access(place))[place.tp()].done == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "said"),
+    [
+        (("--to", "csv:x"), {}, "parquet:PATH is needed"),
+        (("--foreach", "tests.support.spark:nobody"), {}, "cannot be loaded"),
+        (("--to", "parquet:x", "--jars", "nowhere.jar"), {}, "no such jar: nowhere.jar"),
+        (("--to", "parquet:x"), {"JAVA_HOME": "/nowhere"}, "install Java 17 or 21"),
+    ],
+)
+def test_what_the_command_cannot_do_is_one_line(place, arguments, environment, said):
+    run(leave_behind(place, {0: [(3, 9)]}, live=20))
+    done = command(place, *arguments, **environment)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert pending_ranges(**access(place))[place.tp()].done == ()

@@ -1,0 +1,154 @@
+"""What a job reads next, and what it is told of security, Java and functions: without Spark and without a broker."""
+
+from __future__ import annotations
+
+import sys
+from uuid import UUID
+
+import pytest
+from aiokafka.structs import TopicPartition
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiogroup.errors import ConfigError, InvalidTopicError
+from aiogroup.recovery.ranges import Range, count, read, subtract
+from aiogroup.recovery.token import Place, Token
+from aiogroup.spark import JavaMissingError, Missing, Pending, Progress, PySparkMissingError, make_session
+from aiogroup.spark.access import Access
+from aiogroup.spark.session import check_java
+from aiogroup.spark.sinks import load_function
+from aiogroup.spark.slices import Piece, cut, layers
+
+TP = TopicPartition("orders", 0)
+
+
+def pending(*pairs, done=(), log_start=0):
+    place = Place("cluster", TP.topic, UUID(int=1), TP.partition)
+    token = Token("0" * 16, 10**6, 0, read(pairs))
+    return Pending(place, token, tuple(Range(*each) for each in done), log_start, 10**6)
+
+
+def test_a_slice_is_the_first_pending_offsets_and_ends_at_its_size():
+    slices = cut({TP: pending((0, 10), (20, 30), done=[(0, 4)])}, [TP, TopicPartition("other", 1)], 8)
+    assert slices[TP].ranges == ((4, 10), (20, 22))
+    assert slices[TP].pieces == (Piece(TP, 4, 10), Piece(TP, 20, 22))
+    assert slices[TP].pieces[0].name == "orders-0-4-10"
+
+
+def test_nothing_is_cut_of_what_is_not_held_or_done():
+    assert cut({TP: pending((0, 10))}, [], 8) == {}
+    assert cut({TP: pending((0, 10), done=[(0, 10)])}, [TP], 8) == {}
+
+
+def test_what_retention_deleted_is_in_the_slice_and_in_no_piece():
+    slices = cut({TP: pending((0, 10), (20, 30), log_start=25)}, [TP], 3)
+    assert slices[TP].ranges == ((0, 10), (20, 28))
+    assert slices[TP].pieces == (Piece(TP, 25, 28),)
+    assert slices[TP].expired_count == 15
+
+
+ranges = st.lists(st.integers(0, 60), min_size=2, max_size=12, unique=True).map(
+    lambda points: [tuple(pair) for pair in zip(sorted(points)[::2], sorted(points)[1::2], strict=False)]
+)
+
+
+@settings(max_examples=60)
+@given(ranges, st.integers(0, 70), st.integers(1, 20))
+def test_slice_after_slice_everything_is_cut_once(pairs, log_start, most):
+    done, read_offsets = (), []
+    while slices := cut({TP: pending(*pairs, done=done, log_start=log_start)}, [TP], most):
+        one = slices[TP]
+        assert count(one.ranges) > 0
+        assert sum(map(len, one.pieces)) <= most
+        read_offsets += [offset for piece in one.pieces for offset in range(piece.start, piece.end)]
+        done = tuple(sorted((*done, *one.ranges)))
+    assert subtract(read(pairs), done) == ()
+    assert read_offsets == [offset for start, end in pairs for offset in range(max(start, log_start), end)]
+
+
+def test_a_layer_has_a_partition_once_and_one_topic():
+    pieces = [
+        Piece(TopicPartition(*each), start, start + 1) for start in (0, 5) for each in (("a", 0), ("a", 1), ("b", 0))
+    ]
+    found = layers(pieces)
+    assert [sorted(layer) for layer in found] == [[0, 1], [0, 1], [0], [0]]
+    assert sorted(piece for layer in found for piece in layer.values()) == sorted(pieces)
+
+
+# What is given.
+
+
+def test_both_clients_are_told_of_security_and_of_the_isolation_level():
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": 'x required username="alice" password="secret";',
+        "isolation.level": "read_committed",
+        "group.id": "of the file",
+        "auto.offset.reset": "none",
+    }
+    access = Access.of("broker:1", "billing", "orders", properties)
+    config = access.config()
+    assert (config.sasl_plain_username, config.isolation_level, config.group_id) == (
+        "alice",
+        "read_committed",
+        "billing",
+    )
+    assert access.catchup_group_id == "billing.catchup"
+    assert access.spark_options() == {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": 'x required username="alice" password="secret";',
+        "kafka.bootstrap.servers": "broker:1",
+        "kafka.isolation.level": "read_committed",
+    }
+    assert "secret" not in repr(access)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [(("b:1", "", "t"), ConfigError), (("b:1", "g", ()), ConfigError), (("b:1", "g", "a b"), InvalidTopicError)],
+)
+def test_what_cannot_be_meant_is_refused(given, error):
+    with pytest.raises(error):
+        Access.of(*given)
+
+
+def test_a_function_is_loaded_by_name():
+    assert load_function("os.path:join") is __import__("os").path.join
+    for name, match in (("os.path", "module:function"), ("nowhere:x", "cannot be loaded"), ("os:sep", "no function")):
+        with pytest.raises(ConfigError, match=match):
+            load_function(name)
+
+
+def test_without_pyspark_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(PySparkMissingError, match=r"pip install 'aiogroup\[spark\]'"):
+        make_session()
+
+
+@pytest.mark.parametrize(("version", "is_good"), [("17.0.15", True), ("21", True), ("1.8.0_402", False), ("25", False)])
+def test_a_java_that_spark_cannot_use_is_named(tmp_path, monkeypatch, version, is_good):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if is_good:
+        check_java()
+    else:
+        with pytest.raises(JavaMissingError, match="install Java 17 or 21"):
+            check_java()
+
+
+def test_without_any_java_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JavaMissingError, match="none in PATH"):
+        check_java()
+
+
+def test_progress_is_a_line():
+    told = Progress(record_count=900, done_count=1_000, left_count=3_000, range_count=2, elapsed_ms=2_000)
+    assert str(told) == "1,000 of 4,000 offsets done (25 %), 900 records, 450/s, 2 ranges left, 6 s left"
+    assert (Missing(1, 2, 3, 4, 5) + Missing(1)).total_count == 16
