@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
+import pytest
+from aiokafka.admin import RecordsToDelete
+
+from aiogroup import RecordDeserializationError
 from aiogroup.telemetry import events
 from tests.support.kafka import Ears, eventually, take_batch
-from tests.support.recovery import MANUAL, MODE, lanes_of, leave_at
+from tests.support.recovery import MANUAL, MODE, Reading, lanes_of, leave_at, written
 
 
 async def test_1_the_seeds_figures_exactly(make_place):
@@ -59,3 +66,272 @@ async def test_a_group_that_missed_nothing_reads_one_lane_and_commits_no_token(m
         await consumer.commit()
     assert await place.committed() == 25
     assert ears.heard(events.CatchUpStarted) == []
+
+
+async def test_2_a_second_crash_leaves_both_ranges_pending(make_place):
+    place, reading = make_place(), Reading()
+    await leave_at(place, committed=70, end=1_000)
+    async with place.consumer(**MODE, **MANUAL, max_poll_records=10) as consumer:
+        await place.produce(range(1_000, 1_050))
+        await eventually(lambda: consumer.highwater(place.tp()) == 1_050)
+        await reading.until(consumer, lambda: len(reading.lanes.get("catch-up", ())) >= 15 and "live" in reading.lanes)
+        await consumer.commit()
+        ranges = consumer.lanes()[place.tp()].ranges
+    reached, live = reading.lanes["catch-up"][-1] + 1, reading.lanes["live"][-1] + 1
+    assert reached < 1_000
+    offset, metadata = await written(place)
+    assert offset == reached
+    assert f"live={live}" in metadata
+    assert f"pending={reached}-1000 " in metadata
+    assert ranges[0][1] == 1_000
+    await place.produce(range(1_050, 1_090))
+    async with place.consumer(**MODE) as consumer:
+        assert [each[1] for each in consumer.lanes()[place.tp()].ranges] == [1_000, 1_090]
+        assert await consumer.position(place.tp()) == 1_090
+        await reading.until(consumer, lambda: reading.has(70, 1_090))
+        again = reading.lanes["catch-up"]
+        assert len(again) == len(set(again))
+        await consumer.skip()
+        await eventually(lambda: place.committed_is(1_090))
+    assert await written(place) == (1_090, "")
+
+
+async def test_3_a_failing_handler_of_the_catch_up_lane_stops_neither_lane(make_place):
+    place, reading, failed = make_place(), [], []
+    tp = place.tp()
+    await leave_at(place, committed=70, end=120)
+    await place.produce([])
+    async with place.consumer(**MODE, max_poll_records=5) as consumer:
+        await place.produce(range(120, 160))
+        async with asyncio.timeout(20):
+            while len(set(reading)) < 90:
+                for record in (await consumer.poll(5_000)).all():
+                    if record.offset == 80 and len(failed) < 3:
+                        failed.append(record.offset)
+                        consumer.seek(tp, 80)  # the handler failed: again from there
+                        break
+                    reading.append(record.offset)
+        await consumer.skip()
+        await eventually(lambda: place.committed_is(160))
+    assert failed == [80, 80, 80]
+    assert set(reading) == set(range(70, 160))
+    assert [each for each in reading if 80 <= each < 120] == list(range(80, 120))
+
+
+async def test_3_a_poison_record_of_one_lane_is_told_with_its_lane_and_the_other_goes_on(make_place):
+    place, given, poisoned = make_place(), {"live": [], "catch-up": []}, []
+    await leave_at(place, committed=70, end=120)
+
+    def value(data):
+        if data == b"119":
+            raise ValueError("unreadable")
+        return data
+
+    async with place.consumer(**MODE, value_deserializer=value) as consumer:
+        await place.produce(range(120, 140))
+        async with asyncio.timeout(20):
+            while len(poisoned) < 2 or len(given["live"]) < 20:
+                try:
+                    record = await consumer.getone()
+                    given[record.lane].append(record.offset)
+                except RecordDeserializationError as error:
+                    poisoned.append((error.lane, error.offset))
+                    if len(given["live"]) == 20:
+                        break
+        assert set(poisoned) == {("catch-up", 119)}
+        assert given == {"live": list(range(120, 140)), "catch-up": list(range(70, 119))}
+        consumer.seek(place.tp(), 120)  # behind the poison record, which is the range's last one
+        assert not consumer.child_consumer_is_alive()
+        assert await consumer.position(place.tp()) == 139
+        await eventually(lambda: place.committed_is(139))
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+async def test_7_members_that_come_and_go_while_it_catches_up_skip_nothing(make_place, strategy):
+    place, reading = make_place(3), Reading()
+    for partition in range(3):
+        await place.produce(range(300), partition)
+    async with place.consumer(**MANUAL) as consumer:
+        await consumer.commit({place.tp(each): 20 for each in range(3)})
+    settings = {**MODE, "partition_assignment_strategy": strategy, "max_poll_records": 7}
+
+    async def read(consumer, until):
+        async with consumer:
+            while not until.is_set():
+                reading.take(await consumer.poll(100))
+
+    done, first_done = asyncio.Event(), asyncio.Event()
+    tasks = [asyncio.create_task(read(place.consumer(**settings), first_done))]
+    try:
+        await eventually(lambda: len(reading.lanes.get("catch-up", ())) > 30)
+        tasks += [asyncio.create_task(read(place.consumer(**settings), done)) for _ in range(2)]
+        for partition in range(3):
+            await place.produce(range(300, 330), partition)
+        await asyncio.sleep(0.3)
+        first_done.set()
+        await eventually(lambda: all(reading.has(20, 330, each) for each in range(3)), 40)
+        await eventually(lambda: place.committed_is(330, 330, 330), 20)
+    finally:
+        done.set()
+        first_done.set()
+        await asyncio.gather(*tasks)
+    for partition in range(3):
+        assert await written(place, partition=partition) == (330, "")
+
+
+async def test_8_what_retention_removed_of_a_range_is_reported_and_the_rest_delivered(make_place):
+    place, reading, ears = make_place(), Reading(), Ears()
+    await leave_at(place, committed=10, end=120)
+    await delete_below(place, 50)
+    async with place.consumer(**MODE, observers=[ears], auto_offset_reset="latest") as consumer:
+        await reading.until(consumer, lambda: reading.has(50, 120))
+    assert min(reading.offsets[0]) == 50
+    assert [(each.start_offset, each.end_offset) for each in ears.heard(events.RangeTruncated)] == [(10, 50)]
+
+
+async def test_8_retention_while_it_catches_up_is_reported_and_the_rest_delivered(make_place):
+    place, reading, ears = make_place(), Reading(), Ears()
+    async with place.producer(linger_ms=0) as producer:
+        for at in range(120):
+            await producer.send_and_wait(place.topic, b"%0200d" % at, partition=0)
+    async with place.consumer(**MANUAL) as consumer:
+        await consumer.commit({place.tp(): 10})
+    small = {"max_partition_fetch_bytes": 1_000, "auto_offset_reset": "latest"}
+    async with place.consumer(**MODE, **small, observers=[ears]) as consumer:
+        await reading.until(consumer, lambda: len(reading.offsets.get(0, ())) >= 3)
+        await delete_below(place, 80)
+        await reading.until(consumer, lambda: reading.has(80, 120))
+        (gone,) = ears.heard(events.RangeTruncated)
+        assert gone.end_offset == 80
+        assert reading.has(10, gone.start_offset)
+        await consumer.skip()
+        await eventually(lambda: not consumer.child_consumer_is_alive())
+        assert ears.heard(events.OffsetReset) == []
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+async def test_8_a_range_of_transactions_ends(make_place, isolation):
+    place, reading = make_place(), Reading()
+    await place.produce(range(3))
+    async with place.producer(transactional_id=place.group) as producer:
+        async with producer.transaction():
+            await producer.send(place.topic, b"3", partition=0)
+        with contextlib.suppress(ZeroDivisionError):
+            async with producer.transaction():
+                await producer.send_and_wait(place.topic, b"aborted", partition=0)
+                raise ZeroDivisionError
+    async with place.consumer(**MANUAL) as consumer:
+        await consumer.commit({place.tp(): 1})
+    async with place.consumer(**MODE, isolation_level=isolation) as consumer:
+        end = await consumer.position(place.tp())
+        count = 3 if isolation == "read_committed" else 4
+        await reading.until(consumer, lambda: len(reading.offsets.get(0, ())) == count)
+        await consumer.skip()
+        await eventually(lambda: not consumer.child_consumer_is_alive())
+        await eventually(lambda: place.committed_is(end))
+
+
+async def delete_below(place, offset):
+    async with place.admin() as admin:
+        await admin.delete_records({place.tp(): RecordsToDelete(before_offset=offset)})
+
+
+# 9: others write the group's offset.
+
+
+async def pending_of(place, reading, **settings):
+    """Where a member begins now, and all that it then reads."""
+    ears = Ears()
+    async with place.consumer(**MODE, **settings, observers=[ears]) as consumer:
+        ranges = consumer.lanes()[place.tp()].ranges
+        end = await consumer.position(place.tp())
+        await reading.until(consumer, lambda: reading.has(ranges[0][0] if ranges else end, end))
+    return ranges, ears
+
+
+async def test_9_a_tool_resets_the_offset_and_keeps_the_metadata(make_place):
+    place, reading = make_place(), Reading()
+    await leave_at(place, committed=70, end=120)
+    async with place.consumer(**MODE, **MANUAL, max_poll_records=5) as consumer:
+        await reading.until(consumer, lambda: len(reading.lanes.get("catch-up", ())) >= 10)
+        await consumer.commit()
+    offset, token = await written(place)
+    assert offset > 70
+    await written(place, 30, token)
+    ranges, ears = await pending_of(place, Reading())
+    assert ranges == ((30, 120),)
+    (foreign,) = ears.heard(events.ForeignToken)
+    assert "checksum" in foreign.why
+
+
+async def test_9_an_edited_token_and_one_without_metadata_are_as_if_there_were_none(make_place):
+    place, reading = make_place(), Reading()
+    await leave_at(place, committed=70, end=1_000)
+    async with place.consumer(**MODE, **MANUAL, max_poll_records=5) as consumer:
+        await place.produce(range(1_000, 1_010))
+        await eventually(lambda: consumer.highwater(place.tp()) == 1_010)
+        await reading.until(consumer, lambda: len(reading.lanes) == 2)
+        await consumer.commit()
+    offset, token = await written(place)
+    for text in (token.replace("pending=", "pending=1"), ""):
+        await written(place, offset, text)
+        async with place.consumer(**MODE, **MANUAL) as consumer:
+            assert consumer.lanes()[place.tp()].ranges == ((offset, 1_010),)
+    await written(place, offset, token)
+    async with place.consumer(**MODE, **MANUAL) as consumer:
+        assert consumer.lanes()[place.tp()].ranges[0] == (offset, 1_000)
+
+
+async def test_9_a_consumer_without_the_mode_in_between_repeats_and_skips_nothing(make_place):
+    place, reading = make_place(), Reading()
+    await leave_at(place, committed=70, end=1_000)
+    async with place.consumer(**MODE, **MANUAL, max_poll_records=5) as consumer:
+        await place.produce(range(1_000, 1_010))
+        await eventually(lambda: consumer.highwater(place.tp()) == 1_010)
+        await reading.until(consumer, lambda: len(reading.lanes) == 2)
+        await consumer.commit()
+    offset, _ = await written(place)
+    async with place.consumer(max_poll_records=3) as plain:
+        batch = await plain.poll(5_000)
+        assert next(batch.all()).offset == offset
+        await plain.commit()
+    assert await written(place) == (offset + batch.count, "")
+    ranges, _ = await pending_of(place, reading)
+    assert ranges == ((offset + batch.count, 1_010),)
+    reading.take(batch)
+    assert reading.has(70, 1_010)
+
+
+async def test_9_a_lower_isolation_level_in_between_skips_nothing(make_place):
+    place, reading = make_place(), Reading()
+    await place.produce(range(20))
+    async with place.consumer(**MANUAL) as consumer:
+        await consumer.commit({place.tp(): 10})
+    async with place.producer(transactional_id=place.group) as producer:
+        await producer.begin_transaction()
+        for at in range(20, 30):
+            await producer.send_and_wait(place.topic, str(at).encode(), partition=0)
+        async with place.consumer(**MODE, **MANUAL, isolation_level="read_uncommitted") as consumer:
+            assert consumer.lanes()[place.tp()].ranges == ((10, 30),)
+            reading.take(await consumer.poll(5_000, 5))
+            await consumer.commit()
+        async with place.consumer(**MODE, isolation_level="read_committed") as consumer:
+            assert consumer.lanes()[place.tp()].ranges == ((15, 30),)
+            await reading.until(consumer, lambda: reading.has(10, 20))
+            assert consumer.child_consumer_is_alive()
+            await producer.commit_transaction()
+            await reading.until(consumer, lambda: reading.has(10, 30))
+            await consumer.skip()
+            await eventually(lambda: not consumer.child_consumer_is_alive())
+
+
+async def test_a_plain_consumer_starts_at_the_log_start_where_a_tokens_offset_is_below(make_place):
+    place, reading = make_place(), Reading()
+    await leave_at(place, committed=70, end=120)
+    async with place.consumer(**MODE, **MANUAL) as consumer:
+        reading.take(await consumer.poll(5_000, 5))
+        await consumer.commit()
+    assert (await written(place))[0] == 75
+    await delete_below(place, 90)
+    async with place.consumer(auto_offset_reset="latest") as plain:
+        assert next((await plain.poll(5_000)).all()).offset == 90

@@ -138,6 +138,12 @@ class Place:
         kept = found.get(self.tp(partition))
         return None if kept is None or kept.offset < 0 else kept.offset
 
+    async def committed_is(self, *offsets: int) -> bool:
+        """Of the partitions from 0 on."""
+        async with self.admin() as admin:
+            found = await admin.list_consumer_group_offsets(self.group)
+        return all(self.tp(at) in found and found[self.tp(at)].offset == each for at, each in enumerate(offsets))
+
     async def add_partitions(self, total: int) -> None:
         async with self.admin() as admin:
             await admin.create_partitions({self.topic: NewPartitions(total)})

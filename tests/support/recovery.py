@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+from aiokafka import AIOKafkaConsumer
 
 MODE: dict[str, Any] = {"enable_parallel_rebalance": True, "parallel_min_backlog": 1}
 MANUAL: dict[str, Any] = {"enable_auto_commit": False}
@@ -21,3 +24,44 @@ async def leave_at(place, committed, end):
     await place.produce(range(end))
     async with place.consumer(**MANUAL) as consumer:
         await consumer.commit({place.tp(): committed})
+
+
+class Reading:
+    """What consumers were given: offsets by partition, and by lane; every record of a call counts as processed by the
+    next one."""
+
+    def __init__(self):
+        self.offsets = {}
+        self.lanes = {}
+
+    def take(self, batch):
+        for record in batch.all():
+            self.offsets.setdefault(record.partition, []).append(record.offset)
+            self.lanes.setdefault(record.lane, []).append(record.offset)
+
+    def has(self, start, end, partition=0):
+        return set(range(start, end)) <= set(self.offsets.get(partition, ()))
+
+    async def until(self, consumer, condition, within_s=20):
+        """Ask for records until the condition holds; what was given last stays in hand."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        while not condition():
+            assert loop.time() < until, f"not so within {within_s} s: {self.offsets}"
+            self.take(await consumer.poll(200))
+
+
+async def written(place, offset=None, metadata="", partition=0):
+    """What the group has committed, as (offset, metadata); with an offset that is committed first, by nobody's member.
+
+    The group must have no members then.
+    """
+    tp = place.tp(partition)
+    servers = place.cluster.bootstrap_servers
+    async with AIOKafkaConsumer(bootstrap_servers=servers, group_id=place.group, enable_auto_commit=False) as other:
+        other.assign([tp])
+        if offset is not None:
+            await other.commit({tp: (offset, metadata)})
+    async with place.admin() as admin:
+        found = (await admin.list_consumer_group_offsets(place.group))[tp]
+    return found.offset, found.metadata
