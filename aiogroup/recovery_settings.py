@@ -27,9 +27,13 @@ def check_recovery(config: ConsumerConfig) -> None:
         return
     if config.group_id is None:
         raise ConfigError("enable_parallel_rebalance=True needs a group_id: without a group nothing is committed")
-    for name, value in (("parallel_order", "ordered"), ("parallel_handoff", True)):
-        if getattr(config, name) == value:
-            raise ConfigError(f"{name}={value!r} is not there yet: leave it away")
+    if config.parallel_handoff:
+        raise ConfigError("parallel_handoff=True is not there yet: leave it away")
+    if config.parallel_order == "ordered" and config.parallel_buffer_bytes > config.lane_buffer_bytes("live"):
+        raise ConfigError(
+            f"parallel_buffer_bytes={config.parallel_buffer_bytes} must not be above the live lane's part of "
+            f"max_buffered_bytes={config.max_buffered_bytes}, which is {config.lane_buffer_bytes('live')}"
+        )
     if min(map(config.lane_buffer_bytes, ("live", "catch-up"))) < config.max_partition_fetch_bytes:
         raise ConfigError(
             f"max_buffered_bytes={config.max_buffered_bytes} is divided by parallel_share={config.parallel_share}, and "

@@ -169,7 +169,7 @@ class Planner:
             return False
         if now_ms < partition.backoff_until_ms:
             return False
-        if partition.fetched_bytes >= FETCHES_AHEAD * self._config.max_partition_fetch_bytes:
+        if partition.fetched_bytes >= (partition.most_bytes or FETCHES_AHEAD * self._config.max_partition_fetch_bytes):
             share.full.add(partition.tp)
             return False
         return True
@@ -186,7 +186,8 @@ class Planner:
                 return partition
         if partition.fetch_bytes:
             share.large[tp] = partition.fetch_bytes
-        max_bytes = max(self._config.max_partition_fetch_bytes, partition.fetch_bytes)
+        usual_bytes = self._config.max_partition_fetch_bytes
+        max_bytes = max(min(usual_bytes, partition.most_bytes or usual_bytes), partition.fetch_bytes)
         # KIP-320: a broker that knows a newer leader than we, or an older one, refuses instead of answering.
         epoch = UNKNOWN if info is None else info.leader_epoch
         share.session.want(

@@ -26,8 +26,8 @@ PREFERRED_REPLICA_MS = 300_000
 
 
 DECIDE_FETCH: Final = frozenset({
-    "backoff_until_ms", "changes_count", "fetch_bytes", "fetch_offset", "is_broken", "is_paused", "preferred_replica",
-    "state",
+    "backoff_until_ms", "changes_count", "fetch_bytes", "fetch_offset", "is_broken", "is_paused", "most_bytes",
+    "preferred_replica", "state",
 })  # fmt: skip
 """Whoever sets one of these changes whether, where or for what the partition is asked."""
 
@@ -111,11 +111,11 @@ class Partition:
 
     __slots__ = (
         "__weakref__",
-        "backoff_until_ms", "begin_offset", "buffer", "changes_count", "committed", "committed_metadata",
+        "backoff_until_ms", "begin_offset", "behind", "buffer", "changes_count", "committed", "committed_metadata",
         "decoded_bytes", "end_offset", "epochs", "error", "failures_count", "fetch_bytes", "fetch_offset",
         "fetched_bytes", "heard_at_ms", "is_broken", "is_held", "is_leaving",
         "is_new", "is_paused", "lanes",
-        "last_stable_offset", "leader", "ledger", "ownership", "preferred_replica", "preferred_until_ms",
+        "last_stable_offset", "leader", "ledger", "most_bytes", "ownership", "preferred_replica", "preferred_until_ms",
         "received_at_ms", "reset_policy", "reset_why", "search", "slice", "starts_count", "state", "tally",
         "topic_id", "tp", "was_reset",
     )  # fmt: skip
@@ -159,6 +159,8 @@ class Partition:
         self.heard_at_ms: int | None = None  # where the log ends, by an answer or as no news
         self.error: AiogroupError | None = None
         self.topic_id: UUID | None = None  # of the topic that the position is meant in
+        self.behind: Any = None  # the cursor whose records come before ours, in ordered mode (KIP-333)
+        self.most_bytes = 0  # so much waits behind it at most; 0: what is usual
         self.lanes: Any = None  # this is the live lane, and these are all (KIP-333, `runtime/lanes.py`)
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 (any field)
@@ -171,7 +173,9 @@ class Partition:
     def is_open(self) -> bool:
         """Its records may be handed out."""
         is_barred = self.is_paused or self.is_held or self.is_new or self.is_leaving
-        return not is_barred and self.state is not PositionState.VALIDATING
+        if is_barred or (self.behind is not None and not self.behind.is_delivered):
+            return False
+        return self.state is not PositionState.VALIDATING
 
     # Position.
 

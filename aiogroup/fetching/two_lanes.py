@@ -103,7 +103,7 @@ class TwoLanes(Delivery):
                     self._put_last(lane)
                     raise
                 self._owed_turn = lane
-                break
+                continue
             for tp, records in found.items():
                 taken.setdefault(tp, []).extend(records)
                 left -= len(records)

@@ -112,6 +112,8 @@ class Fetchers:
         while anew := self._planner.look(self._context.link.cluster, now_ms()):
             self._context.delivery.forget(anew)
             for partition in anew:
+                if partition.lanes is not None:
+                    partition.lanes.abandon("the topic was deleted and made anew")
                 self._positions.reset(partition, self._new_policy, why="the topic was deleted and made anew")
 
     def _look_for_silent_brokers(self, now: int) -> None:

@@ -12,6 +12,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
+from weakref import WeakSet
 
 from aiokafka.structs import OffsetAndTimestamp, TopicPartition
 
@@ -53,6 +54,7 @@ class PartitionLanes:
 
     def __init__(self, owner: CatchUp, live: Partition, place: Place, recovery: Recovery) -> None:
         self.live = live
+        self.is_owned = False  # looked up before it is taken over (cooperative), it is not read yet
         self.began_at_ms = now_ms()
         self.done: set[int] = set()  # told, by their ends
         self.is_told = not recovery.pending  # nothing is pending, and that was told
@@ -84,10 +86,22 @@ class PartitionLanes:
         former = None
         for each in self.cursors:
             each.former, former = former, each
+        if self._owner.is_ordered:
+            self.live.behind = former
         self.fetch_next()
+
+    def let_live_go_on(self) -> bool:
+        """In ordered mode: the catch-up lane's records were all handed out; True when that is news."""
+        live = self.live
+        if live.behind is None or not live.behind.is_delivered:
+            return False
+        live.behind, live.most_bytes = None, 0
+        return True
 
     def fetch_next(self) -> None:
         """Fetch from the lowest range that is not fetched up to its end."""
+        if not self.is_owned:
+            return
         for each in self.cursors:
             if each.fetch_offset >= each.end or each.is_delivered:
                 each.is_broken = True  # nothing more is asked for
@@ -152,6 +166,7 @@ class PartitionLanes:
         poison_at = min(poisons, default=None)
         moved = self.book.seek(offset, lane, drop_pending=drop_pending, poison_at=poison_at)
         self._move(moved)
+        self._owner.share_out()
         if moved.drops_all and moved.dropped:
             self._tell_dropped(moved.dropped, why)
 
@@ -200,10 +215,17 @@ class PartitionLanes:
         for each in gone:
             each.close()
 
-    def close(self, why: str = "") -> None:
-        """The ownership ended, or (`why`) what is pending means nothing any more."""
-        if why and self.book.pending:
+    def abandon(self, why: str) -> None:
+        """What is pending means nothing any more; the partition is read as if there were one lane."""
+        if self.book.pending:
             self._tell_dropped(self.book.pending, why)
+        self.close()
+        self.live.lanes = self.live.behind = None
+        self.live.most_bytes = 0
+
+    def close(self) -> None:
+        """The ownership ended."""
+        self._owner.drop(self)
         self._forget(self.cursors)
         self._owner.assignment.remove([self.live.tp])
 
@@ -266,7 +288,9 @@ class CatchUp:
         self.context = context
         self.assignment = assignment
         self.wanted = Signal()
+        self.is_ordered = context.config.parallel_order == "ordered"
         self._refresher = refresher
+        self._begun: WeakSet[PartitionLanes] = WeakSet()
         self._doubted: set[TopicPartition] = set()  # their cursors are out of range
 
     def settle(self) -> None:
@@ -283,7 +307,8 @@ class CatchUp:
 
     def begin(self, live: Partition, place: Place, recovery: Recovery) -> None:
         """The partition is ours, and this is where its lanes begin."""
-        live.lanes = PartitionLanes(self, live, place, recovery)
+        live.lanes = lanes = PartitionLanes(self, live, place, recovery)
+        self._begun.add(lanes)
         pending = recovery.pending
         if pending:
             spans = tuple((each.start, each.end) for each in pending)
@@ -292,16 +317,28 @@ class CatchUp:
                     live.tp.topic, live.tp.partition, spans, recovery.live, count(pending), recovery.id
                 )
             )
-        self.wanted.pulse()
+        self.follow()
+
+    def drop(self, lanes: PartitionLanes) -> None:
+        self._begun.discard(lanes)
+
+    def share_out(self) -> None:
+        """What waits behind catch-up lanes shares one bound; each takes half of its part, as an answer may come yet."""
+        waiting = [each for each in self.context.assignment if each.behind is not None]
+        for each in waiting:
+            each.most_bytes = max(1, self.context.config.parallel_buffer_bytes // (2 * len(waiting)))
 
     def follow(self) -> None:
-        """After every change of what is assigned: cursors of what is not ours any more are closed."""
-        assigned = self.context.assignment
-        for cursor in tuple(self.assignment):
-            live = cursor.live if isinstance(cursor, RangeCursor) else cursor
-            if assigned.get(cursor.tp) is not live and live.lanes is not None:
-                live.lanes.close()
-                live.lanes = None
+        """After every change of what is assigned: what is ours is read, cursors of what is not any more are closed."""
+        for lanes in tuple(self._begun):
+            is_ours = self.context.assignment.get(lanes.live.tp) is lanes.live
+            if is_ours and not lanes.is_owned:
+                lanes.is_owned = True
+                lanes.fetch_next()
+            elif not is_ours and lanes.is_owned:
+                lanes.close()
+        self.share_out()
+        self.wanted.pulse()
 
     def doubt(self, tp: TopicPartition) -> None:
         """A fetch was out of range: where does the log begin?"""
@@ -316,6 +353,10 @@ class CatchUp:
             self.settle()
             for each in lanes:
                 each.look()
+            if [each for each in self.lanes if each.let_live_go_on()]:
+                self.share_out()
+                self.context.fetchable.pulse()
+                self.context.changed.pulse()
             is_due = bool(lanes) and now_ms() - asked_at_ms >= LOG_START_MS
             if is_due or self._doubted:
                 asked_at_ms = now_ms()

@@ -335,3 +335,44 @@ async def test_a_plain_consumer_starts_at_the_log_start_where_a_tokens_offset_is
     await delete_below(place, 90)
     async with place.consumer(auto_offset_reset="latest") as plain:
         assert next((await plain.poll(5_000)).all()).offset == 90
+
+
+# 11: ordered.
+
+ORDERED = {**MODE, "parallel_order": "ordered"}
+
+
+async def test_11_ordered_mode_is_strictly_increasing_across_the_switch(make_place):
+    place, reading = make_place(2), Reading()
+    for partition in range(2):
+        await place.produce(range(600), partition)
+    async with place.consumer(**MANUAL) as consumer:
+        await consumer.commit({place.tp(0): 100, place.tp(1): 600})
+    async with place.consumer(**ORDERED, max_poll_records=20) as consumer:
+        for partition in range(2):
+            await place.produce(range(600, 700), partition)
+        await reading.until(consumer, lambda: reading.has(100, 700, 0) and reading.has(600, 700, 1))
+        assert reading.offsets == {0: list(range(100, 700)), 1: list(range(600, 700))}
+        assert len(reading.lanes["live"]) == 200
+        await consumer.skip()
+        await eventually(lambda: place.committed_is(700, 700))
+
+
+async def test_11_what_waits_of_the_live_lane_is_bounded(make_place):
+    place, reading = make_place(), Reading()
+    bound, value = 40_000, b"x" * 1_000
+    async with place.producer(linger_ms=2) as producer:
+        await asyncio.gather(*[await producer.send(place.topic, value, partition=0) for _ in range(4_000)])
+    async with place.consumer(**MANUAL) as consumer:
+        await consumer.commit({place.tp(): 0})
+    settings = {"parallel_buffer_bytes": bound, "max_partition_fetch_bytes": 20_000, "max_poll_records": 100}
+    async with place.consumer(**ORDERED, **settings) as consumer:
+        async with place.producer(linger_ms=2) as producer:
+            await asyncio.gather(*[await producer.send(place.topic, value, partition=0) for _ in range(1_000)])
+        most_bytes = 0
+        while len(reading.offsets.get(0, ())) < 5_000:
+            reading.take(await consumer.poll(2_000))
+            if consumer.child_consumer_is_alive():
+                most_bytes = max(most_bytes, consumer.metrics()["waiting_bytes"])
+        assert reading.offsets[0] == list(range(5_000))
+    assert 0 < most_bytes <= bound

@@ -1,0 +1,88 @@
+"""A process is killed at every step of its recovery, and frozen: no offset is skipped (KIP-333, points 4 and 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+
+import pytest
+
+from tests.support.kafka import QUICK, eventually
+from tests.support.recovery import MODE, leave_at, written
+from tests.support.sources import ROOT
+
+STEPS = (
+    "assigned", "recovered", "1 of catch-up", "3 of catch-up", "20 of catch-up", "50 of catch-up", "1 of live",
+    "12 of live", "a commit is on its way", "commit 1 is answered", "commit 2 is answered", "commit 4 is answered",
+    "a range is done",
+)  # fmt: skip
+
+
+def start(place, step="", *, auto_commit, name=None, end=0, **more):
+    settings = {
+        **QUICK, **MODE, "bootstrap_servers": place.cluster.bootstrap_servers, "group_id": place.group,
+        "group_instance_id": name, "enable_auto_commit": auto_commit, "auto_commit_interval_ms": 5,
+        "max_poll_records": 5, **more,
+    }  # fmt: skip
+    given = json.dumps({"settings": settings, "topic": place.topic, "step": step, "end": end})
+    return asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.support.lane_process", given, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+
+
+async def outcome(process, within_s=40):
+    """The offsets that it processed, and how it ended."""
+    async with asyncio.timeout(within_s):
+        text, _ = await process.communicate()
+    return [int(line) for line in text.decode().splitlines() if not line.startswith("#")], process.returncode
+
+
+@pytest.mark.parametrize("auto_commit", [True, False], ids=["auto-commit", "commit"])
+@pytest.mark.parametrize("step", STEPS)
+async def test_4_a_process_that_is_killed_at_any_step_skips_nothing(make_place, step, auto_commit):
+    if "on its way" in step and auto_commit:
+        auto_commit = False  # only a commit by hand can be caught there
+    place, processed, end = make_place(), [], 120
+    await leave_at(place, committed=70, end=end)
+    for _ in range(2):  # the second finds what the first has left
+        process = await start(place, step, auto_commit=auto_commit, name="one")
+        dying = asyncio.create_task(outcome(process))
+        while not dying.done():
+            await place.produce(range(end, end + 12))
+            end += 12
+            await asyncio.wait([dying], timeout=0.2)
+        offsets, code = await dying
+        assert code == -signal.SIGKILL
+        processed += offsets
+    last, code = await outcome(await start(place, auto_commit=auto_commit, name="one", end=end))
+    assert code == 0
+    assert set(processed + last) == set(range(70, end))
+    assert await written(place) == (end, "")
+
+
+async def test_5_a_frozen_process_that_comes_back_changes_nothing(make_place):
+    place, end = make_place(), 1_000
+    await leave_at(place, committed=70, end=end)
+    frozen = await start(place, auto_commit=True, end=end, max_poll_records=1)
+    assert frozen.stdout is not None
+    before = [int(await frozen.stdout.readline()) for _ in range(100)]
+    os.kill(frozen.pid, signal.SIGSTOP)
+    try:
+        last, code = await outcome(await start(place, auto_commit=True, end=end))
+        assert code == 0
+        assert await written(place) == (end, "")
+        await place.produce(range(end, end + 5))
+        os.kill(frozen.pid, signal.SIGCONT)
+        # What it held is refused; it joins anew and reads on where the other one was.
+        found = []
+        async with asyncio.timeout(30):
+            while end + 4 not in found:
+                found.append(int(await frozen.stdout.readline()))
+        assert set(before + last) >= set(range(70, end))
+        await eventually(lambda: place.committed_is(end + 5))
+    finally:
+        frozen.kill()
+        await frozen.wait()
