@@ -27,8 +27,6 @@ def check_recovery(config: ConsumerConfig) -> None:
         return
     if config.group_id is None:
         raise ConfigError("enable_parallel_rebalance=True needs a group_id: without a group nothing is committed")
-    if config.parallel_handoff:
-        raise ConfigError("parallel_handoff=True is not there yet: leave it away")
     if config.parallel_order == "ordered" and config.parallel_buffer_bytes > config.lane_buffer_bytes("live"):
         raise ConfigError(
             f"parallel_buffer_bytes={config.parallel_buffer_bytes} must not be above the live lane's part of "

@@ -1,76 +1,130 @@
-"""The fetchers of the catch-up lane, and delivery from both (KIP-333)."""
+"""What reads beside the live lanes of a consumer (KIP-333), and the task that watches it."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
+from weakref import WeakSet
 
-from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig
+from aiokafka.structs import OffsetAndTimestamp, TopicPartition
+
+from aiogroup.errors import AiogroupError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.decode import PartitionDecoder
-from aiogroup.fetching.delivery import Delivery
-from aiogroup.fetching.position import Partition
-from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
-from aiogroup.fetching.two_lanes import TwoLanes
-from aiogroup.protocol.messages.fetch import PartitionData
-from aiogroup.records import CATCH_UP
-from aiogroup.runtime.clock import now_ms
+from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.recovery.ranges import count
+from aiogroup.recovery.recovery import Recovery
+from aiogroup.recovery.token import Place
+from aiogroup.runtime.clock import Signal, now_ms
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.fetcher import Fetchers
-from aiogroup.runtime.lanes import CatchUp
-from aiogroup.runtime.positions import Positions
-from aiogroup.runtime.refresher import Refresher
+from aiogroup.runtime.lanes import LOOK_MS, PartitionLanes
+from aiogroup.runtime.refresher import EARLIEST, Refresher
+from aiogroup.telemetry import events
 
-__all__ = ["CatchUpFetchers", "make_delivery"]
+__all__ = ["CatchUp"]
 
-CHANNEL: Final = "catch-up fetch"
-
-
-def make_delivery(config: ConsumerConfig, assignment: Assignment, beside: Assignment) -> Delivery:
-    """From both lanes in the mode; otherwise from the only one, at no cost."""
-    make = partial(TwoLanes, catch_up=beside.tally, share=config.parallel_share)
-    return (make if config.enable_parallel_rebalance else Delivery)(
-        assignment,
-        auto_ack=config.auto_ack,
-        records_per_turn=RECORDS_PER_TURN,
-        turn_ms=TURN_MS,
-        max_bytes=config.max_buffered_bytes,
-    )
+LOG_START_MS: Final = 60_000
+"""So often is asked whether retention comes near to what is pending."""
 
 
-class CatchUpFetchers(Fetchers):
-    """They read ranges: never by policy, and not behind the end."""
+class CatchUp:
+    """What reads beside the live lanes of a consumer."""
 
-    def __init__(self, context: Context, refresher: Refresher, positions: Positions, catch_up: CatchUp) -> None:
-        super().__init__(
-            context,
-            refresher,
-            positions,
-            assignment=catch_up.assignment,
-            channel=CHANNEL,
-            lane=CATCH_UP,
-        )
-        self._catch_up = catch_up
+    def __init__(self, context: Context, assignment: Assignment, refresher: Refresher) -> None:
+        self.context = context
+        self.assignment = assignment
+        self.wanted = Signal()
+        self.is_handed_off = context.config.parallel_handoff
+        self.is_ordered = context.config.parallel_order == "ordered"
+        self._refresher = refresher
+        self._begun: WeakSet[PartitionLanes] = WeakSet()
+        self._doubted: set[TopicPartition] = set()  # their cursors are out of range
 
-    def _look(self) -> None:
-        # Of a topic that was made anew the live lane's fetchers notice it, too, and drop the ranges.
-        for cursor in self._planner.look(self._context.link.cluster, now_ms()):
-            cursor.is_broken = True
+    def settle(self) -> None:
+        self.context.delivery.settle()
 
-    def _decoder(self, partition: Partition, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (of PartitionDecoder)
-        assert isinstance(partition, RangeCursor)
-        return BoundedDecoder(partition.end, partition.tp, *settings)
+    @property
+    def lanes(self) -> list[PartitionLanes]:
+        return [each.lanes for each in self.context.assignment if each.lanes is not None]
 
-    def _buffer(self, partition: Partition, offset: int, data: PartitionData, *, copy: bool) -> None:
-        super()._buffer(partition, offset, data, copy=copy)
-        assert isinstance(partition, RangeCursor)
-        if partition.fetch_offset >= partition.end and partition.live.lanes is not None:
-            partition.live.lanes.fetch_next()
+    @property
+    def is_catching_up(self) -> bool:
+        self.settle()
+        return any(each.book.is_catching_up for each in self.lanes)
 
-    def _note_opened(self, partition: Partition) -> None:
-        """What an answer says of a partition is told by the live lane's."""
+    def begin(self, live: Partition, place: Place, recovery: Recovery) -> None:
+        """The partition is ours, and this is where its lanes begin."""
+        live.lanes = lanes = PartitionLanes(self, live, place, recovery)
+        self._begun.add(lanes)
+        pending = recovery.pending
+        if pending:
+            spans = tuple((each.start, each.end) for each in pending)
+            self.context.tell(
+                events.CatchUpStarted(
+                    live.tp.topic, live.tp.partition, spans, recovery.live, count(pending), recovery.id
+                )
+            )
+        self.follow()
 
-    def _out_of_range(self, partition: Partition, offset: int) -> None:
-        # Below the log's start records are gone, which is told; behind its end the lane waits.
-        partition.back_off(now_ms(), self._context.config)
-        self._catch_up.doubt(partition.tp)
+    def drop(self, lanes: PartitionLanes) -> None:
+        self._begun.discard(lanes)
+
+    def share_out(self) -> None:
+        """What waits behind catch-up lanes shares one bound; each takes half of its part, as an answer may come yet."""
+        waiting = [each for each in self.context.assignment if each.behind is not None]
+        for each in waiting:
+            each.most_bytes = max(1, self.context.config.parallel_buffer_bytes // (2 * len(waiting)))
+
+    def follow(self) -> None:
+        """After every change of what is assigned: what is ours is read, cursors of what is not any more are closed."""
+        for lanes in tuple(self._begun):
+            is_ours = self.context.assignment.get(lanes.live.tp) is lanes.live
+            if is_ours and not lanes.is_owned:
+                lanes.is_owned = True
+                lanes.fetch_next()
+            elif not is_ours and lanes.is_owned:
+                lanes.close()
+        self.share_out()
+        self.wanted.pulse()
+
+    def doubt(self, tp: TopicPartition) -> None:
+        """A fetch was out of range: where does the log begin?"""
+        self._doubted.add(tp)
+        self.wanted.pulse()
+
+    async def run(self) -> None:
+        """Tell what is done, and notice what retention removes."""
+        asked_at_ms = now_ms()
+        while True:
+            lanes = [each for each in self.lanes if not each.is_told]
+            self.settle()
+            for each in lanes:
+                each.look()
+            if [each for each in self.lanes if each.let_live_go_on()]:
+                self.share_out()
+                self.context.fetchable.pulse()
+                self.context.changed.pulse()
+            is_due = bool(lanes) and now_ms() - asked_at_ms >= LOG_START_MS
+            if is_due or self._doubted:
+                asked_at_ms = now_ms()
+                await self._ask_log_starts({each.live.tp for each in lanes} if is_due else set(self._doubted))
+            await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
+
+    async def _ask_log_starts(self, tps: set[TopicPartition]) -> None:
+        self._doubted.clear()
+        until_ms = now_ms() + self.context.config.request_timeout_ms
+        read_committed = self.context.config.read_committed
+        try:
+            await self._refresher.ask_leaders(
+                dict.fromkeys(tps, EARLIEST), until_ms, self._note_log_starts, read_committed=read_committed
+            )
+        except AiogroupError as error:
+            self.context.tell(events.FetchFailed(-1, None, None, f"looking up where logs begin: {error}"))
+
+    def _note_log_starts(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
+        self.settle()
+        for tp, start in found.items():
+            live = self.context.assignment.get(tp)
+            if live is not None and live.lanes is not None and live.state is not PositionState.COMMITTED:
+                live.lanes.raise_log_start(start.offset)
+        self.context.fetchable.pulse()
+        self.context.changed.pulse()

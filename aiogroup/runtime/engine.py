@@ -23,14 +23,14 @@ from aiogroup.membership.states import MemberState
 from aiogroup.native import IS_COMPILED
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.runtime.callbacks import Callbacks
-from aiogroup.runtime.catch_up import CatchUpFetchers, make_delivery
+from aiogroup.runtime.catch_up import CatchUp
+from aiogroup.runtime.catch_up_fetchers import make_delivery, start_catch_up
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.enquiries import Enquiries
 from aiogroup.runtime.fetcher import Fetchers
-from aiogroup.runtime.lanes import CatchUp
 from aiogroup.runtime.leader import Leader
 from aiogroup.runtime.link import Link
 from aiogroup.runtime.liveness import Liveness
@@ -181,9 +181,8 @@ class Engine:
         spawn("fetchers", self.fetchers.run)
         spawn("inflater", self.fetchers.run_inflater)
         if self.catch_up is not None:
-            spawn("catch-up", self.catch_up.run)
-            beside = CatchUpFetchers(self.context, self.refresher, self.positions, self.catch_up)
-            spawn("catch-up fetchers", beside.run)
+            second = self._make_membership(self.context.config.second_group_id, ())
+            await start_catch_up(self.context, self.refresher, self.positions, self.catch_up, second)
         self.follow_subscription("start")
 
     async def wait_for_assignment(self, until_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""The lanes of the partitions that are ours (KIP-333): cursors beside the live lane, and the task that watches them.
+"""The lanes of one partition that is ours (KIP-333): the cursors beside the live lane.
 
 A partition is its own live lane; `Partition.lanes` holds what reads beside it. The cursor of the lowest range that is
 not fetched to its end stands in `CatchUp.assignment`, whose fetchers know nothing of any other lane: a fetch session
@@ -10,35 +10,29 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Final
-from weakref import WeakSet
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
-from aiokafka.structs import OffsetAndTimestamp, TopicPartition
-
-from aiogroup.errors import AiogroupError
-from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.fetching.position import Partition
 from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.offsets.commit_plan import CommitEntry, Committed
 from aiogroup.records import CatchUpProgress
 from aiogroup.recovery.book import Book, LaneCommit
 from aiogroup.recovery.lanes import LaneName, Moved
-from aiogroup.recovery.ranges import Range, Ranges, count
-from aiogroup.recovery.recovery import Recovery
-from aiogroup.recovery.token import ID_BYTES, Place, make_id, read_committed
-from aiogroup.runtime.clock import Signal, now_ms
-from aiogroup.runtime.context import Context
-from aiogroup.runtime.refresher import EARLIEST, Refresher
+from aiogroup.recovery.ranges import Range, Ranges, count, subtract, union
+from aiogroup.recovery.recovery import HandOff, Recovery
+from aiogroup.recovery.token import ID_BYTES, DoneRanges, Place, make_id, read_committed
+from aiogroup.runtime.clock import now_ms
 from aiogroup.telemetry import events
 
-__all__ = ["CatchUp", "PartitionLanes", "fresh_id"]
+if TYPE_CHECKING:
+    from aiogroup.runtime.catch_up import CatchUp
+
+__all__ = ["LOOK_MS", "PartitionLanes", "fresh_id"]
 
 LOOK_MS: Final = 200
 """So often is looked whether a range is done, while some are pending."""
-LOG_START_MS: Final = 60_000
-"""So often is asked whether retention comes near to what is pending."""
 RATE_MS: Final = 10_000
 """The rate of catching up is that of so long."""
 SHORTEST_CHARS: Final = 64
@@ -59,6 +53,8 @@ class PartitionLanes:
         self.done: set[int] = set()  # told, by their ends
         self.is_told = not recovery.pending  # nothing is pending, and that was told
         self._owner = owner
+        self._overdue: Ranges = ()  # left to a job, and taken back
+        self._watch = HandOff(owner.context.config.parallel_handoff_timeout_ms)
         self._begun_count = count(recovery.pending)
         self._left: deque[tuple[int, int]] = deque()  # at which instant how many offsets were pending
         self.book: Book[RangeCursor] = Book(place, recovery, live, self._make, fresh_id)
@@ -85,10 +81,17 @@ class PartitionLanes:
         """The records of one range come before those of the next; the first that is not fetched is."""
         former = None
         for each in self.cursors:
-            each.former, former = former, each
+            if self._is_ours(each):
+                each.former, former = former, each
         if self._owner.is_ordered:
             self.live.behind = former
         self.fetch_next()
+
+    def _is_ours(self, cursor: RangeCursor) -> bool:
+        """Not left to a job."""
+        return not self._owner.is_handed_off or any(
+            each.start < cursor.end and cursor.start < each.end for each in self._overdue
+        )
 
     def let_live_go_on(self) -> bool:
         """In ordered mode: the catch-up lane's records were all handed out; True when that is news."""
@@ -103,7 +106,7 @@ class PartitionLanes:
         if not self.is_owned:
             return
         for each in self.cursors:
-            if each.fetch_offset >= each.end or each.is_delivered:
+            if each.fetch_offset >= each.end or each.is_delivered or not self._is_ours(each):
                 each.is_broken = True  # nothing more is asked for
                 continue
             if self._owner.assignment.get(each.tp) is not each:
@@ -270,115 +273,38 @@ class PartitionLanes:
             self.is_told = True
             tell(events.CatchUpDone(tp.topic, tp.partition, now_ms() - self.began_at_ms))
 
+    def fold(self, done: DoneRanges | None) -> None:
+        """Take a job's result in, and take back what no job moves."""
+        before, cursors, tp = self.book.pending, self.cursors, self.live.tp
+        if self.book.fold(done):
+            self._forget(cursors)
+            left_count = count(self.book.pending)
+            self._owner.context.tell(
+                events.JobProgressed(tp.topic, tp.partition, count(before) - left_count, left_count)
+            )
+            self.link()
+        self._take_back(None)
+
+    def _take_back(self, log_start: int | None) -> None:
+        tp, overdue = self.live.tp, self._watch.overdue(self.book.pending, now_ms(), log_start)
+        news = subtract(overdue, self._overdue)
+        for each in news:
+            self._owner.context.tell(events.HandOffOverdue(tp.topic, tp.partition, each.start, each.end))
+        if news:
+            self._overdue = union(self._overdue, news)
+            for cursor in self.cursors:
+                cursor.is_broken = False
+            self.link()
+            self._owner.context.fetchable.pulse()
+
     def raise_log_start(self, log_start: int) -> None:
         """What stands below and was not delivered is gone."""
         tp = self.live.tp
+        if self._owner.is_handed_off:
+            self._take_back(log_start)
         for each in self.cursors:
             start, end = each.ledger.position, min(log_start, each.end)
             if start < end and not each.buffered_bytes:
                 each.rise_to(end)
                 self._owner.context.tell(events.RangeTruncated(tp.topic, tp.partition, start, end))
         self.fetch_next()
-
-
-class CatchUp:
-    """What reads beside the live lanes of a consumer."""
-
-    def __init__(self, context: Context, assignment: Assignment, refresher: Refresher) -> None:
-        self.context = context
-        self.assignment = assignment
-        self.wanted = Signal()
-        self.is_ordered = context.config.parallel_order == "ordered"
-        self._refresher = refresher
-        self._begun: WeakSet[PartitionLanes] = WeakSet()
-        self._doubted: set[TopicPartition] = set()  # their cursors are out of range
-
-    def settle(self) -> None:
-        self.context.delivery.settle()
-
-    @property
-    def lanes(self) -> list[PartitionLanes]:
-        return [each.lanes for each in self.context.assignment if each.lanes is not None]
-
-    @property
-    def is_catching_up(self) -> bool:
-        self.settle()
-        return any(each.book.is_catching_up for each in self.lanes)
-
-    def begin(self, live: Partition, place: Place, recovery: Recovery) -> None:
-        """The partition is ours, and this is where its lanes begin."""
-        live.lanes = lanes = PartitionLanes(self, live, place, recovery)
-        self._begun.add(lanes)
-        pending = recovery.pending
-        if pending:
-            spans = tuple((each.start, each.end) for each in pending)
-            self.context.tell(
-                events.CatchUpStarted(
-                    live.tp.topic, live.tp.partition, spans, recovery.live, count(pending), recovery.id
-                )
-            )
-        self.follow()
-
-    def drop(self, lanes: PartitionLanes) -> None:
-        self._begun.discard(lanes)
-
-    def share_out(self) -> None:
-        """What waits behind catch-up lanes shares one bound; each takes half of its part, as an answer may come yet."""
-        waiting = [each for each in self.context.assignment if each.behind is not None]
-        for each in waiting:
-            each.most_bytes = max(1, self.context.config.parallel_buffer_bytes // (2 * len(waiting)))
-
-    def follow(self) -> None:
-        """After every change of what is assigned: what is ours is read, cursors of what is not any more are closed."""
-        for lanes in tuple(self._begun):
-            is_ours = self.context.assignment.get(lanes.live.tp) is lanes.live
-            if is_ours and not lanes.is_owned:
-                lanes.is_owned = True
-                lanes.fetch_next()
-            elif not is_ours and lanes.is_owned:
-                lanes.close()
-        self.share_out()
-        self.wanted.pulse()
-
-    def doubt(self, tp: TopicPartition) -> None:
-        """A fetch was out of range: where does the log begin?"""
-        self._doubted.add(tp)
-        self.wanted.pulse()
-
-    async def run(self) -> None:
-        """Tell what is done, and notice what retention removes."""
-        asked_at_ms = now_ms()
-        while True:
-            lanes = [each for each in self.lanes if not each.is_told]
-            self.settle()
-            for each in lanes:
-                each.look()
-            if [each for each in self.lanes if each.let_live_go_on()]:
-                self.share_out()
-                self.context.fetchable.pulse()
-                self.context.changed.pulse()
-            is_due = bool(lanes) and now_ms() - asked_at_ms >= LOG_START_MS
-            if is_due or self._doubted:
-                asked_at_ms = now_ms()
-                await self._ask_log_starts({each.live.tp for each in lanes} if is_due else set(self._doubted))
-            await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
-
-    async def _ask_log_starts(self, tps: set[TopicPartition]) -> None:
-        self._doubted.clear()
-        until_ms = now_ms() + self.context.config.request_timeout_ms
-        read_committed = self.context.config.read_committed
-        try:
-            await self._refresher.ask_leaders(
-                dict.fromkeys(tps, EARLIEST), until_ms, self._note_log_starts, read_committed=read_committed
-            )
-        except AiogroupError as error:
-            self.context.tell(events.FetchFailed(-1, None, None, f"looking up where logs begin: {error}"))
-
-    def _note_log_starts(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
-        self.settle()
-        for tp, start in found.items():
-            live = self.context.assignment.get(tp)
-            if live is not None and live.lanes is not None and live.state is not PositionState.COMMITTED:
-                live.lanes.raise_log_start(start.offset)
-        self.context.fetchable.pulse()
-        self.context.changed.pulse()

@@ -21,9 +21,10 @@ from aiogroup.protocol.messages.offset_for_leader_epoch import (
 )
 from aiogroup.recovery.recovery import Log, Recovery, last_known, recover
 from aiogroup.recovery.token import NO_EPOCH, Found, Place, read_committed
+from aiogroup.runtime.catch_up import CatchUp
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.lanes import CatchUp, fresh_id
+from aiogroup.runtime.lanes import fresh_id
 from aiogroup.runtime.link import METADATA
 from aiogroup.runtime.refresher import EARLIEST, LATEST, Listed, Refresher
 from aiogroup.telemetry import events

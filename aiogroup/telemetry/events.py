@@ -5,42 +5,36 @@ The class name in snake case is the log key, the fields are the log's fields. `L
 
 from __future__ import annotations
 
-import dataclasses
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, Protocol
+from typing import ClassVar
 
 from aiokafka.structs import TopicPartition
 
-__all__ = ["Event", "Observer"]
+from aiogroup.telemetry.event import Event, Level, Observer, Tell
+from aiogroup.telemetry.recovery_events import (
+    CatchUpDone,
+    CatchUpStarted,
+    ForeignToken,
+    HandOffOverdue,
+    JobProgressed,
+    RangeDone,
+    RangesDropped,
+    RangeTruncated,
+)
 
-Level = Literal["debug", "info", "warning", "error"]
-_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened to a consumer: what an `Observer` is told, and what the log writes."""
-
-    LEVEL: ClassVar[Level] = "info"
-
-    @property
-    def name(self) -> str:
-        """The event's key in logs and metrics."""
-        return _WORD.sub("_", type(self).__name__).lower()
-
-    def fields(self) -> dict[str, object]:
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-
-
-class Observer(Protocol):
-    """Is told every event, in the loop, at once: it must not block and must not raise."""
-
-    def on_event(self, event: Event) -> None: ...
-
-
-Tell = Callable[[Event], None]
+__all__ = [
+    "CatchUpDone",
+    "CatchUpStarted",
+    "Event",
+    "ForeignToken",
+    "HandOffOverdue",
+    "JobProgressed",
+    "Observer",
+    "RangeDone",
+    "RangeTruncated",
+    "RangesDropped",
+    "Tell",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,67 +253,6 @@ class LogTruncated(Event):
     diverging_offset: int | None
     records_count: int | None
     action: str
-
-
-@dataclass(frozen=True, slots=True)
-class CatchUpStarted(Event):
-    """`pending` is to be read beside the head (KIP-333), which goes on at `live_offset`; counts are of offsets."""
-
-    topic: str
-    partition: int
-    pending: tuple[tuple[int, int], ...]
-    live_offset: int
-    records_count: int
-    token_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RangeDone(Event):
-    topic: str
-    partition: int
-    start_offset: int
-    end_offset: int
-    left_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class CatchUpDone(Event):
-    topic: str
-    partition: int
-    duration_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class RangeTruncated(Event):
-    """The log begins behind offsets that were pending: retention removed them before they were processed."""
-
-    LEVEL: ClassVar[Level] = "warning"
-    topic: str
-    partition: int
-    start_offset: int
-    end_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class RangesDropped(Event):
-    """The application sought, or the topic was made anew: these offsets were pending and will not be read."""
-
-    LEVEL: ClassVar[Level] = "warning"
-    topic: str
-    partition: int
-    dropped: tuple[tuple[int, int], ...]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignToken(Event):
-    """The committed metadata looks like a token and must not be obeyed: everything from the offset on is read."""
-
-    LEVEL: ClassVar[Level] = "warning"
-    topic: str
-    partition: int
-    offset: int
-    why: str
 
 
 @dataclass(frozen=True, slots=True)

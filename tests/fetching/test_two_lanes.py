@@ -30,7 +30,6 @@ def mode(**more):
         ({"parallel_order": "sorted"}, "'unordered' or 'ordered'"),
         ({"parallel_order": "ordered", "parallel_handoff": True}, "choose one"),
         ({"parallel_order": "ordered", "parallel_buffer_bytes": 40_000_000}, "must not be above the live lane's part"),
-        ({"parallel_handoff": True}, "not there yet"),
         ({"parallel_group_id": "billing"}, "a group of its own"),
         ({"parallel_group_id": ""}, "a group of its own"),
         ({"parallel_min_backlog": 0}, "parallel_min_backlog=0"),

@@ -1,0 +1,95 @@
+"""What a consumer tells of its lanes (KIP-333); `aiogroup.telemetry.events` has these with all the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from aiogroup.telemetry.event import Event, Level
+
+__all__ = [
+    "CatchUpDone", "CatchUpStarted", "ForeignToken", "HandOffOverdue", "JobProgressed", "RangeDone", "RangeTruncated",
+    "RangesDropped",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUpStarted(Event):
+    """`pending` is to be read beside the head (KIP-333), which goes on at `live_offset`; counts are of offsets."""
+
+    topic: str
+    partition: int
+    pending: tuple[tuple[int, int], ...]
+    live_offset: int
+    records_count: int
+    token_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RangeDone(Event):
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    left_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUpDone(Event):
+    topic: str
+    partition: int
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTruncated(Event):
+    """The log begins behind offsets that were pending: retention removed them before they were processed."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangesDropped(Event):
+    """The application sought, or the topic was made anew: these offsets were pending and will not be read."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    partition: int
+    dropped: tuple[tuple[int, int], ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignToken(Event):
+    """The committed metadata looks like a token and must not be obeyed: everything from the offset on is read."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    partition: int
+    offset: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgressed(Event):
+    """The second commit log says that a batch job has done `done_count` offsets; `left_count` are pending still."""
+
+    topic: str
+    partition: int
+    done_count: int
+    left_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandOffOverdue(Event):
+    """No job moved this range for `parallel_handoff_timeout_ms`, or retention comes near: it is read here."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int

@@ -1,0 +1,90 @@
+"""Ranges left to a batch job (KIP-333): its progress counts, and what no job does is read here after all."""
+
+from __future__ import annotations
+
+from aiokafka import AIOKafkaConsumer
+
+from aiogroup.config import ConsumerConfig
+from aiogroup.recovery.ranges import Range
+from aiogroup.recovery.token import DoneRanges, Place, make_id, read_committed, write_done
+from aiogroup.runtime.link import Link
+from aiogroup.telemetry import events
+from tests.support.kafka import Ears, eventually
+from tests.support.recovery import MODE, Reading, leave_at, written
+
+LEFT = {**MODE, "parallel_handoff": True}
+
+
+async def where_of(place):
+    """The partition as a token names it."""
+    link = Link(ConsumerConfig(bootstrap_servers=place.cluster.bootstrap_servers))
+    try:
+        cluster = await link.fetch_metadata({place.topic})
+    finally:
+        await link.wait_closed(link.close())
+    return Place(cluster.cluster_id, place.topic, cluster.topics[place.topic].topic_id, 0)
+
+
+async def say_done(place, where, token_id, *ranges):
+    """As a job's commit into the second log."""
+    done, tp = write_done(DoneRanges(token_id, ranges), where), place.tp()
+    servers, group = place.cluster.bootstrap_servers, f"{place.group}.catchup"
+    async with AIOKafkaConsumer(bootstrap_servers=servers, group_id=group, enable_auto_commit=False) as job:
+        job.assign([tp])
+        await job.commit({tp: (0, done)})
+
+
+async def token_of(place, where):
+    async with place.admin() as admin:
+        found = (await admin.list_consumer_group_offsets(place.group))[place.tp()]
+    return read_committed(found.offset, found.metadata, where).token
+
+
+async def test_the_head_is_read_and_ranges_are_left_to_the_job_whose_progress_counts(make_place):
+    place, reading, ears = make_place(), Reading(), Ears()
+    await leave_at(place, committed=70, end=120)
+    where = await where_of(place)
+    async with place.consumer(**LEFT, observers=[ears]) as consumer:
+        await place.produce(range(120, 140))
+        await reading.until(consumer, lambda: reading.has(120, 140))
+        token = await eventually(lambda: token_of(place, where))
+        assert token.pending == (Range(70, 120),)
+        assert consumer.child_consumer_is_alive()
+        await say_done(place, where, make_id(b"another1"), Range(70, 120))
+        await say_done(place, where, token.id, Range(70, 90), Range(100, 110))
+        await eventually(lambda: ears.heard(events.JobProgressed))
+        assert consumer.lanes()[place.tp()].ranges == ((90, 100), (110, 120))
+        await eventually(lambda: place.committed_is(90))
+        await say_done(place, where, token.id, Range(70, 120))
+        await eventually(lambda: not consumer.child_consumer_is_alive())
+        await consumer.skip()
+        await eventually(lambda: place.committed_is(140))
+    assert reading.lanes == {"live": list(range(120, 140))}
+    assert await written(place) == (140, "")
+
+
+async def test_a_jobs_result_under_another_id_counts_for_nothing(make_place):
+    place, ears = make_place(), Ears()
+    await leave_at(place, committed=70, end=120)
+    where = await where_of(place)
+    await say_done(place, where, make_id(b"another1"), Range(70, 120))
+    async with place.consumer(**LEFT, observers=[ears]) as consumer:
+        await eventually(lambda: token_of(place, where))
+        await consumer.poll(5_000)
+        assert consumer.lanes()[place.tp()].ranges == ((70, 120),)
+    assert ears.heard(events.JobProgressed) == []
+
+
+async def test_a_range_that_no_job_moves_is_read_here_after_all(make_place):
+    place, reading, ears = make_place(), Reading(), Ears()
+    await leave_at(place, committed=70, end=120)
+    async with place.consumer(**LEFT, parallel_handoff_timeout_ms=2_500, observers=[ears]) as consumer:
+        await place.produce(range(120, 130))
+        await reading.until(consumer, lambda: reading.has(120, 130))
+        assert not reading.has(70, 71)
+        await reading.until(consumer, lambda: reading.has(70, 130))
+        await consumer.skip()
+        await eventually(lambda: place.committed_is(130))
+    (overdue,) = ears.heard(events.HandOffOverdue)
+    assert (overdue.start_offset, overdue.end_offset) == (70, 120)
+    assert reading.lanes["catch-up"] == list(range(70, 120))
