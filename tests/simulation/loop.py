@@ -12,7 +12,7 @@ from unittest import mock
 
 import aiokafka.conn
 
-import aiogroup.runtime.catch_up
+import aiogroup.runtime.catch_up_fetchers
 import aiogroup.runtime.requests
 
 PROCESS = contextvars.ContextVar("process", default=None)
@@ -136,7 +136,7 @@ def clock_of(loop, *modules):
     """
     clock = SimpleNamespace(monotonic=loop.time)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(aiogroup.runtime.catch_up, "TURN_MS", TURN_MS))
+        stack.enter_context(mock.patch.object(aiogroup.runtime.catch_up_fetchers, "TURN_MS", TURN_MS))
         for module in (aiogroup.runtime.requests, aiokafka.conn, *modules):
             stack.enter_context(mock.patch.object(module, "time", clock))
         yield
