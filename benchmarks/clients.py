@@ -7,13 +7,14 @@ the slow scenarios.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.meter import Meter
 
 BATCH = 500
+NOTHING_PENDING = {"enable_parallel_rebalance": True, "parallel_min_backlog": 1_000_000_000}
 WAIT_S = 1.0
 """How long a call waits for records where the client wants to be told; with a backlog none waits."""
 
@@ -66,9 +67,11 @@ class _Asyncio(Client):
 
     kind: Any
     consumer: Any
+    more: Mapping[str, Any] = {}
 
     async def start(self) -> None:
         settings: dict[str, Any] = {
+            **self.more,
             "bootstrap_servers": self.plan.servers,
             "group_id": self.plan.group,
             "auto_offset_reset": self.plan.reset,
@@ -157,6 +160,16 @@ class AiogroupFor(_AsyncFor, _Aiogroup):
 
 class AiogroupMany(_GetMany, _Aiogroup):
     pass
+
+
+class ModeFor(AiogroupFor):
+    """KIP-333's mode, with nothing pending: the live lane begins where the group is."""
+
+    more = NOTHING_PENDING
+
+
+class ModeMany(AiogroupMany):
+    more = NOTHING_PENDING
 
 
 class AiogroupPoll(_GetMany, _Aiogroup):
@@ -277,8 +290,11 @@ CLIENTS: dict[str, Callable[[Plan], Client]] = {
     MANY: AiogroupMany,
     POLL: AiogroupPoll,
 }
+ON_FOR, ON_MANY = "aiogroup async for, the mode on", "aiogroup getmany(500), the mode on"
+MODES: dict[str, Callable[[Plan], Client]] = {ON_FOR: ModeFor, ON_MANY: ModeMany}
+"""Measured beside the same without it (`recovering.py`), not beside the others."""
 FLOORS = (FLOOR_OBJECTS, FLOOR_DECODE)
 
 
 def make(name: str, plan: Plan) -> Client:
-    return CLIENTS[name](plan)
+    return (CLIENTS | MODES)[name](plan)

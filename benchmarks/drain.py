@@ -11,7 +11,7 @@ import json
 import uuid
 from typing import Any
 
-from benchmarks.clients import CLIENTS, Plan, make
+from benchmarks.clients import CLIENTS, MODES, Plan, make
 from benchmarks.meter import Meter
 
 
@@ -31,7 +31,7 @@ async def run(name: str, plan: Plan, count: int, size: int, ours: list[int]) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("client", choices=CLIENTS)
+    parser.add_argument("client", choices=(*CLIENTS, *MODES))
     parser.add_argument("--topic", required=True)
     parser.add_argument("--servers", required=True)
     parser.add_argument("--count", type=int, required=True)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from benchmarks import catching_up, draining, goals, recovering, stopping
 from benchmarks import clients as c
-from benchmarks import draining, goals, stopping
 from benchmarks.compare import changes, markdown, missing, shown
 from benchmarks.flow import has_gaps
 from benchmarks.meter import Meter, Ticker, percentile
@@ -186,3 +186,81 @@ def test_the_slowest_stop_of_all_rounds_is_judged():
     assert verdict("stop(", table)[0] is True
     table.row(stopping.scenario("frozen"), c.MANY).runs.append({"took_ms": 2_101})
     assert verdict("stop(", table)[0] is False
+
+
+S = 1_000_000_000
+
+
+class Came:
+    def __init__(self, value, lane="live"):
+        self.value, self.lane = value, lane
+
+
+def watched(*, flow, backlog_at_s=(1.0, 2.0), lane=lambda number: "live"):
+    """A watch that was assigned at 100 s; `flow` is when each record was made and came, in seconds since then."""
+    watch, now = catching_up.Watch(), [0.0]
+    watch.assigned_at_ns = 100 * S
+    came = [(came_at, Came(catching_up.STAMP.pack(n, round((100 + made) * S)), lane(n))) for n, (made, came_at) in flow]
+    came += [(at, Came(b"{...")) for at in backlog_at_s]
+    clock = pytest.MonkeyPatch()
+    clock.setattr(catching_up.time, "monotonic_ns", lambda: round((100 + now[0]) * S))
+    try:
+        for at, record in sorted(came, key=lambda each: each[0]):
+            now[0] = at
+            watch.take([record])
+    finally:
+        clock.undo()
+    return watch
+
+
+def test_what_was_made_before_the_assignment_is_backlog_and_the_rest_is_live():
+    flow = [(0, (-1.0, 3.0)), (1, (0.5, 0.51)), (2, (2.5, 2.52)), (3, (5.5, 5.53))]
+    result = watched(flow=list(flow)).result(2, 1)
+    assert result["first_live_ms"] == pytest.approx(510)
+    assert result["catch_up_s"] == 3.0  # the oldest of the flow came last of the backlog
+    assert result["catch_up_per_s"] == 1
+    assert (result["live_p50_ms"], result["live_p99_ms"], result["live_count"]) == (10, 20, 2)
+    assert result["steady_p99_ms"] == 30
+    assert result["positions"] == [(1000, 1), (2000, 2), (2000, 2)]
+    assert result["ages"] == [(500, 10), (2500, 20), (5500, 30)]
+
+
+def test_a_fresh_record_that_the_catch_up_lane_brought_is_counted_and_has_no_age():
+    flow = [(0, (0.1, 1.9)), (1, (0.5, 0.51)), (2, (5.5, 5.53))]
+    result = watched(flow=flow, lane=lambda n: "live" if n else "catch-up").result(2, 1)
+    assert (result["behind_count"], result["live_count"], result["live_p99_ms"]) == (1, 1, 10)
+
+
+@pytest.mark.parametrize(
+    ("count", "flow", "why"),
+    [
+        (3, [(0, (0.1, 0.2))], "2 records of the backlog came, not 3"),
+        (2, [(0, (0.1, 0.2)), (2, (0.3, 0.4))], "missing or repeated"),
+        (2, [(0, (0.1, 0.2)), (0, (0.1, 0.3))], "missing or repeated"),
+        (2, [(0, (4.5, 4.6))], "take more records"),
+    ],
+)
+def test_a_catch_up_that_was_not_complete_measured_nothing(count, flow, why):
+    with pytest.raises(SystemExit, match=why):
+        watched(flow=flow).result(count, 1)
+
+
+def recovered(first_live_ms=5.0, live_p99_ms=20.0, per_s=50):
+    table, beside = recovering.tables()
+    mode = {"first_live_ms": first_live_ms, "live_p99_ms": live_p99_ms, "steady_p99_ms": 10.0, "catch_up_per_s": per_s}
+    for way in ("", recovering.LOOP):
+        table.row(recovering.READ, catching_up.TWO_LANES + way).runs.append(mode)
+        table.row(recovering.READ, catching_up.PLAIN + way).runs.append(mode | {"catch_up_per_s": 100})
+    table.row(recovering.WORK, catching_up.TWO_LANES).runs.append(mode)
+    for clients, rate in ((recovering.OFF, 100), (recovering.ON, 98)):
+        for client in clients:
+            beside.row(recovering.DRAIN, client).runs.append({"records_per_s": rate})
+    return [goal.held for goal in recovering.judged([table, beside])]
+
+
+def test_the_goals_of_recovery_are_judged_one_by_one():
+    assert recovered() == [True, True, True, True]
+    assert recovered(first_live_ms=1_001) == [False, True, True, True]
+    assert recovered(live_p99_ms=20.1) == [True, False, True, True]
+    assert recovered(per_s=49) == [True, True, False, True]
+    assert [goal.held for goal in recovering.judged(recovering.tables())] == [None] * 4
