@@ -50,7 +50,8 @@ def metrics_of(engine: Engine) -> dict[str, float | int | None]:
         "assigned_partitions": len(context.assignment),
         "records_lag_max": max(known) if known and len(known) == len(lags) else None,
         "records_lag_sum": sum(known) if known and len(known) == len(lags) else None,
-        "buffered_bytes": context.assignment.buffered_bytes,
+        "buffered_bytes": context.assignment.buffered_bytes
+        + (engine.catch_up.assignment.buffered_bytes if engine.catch_up is not None else 0),
         "waiting_bytes": sum(each.fetched_bytes for each in context.assignment if each.behind is not None),
         "rebalance_total": engine.group.rebalance.completed_count if engine.group is not None else None,
         "last_poll_ms_ago": health.since_request_ms,

@@ -214,6 +214,7 @@ class PartitionLanes:
 
     def _forget(self, cursors: Iterable[RangeCursor]) -> None:
         gone = list(cursors)
+        self._owner.assignment.remove([self.live.tp])  # or its fetchers would go on for the cursor that was
         self._owner.context.delivery.forget(gone)
         for each in gone:
             each.close()
@@ -230,7 +231,6 @@ class PartitionLanes:
         """The ownership ended."""
         self._owner.drop(self)
         self._forget(self.cursors)
-        self._owner.assignment.remove([self.live.tp])
 
     def _tell_dropped(self, dropped: Ranges, why: str) -> None:
         tp = self.live.tp
@@ -262,7 +262,8 @@ class PartitionLanes:
             self._left.popleft()
 
     def look(self) -> None:
-        """Tell what is done."""
+        """Tell what is done, and fetch on: what was dropped to make room (paused) comes before what follows it."""
+        self.fetch_next()
         tp, tell = self.live.tp, self._owner.context.tell
         self._note_left()
         for each in self.cursors:
@@ -271,6 +272,7 @@ class PartitionLanes:
                 tell(events.RangeDone(tp.topic, tp.partition, each.start, each.end, count(self.book.pending)))
         if not self.is_told and not self.book.is_catching_up:
             self.is_told = True
+            self._owner.assignment.remove([tp])
             tell(events.CatchUpDone(tp.topic, tp.partition, now_ms() - self.began_at_ms))
 
     def fold(self, done: DoneRanges | None) -> None:

@@ -132,6 +132,7 @@ class Positions:
                 partition.committed, partition.committed_metadata = committed.offset, committed.metadata
             else:
                 self.reset(partition, partition.reset_policy, why=NOT_COMMITTED)
+                self._afterwards.pop(partition, lambda: None)()
 
     async def _recover(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
         """Begin both lanes of what became ours (KIP-333)."""
@@ -154,7 +155,8 @@ class Positions:
 
     def is_recovering(self, partition: Partition, then: Callable[[], object]) -> bool:
         """Whether its lanes are being looked up; `then` is done as soon as they have begun."""
-        if self._recoveries is None or partition.lanes is not None or not _is_wanted(partition):
+        is_wanted = partition.state is PositionState.COMMITTED or partition in self._recovering
+        if self._recoveries is None or partition.lanes is not None or not is_wanted:
             return False
         self._afterwards[partition] = then
         return True

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 
 import pytest
 from aiokafka.admin import RecordsToDelete
 
-from aiogroup import RecordDeserializationError
+from aiogroup import IllegalStateError, RecordDeserializationError
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.telemetry import events
-from tests.support.kafka import Ears, eventually, take_batch
+from aiogroup.testing import Proxy
+from tests.support.kafka import Ears, Listener, eventually, take_batch
 from tests.support.recovery import MANUAL, MODE, Reading, lanes_of, leave_at, written
 
 
@@ -376,3 +380,187 @@ async def test_11_what_waits_of_the_live_lane_is_bounded(make_place):
                 most_bytes = max(most_bytes, consumer.metrics()["waiting_bytes"])
         assert reading.offsets[0] == list(range(5_000))
     assert 0 < most_bytes <= bound
+
+
+# 6: many ranges.
+
+
+async def test_6_ranges_pile_up_and_the_token_stays_under_the_limit(make_place):
+    place, reading = make_place(), Reading()
+    await leave_at(place, committed=5, end=10)
+    end = 10
+    for crash in range(64):
+        async with place.consumer(**MODE, **MANUAL, fetch_max_wait_ms=1) as consumer:
+            assert len(consumer.lanes()[place.tp()].ranges) == crash + 1
+            assert await consumer.position(place.tp()) == end
+            await place.produce([end])
+            await reading.until(consumer, lambda at=end: at in reading.lanes.get("live", ()))
+            await consumer.commit({place.tp(): end + 1})
+            await place.produce([end + 1])
+            end += 2
+        assert (await written(place))[0] == 5
+    _, metadata = await written(place)
+    assert len(metadata) <= 4096
+    assert metadata.count(",") == 63
+    async with place.consumer(**MODE) as consumer:
+        await reading.until(consumer, lambda: reading.has(5, end))
+        await consumer.skip()
+        await eventually(lambda: place.committed_is(end))
+
+
+async def test_6_a_broker_that_takes_less_metadata_gets_a_shorter_token_or_none(make_place):
+    place, reading = make_place(), Reading()
+    await leave_at(place, committed=5, end=100)
+
+    def too_large(exchange):
+        (topic,) = exchange.response.topics
+        refused = tuple(
+            dataclasses.replace(each, error_code=ErrorCode.OFFSET_METADATA_TOO_LARGE) for each in topic.partitions
+        )
+        return dataclasses.replace(exchange.response, topics=(dataclasses.replace(topic, partitions=refused),))
+
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        servers = {"bootstrap_servers": proxy.bootstrap_servers}
+        async with place.consumer(**MODE, **MANUAL, **servers) as consumer:
+            reading.take(await consumer.poll(5_000, 7))
+            proxy.rewrite(OffsetCommitRequest, too_large, times=1)
+            await consumer.commit()
+    offset, metadata = await written(place)
+    assert (offset, metadata) == (12, "")
+    async with place.consumer(**MODE) as consumer:
+        assert consumer.lanes()[place.tp()].ranges == ((12, 100),)
+
+
+# The calls, while two lanes read.
+
+
+async def test_calls_mean_what_the_table_says_while_two_lanes_read(make_place):
+    place, reading = make_place(), Reading()
+    tp = place.tp()
+    await leave_at(place, committed=70, end=1_000)
+    async with place.consumer(**MODE, **MANUAL, max_poll_records=10) as consumer:
+        await place.produce(range(1_000, 1_100))
+        await eventually(lambda: consumer.highwater(tp) == 1_100)
+        await reading.until(consumer, lambda: len(reading.lanes) == 2)
+        reached, live = max(reading.lanes["catch-up"]) + 1, max(reading.lanes["live"]) + 1
+        assert await consumer.position(tp) == live
+        assert await consumer.beginning_offsets([tp]) == {tp: 0}
+        assert await consumer.end_offsets([tp]) == {tp: 1_100}
+        lag = await consumer.lag(detail=True)
+        assert (lag.live, lag.catch_up) == (1_100 - live, 1_000 - reached)
+        assert await consumer.lag() == lag.total == consumer.current_lag(tp)
+        for offset in (69, 70, reached + 1, 999, live + 1):
+            with pytest.raises(ValueError, match="next to process in no lane"):
+                await consumer.commit({tp: offset})
+        assert await consumer.committed(tp) == 70
+        await consumer.commit({tp: (live, "mine")})
+        offset, metadata = await committed_with(place)
+        assert offset == 70
+        assert f"live={live}" in metadata
+        assert metadata.endswith(" 4:mine")
+        with pytest.raises(IllegalStateError, match="offsets_for_transaction"):
+            consumer.group_metadata()
+        given = consumer.offsets_for_transaction({tp: reached})
+        assert given[tp].offset == reached
+        assert f"live={live}" in given[tp].metadata
+        assert consumer.group_metadata().group_id == place.group
+        reading.take(await consumer.poll(5_000))
+        with pytest.raises(IllegalStateError, match="offsets_for_transaction"):
+            consumer.group_metadata()
+        consumer.pause(tp)
+        assert (await consumer.poll(300)).count == 0
+        consumer.resume(tp)
+        assert (await consumer.poll(5_000)).count > 0
+
+
+async def test_a_seek_moves_one_lane_and_only_drop_pending_drops_ranges(make_place):
+    place, ears = make_place(), Ears()
+    tp = place.tp()
+    await leave_at(place, committed=70, end=1_000)
+    async with place.consumer(**MODE, **MANUAL, max_poll_records=10, observers=[ears]) as consumer:
+        reading = Reading()
+        reading.take(await consumer.poll(5_000))
+        consumer.seek(tp, 200)
+        assert consumer.lanes()[tp].ranges == ((200, 1_000),)
+        reading = Reading()
+        reading.take(await consumer.poll(5_000))
+        assert reading.offsets[0] == list(range(200, 210))
+        consumer.seek(tp, 50)
+        assert consumer.lanes()[tp].ranges == ((50, 1_000),)
+        with pytest.raises(ValueError, match="goes nowhere below"):
+            consumer.seek(tp, 60, lane="live")
+        with pytest.raises(ValueError, match="lies in no pending range"):
+            consumer.seek(tp, 1_000, lane="catch-up")
+        await consumer.seek_to_committed(tp)
+        assert consumer.lanes()[tp].ranges == ((70, 1_000),)
+        assert ears.heard(events.RangesDropped) == []
+        consumer.seek(tp, 990, drop_pending=True)
+        (dropped,) = ears.heard(events.RangesDropped)
+        assert dropped.dropped == ((70, 1_000),)
+        reading = Reading()
+        await reading.until(consumer, lambda: reading.has(990, 1_000))
+        assert reading.offsets[0] == list(range(990, 1_000))
+        assert not consumer.child_consumer_is_alive()
+
+
+async def test_a_seek_in_the_assigned_callback_decides_alone(make_place):
+    place, ears, reading = make_place(), Ears(), Reading()
+    tp = place.tp()
+    await leave_at(place, committed=70, end=120)
+    listener = Listener()
+    consumer = place.unsubscribed(**MODE, observers=[ears])
+
+    async def to_110(partitions):
+        consumer.seek(tp, 110)
+
+    listener.inside["assigned"] = to_110
+    consumer.subscribe([place.topic], listener=listener)
+    async with consumer:
+        await reading.until(consumer, lambda: reading.has(110, 120))
+        assert reading.lanes == {"live": list(range(110, 120))}
+        (dropped,) = ears.heard(events.RangesDropped)
+        assert "on_partitions_assigned" in dropped.why
+
+
+async def test_without_a_commit_the_start_is_committed_before_the_first_record_and_never_the_live_position(make_place):
+    place = make_place()
+    await place.produce(range(50))
+    async with place.consumer(**MODE, auto_commit_interval_ms=60_000) as consumer:
+        record = await consumer.getone()
+        assert record.offset == 0
+        offset, metadata = await committed_with(place)
+        assert offset == 0
+        assert "live=50" in metadata
+
+
+async def test_assign_is_refused_in_the_mode(make_place):
+    place = make_place()
+    consumer = place.unsubscribed(**MODE)
+    with pytest.raises(IllegalStateError, match="enable_parallel_rebalance"):
+        consumer.assign([place.tp()])
+
+
+async def test_acknowledged_record_by_record_each_lane_is_committed_as_far_as_it_is_gap_free(make_place):
+    place, by_lane = make_place(), {"live": [], "catch-up": []}
+    tp = place.tp()
+    await leave_at(place, committed=70, end=1_000)
+    async with place.consumer(**MODE, auto_ack=False, max_poll_records=10, auto_commit_interval_ms=60_000) as consumer:
+        await place.produce(range(1_000, 1_100))
+        await eventually(lambda: consumer.highwater(tp) == 1_100)
+        while min(map(len, by_lane.values())) < 3:
+            for record in (await consumer.poll(5_000)).all():
+                by_lane[record.lane].append(record)
+        by_lane["catch-up"][0].ack()
+        by_lane["catch-up"][2].ack()
+        by_lane["live"][0].ack()
+        by_lane["live"][1].ack()
+        await consumer.commit()
+        offset, metadata = await committed_with(place)
+        assert offset == 71
+        assert "live=1002" in metadata
+
+
+async def committed_with(place):
+    async with place.admin() as admin:
+        found = (await admin.list_consumer_group_offsets(place.group))[place.tp()]
+    return found.offset, found.metadata
