@@ -64,6 +64,8 @@ class TwoLanes(Delivery):
 
     def decode_ahead(self, count: int, only: Collection[TopicPartition] = ()) -> bool:
         self.close_cursor()
+        if self._is_one_enough():
+            return super().decode_ahead(count, only)
         first, second = self._by_share()
         counts = (self._part(first, count), self._part(second, count))
         for lane, part in zip((first, second), counts, strict=True):
@@ -74,6 +76,8 @@ class TwoLanes(Delivery):
 
     def open_cursor(self, only: Collection[TopicPartition] = ()) -> Record | None:
         self.close_cursor()
+        if self._is_one_enough():
+            return super().open_cursor(only)
         for lane in self._by_share():
             self._enter(lane)
             try:
@@ -87,6 +91,8 @@ class TwoLanes(Delivery):
 
     def take(self, max_count: int | None, only: Collection[TopicPartition] = ()) -> dict[TopicPartition, list[Record]]:
         self.close_cursor()
+        if self._is_one_enough():
+            return super().take(max_count, only)
         taken: dict[TopicPartition, list[Record]] = {}
         left = max_count if max_count is not None else 2**62
         first, second = self._by_share()
@@ -110,6 +116,18 @@ class TwoLanes(Delivery):
         return taken
 
     # Weighing.
+
+    def _is_one_enough(self) -> bool:
+        """Most of the time one lane has nothing: all there is comes from the other one, and nothing is to be weighed."""
+        lane, rival = self._live, self._catch_up
+        if rival.tally.turns:
+            lane, rival = rival, lane
+            if rival.tally.turns:
+                return False
+        rival.given = max(rival.given, lane.given)
+        self._owed_turn = None
+        self._enter(lane)
+        return True
 
     def _by_share(self) -> tuple[_Lane, _Lane]:
         """Whose turn it is first. What a lane without records could have got is forgotten."""

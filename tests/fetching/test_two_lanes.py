@@ -136,7 +136,8 @@ def test_one_range_comes_before_the_next():
 def two(live_count, behind_count, *, share=0.5, records_per_turn=4):
     """A delivery over a partition with so many records at its head, and so many in a range before it."""
     assignment, live, cursor = ranged(0, 1_000)
-    live.put(fetched(live, live_count, 1_000))
+    if live_count:
+        live.put(fetched(live, live_count, 1_000))
     if behind_count:
         cursor.put(bounded(cursor, behind_count, 0, lane="catch-up"))
     how = {"auto_ack": True, "records_per_turn": records_per_turn, "turn_ms": 60_000, "max_bytes": 10**9}
@@ -178,6 +179,35 @@ def test_what_one_lane_does_not_use_the_other_gets():
     assert lanes_of(delivery.take(100)) == {"live": 95, "catch-up": 5}
     delivery, _, _ = two(600, 0)
     assert lanes_of(delivery.take(100)) == {"live": 100, "catch-up": 0}
+
+
+@pytest.mark.parametrize("counts", [(600, 0), (0, 600)])
+def test_a_lane_that_is_alone_decodes_ahead_all_that_is_asked_for(counts):
+    delivery, live, cursor = two(*counts)
+    while delivery.decode_ahead(100):
+        pass
+    one = live if counts[0] else cursor
+    assert len(one.slice.records) == 100
+    assert len(delivery.take(100)[one.tp]) == 100
+
+
+@pytest.mark.parametrize("is_loop", [True, False])
+def test_what_a_lane_missed_while_it_had_nothing_is_not_made_up_for(is_loop):
+    delivery, _, cursor = two(600, 0)
+    for _ in range(100):
+        if is_loop:
+            delivery.open_cursor()
+            assert len(rest(delivery)) == 3
+        else:
+            delivery.take(4)
+        delivery.process_all()
+    cursor.put(bounded(cursor, 100, 0, lane="catch-up"))
+    counts = {"live": 0, "catch-up": 0}
+    for _ in range(40):
+        for lane, count in lanes_of(delivery.take(1)).items():
+            counts[lane] += count
+        delivery.process_all()
+    assert abs(counts["live"] - 20) <= 6
 
 
 def test_one_record_at_a_time_is_shared_out_as_well():
