@@ -118,7 +118,7 @@ class TwoLanes(Delivery):
     # Weighing.
 
     def _is_one_enough(self) -> bool:
-        """Most of the time one lane has nothing: all there is comes from the other one, and nothing is to be weighed."""
+        """Mostly one lane has nothing: all there is comes from the other one, and nothing is to be weighed."""
         lane, rival = self._live, self._catch_up
         if rival.tally.turns:
             lane, rival = rival, lane
