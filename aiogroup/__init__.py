@@ -41,6 +41,7 @@ from aiogroup.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from aiogroup.fetching.merge import MergeState, Waiting
 from aiogroup.listener import ConsumerRebalanceListener, RebalanceListener
 from aiogroup.records import (
     CatchUpProgress,
@@ -53,6 +54,7 @@ from aiogroup.records import (
     Records,
     TopicPartition,
 )
+from aiogroup.runtime.merged import Merged
 from aiogroup.runtime.shutdown import StopReport
 from aiogroup.telemetry.events import Event, Observer
 from aiogroup.telemetry.health import GroupMetadata, Health, HealthStatus
@@ -94,6 +96,8 @@ __all__ = [
     "MemberNotFoundError",
     "MemberSubscription",
     "MergeStalledError",
+    "MergeState",
+    "Merged",
     "NoOffsetForPartitionError",
     "Observer",
     "OffsetAndMetadata",
@@ -116,4 +120,5 @@ __all__ = [
     "TopicPartition",
     "UnknownTopicOrPartitionError",
     "UnsupportedVersionError",
+    "Waiting",
 ]

@@ -21,6 +21,7 @@ from aiogroup.errors import (
     ConsumerStoppedError,
     IllegalOperation,
     IllegalStateError,
+    TimestampError,
 )
 from aiogroup.fetching.epochs import NO_EPOCH
 from aiogroup.fetching.position import Partition
@@ -32,6 +33,7 @@ from aiogroup.records import CatchUpProgress, Lag, PartitionLag, Record, Records
 from aiogroup.runtime.clock import now_ms, wall_ms
 from aiogroup.runtime.engine import Engine, Group
 from aiogroup.runtime.inspection import health_of, metrics_of
+from aiogroup.runtime.merged import Merged, MergeSettings
 from aiogroup.runtime.refresher import EARLIEST, LATEST
 from aiogroup.runtime.shutdown import Shutdown, StopReport
 from aiogroup.subscription import Subscription, check_partition, check_partitions
@@ -170,14 +172,49 @@ class Consumer:
 
         The loop ends when the consumer is stopped; a new one then raises ConsumerStoppedError.
         """
-        self._check_not_stopped()
-        if self._engine is None:
+        engine = self._iterated()
+        if engine is None:
             return self  # `__anext__` says what to do
-        self._engine.requests.iterate()
-        return self._engine.context.delivery.cursor
+        engine.requests.iterate()
+        return engine.context.delivery.cursor
 
     async def __anext__(self) -> Record:
         return await anext(self._started().context.delivery.cursor)
+
+    def merged(
+        self,
+        max_task_idle_ms: int = 0,
+        timestamp: Callable[[Record], int] | None = None,
+        buffered_records_per_partition: int = 1_000,
+        *,
+        stalled: Literal["wait", "raise"] = "wait",
+        on_bad_timestamp: Callable[[Record, TimestampError], object] | None = None,
+    ) -> Merged:
+        """Iterate over the records of all assigned partitions in the order of their timestamps (KIP-695).
+
+        The iterator tells `stream_time`, and what it `enforced`, `late` and is `waiting_for`. Everything else is as in
+        `async for record in consumer`. `pause` leaves a partition out.
+
+        Args:
+            max_task_idle_ms: how long a partition without a record holds the others up: -1 never; 0 until the broker
+                says that it has none; above 0 for so many milliseconds more, in which producers may write one.
+            timestamp: another time than the record's own, in whole milliseconds from 0 on.
+            buffered_records_per_partition: with so many buffered no more of the partition are fetched.
+            stalled: what happens when no broker says anything good of a partition for `default_api_timeout_ms`. The
+                event `merge_stalled` is told; "raise": and MergeStalledError raised, after which one may ask again.
+            on_bad_timestamp: called with a record without a good timestamp, and the error; then it is skipped. Without
+                it TimestampError is raised.
+
+        Raises:
+            ConfigError: an argument is out of range, or no function; or `enable_parallel_rebalance`, whose backlog has
+                other times than the head.
+        """
+        if self.config.enable_parallel_rebalance:
+            raise ConfigError(
+                "merged() cannot keep the order with enable_parallel_rebalance: its backlog comes beside new records"
+            )
+        settings = MergeSettings(max_task_idle_ms, timestamp, buffered_records_per_partition, stalled, on_bad_timestamp)
+        return Merged(settings, self.config, self._started, self._iterated)
 
     async def getone(self, *partitions: TopicPartition) -> Record:
         """The next record, of these partitions if any are named; waits for one.
@@ -498,7 +535,7 @@ class Consumer:
             for cursor in partition.lanes.cursors if partition.lanes is not None else ():
                 cursor.is_paused = False
         self._running().context.fetchable.pulse()
-        self._running().context.changed.pulse()
+        self._running().context.interrupt()
 
     def paused(self) -> frozenset[TopicPartition]:
         """The paused ones of the assigned partitions."""
@@ -597,6 +634,10 @@ class Consumer:
         if self._engine is None:
             self._check_not_stopped()
             raise IllegalStateError("the consumer is not started: await start(), or use 'async with'")
+        return self._engine
+
+    def _iterated(self) -> Engine | None:
+        self._check_not_stopped()
         return self._engine
 
     def _running(self) -> Engine:

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from aiogroup.devkafka import Cluster
-from benchmarks import calm, draining, goals, joining, living, results, stopping
+from benchmarks import calm, draining, goals, joining, living, merging, results, stopping
 from benchmarks.turns import measure
 
-PARTS = ("machine", "drain", "flow", "commit", "idle", "stop", "join")
+PARTS = ("machine", "drain", "merge", "flow", "commit", "idle", "stop", "join")
 GOAL_RECORDS = 1_500_000
 
 
@@ -27,6 +27,7 @@ class Sizes:
     records: int = GOAL_RECORDS
     rounds: int = 5
     drains: Sequence[draining.Drain] = draining.FULL
+    merges: Sequence[int] = merging.PARTITIONS
     calm_s: float = 5.0
     flow_s: float = 10.0
     flow_rounds: int = 5
@@ -43,6 +44,7 @@ QUICK = Sizes(
     records=150_000,
     rounds=2,
     drains=draining.QUICK,
+    merges=merging.PARTITIONS[:1],
     calm_s=1.0,
     flow_s=2.0,
     flow_rounds=1,
@@ -65,7 +67,8 @@ class Session:
         self.machine, self.drain = calm.table(), draining.table()
         self.flow, self.commit = living.flow_table(), living.commit_table()
         self.stop, self.join = stopping.table(), joining.table()
-        self.tables = [self.machine, self.drain, self.flow, self.commit, self.stop, self.join]
+        self.merge = merging.table()
+        self.tables = [self.machine, self.drain, self.merge, self.flow, self.commit, self.stop, self.join]
 
     def run(self) -> Iterator[str]:
         """The Markdown of each scenario, when it is done."""
@@ -74,7 +77,7 @@ class Session:
             run = measure("calm", calm.CLIENT, ["--seconds", sizes.calm_s])
             self.machine.row(calm.SCENARIO, calm.CLIENT).runs.append(run)
             yield self.machine.markdown()
-        if {"drain", "flow", "commit", "idle"} & set(self._parts):
+        if {"drain", "merge", "flow", "commit", "idle"} & set(self._parts):
             with Cluster(benchmark=True) as cluster:
                 yield from self._on(cluster)
         if "stop" in self._parts:
@@ -86,6 +89,8 @@ class Session:
         sizes, parts = self._sizes, self._parts
         if "drain" in parts:
             yield from draining.drain(cluster, sizes.drains, sizes.records, sizes.rounds, self.drain)
+        if "merge" in parts:
+            yield from merging.merges(cluster, sizes.merges, sizes.records, sizes.rounds, self.merge)
         if "flow" in parts:
             yield living.latency(cluster, sizes.flow_s, sizes.flow_rounds, self.flow)
         if "commit" in parts:

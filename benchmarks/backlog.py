@@ -16,6 +16,7 @@ BATCH_BYTES = 16_384
 """As Java's and aiokafka's producers make them; librdkafka's own default is a million."""
 IN_TRANSACTION = 1_000
 ABORTED_OF = 10
+FIRST_MS = 1_700_000_000_000
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Backlog:
     transactional: bool = False
     """In transactions of 1,000 records, of which every tenth is aborted: its records are not in `count`."""
 
+    is_timed: bool = False
+    """Each record is a millisecond younger than the last."""
+
     def write(self, cluster: Cluster) -> None:
         cluster.create_topic(self.topic, self.partitions)
         settings: dict[str, str | int] = {
@@ -42,6 +46,8 @@ class Backlog:
         }
         if self.transactional:
             settings |= {"transactional.id": self.topic, "acks": "all"}
+        if self.is_timed:  # a batch that is sent again, as to a leader that is not there yet, stays in its place
+            settings |= {"enable.idempotence": "true", "acks": "all"}
         producer = Producer(settings)
         if self.transactional:
             self._write_transactions(producer)
@@ -72,10 +78,12 @@ class Backlog:
 
     def _write(self, producer: Producer, count: int) -> None:
         values, partitions, topic = pool(self.size), self.partitions, self.topic
+        first_ms = FIRST_MS if self.is_timed else None
         for number in range(count):
             while True:
                 try:
-                    producer.produce(topic, values[number % POOL], number.to_bytes(8, "big"), number % partitions)
+                    key, at_ms = number.to_bytes(8, "big"), 0 if first_ms is None else first_ms + number
+                    producer.produce(topic, values[number % POOL], key, number % partitions, timestamp=at_ms)
                     break
                 except BufferError:
                     producer.poll(0.1)

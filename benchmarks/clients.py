@@ -158,6 +158,20 @@ class AiogroupFor(_AsyncFor, _Aiogroup):
     pass
 
 
+class AiogroupMerged(_Aiogroup):
+    async def drain(self, meter: Meter) -> None:
+        count = size = 0
+        mark = 1
+        merged = self.consumer.merged()
+        async for record in merged:
+            count += 1
+            size += len(record.value)
+            if count >= mark and not (mark := meter.reached(count, size)):
+                break
+        if merged.late:
+            raise SystemExit(f"{merged.late} of {count} records were out of order")
+
+
 class AiogroupMany(_GetMany, _Aiogroup):
     pass
 
@@ -278,6 +292,7 @@ AIOKAFKA_FOR, AIOKAFKA_MANY = "aiokafka async for", "aiokafka getmany(500)"
 AIO_CONSUMER, CONSUMER = "AIOConsumer.consume(500)", "Consumer.consume(500)"
 FLOOR_OBJECTS, FLOOR_DECODE = "floor: async for", "floor: C decode only"
 FOR, MANY, POLL = "aiogroup async for", "aiogroup getmany(500)", "aiogroup poll()"
+MERGED = "aiogroup merged()"
 
 CLIENTS: dict[str, Callable[[Plan], Client]] = {
     AIOKAFKA_FOR: AiokafkaFor,
@@ -289,6 +304,7 @@ CLIENTS: dict[str, Callable[[Plan], Client]] = {
     FOR: AiogroupFor,
     MANY: AiogroupMany,
     POLL: AiogroupPoll,
+    MERGED: AiogroupMerged,
 }
 ON_FOR, ON_MANY = "aiogroup async for, the mode on", "aiogroup getmany(500), the mode on"
 MODES: dict[str, Callable[[Plan], Client]] = {ON_FOR: ModeFor, ON_MANY: ModeMany}

@@ -71,7 +71,7 @@ def test_what_is_said_to_be_there_is():
 
 def test_what_is_not_there_yet_is_not_there():
     """When one of these fails, the feature came: change the README's row."""
-    assert not [name for name in ("merged", "catch_up", "recovery") if hasattr(Consumer, name)]
+    assert not [name for name in ("catch_up", "recovery") if hasattr(Consumer, name)]
 
 
 @pytest.mark.kafka

@@ -46,6 +46,12 @@ class Assignment:
     def buffered_bytes(self) -> int:
         return self.tally.fetched_bytes + self.tally.decoded_bytes
 
+    def limit(self, enough_count: int) -> None:
+        """For a merge: so many buffered records of each partition are enough; 0: there is no merge."""
+        self.tally.enough_count = enough_count
+        self.tally.needs_records = False
+        self.tally.touched |= dict.fromkeys(self._partitions)
+
     def was_owned(self, tp: TopicPartition) -> bool:
         """Owned once, not now."""
         return tp in self._former and tp not in self._partitions

@@ -76,12 +76,14 @@ class PartitionDecoder:
         next_offset: the position once everything returned so far is delivered; behind control and aborted
             batches and offsets removed by compaction, as far as nothing deliverable stands before them.
         slice_bytes: what the records of the last slice take, by the average of their batch.
+        first_batch_bytes: what the first batch takes, 0 where that is not known.
         incomplete_batch_bytes: 0, or what the first batch needs if even that was cut off: fetch as much.
     """
 
     __slots__ = (
         "_aborted", "_aborted_producers", "_acknowledge", "_batch", "_data", "_poison", "_pos",
-        "_reader", "_record_bytes", "_settings", "_tp", "_undelivered", "incomplete_batch_bytes", "next_offset",
+        "_reader", "_record_bytes", "_settings", "_tp", "_undelivered", "first_batch_bytes",
+        "incomplete_batch_bytes", "next_offset",
         "slice_bytes",
     )  # fmt: skip
 
@@ -107,7 +109,7 @@ class PartitionDecoder:
         self._reader: Reader | LegacyReader | None = None
         self._undelivered: list[Record] = []
         self._poison: _Poison | None = None
-        self.incomplete_batch_bytes = self.slice_bytes = 0
+        self.first_batch_bytes = self.incomplete_batch_bytes = self.slice_bytes = 0
         self._record_bytes = 1  # of one on average
         self._measure_first_batch()
 
@@ -193,6 +195,7 @@ class PartitionDecoder:
             size = batches.frame_bytes(self._data, 0, self._settings.max_batch_bytes)
         except BatchError:
             return  # found again, and told, by the first call
+        self.first_batch_bytes = size
         if size > len(self._data):
             self.incomplete_batch_bytes = size
 

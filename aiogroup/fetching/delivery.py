@@ -85,11 +85,16 @@ class Delivery:
 
     def close_cursor(self) -> None:
         """The next request must look around before it gets a record."""
-        self.settle()
-        self.cursor.close()
+        self._end_turn()
         if self.merging is not None:
             self.merging.close()
             self.merging = None
+
+    def _end_turn(self) -> None:
+        self.settle()
+        self.cursor.close()
+        if self.merging is not None:
+            self.merging.end_turn()
         if self._current is not None and self._current.slice is not None:
             self._current.slice.let_go()
         self._current = None
@@ -111,7 +116,12 @@ class Delivery:
 
     def process_all(self, only: Collection[TopicPartition] = ()) -> None:
         """The application asks for more, of these partitions if any are named: what it held is processed (auto_ack)."""
-        self.close_cursor()
+        if only:
+            self.close_cursor()
+        elif self.merging is not None and self.merging.put_off():
+            return
+        else:
+            self._end_turn()
         if self._iterated is not None and (not only or self._iterated[0].tp in only):
             self._iterated = None
         if self._auto_ack:
@@ -270,8 +280,9 @@ class Delivery:
         """Decode more behind a slice that has records left; what was handed out of it is forgotten."""
         return self._decode_behind(partition, count)
 
-    def hand_out(self, taken: Iterable[tuple[Partition, Slice, int]], last: Partition, record: Record) -> None:
-        """So many records of each partition were handed out, the last of all was this one of `last`."""
+    def hand_out(self, taken: Iterable[tuple[Partition, Slice, int]], in_hand: tuple[Partition, Record] | None) -> None:
+        """So many records of each partition were handed out; but for this one all are processed, with auto_ack."""
+        last = None if in_hand is None else in_hand[0]
         if self._auto_ack:
             for partition in self._held.values():
                 partition.ledger.process_all()
@@ -287,7 +298,7 @@ class Delivery:
                 partition.ledger.deliver((), piece.end)
             else:
                 partition.ledger.deliver((), piece.records[upto - 1].offset + 1)
-        self._iterated = (last, record)
+        self._iterated = in_hand
 
     # Leaves.
 

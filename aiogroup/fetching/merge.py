@@ -181,7 +181,10 @@ class Merge:
 
     def lateness_of(self, times: Sequence[int]) -> list[tuple[int, int]]:
         """Which of the next records, by index, are behind what is handed out before them, and by how many ms."""
-        late, highest = [], self.max_time
+        late: list[tuple[int, int]] = []
+        highest = self.max_time
+        if times[0] >= highest and times == sorted(times):  # mostly so, and quickly seen
+            return late
         for index, at in enumerate(times):
             if at < highest:
                 late.append((index, highest - at))
@@ -189,9 +192,14 @@ class Merge:
                 highest = at
         return late
 
-    def on_handed_out(self, times: Sequence[int], *, is_enforced: bool) -> None:
-        """Records with these timestamps were handed out; `is_enforced`: while a partition had none to compare with."""
-        self.late_count += len(self.lateness_of(times))
-        self.max_time = max(self.max_time, *times)
+    def on_handed_out(self, times: Sequence[int], late_count: int, *, is_enforced: bool) -> None:
+        """Records with these timestamps were handed out, so many of them late.
+
+        `is_enforced`: while a partition had none to compare with.
+        """
+        self.late_count += late_count
+        highest = max(times)
+        if highest > self.max_time:
+            self.max_time = highest
         if is_enforced:
             self.enforced_count += len(times)

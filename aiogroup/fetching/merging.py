@@ -3,16 +3,18 @@
 Theory of operation
 -------------------
 Nothing is taken out of the partitions' buffers before it is chosen. `open` looks at the next record of every partition,
-lets `Merge` say whether to choose, and lays out the next few by time; a cursor iterates over these. How far it came
-goes back to the partitions (`settle`), so positions, commits, seeks and revocations know nothing of a merge. What was
-laid out and not handed out is simply laid out again.
+lets `Merge` say whether to choose, and lays out the next ones by time; a cursor iterates over these, turn by turn. How
+far it came goes back to the partitions when somebody asks (`settle`), so positions, commits, seeks and revocations know
+nothing of a merge, and a turn costs nothing per partition. What was laid out and not handed out is simply laid out
+again when it is dropped.
 
-What was laid out holds as long as every partition had a record at hand. Where one had none, whatever arrives may belong
-in between: then `Delivery.look_again` closes the cursor.
+It is dropped by whatever closes the delivery's cursor. What was laid out holds as long as every partition had a record
+at hand; where one had none, whatever arrives may belong in between: then `Delivery.look_again` drops it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,15 +25,18 @@ from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.fetching.merge import Merge, Sight
 from aiogroup.fetching.position import Partition, PositionState, Slice
-from aiogroup.native import Cursor, merge
+from aiogroup.native import Cursor, Heads, read_times
 from aiogroup.records import Record
 
 __all__ = ["MAX_TIME", "Merging", "OnBadTimestamp", "TimestampOf"]
 
 MAX_TIME: Final = 2**63 - 1
-DECODED_COUNT: Final = 2_048
+DECODED_COUNT: Final = 8_192
 """So many records of all partitions are decoded ahead, about: what is alive at a time the garbage collector counts."""
 DECODED_MIN: Final = 16
+LAID_OUT_COUNT: Final = 4_096
+"""So many are laid out at most, and so many of each partition: with few of them room for fetches is soon told of."""
+LAID_OUT_OF_EACH: Final = 16
 
 TimestampOf = Callable[[Record], int]
 OnBadTimestamp = Callable[[Record, TimestampError], Any]
@@ -39,14 +44,20 @@ OnBadTimestamp = Callable[[Record, TimestampError], Any]
 
 @dataclass(slots=True)
 class _Layout:
-    """Records in the order in which they are handed out; `order` has the place of each one's partition in `sources`."""
+    """Records in the order in which they are handed out; `order` has the place of each one's partition in `sources`.
+
+    From `turn_at` on they are under the cursor. The ledgers know of `settled_count`; `processed_count` are processed.
+    """
 
     sources: list[tuple[Partition, Slice]]
     is_enforced: bool
     records: list[Record] = field(default_factory=list)
     order: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
-    done_count: int = 0
+    late: list[int] = field(default_factory=list)
+    turn_at: int = 0
+    settled_count: int = 0
+    processed_count: int = 0
 
 
 class Merging:
@@ -77,7 +88,7 @@ class Merging:
         self._layout: _Layout | None = None
         self._in_order: list[Partition] = []
         self._seen_changes_count = -1
-        self._slice_count = records_per_turn
+        self._slice_count = self._laid_out_count = records_per_turn
 
     @property
     def is_enforced(self) -> bool:
@@ -88,8 +99,8 @@ class Merging:
 
     def decode_ahead(self, has_time: Callable[[], bool]) -> bool:
         """Decode next records while there is time; whether some are left to be decoded."""
-        self._delivery.close_cursor()
-        self._look_at_assignment()
+        if self._is_laid_out():
+            return False
         for partition in self._in_order:
             piece = partition.slice
             if not partition.buffer or not partition.is_open or (piece is not None and piece.index < len(piece.keys)):
@@ -108,8 +119,29 @@ class Merging:
         Raises:
             RecordError: a partition cannot go on, or a record has no time (TimestampError).
         """
+        if not self._is_laid_out() and not self._lay_out(now_ms, has_time):
+            return None
+        layout = self._layout
+        assert layout is not None
+        layout.turn_at = layout.processed_count
+        turn = layout.records[layout.turn_at : layout.turn_at + self._records_per_turn]
+        return self.cursor.open(turn, 0, turn_ns)
+
+    def _is_laid_out(self) -> bool:
+        """Whether the next records are; if not, what was is dropped."""
+        layout = self._layout
+        if layout is not None and layout.processed_count < len(layout.records):
+            return True
         self._delivery.close_cursor()
-        self._look_at_assignment()
+        if self._seen_changes_count != self._assignment.changes_count:
+            self._seen_changes_count = self._assignment.changes_count
+            self._in_order = sorted(self._assignment, key=lambda each: each.tp)  # equal times go by topic and partition
+            count = max(1, len(self._in_order))
+            self._slice_count = min(self._records_per_turn, max(DECODED_MIN, DECODED_COUNT // count))
+            self._laid_out_count = max(self._records_per_turn, min(LAID_OUT_COUNT, LAID_OUT_OF_EACH * count))
+        return False
+
+    def _lay_out(self, now_ms: int, has_time: Callable[[], bool]) -> bool:
         sources: list[tuple[Partition, Slice]] = []
         sights = {}
         for partition in self._in_order:
@@ -122,27 +154,20 @@ class Merging:
                 lag = partition.lag(read_committed=self._read_committed) if is_open else None
                 sights[partition.tp] = Sight(lag, partition.heard_at_ms, partition.ownership)
         if not self.rule.look(sights, now_ms, has_record=bool(sources)):
-            return None
-        layout = self._lay_out(_Layout(sources, is_enforced=bool(sights)), has_time)
+            return False
+        layout = _Layout(sources, is_enforced=bool(sights))
+        places: list[list[Any]] = [[piece.records, piece.keys, piece.index] for _, piece in sources]
+        heads = Heads(places)
+        while (left_count := self._laid_out_count - len(layout.records)) > 0:
+            slot = heads.take(layout.records, layout.order, layout.times, left_count)
+            if slot < 0 or not has_time() or not self._lengthen(*sources[slot], places[slot]):
+                break
+            heads.refill(slot)
         for index, lateness_ms in self.rule.lateness_of(layout.times):
             layout.records[index].lateness_ms = lateness_ms
+            layout.late.append(index)
         self._layout, self._delivery.merging = layout, self
-        return self.cursor.open(layout.records, 0, turn_ns)
-
-    def _look_at_assignment(self) -> None:
-        if self._seen_changes_count != self._assignment.changes_count:
-            self._seen_changes_count = self._assignment.changes_count
-            self._in_order = sorted(self._assignment, key=lambda each: each.tp)  # equal times go by topic and partition
-            share_count = DECODED_COUNT // max(1, len(self._in_order))
-            self._slice_count = min(self._records_per_turn, max(DECODED_MIN, share_count))
-
-    def _lay_out(self, layout: _Layout, has_time: Callable[[], bool]) -> _Layout:
-        places: list[list[Any]] = [[piece.records, piece.keys, piece.index] for _, piece in layout.sources]
-        while (left_count := self._records_per_turn - len(layout.records)) > 0:
-            slot = merge(places, layout.records, layout.order, layout.times, left_count)
-            if slot < 0 or not has_time() or not self._lengthen(*layout.sources[slot], places[slot]):
-                break
-        return layout
+        return True
 
     def _lengthen(self, partition: Partition, piece: Slice, place: list[Any]) -> bool:
         """More records of a partition whose slice is laid out; without them nothing behind it can be."""
@@ -178,14 +203,9 @@ class Merging:
         keys, records = piece.keys, piece.records
         if len(keys) < piece.index:
             keys += [0] * (piece.index - len(keys))  # handed out: nobody asks
-        first = len(keys)
         if self._timestamp is None:
-            keys += [record.timestamp for record in records[first:]]
-            if min(keys[first:], default=0) >= 0:
-                return None
-            del keys[next(index for index in range(first, len(keys)) if keys[index] < 0) :]
-            return ValueError("the record has no timestamp")
-        for record in records[first:]:
+            return None if read_times(records, keys) else ValueError("the record has no timestamp")
+        for record in records[len(keys) :]:
             try:
                 at = self._timestamp(record)
             except Exception as error:  # noqa: BLE001 (the application's code)
@@ -211,35 +231,58 @@ class Merging:
 
     # Handing out.
 
+    def put_off(self) -> bool:
+        """A request says that what was handed out is processed; whether that can be settled later."""
+        layout = self._layout
+        if layout is None or layout.settled_count > layout.processed_count:
+            return False
+        layout.processed_count = self._handed_out_count(layout)
+        self.cursor.close()
+        return True
+
     def settle(self) -> None:
         """Bring the ledgers up to what was handed out."""
         layout = self._layout
-        if layout is None or self.cursor.index == layout.done_count:
+        if layout is None:
             return
-        done = slice(layout.done_count, self.cursor.index)
-        layout.done_count = self.cursor.index
-        self.rule.on_handed_out(layout.times[done], is_enforced=layout.is_enforced)
-        taken, full = [], []
+        first, upto = layout.settled_count, self._handed_out_count(layout)
+        if upto == first:
+            return
+        layout.settled_count = upto
+        late_count = bisect_left(layout.late, upto) - bisect_left(layout.late, first)
+        self.rule.on_handed_out(layout.times[first:upto], late_count, is_enforced=layout.is_enforced)
         tally = self._assignment.tally
-        for slot, count in Counter(layout.order[done]).items():
-            partition, piece = layout.sources[slot]
+        enough_count, sources = tally.enough_count, layout.sources
+        taken, full = [], []
+        for slot, count in Counter(layout.order[first:upto]).items():
+            partition, piece = sources[slot]
             if partition.slice is not piece:
                 continue  # it was dropped, and the position with it
             taken.append((partition, piece, count))
-            if partition.buffered_count >= tally.enough_count:
+            if partition.fetch_offset - partition.ledger.position >= enough_count:
                 full.append(partition)
-        last_count = layout.done_count - 1
-        self._delivery.hand_out(taken, layout.sources[layout.order[last_count]][0], layout.records[last_count])
+        in_hand = None
+        if layout.processed_count < upto:
+            in_hand = layout.sources[layout.order[upto - 1]][0], layout.records[upto - 1]
+        self._delivery.hand_out(taken, in_hand)
         for partition in full:
-            if partition.buffered_count < tally.enough_count:  # the planner left it out
+            if partition.buffered_count < enough_count:  # the planner left it out, and need not any more
                 tally.touched[partition.tp] = None
                 self._delivery.has_drained = True
 
+    def end_turn(self) -> None:
+        """The next request goes on behind what was handed out."""
+        self.cursor.close()
+        if self._layout is not None:
+            self._layout.processed_count = self._layout.settled_count
+
     def close(self) -> None:
         """Nothing more of what is laid out is handed out; it stays where it is."""
-        self.settle()
         self.cursor.close()
         if self._layout is not None:
             for _, piece in self._layout.sources:
                 piece.let_go()
         self._layout = None
+
+    def _handed_out_count(self, layout: _Layout) -> int:
+        return max(layout.processed_count, layout.turn_at + self.cursor.index)

@@ -23,6 +23,8 @@ WAIT_MIN_MS: Final = 20
 RESPONSE_FLOOR_BYTES: Final = 64 * 1024
 FETCHES_AHEAD: Final = 2
 """So much of a partition is buffered: what is being read, and what to go on with while the next is on its way."""
+SHARE_FLOOR_BYTES: Final = 64 * 1024
+"""Four batches as producers make them by default."""
 
 
 @dataclass(slots=True)
@@ -169,10 +171,26 @@ class Planner:
             return False
         if now_ms < partition.backoff_until_ms:
             return False
-        if partition.fetched_bytes >= (partition.most_bytes or FETCHES_AHEAD * self._config.max_partition_fetch_bytes):
+        if partition.fetched_bytes >= self._full_bytes(partition, share) or partition.has_enough:
             share.full.add(partition.tp)
             return False
         return True
+
+    def _full_bytes(self, partition: Partition, share: Share) -> int:
+        return partition.most_bytes or FETCHES_AHEAD * self._partition_bytes(partition, share)
+
+    def _partition_bytes(self, partition: Partition, share: Share) -> int:
+        """So much of a partition at a time. A merge needs all of them: one answer should have something of each.
+
+        But no less than two batches, as far as they are known: a broker leaves out what is longer.
+        """
+        config, tally = self._config, self._assignment.tally
+        most_bytes = min(config.max_partition_fetch_bytes, partition.most_bytes or config.max_partition_fetch_bytes)
+        if not tally.enough_count:
+            return most_bytes
+        room_bytes = config.max_buffered_bytes // (4 * max(1, len(self._assignment)))
+        share_bytes = min(room_bytes, config.fetch_max_bytes // max(1, len(share.members)))
+        return min(most_bytes, max(share_bytes, 2 * tally.batch_bytes, SHARE_FLOOR_BYTES))
 
     def _ask(self, partition: Partition, share: Share, cluster: Cluster) -> Partition | None:
         tp = partition.tp
@@ -186,8 +204,7 @@ class Planner:
                 return partition
         if partition.fetch_bytes:
             share.large[tp] = partition.fetch_bytes
-        usual_bytes = self._config.max_partition_fetch_bytes
-        max_bytes = max(min(usual_bytes, partition.most_bytes or usual_bytes), partition.fetch_bytes)
+        max_bytes = max(self._partition_bytes(partition, share), partition.fetch_bytes)
         # KIP-320: a broker that knows a newer leader than we, or an older one, refuses instead of answering.
         epoch = UNKNOWN if info is None else info.leader_epoch
         share.session.want(

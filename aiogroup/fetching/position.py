@@ -79,7 +79,8 @@ class Tally:
     """What the partitions of an assignment tell of themselves, so that nobody has to look at all of them."""
 
     __slots__ = (
-        "decoded_bytes", "enough_count", "fetched_bytes", "in_flight_bytes", "is_narrow", "needs_records", "touched",
+        "batch_bytes", "decoded_bytes", "enough_count", "fetched_bytes", "in_flight_bytes", "is_narrow",
+        "needs_records", "touched",
         "turns",
     )  # fmt: skip
 
@@ -93,6 +94,8 @@ class Tally:
         """Batches that are decompressed, and slices: what they need beside the answers that they come from."""
         self.in_flight_bytes = 0
         """What brokers were asked for and have not answered."""
+        self.batch_bytes = 0
+        """The longest of those that began a fetched piece."""
         self.enough_count = 0
         """For a merge, so many buffered records of a partition are enough; 0: there is no merge."""
         self.needs_records = False
@@ -112,8 +115,8 @@ class Partition:
     __slots__ = (
         "__weakref__",
         "backoff_until_ms", "begin_offset", "behind", "buffer", "changes_count", "committed", "committed_metadata",
-        "decoded_bytes", "end_offset", "epochs", "error", "failures_count", "fetch_bytes", "fetch_offset",
-        "fetched_bytes", "heard_at_ms", "is_broken", "is_held", "is_leaving",
+        "decoded_bytes", "end_offset", "epochs", "error", "failures_count", "fetch_bytes", "fetch_error",
+        "fetch_offset", "fetched_bytes", "heard_at_ms", "is_broken", "is_held", "is_leaving",
         "is_new", "is_paused", "lanes",
         "last_stable_offset", "leader", "ledger", "most_bytes", "ownership", "preferred_replica", "preferred_until_ms",
         "received_at_ms", "reset_policy", "reset_why", "search", "slice", "starts_count", "state", "tally",
@@ -150,6 +153,7 @@ class Partition:
         self.changes_count = 0  # every seek, reset and loss; an answer to an older count is dropped
         self.backoff_until_ms = 0
         self.failures_count = 0
+        self.fetch_error = ""  # what the last fetch said, where it was not good
         self.preferred_replica = UNKNOWN
         self.preferred_until_ms = 0
         self.begin_offset: int | None = None
@@ -323,6 +327,7 @@ class Partition:
     def put(self, decoder: PartitionDecoder, epochs: Iterable[tuple[int, int]] = ()) -> None:
         """Take what was fetched; from these (offset, epoch) on its records have these epochs."""
         self.buffer.append(decoder)
+        self.tally.batch_bytes = max(self.tally.batch_bytes, decoder.first_batch_bytes)
         self.weigh()
         self.tally.turns.setdefault(self)
         self.tally.touched[self.tp] = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiogroup.native import pure
 
-__all__ = ["IS_COMPILED", "Cursor", "Reader", "Record", "blank", "extent", "merge"]
+__all__ = ["IS_COMPILED", "Cursor", "Heads", "Reader", "Record", "blank", "extent", "read_times"]
 
 
 IS_COMPILED: Final = not os.environ.get("AIOGROUP_PURE_PYTHON") and find_spec("aiogroup.native._native") is not None
@@ -19,10 +19,11 @@ IS_COMPILED: Final = not os.environ.get("AIOGROUP_PURE_PYTHON") and find_spec("a
 
 if TYPE_CHECKING or not IS_COMPILED:
     Cursor = pure.Cursor
+    Heads = pure.Heads
     Reader = pure.Reader
     Record = pure.Record
     blank = pure.blank
     extent = pure.extent
-    merge = pure.merge
+    read_times = pure.read_times
 else:
-    from aiogroup.native._native import Cursor, Reader, Record, blank, extent, merge
+    from aiogroup.native._native import Cursor, Heads, Reader, Record, blank, extent, read_times

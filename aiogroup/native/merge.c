@@ -1,18 +1,22 @@
-/* merge: as pure.merge. A heap of the sources by (key of the next record, slot). */
+/* Heads: as pure.Heads. A heap of the sources that have a record left, by (its key, slot). */
 
 #include "native.h"
 
 typedef struct {
+    PyObject *given; /* the caller's [records, keys, index] */
     PyObject *records;
     PyObject *keys;
     Py_ssize_t index;
     int64_t key; /* of the record at `index` */
+    int is_used_up;
 } Source;
 
 typedef struct {
+    PyObject_HEAD
     Source *sources;
     int *heap;
-    int count;
+    int source_count;
+    int count; /* of the heap */
 } Heads;
 
 static int
@@ -43,6 +47,17 @@ sift_down(Heads *heads, int at)
     heads->heap[at] = slot;
 }
 
+static void
+sift_up(Heads *heads, int at)
+{
+    int slot = heads->heap[at];
+    while (at > 0 && is_before(heads, slot, heads->heap[(at - 1) / 2])) {
+        heads->heap[at] = heads->heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    heads->heap[at] = slot;
+}
+
 /* The key of the record at `index`; 0 with an error. */
 static int
 read_key(Source *source)
@@ -57,20 +72,18 @@ read_key(Source *source)
 }
 
 static int
-open_source(Source *source, PyObject *given)
+read_source(Source *source)
 {
-    if (!PyList_Check(given) || PyList_GET_SIZE(given) != 3 || !PyList_Check(PyList_GET_ITEM(given, 0)) ||
+    PyObject *given = source->given;
+    if (PyList_GET_SIZE(given) != 3 || !PyList_Check(PyList_GET_ITEM(given, 0)) ||
         !PyList_Check(PyList_GET_ITEM(given, 1))) {
         PyErr_SetString(PyExc_TypeError, "a source is [records, keys, index]");
         return 0;
     }
-    source->records = PyList_GET_ITEM(given, 0);
-    source->keys = PyList_GET_ITEM(given, 1);
+    Py_XSETREF(source->records, Py_NewRef(PyList_GET_ITEM(given, 0)));
+    Py_XSETREF(source->keys, Py_NewRef(PyList_GET_ITEM(given, 1)));
     source->index = PyLong_AsSsize_t(PyList_GET_ITEM(given, 2));
-    if (source->index == -1 && PyErr_Occurred()) {
-        return 0;
-    }
-    return read_key(source);
+    return (source->index != -1 || !PyErr_Occurred()) && read_key(source);
 }
 
 static int
@@ -82,78 +95,170 @@ append_slot(PyObject *order, int slot)
     return !failed;
 }
 
-/* Up to `limit` records; the slot that was used up, -1 when none was, -2 with an error. */
+/* The first of the heap has nothing left; 0 with an error. */
 static int
-take_until_used_up(Heads *heads, PyObject *records, PyObject *order, PyObject *times, Py_ssize_t limit)
+use_up(Heads *self, Source *source)
 {
+    source->is_used_up = 1;
+    self->heap[0] = self->heap[--self->count];
+    if (self->count > 0) {
+        sift_down(self, 0);
+    }
+    PyObject *index = PyLong_FromSsize_t(source->index);
+    return index != NULL && PyList_SetItem(source->given, 2, index) == 0;
+}
+
+static PyObject *
+heads_take(Heads *self, PyObject *args)
+{
+    PyObject *records, *order, *times;
+    Py_ssize_t limit;
+    if (!PyArg_ParseTuple(args, "O!O!O!n:take", &PyList_Type, &records, &PyList_Type, &order, &PyList_Type, &times,
+                          &limit)) {
+        return NULL;
+    }
+    if (self->count < 1 || limit < 1) {
+        PyErr_SetString(PyExc_ValueError, "take needs a source with records and a limit of at least 1");
+        return NULL;
+    }
     while (limit-- > 0) {
-        int slot = heads->heap[0];
-        Source *source = &heads->sources[slot];
+        int slot = self->heap[0];
+        Source *source = &self->sources[slot];
+        if (source->index >= PyList_GET_SIZE(source->keys) || source->index >= PyList_GET_SIZE(source->records)) {
+            PyErr_SetString(PyExc_ValueError, "a source has no record at its index");
+            return NULL;
+        }
         if (PyList_Append(records, PyList_GET_ITEM(source->records, source->index)) < 0 ||
             PyList_Append(times, PyList_GET_ITEM(source->keys, source->index)) < 0 || !append_slot(order, slot)) {
-            return -2;
+            return NULL;
         }
         source->index++;
         if (source->index == PyList_GET_SIZE(source->keys)) {
-            return slot;
+            return use_up(self, source) ? PyLong_FromLong(slot) : NULL;
         }
         if (!read_key(source)) {
-            return -2;
+            return NULL;
         }
-        sift_down(heads, 0);
+        sift_down(self, 0);
     }
-    return -1;
+    return PyLong_FromLong(-1);
 }
 
-/* Say in the sources how far they were read. */
+static PyObject *
+heads_refill(Heads *self, PyObject *given)
+{
+    Py_ssize_t slot = PyLong_AsSsize_t(given);
+    if (slot == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (slot < 0 || slot >= self->source_count || !self->sources[slot].is_used_up) {
+        PyErr_SetString(PyExc_ValueError, "no source with this number is used up");
+        return NULL;
+    }
+    if (!read_source(&self->sources[slot])) {
+        return NULL;
+    }
+    self->sources[slot].is_used_up = 0;
+    self->heap[self->count++] = (int)slot;
+    sift_up(self, self->count - 1);
+    Py_RETURN_NONE;
+}
+
 static int
-write_back(Heads *heads, PyObject *given)
+heads_clear(Heads *self)
 {
-    for (int slot = 0; slot < heads->count; slot++) {
-        PyObject *index = PyLong_FromSsize_t(heads->sources[slot].index);
-        if (index == NULL || PyList_SetItem(PyList_GET_ITEM(given, slot), 2, index) < 0) {
-            return 0;
-        }
+    self->count = 0;
+    for (int slot = 0; slot < self->source_count; slot++) {
+        Py_CLEAR(self->sources[slot].given);
+        Py_CLEAR(self->sources[slot].records);
+        Py_CLEAR(self->sources[slot].keys);
     }
-    return 1;
+    return 0;
 }
 
-PyObject *
-merge(PyObject *module, PyObject *args)
+static PyObject *
+heads_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *given, *records, *order, *times;
-    Py_ssize_t limit;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!n:merge", &PyList_Type, &given, &PyList_Type, &records, &PyList_Type, &order,
-                          &PyList_Type, &times, &limit)) {
+    PyObject *given;
+    if (kwargs != NULL && PyDict_GET_SIZE(kwargs) > 0) {
+        PyErr_SetString(PyExc_TypeError, "Heads takes the sources alone");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "O!:Heads", &PyList_Type, &given)) {
         return NULL;
     }
     Py_ssize_t count = PyList_GET_SIZE(given);
-    if (count < 1 || count > INT32_MAX / 2 || limit < 1) {
-        PyErr_SetString(PyExc_ValueError, "merge needs a source and a limit of at least 1");
+    if (count > INT32_MAX / 2) {
+        PyErr_SetString(PyExc_ValueError, "too many sources");
         return NULL;
     }
-    Heads heads = {PyMem_New(Source, count), PyMem_New(int, count), (int)count};
-    int used_up = -2;
-    if (heads.sources == NULL || heads.heap == NULL) {
-        PyErr_NoMemory();
-        goto done;
+    Heads *self = (Heads *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
     }
-    for (int slot = 0; slot < heads.count; slot++) {
-        if (!open_source(&heads.sources[slot], PyList_GET_ITEM(given, slot))) {
-            goto done;
+    self->sources = PyMem_Calloc(count + 1, sizeof(Source));
+    self->heap = PyMem_Calloc(count + 1, sizeof(int));
+    if (self->sources == NULL || self->heap == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    for (Py_ssize_t slot = 0; slot < count; slot++) {
+        PyObject *source = PyList_GET_ITEM(given, slot);
+        if (!PyList_Check(source)) {
+            PyErr_SetString(PyExc_TypeError, "a source is [records, keys, index]");
+            Py_DECREF(self);
+            return NULL;
         }
-        heads.heap[slot] = slot;
+        self->sources[slot].given = Py_NewRef(source);
+        self->heap[slot] = (int)slot;
+        self->source_count = (int)slot + 1;
+        if (!read_source(&self->sources[slot])) {
+            Py_DECREF(self);
+            return NULL;
+        }
     }
-    for (int at = heads.count / 2 - 1; at >= 0; at--) {
-        sift_down(&heads, at);
+    self->count = (int)count;
+    for (int at = self->count / 2 - 1; at >= 0; at--) {
+        sift_down(self, at);
     }
-    used_up = take_until_used_up(&heads, records, order, times, limit);
-    if (used_up > -2 && !write_back(&heads, given)) {
-        used_up = -2;
-    }
-done:
-    PyMem_Free(heads.sources);
-    PyMem_Free(heads.heap);
-    return used_up == -2 ? NULL : PyLong_FromLong(used_up);
+    return (PyObject *)self;
 }
+
+static int
+heads_traverse(Heads *self, visitproc visit, void *arg)
+{
+    for (int slot = 0; slot < self->source_count; slot++) {
+        Py_VISIT(self->sources[slot].given);
+        Py_VISIT(self->sources[slot].records);
+        Py_VISIT(self->sources[slot].keys);
+    }
+    return 0;
+}
+
+static void
+heads_dealloc(Heads *self)
+{
+    PyObject_GC_UnTrack(self);
+    heads_clear(self);
+    PyMem_Free(self->sources);
+    PyMem_Free(self->heap);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef heads_methods[] = {
+    {"take", (PyCFunction)heads_take, METH_VARARGS, NULL},
+    {"refill", (PyCFunction)heads_refill, METH_O, NULL},
+    {NULL},
+};
+
+PyTypeObject Heads_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "aiogroup.native._native.Heads",
+    .tp_basicsize = sizeof(Heads),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = heads_construct,
+    .tp_dealloc = (destructor)heads_dealloc,
+    .tp_traverse = (traverseproc)heads_traverse,
+    .tp_clear = (inquiry)heads_clear,
+    .tp_methods = heads_methods,
+};

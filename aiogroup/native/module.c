@@ -18,7 +18,7 @@ blank(PyObject *module, PyObject *size)
 static PyMethodDef functions[] = {
     {"blank", blank, METH_O, NULL},
     {"extent", extent, METH_VARARGS, NULL},
-    {"merge", merge, METH_VARARGS, NULL},
+    {"read_times", read_times, METH_VARARGS, NULL},
     {NULL},
 };
 
@@ -47,7 +47,8 @@ PyInit__native(void)
         return NULL;
     }
     if (add_type(self, "Record", &Record_Type) < 0 || add_type(self, "Reader", &Reader_Type) < 0 ||
-        add_type(self, "Cursor", &Cursor_Type) < 0 || add_type(self, NULL, &Next_Type) < 0) {
+        add_type(self, "Cursor", &Cursor_Type) < 0 || add_type(self, NULL, &Next_Type) < 0 ||
+        add_type(self, "Heads", &Heads_Type) < 0) {
         Py_DECREF(self);
         return NULL;
     }

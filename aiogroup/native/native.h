@@ -11,8 +11,9 @@ extern PyTypeObject Record_Type;
 extern PyTypeObject Reader_Type;
 extern PyTypeObject Cursor_Type;
 extern PyTypeObject Next_Type;
+extern PyTypeObject Heads_Type;
 PyObject *extent(PyObject *module, PyObject *args);
-PyObject *merge(PyObject *module, PyObject *args);
+PyObject *read_times(PyObject *module, PyObject *args);
 
 /* What the records of a batch have in common, as a tuple: one reference per record instead of four. A late one has a
  * tuple of its own, longer by its lateness. */

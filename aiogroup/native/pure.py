@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -16,13 +16,13 @@ from aiogroup.native.wire import RawRecord, RawRecords
 if TYPE_CHECKING:
     from aiokafka.record._protocols import DefaultRecordProtocol
 
-__all__ = ["Cursor", "Origin", "Reader", "Record", "blank", "extent", "merge"]
+__all__ = ["Cursor", "Heads", "Origin", "Reader", "Record", "blank", "extent", "read_times"]
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 Origin: TypeAlias = tuple[TopicPartition, int, str, "Callable[[Record], None] | None"]
 """What the records of a batch have in common: partition, timestamp type, lane, and what `ack` calls, if anything."""
 Source: TypeAlias = "list[Any]"
-"""What `merge` takes from: [records, their keys, index of the next]."""
+"""What `Heads` takes from: [records, their keys, index of the next]."""
 
 _HEAD: Final = struct.Struct(">qiib4x2xi")  # base offset, length, leader epoch, magic, last offset delta
 _FRAME_BYTES: Final = 12
@@ -272,33 +272,67 @@ def extent(data: bytes | memoryview, from_offset: int) -> tuple[int | None, tupl
     return end, tuple(epochs)
 
 
-def merge(sources: list[Source], records: list[Record], order: list[int], times: list[int], limit: int) -> int:
-    """Append up to `limit` records by key; of equal ones the source that comes first goes first.
+def read_times(records: list[Record], times: list[int]) -> bool:
+    """Append the timestamps of the records that have none in `times` yet; False before one that is below 0."""
+    for record in records[len(times) :]:
+        if record.timestamp < 0:
+            return False
+        times.append(record.timestamp)
+    return True
 
-    `order` gets the place of each record's source in `sources`, `times` its key. Returns the place of a source that
-    has nothing left, since what follows is not known, -1 where `limit` came first. A source has as many keys as may
-    be taken, and one at least.
+
+class Heads:
+    """The next records of some sources, each a list [records, their keys, index of the next]: the least key first.
+
+    A source has as many keys as records may be taken, and one at least; of equal keys its place decides.
     """
-    if limit < 1 or not sources:
-        raise ValueError("merge needs a source and a limit of at least 1")
-    heap = []
-    for slot, (of, keys, index) in enumerate(sources):
-        if not 0 <= index < min(len(keys), len(of)):
-            raise ValueError("a source has no record at its index")
-        heap.append((keys[index], slot))
-    heapify(heap)
-    for _ in range(limit):
-        key, slot = heap[0]
-        source = sources[slot]
-        of, keys, index = source
-        records.append(of[index])
-        times.append(key)
-        order.append(slot)
-        source[2] = index = index + 1
-        if index == len(keys):
-            return slot
-        heapreplace(heap, (keys[index], slot))
-    return -1
+
+    __slots__ = ("_heap", "_sources", "_used_up")
+
+    def __init__(self, sources: list[Source]) -> None:
+        self._sources = list(sources)
+        self._heap = [(_next_key(source), slot) for slot, source in enumerate(sources)]
+        self._used_up: set[int] = set()
+        heapify(self._heap)
+
+    def take(self, records: list[Record], order: list[int], times: list[int], limit: int) -> int:
+        """Append up to `limit` records; `order` gets the place of each one's source, `times` its key.
+
+        Returns the place of a source that has nothing left, since what follows is not known before it is refilled,
+        -1 where `limit` came first.
+        """
+        heap = self._heap
+        if limit < 1 or not heap:
+            raise ValueError("take needs a source with records and a limit of at least 1")
+        for _ in range(limit):
+            key, slot = heap[0]
+            source = self._sources[slot]
+            of, keys, index = source
+            records.append(of[index])
+            times.append(key)
+            order.append(slot)
+            source[2] = index = index + 1
+            if index == len(keys):
+                heappop(heap)
+                self._used_up.add(slot)
+                return slot
+            heapreplace(heap, (keys[index], slot))
+        return -1
+
+    def refill(self, slot: int) -> None:
+        """A source that was used up has more, from its index on."""
+        if slot not in self._used_up:
+            raise ValueError("no source with this number is used up")
+        heappush(self._heap, (_next_key(self._sources[slot]), slot))
+        self._used_up.discard(slot)
+
+
+def _next_key(source: Source) -> int:
+    of, keys, index = source
+    if not 0 <= index < min(len(keys), len(of)):
+        raise ValueError("a source has no record at its index")
+    key: int = keys[index]
+    return key
 
 
 class Cursor:

@@ -302,6 +302,34 @@ static PyMethodDef record_methods[] = {
     {NULL},
 };
 
+/* As pure.read_times. */
+PyObject *
+read_times(PyObject *module, PyObject *args)
+{
+    PyObject *records, *times;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!O!:read_times", &PyList_Type, &records, &PyList_Type, &times)) {
+        return NULL;
+    }
+    for (Py_ssize_t index = PyList_GET_SIZE(times); index < PyList_GET_SIZE(records); index++) {
+        Record *record = (Record *)PyList_GET_ITEM(records, index);
+        if (!Py_IS_TYPE(record, &Record_Type)) {
+            PyErr_SetString(PyExc_TypeError, "read_times reads records");
+            return NULL;
+        }
+        if (record->timestamp < 0) {
+            Py_RETURN_FALSE;
+        }
+        PyObject *time = PyLong_FromLongLong(record->timestamp);
+        int failed = time == NULL || PyList_Append(times, time) < 0;
+        Py_XDECREF(time);
+        if (failed) {
+            return NULL;
+        }
+    }
+    Py_RETURN_TRUE;
+}
+
 PyTypeObject Record_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "aiogroup.records.Record",

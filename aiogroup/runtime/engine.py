@@ -339,7 +339,7 @@ class Engine:
             self.catch_up.follow()
         context.fetchable.pulse()
         context.positions_wanted.pulse()
-        context.changed.pulse()
+        context.interrupt()  # a merge must see what is new
 
     def _on_callback(self, begins: bool) -> None:
         group = self.group

@@ -122,4 +122,5 @@ class Enquiries:
                 partition.last_stable_offset = end.offset
             else:
                 partition.end_offset = end.offset
+        self._context.delivery.look_again()
         self._context.changed.pulse()

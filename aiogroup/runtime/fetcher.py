@@ -20,9 +20,10 @@ from aiogroup.errors import (
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.extent import extent_of
-from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES, WAIT_MIN_MS, FetchPlan, Planner
+from aiogroup.fetching.planner import WAIT_MIN_MS, FetchPlan, Planner
 from aiogroup.fetching.position import PREFERRED_REPLICA_MS, UNKNOWN, Partition
 from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
+from aiogroup.fetching.room import Room
 from aiogroup.fetching.sessions import Asked, SessionRequest, request_for
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.protocol.errors import ErrorCode, lookup
@@ -48,7 +49,6 @@ SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
 EARLIEST: Final = ResetPolicy("earliest")
-DECODED_SHARE: Final = 4
 LOOK_MS: Final = 1_000
 OVERDUE_MS: Final = 3_000
 
@@ -77,9 +77,7 @@ class Fetchers:
         self._is_awaited = False  # a fetcher waits for what another one's request holds
         self._sent_at_ms: dict[int, int] = {}
         config = context.config
-        self._bound = config.lane_buffer_bytes(lane)
-        # So long may an answer be however little was asked for: a batch, and what was longer once.
-        self._largest_bytes = min(config.max_partition_fetch_bytes, self._bound // 16)
+        self._room = Room(self._tally, config.lane_buffer_bytes(lane), config.max_partition_fetch_bytes)
         self._policy = parse_reset_policy(config.auto_offset_reset)
         self._new_policy = parse_reset_policy(config.new_partition_reset)
         self._settings = DecodeSettings(
@@ -108,6 +106,7 @@ class Fetchers:
 
     def _look(self) -> None:
         """Let the plan follow what happened."""
+        self._room.look(self._assignment.names)
         # A topic that was deleted and made anew has other records at the same offsets: a position means nothing.
         while anew := self._planner.look(self._context.link.cluster, now_ms()):
             self._context.delivery.forget(anew)
@@ -141,6 +140,7 @@ class Fetchers:
                 finally:
                     delivery.inflating = None
                     partition.weigh()
+            delivery.look_again()
             self._context.changed.pulse()
 
     async def _run_one(self, node_id: int) -> None:
@@ -150,7 +150,8 @@ class Fetchers:
         await context.link.get_ready(node_id, self._channel)  # while the positions are looked up
         while True:
             self._look()
-            plan = self._planner.plan(node_id, self._share_bytes())
+            # A quiet broker must not hold the room of all: each of those that are not asked now has a share.
+            plan = self._planner.plan(node_id, self._room.share_bytes(len(self._running) - len(self._sent_at_ms)))
             self._is_awaited = self._is_awaited or plan.is_blocked
             if not plan.max_bytes:
                 await context.fetchable.wait(self._planner.wake_at_ms)
@@ -171,31 +172,6 @@ class Fetchers:
             while now_ms() < until_ms:
                 await context.fetchable.wait(until_ms)
 
-    def _share_bytes(self) -> int:
-        """What is free for one of the brokers that are not asked now: a quiet one must not hold the room of all."""
-        waiting_count = max(1, len(self._running) - len(self._sent_at_ms))
-        free_bytes = self._free_bytes()
-        least_bytes = max(RESPONSE_FLOOR_BYTES, self._largest_bytes)
-        return max(free_bytes // waiting_count, min(free_bytes, least_bytes))
-
-    def _free_bytes(self) -> int:
-        free_bytes = self._room_bytes()
-        if free_bytes >= max(RESPONSE_FLOOR_BYTES, self._largest_bytes):
-            return free_bytes
-        # What paused partitions keep must not starve the others: it is fetched again when they are resumed.
-        for partition in tuple(self._tally.turns):
-            if partition.is_paused and partition.buffer:
-                partition.drop_buffer()
-        free_bytes = self._room_bytes()
-        return free_bytes if free_bytes >= self._largest_bytes or not self._tally.held_bytes else 0
-
-    def _room_bytes(self) -> int:
-        """A part of the bound is for what is decoded: the more is fetched the less could be decompressed."""
-        bound, tally = self._bound, self._tally
-        if not tally.held_bytes:
-            return bound
-        return bound - tally.fetched_bytes - tally.in_flight_bytes - max(tally.decoded_bytes, bound // DECODED_SHARE)
-
     async def _fetch(self, node_id: int, plan: FetchPlan, wait_ms: int) -> bool:
         """One request and its answer; False when the broker did not give one."""
         context, share = self._context, self._planner.share(node_id)
@@ -203,7 +179,7 @@ class Fetchers:
         begun = session.begin()
         share.named = begun.partitions
         request = request_for(begun, context.config, max_bytes=plan.max_bytes, max_wait_ms=wait_ms)
-        reserved_bytes = max(plan.max_bytes, self._largest_bytes)
+        reserved_bytes = max(plan.max_bytes, self._room.largest_bytes)
         self._tally.in_flight_bytes += reserved_bytes
         self._sent_at_ms[node_id] = now_ms()
         response: FetchResponse | None = None
@@ -214,16 +190,19 @@ class Fetchers:
             # A broker gives its first batch whole, however long that is (KIP-74): it is counted on from now on.
             answer_bytes = sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
             if answer_bytes > plan.max_bytes:
-                self._largest_bytes = max(self._largest_bytes, answer_bytes)
+                self._room.largest_bytes = max(self._room.largest_bytes, answer_bytes)
             return await self._take_answer(node_id, response, begun, received_at_ms)
         except (AuthenticationFailedError, ConsumerStoppedError):
             raise
         except AiogroupError as error:
             context.tell(events.FetchFailed(node_id, None, None, str(error)))
+            for asked in session.held.values():
+                asked.partition.fetch_error = str(error)
             return False
         finally:
             if response is None:
                 session.lost()
+            context.delivery.look_again()
             context.changed.pulse()  # once, so that a waiting request sees all partitions and takes turns
             self._tally.in_flight_bytes -= reserved_bytes
             self._sent_at_ms.pop(node_id, None)
@@ -304,6 +283,7 @@ class Fetchers:
         if not is_there:
             return
         partition.failures_count = 0
+        partition.fetch_error = ""
         partition.received_at_ms = received_at_ms
         self._note_opened(partition)
         if data.preferred_read_replica >= 0:
@@ -338,6 +318,7 @@ class Fetchers:
     def _mend(self, node_id: int, partition: Partition, offset: int, data: PartitionData, remedy: FetchRemedy) -> None:
         context, config, tp = self._context, self._context.config, partition.tp
         row = lookup(data.error_code)
+        partition.fetch_error = row.name
         context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, row.name))
         # Whoever leads now decides; the preference may have ended while the answer was on its way.
         follower = node_id != context.link.cluster.leader(tp)

@@ -20,6 +20,7 @@ from aiogroup.errors import (
     ConsumerStoppedError,
     IllegalStateError,
     RecordDeserializationError,
+    TimestampError,
 )
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.clock import now_ms
@@ -69,16 +70,36 @@ class Requests:
         Raises:
             StopAsyncIteration: the consumer was stopped.
         """
-        if self.is_stopped:
-            self._check_outside_callback()
-            self.ask_too_late()
-            raise StopAsyncIteration
+        self._check_iterable()
         with self._asking():
             await asyncio.sleep(0)
             record = await self._wait(self._context.delivery.open_cursor, None)
         if record is None:
             raise StopAsyncIteration
         return record
+
+    async def next_merged(
+        self,
+        take: Callable[[], Record | None],
+        decode_ahead: Callable[[], bool],
+        wake_at_ms: Callable[[], int | None],
+        *,
+        enough_count: int,
+    ) -> Record:
+        """The same for a merge, for which `enough_count` buffered records of a partition are enough."""
+        self._check_iterable()
+        with self._asking(enough_count=enough_count):
+            await asyncio.sleep(0)
+            record = await self._wait(take, None, decode_ahead, wake_at_ms)
+        if record is None:
+            raise StopAsyncIteration
+        return record
+
+    def _check_iterable(self) -> None:
+        if self.is_stopped:
+            self._check_outside_callback()
+            self.ask_too_late()
+            raise StopAsyncIteration
 
     async def one(self, only: frozenset[TopicPartition]) -> Record:
         def take() -> Record | None:
@@ -134,7 +155,7 @@ class Requests:
         self._context.interrupt()
 
     @contextmanager
-    def _asking(self, only: frozenset[TopicPartition] = frozenset()) -> Iterator[None]:
+    def _asking(self, only: frozenset[TopicPartition] = frozenset(), *, enough_count: int = 0) -> Iterator[None]:
         """A request: what was in hand is processed, and the poll watchdog is told, however the request ends.
 
         Named partitions count each for itself, so that each may have a worker of its own.
@@ -149,6 +170,8 @@ class Requests:
             )
         self._asking_of.append(only)
         self.asked_count += 1
+        if enough_count != self._context.assignment.tally.enough_count:
+            self._bound_partitions(enough_count)
         if config.enable_auto_commit:
             self._context.assignment.failed_commit.clear()  # a loss was told when it happened; commits are not its own
         self.last_asked_at_ms = now_ms()
@@ -163,6 +186,15 @@ class Requests:
         finally:
             self._asking_of.remove(only)
             self._on_answer()
+
+    def _bound_partitions(self, enough_count: int) -> None:
+        """What is buffered of each partition: by the last request's kind."""
+        self._context.assignment.limit(enough_count)
+        self._context.fetchable.pulse()
+
+    def end_merge(self) -> None:
+        self._context.delivery.close_cursor()
+        self._bound_partitions(0)
 
     def _check_outside_callback(self) -> None:
         if self._context.is_in_callback:
@@ -186,24 +218,30 @@ class Requests:
         )
 
     async def _wait(
-        self, take: Callable[[], T | None], until_ms: int | None, decode_ahead: Callable[[], bool] = lambda: False
+        self,
+        take: Callable[[], T | None],
+        until_ms: int | None,
+        decode_ahead: Callable[[], bool] = lambda: False,
+        wake_at_ms: Callable[[], int | None] = lambda: None,
     ) -> T | None:
         """Call `take` until it gives something; `None` when the time ended or the consumer was stopped.
 
-        Before that `decode_ahead`, while there is some, a turn of the loop each: `take` must not be long.
+        Before that `decode_ahead`, while there is some, a turn of the loop each: `take` must not be long. `wake_at_ms`
+        says when to try again although nothing changed.
         """
         context = self._context
         while True:
             if self.is_stopped:
                 return None
             context.inbox.raise_next()
+            wake = until_ms
             if self._may_deliver():
                 if decode_ahead():
                     await asyncio.sleep(0)
                     continue
                 try:
                     taken = take()
-                except RecordDeserializationError as error:
+                except (RecordDeserializationError, TimestampError) as error:
                     self._tell_poison(error)
                     raise
                 if context.delivery.has_drained:
@@ -213,22 +251,33 @@ class Requests:
                     context.inflate_wanted.pulse()
                 if taken is not None:
                     return taken
+                wake = wake_at_ms() if until_ms is None else until_ms
             if until_ms is not None and now_ms() >= until_ms:
                 return None
-            await context.changed.wait(until_ms)
+            await context.changed.wait(wake)
 
-    def _tell_poison(self, error: RecordDeserializationError) -> None:
+    def _tell_poison(self, error: RecordDeserializationError | TimestampError) -> None:
         """Once for each: every request that meets it raises it again."""
         if self._told_poison.get(error.tp) != error.offset:
             self._told_poison[error.tp] = error.offset
             self._context.tell(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
+
+    def begin_turn(self) -> None:
+        """The loop has just run."""
+        self._turn_ends_at = time.monotonic() + TURN_SECONDS
+
+    def turn_left_ns(self) -> int:
+        return max(0, int((self._turn_ends_at - time.monotonic()) * 1e9))
+
+    def has_time(self) -> bool:
+        return time.monotonic() < self._turn_ends_at
 
     async def _let_loop_run(self) -> None:
         """Requests that never have to wait must not keep the loop to themselves."""
         if self._turn_count >= RECORDS_PER_TURN or time.monotonic() >= self._turn_ends_at:
             self._turn_count = 0
             await asyncio.sleep(0)
-            self._turn_ends_at = time.monotonic() + TURN_SECONDS
+            self.begin_turn()
 
     def _take_metadata(self) -> dict[TopicPartition, PartitionMetadata]:
         return self._context.delivery.take_opened(read_committed=self._context.config.read_committed)

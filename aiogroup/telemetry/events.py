@@ -312,6 +312,27 @@ class PoisonRecord(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MergeEnforced(Event):
+    """A merge goes on although these partitions have no record to compare with (KIP-695)."""
+
+    LEVEL: ClassVar[Level] = "debug"
+    partitions: tuple[TopicPartition, ...]
+    enforced_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergeStalled(Event):
+    """A merge has waited for this partition for long, and no broker said anything good of it meanwhile."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    partition: int
+    state: str
+    blocked_ms: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class SlowDecoder(Event):
     """aiogroup's C extension is not there (no compiler when it was installed): records take several times as long."""
 

@@ -47,7 +47,7 @@ BUGS = {
     "a partition that is back has its old deadline": (
         MERGE, "former.ownership != sight.ownership", "former.ownership > sight.ownership",
     ),
-    "stream time goes back": (MERGE, "max(self.max_time, *times)", "times[-1]"),
+    "stream time goes back": (MERGE, "if highest > self.max_time:", "if True:"),
     "the same time is late": (MERGE, "if at < highest:", "if at <= highest:"),
     "what is late moves stream time": (
         MERGE, "late.append((index, highest - at))", "late.append((index, highest - at)); highest = at",
@@ -78,9 +78,18 @@ BUGS = {
     "what lies behind what was laid out is handed out first": (
         MERGING, "place[2] -= former_index - piece.index", "place[2] -= 0",
     ),
-    "what was handed out once is counted twice": (MERGING, "done = slice(layout.done_count,", "done = slice(0,"),
+    "what was handed out once is counted twice": (
+        MERGING, "first, upto = layout.settled_count,", "first, upto = 0,",
+    ),
+    "what is processed is in hand": (MERGING, "if layout.processed_count < upto:", "if True:"),
+    "what is in hand is forgotten by a request": (
+        MERGING, "layout is None or layout.settled_count > layout.processed_count", "layout is None",
+    ),
+    "a turn begins again": (
+        MERGING, "layout.turn_at = layout.processed_count", "layout.turn_at = 0",
+    ),
     "the hand holds the wrong partition": (
-        MERGING, "layout.sources[layout.order[last_count]][0]", "layout.sources[layout.order[0]][0]",
+        MERGING, "in_hand = layout.sources[layout.order[upto - 1]][0]", "in_hand = layout.sources[layout.order[0]][0]",
     ),
     "no record is late": (MERGING, "layout.records[index].lateness_ms = lateness_ms", "pass"),
     "times stay when their records go": (

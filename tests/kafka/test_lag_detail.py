@@ -19,6 +19,7 @@ async def test_lag_of_a_thousand_partitions_is_one_question_to_each_broker(kafka
     await place.produce(range(7), 999)
     async with Proxy(kafka_cluster_3.bootstrap_servers) as proxy:
         settings = {"group_id": None, "bootstrap_servers": proxy.bootstrap_servers, "enable_auto_commit": False}
+        settings["default_api_timeout_ms"] = 60_000  # the leaders of so many partitions are not there at once
         async with place.consumer(**settings) as consumer:
             await eventually(lambda: len(consumer.assignment()) == MANY)
             for tp in consumer.assignment():
@@ -79,6 +80,7 @@ async def test_ends_that_are_not_known_are_asked_for_together(make_place):
     place = make_place(50)
     async with Proxy(place.cluster.bootstrap_servers) as proxy:
         settings = {"group_id": None, "bootstrap_servers": proxy.bootstrap_servers, "enable_auto_commit": False}
+        settings["default_api_timeout_ms"] = 60_000  # the leaders of so many partitions are not there at once
         async with place.consumer(**settings) as consumer:
             hold = proxy.hold("Fetch")
             for tp in consumer.assignment():

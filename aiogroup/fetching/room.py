@@ -1,0 +1,64 @@
+"""How much more may be fetched: one bound for all that is buffered, and what may take room from whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from aiokafka.structs import TopicPartition
+
+from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES
+from aiogroup.fetching.position import Tally
+
+__all__ = ["Room"]
+
+DECODED_SHARE: Final = 4
+
+
+class Room:
+    """The room of one lane: `bound_bytes` for everything that its tally counts.
+
+    `largest_bytes` is how long an answer may be however little was asked for: a batch, and what was longer once.
+    """
+
+    def __init__(self, tally: Tally, bound_bytes: int, max_partition_fetch_bytes: int) -> None:
+        self.largest_bytes = min(max_partition_fetch_bytes, bound_bytes // 16)
+        self._tally = tally
+        self._bound_bytes = bound_bytes
+
+    def look(self, names: Iterable[TopicPartition]) -> None:
+        """Whether a merge waits for partitions that there is no room for: then only these are fetched."""
+        tally = self._tally
+        is_narrow = tally.needs_records and self._left_bytes() + tally.in_flight_bytes < self._least_bytes
+        if is_narrow is not tally.is_narrow:
+            tally.is_narrow = is_narrow
+            tally.touched |= dict.fromkeys(names)
+
+    def share_bytes(self, waiting_count: int) -> int:
+        """What is free for one of so many brokers."""
+        free_bytes = self._free_bytes()
+        return max(free_bytes // max(1, waiting_count), min(free_bytes, self._least_bytes))
+
+    @property
+    def _least_bytes(self) -> int:
+        return max(RESPONSE_FLOOR_BYTES, self.largest_bytes)
+
+    def _free_bytes(self) -> int:
+        free_bytes = self._left_bytes()
+        if free_bytes >= self._least_bytes:
+            return free_bytes
+        # What paused partitions keep must not starve the others: it is fetched again when they are resumed.
+        for partition in tuple(self._tally.turns):
+            if partition.is_paused and partition.buffer:
+                partition.drop_buffer()
+        free_bytes = self._left_bytes()
+        if self._tally.is_narrow:  # a merge needs a record of each partition, whatever the bound is
+            return max(free_bytes, self._least_bytes)
+        return free_bytes if free_bytes >= self.largest_bytes or not self._tally.held_bytes else 0
+
+    def _left_bytes(self) -> int:
+        """A part of the bound is for what is decoded: the more is fetched the less could be decompressed."""
+        bound, tally = self._bound_bytes, self._tally
+        if not tally.held_bytes:
+            return bound
+        return bound - tally.fetched_bytes - tally.in_flight_bytes - max(tally.decoded_bytes, bound // DECODED_SHARE)
