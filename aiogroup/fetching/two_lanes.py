@@ -52,7 +52,6 @@ class TwoLanes(Delivery):
         super().__init__(assignment, auto_ack=auto_ack, records_per_turn=records_per_turn, turn_ms=turn_ms)
         self._live = _Lane(assignment.tally, 1 - share, int(max_bytes * (1 - share)))
         self._catch_up = _Lane(catch_up, share, int(max_bytes * share))
-        self._owed_turn: _Lane | None = None  # its error was put off, since records of the other lane came first
 
     def in_hand(self) -> dict[TopicPartition, int]:
         self.settle()
@@ -108,8 +107,7 @@ class TwoLanes(Delivery):
                 if not taken:
                     self._put_last(lane)
                     raise
-                self._owed_turn = lane
-                continue
+                continue  # it has got less, so that it is asked first before long, and its error told
             for tp, records in found.items():
                 taken.setdefault(tp, []).extend(records)
                 left -= len(records)
@@ -135,9 +133,6 @@ class TwoLanes(Delivery):
         for lane, rival in ((live, other), (other, live)):
             least = rival.given if not lane.tally.turns else rival.given - BEHIND
             lane.given = max(lane.given, least)
-        owed, self._owed_turn = self._owed_turn, None
-        if owed is not None:
-            return (owed, other if owed is live else live)
         return (live, other) if live.given <= other.given else (other, live)
 
     def _part(self, lane: _Lane, count: int) -> int:

@@ -269,6 +269,7 @@ class PartitionLanes:
         for each in self.cursors:
             if each.is_done and each.end not in self.done:
                 self.done.add(each.end)
+                self._owner.context.changed.pulse()  # the next range may have records that waited for this one
                 tell(events.RangeDone(tp.topic, tp.partition, each.start, each.end, count(self.book.pending)))
         if not self.is_told and not self.book.is_catching_up:
             self.is_told = True

@@ -101,6 +101,11 @@ def test_poison_behind_the_end_is_not_this_ranges():
     assert offsets(healthy.next_slice(10)) == [0, 1, 2]
     beyond = bounded(cursor, 2, 3, value_deserializer=refuse)
     assert beyond.next_slice(10) is None
+    gap = BoundedDecoder(  # compaction left nothing between
+        cursor.end, cursor.tp, wire_batches.built(2, 5, value=b"v"), 1, (),
+        DecodeSettings(value_deserializer=refuse), lambda record: None,
+    )  # fmt: skip
+    assert gap.next_slice(10) is None
     inside = bounded(cursor, 2, 2, value_deserializer=refuse)
     with pytest.raises(RecordDeserializationError) as caught:
         inside.next_slice(10)
@@ -228,6 +233,23 @@ def test_slices_of_the_cursor_are_shared_out_as_well():
         given += [record.lane for record in rest(delivery)]
         delivery.process_all()
     assert abs(given.count("live") - given.count("catch-up")) <= 4
+
+
+def test_what_a_lane_missed_while_it_had_nothing_is_not_made_up_for_without_end():
+    delivery, live, cursor = two(0, 950, records_per_turn=50)
+    cursor.end = 10**6
+    for base in range(0, 4_750, 950):
+        if base:
+            cursor.put(bounded(cursor, 950, base, lane="catch-up"))
+        assert lanes_of(delivery.take(950))["catch-up"] == 950
+        delivery.process_all()
+    cursor.put(bounded(cursor, 2_000, 4_750, lane="catch-up"))
+    live.put(fetched(live, 4_000, 1_000))
+    given = {"live": 0, "catch-up": 0}
+    while given["live"] < 2_000:
+        given[delivery.open_cursor().lane] += 1 + len(rest(delivery))
+        delivery.process_all()
+    assert given["catch-up"] >= 800
 
 
 def test_both_lanes_are_in_hand_and_settle():

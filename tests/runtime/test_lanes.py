@@ -1,0 +1,210 @@
+"""Cursors beside a live lane: when they are fetched from, and when no more. No broker, no task."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from aiogroup.cluster import Cluster
+from aiogroup.config import ConsumerConfig
+from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.range_cursor import BoundedDecoder
+from aiogroup.fetching.two_lanes import TwoLanes
+from aiogroup.recovery.ranges import read
+from aiogroup.recovery.recovery import Log, Recovery
+from aiogroup.recovery.token import DoneRanges, Place
+from aiogroup.runtime.catch_up import CatchUp
+from aiogroup.runtime.clock import Signal
+from aiogroup.telemetry import events
+from tests.support.records import LATEST, fetched, tp
+
+OLD = "0" * 16
+
+
+def recovered(*pending, live):
+    assert Log(0, live)
+    return Recovery(OLD, None, live, -1, read(pending))
+
+
+class Home:
+    """What a consumer's tasks would share, and one partition that is looked up."""
+
+    def __init__(self, *pending, live, **settings):
+        config = ConsumerConfig.of(group_id="billing", enable_parallel_rebalance=True, **settings)
+        self.told, self.beside, self.assignment = [], Assignment(), Assignment()
+        delivery = TwoLanes(
+            self.assignment, self.beside.tally, 0.5, auto_ack=True, records_per_turn=4, turn_ms=60_000, max_bytes=10**9
+        )
+        self.context = SimpleNamespace(
+            config=config,
+            assignment=self.assignment,
+            delivery=delivery,
+            tell=self.told.append,
+            link=SimpleNamespace(cluster=Cluster()),
+            fetchable=Signal(),
+            changed=Signal(),
+        )
+        self.catch_up = CatchUp(self.context, self.beside, refresher=None)
+        (self.live,) = self.assignment.make({tp(0): LATEST})
+        self.live.start_at(live)
+        self.catch_up.begin(self.live, Place("c", "orders", UUID(int=7), 0), recovered(*pending, live=live))
+
+    def take_over(self):
+        self.assignment.take([self.live])
+        self.catch_up.follow()
+        return self
+
+    @property
+    def fetched_from(self):
+        """The range that the catch-up lane's fetchers know."""
+        cursor = self.beside.get(tp(0))
+        return None if cursor is None or cursor.is_broken else (cursor.start, cursor.end)
+
+    def heard(self, kind):
+        return [each for each in self.told if type(each) is kind]
+
+    def put(self, cursor, upto):
+        """As a fetch answer with the records up to there."""
+        data = fetched(cursor, upto - cursor.fetch_offset, cursor.fetch_offset)
+        cursor.put(data)
+        cursor.fetch_offset = upto
+        self.live.lanes.fetch_next()
+
+
+@pytest.fixture
+async def home():
+    return Home((10, 20), (30, 40), live=50).take_over()
+
+
+async def test_what_is_looked_up_and_not_taken_over_is_neither_read_nor_forgotten():
+    home = Home((10, 20), live=50)
+    assert home.fetched_from is None
+    home.assignment.add({tp(1): LATEST})
+    home.catch_up.follow()  # another partition came: cooperative, before this one is announced
+    home.assignment.remove([tp(1)])
+    home.catch_up.follow()
+    assert home.live.lanes.cursors
+    home.take_over()
+    assert home.fetched_from == (10, 20)
+
+
+async def test_one_range_is_fetched_after_the_other_and_in_their_order(home):
+    assert home.fetched_from == (10, 20)
+    first, second = home.live.lanes.cursors
+    home.put(first, 20)
+    assert home.fetched_from == (30, 40)
+    home.put(second, 40)
+    assert home.fetched_from is None
+    taken = [record.offset for record in home.context.delivery.take(100)[tp(0)]]
+    assert taken == [*range(10, 20), *range(30, 40)]
+
+
+async def test_what_a_paused_partition_had_to_drop_is_fetched_before_what_follows(home):
+    first, second = home.live.lanes.cursors
+    home.put(first, 20)
+    first.is_paused = True
+    first.drop_buffer()
+    home.live.lanes.look()
+    assert home.fetched_from == (10, 20)
+    assert first.fetch_offset == 10
+    home.put(second, 40)
+    first.is_paused = False
+    home.put(first, 20)
+    taken = [home.context.delivery.take(100)[tp(0)] for _ in range(2)]
+    assert [[record.offset for record in each] for each in taken] == [[*range(10, 20)], [*range(30, 40)]]
+
+
+async def test_a_partition_that_is_given_up_is_not_read_any_more(home):
+    first, second = home.live.lanes.cursors
+    home.put(first, 20)
+    home.context.delivery.take(3)
+    home.assignment.remove([tp(0)])
+    home.catch_up.follow()
+    assert home.beside.get(tp(0)) is None
+    assert not first.buffer
+    assert not home.context.delivery.is_in_hand()
+    assert not home.beside.tally.turns
+    assert second not in home.beside
+
+
+async def test_nothing_is_fetched_for_a_cursor_that_a_seek_replaced(home):
+    home.live.lanes.seek(60, drop_pending=True)
+    assert home.beside.get(tp(0)) is None
+    assert home.live.position == 60
+    assert [each.dropped for each in home.heard(events.RangesDropped)] == [((10, 20), (30, 40))]
+    home.live.lanes.seek(5)
+    assert home.fetched_from == (5, 60)
+
+
+async def test_a_seek_in_one_lane_leaves_the_buffer_of_the_other(home):
+    home.live.put(fetched(home.live, 10, 50))
+    home.live.lanes.seek(35)
+    assert home.live.buffer
+    assert home.live.lanes.book.pending == ((10, 20), (35, 40))
+
+
+async def test_what_is_done_is_told_once_and_the_lane_stands_by(home):
+    for cursor in home.live.lanes.cursors:
+        home.put(cursor, cursor.end)
+    home.context.delivery.take(100)
+    assert home.catch_up.is_catching_up
+    home.live.lanes.look()
+    home.context.delivery.process_all()
+    for _ in range(2):
+        home.live.lanes.look()
+    assert not home.catch_up.is_catching_up
+    assert [(each.start_offset, each.end_offset) for each in home.heard(events.RangeDone)] == [(10, 20), (30, 40)]
+    assert len(home.heard(events.CatchUpDone)) == 1
+    assert home.beside.get(tp(0)) is None
+
+
+async def test_retention_moves_what_was_not_delivered_and_tells_it(home):
+    first, second = home.live.lanes.cursors
+    home.put(first, 15)
+    home.live.lanes.raise_log_start(35)  # what is buffered is delivered first
+    assert first.ledger.position == 10
+    assert [(each.start_offset, each.end_offset) for each in home.heard(events.RangeTruncated)] == [(30, 35)]
+    home.context.delivery.take(5)
+    home.context.delivery.process_all()
+    home.context.delivery.take(1)
+    home.live.lanes.raise_log_start(35)
+    assert [(each.start_offset, each.end_offset) for each in home.heard(events.RangeTruncated)] == [(30, 35), (15, 20)]
+    assert first.is_done
+    assert home.fetched_from == (30, 40)
+    assert second.fetch_offset == 35
+
+
+async def test_ranges_that_are_left_to_a_job_are_not_read_until_they_are_overdue():
+    home = Home((10, 20), (30, 40), live=50, parallel_handoff=True, parallel_handoff_timeout_ms=1).take_over()
+    assert home.fetched_from is None
+    lanes = home.live.lanes
+    lanes.book.note_durable(lanes.book.commit_processed())
+    lanes.fold(DoneRanges(OLD, read([(12, 20), (30, 40)])))
+    assert lanes.book.pending == ((10, 12),)
+    assert home.fetched_from is None
+    lanes.raise_log_start(1)
+    lanes.raise_log_start(6)  # as near as it will be at the next look
+    assert [(each.start_offset, each.end_offset) for each in home.heard(events.HandOffOverdue)] == [(10, 12)]
+    assert home.fetched_from == (10, 12)
+
+
+async def test_a_topic_that_was_made_anew_is_read_in_one_lane(home):
+    home.live.lanes.abandon("the topic was deleted and made anew")
+    assert home.live.lanes is None
+    assert home.beside.get(tp(0)) is None
+    assert len(home.heard(events.RangesDropped)) == 1
+
+
+async def test_what_waits_behind_catch_up_lanes_shares_one_bound():
+    home = Home((10, 20), live=50, parallel_order="ordered", parallel_buffer_bytes=1_000_000).take_over()
+    assert home.live.most_bytes == 500_000
+    assert not home.live.is_open
+    (cursor,) = home.live.lanes.cursors
+    cursor.put(BoundedDecoder(20, tp(0), b"", 20, (), None, None))
+    cursor.rise_to(20)
+    assert home.live.lanes.let_live_go_on()
+    assert home.live.is_open
+    assert home.live.most_bytes == 0
+    assert not home.live.lanes.let_live_go_on()
