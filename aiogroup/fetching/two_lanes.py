@@ -123,7 +123,6 @@ class TwoLanes(Delivery):
             if rival.tally.turns:
                 return False
         rival.given = max(rival.given, lane.given)
-        self._owed_turn = None
         self._enter(lane)
         return True
 
