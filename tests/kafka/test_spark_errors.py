@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -143,18 +145,18 @@ def test_security_reaches_the_consumer_and_spark_and_who_may_not_is_told_so(spar
 # The command.
 
 
-def command(place, *arguments, **environment):
+def command(place, *arguments, master="local[2]", **environment):
     return subprocess.run(
         [
             sys.executable, "-m", "aiogroup.spark", "drain", "--bootstrap-server", place.cluster.bootstrap_servers,
-            "--group", place.group, "--topic", place.topic, "--master", "local[2]", *arguments,
+            "--group", place.group, "--topic", place.topic, "--master", master, *arguments,
             *(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")),
         ],
         capture_output=True,
         text=True,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        timeout=120,
+        timeout=200,
         check=False,
     )  # fmt: skip
 
@@ -177,6 +179,22 @@ def test_the_command_drains_and_says_how_far_it_is_and_nothing_else(place, conne
     assert told[-1].startswith("aiogroup: 12 of 12 offsets done (100 %), 12 records, ")
     slices = sorted(path.name for path in (tmp_path / "out").glob("slice=*"))
     assert slices == [f"slice={place.topic}-0-{each}" for each in ("12-14", "14-18", "3-9")]
+
+
+def test_executors_need_nothing_but_the_connector(place, connector, tmp_path):
+    """Processes of their own, with what the driver sends them: as on a cluster."""
+    run(leave_behind(place, {0: [(3, 9), (12, 18)]}, live=20))
+    try:
+        done = command(
+            place, "--to", f"parquet:{tmp_path}/out", "--jars", connector, "--conf", "spark.executor.memory=512m",
+            master="local-cluster[2,1,512]",
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(
+            Path(find_spec("pyspark").origin).parent / "work", ignore_errors=True
+        )  # Spark's own place for its workers
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith("12 records in 1 slices, ")
 
 
 def test_a_session_without_the_connector(place, connector, tmp_path):
