@@ -1,0 +1,31 @@
+"""The whole of it: a service that hands its backlog to jobs, Spark, Parquet, and the second commit log between them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.spark import why_no_spark
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_service_stays_at_the_head_while_spark_drains_its_backlog(tmp_path):
+    if why := why_no_spark():
+        pytest.skip(why)
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.backlog_with_spark", "--records", "8000", "--to", str(tmp_path / "drained")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "0 missing, 0 twice" in done.stdout.splitlines()[-1]
+    assert len({path.name for path in (tmp_path / "drained").glob("slice=orders-*")}) == 4
