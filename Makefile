@@ -59,11 +59,13 @@ check: $(STAMP)
 	$(FAST)
 
 # Property tests are among the fast ones with few examples, and here with many.
-# Tests on Kafka wait more than they compute: three at a time, each file with one worker and its cluster.
+# Tests on Kafka wait more than they compute: three at a time, each file with one worker and its cluster. Those with
+# Spark compute: one at a time, in one session of Spark.
 test: jars
 	$(FAST)
 	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "(simulation or hypothesis) and not kafka" -n 2
-	$(PY) -m pytest -m kafka -n 3 --dist loadfile
+	$(PY) -m pytest -m "kafka and not spark" -n 3 --dist loadfile
+	$(PY) -m pytest -m spark
 
 # SEEDS=n simulations from seed FIRST on, on all cores; SEED=n replays one, with its trace.
 SEEDS := 10000

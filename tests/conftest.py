@@ -18,7 +18,8 @@ _MARKED = {
 
 @cache
 def _marks_of(path: Path) -> list[str]:
-    return [name for folder, name in _MARKED.items() if folder in path.parents]
+    marks = [name for folder, name in _MARKED.items() if folder in path.parents]
+    return [*marks, "spark"] if "kafka" in marks and path.name.startswith("test_spark_") else marks
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
