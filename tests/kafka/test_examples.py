@@ -209,3 +209,13 @@ async def test_the_demo_ends_what_it_started_when_interrupted(make_place, run, i
     assert await demo.end(signal.SIGINT, within_s=30) == 130
     assert all(is_gone(int(pid)) for pid in children)
     assert "Traceback" not in demo.output
+
+
+async def test_the_join_by_time_inverts_nothing_where_it_waits(run, cluster_3, unique_name):
+    running = run(Place(cluster_3, unique_name("topic"), unique_name("group")), "-m", "examples.ordered_join")
+    told = dict(
+        re.findall(r"max_task_idle_ms=(-?\d+): (.*)", (await running.says(r"(?s).*max_task_idle_ms=0: .* partitions")))
+    )
+    assert re.match(r"0 inversions, 20000 payments joined, 0 before their order; 0 records late", told["0"])
+    assert int(told["-1"].split()[0]) > 0
+    assert await asyncio.to_thread(running.process.wait, 15) == 0
