@@ -73,6 +73,11 @@ class PartitionLanes:
         return self.book.is_catching_up
 
     @property
+    def is_overdue(self) -> bool:
+        """A job was to read some of what is pending, and did not."""
+        return bool(self._overdue) and bool(self.book.pending)
+
+    @property
     def left_count(self) -> int:
         """Offsets between where the catch-up lane stands and the ends of its ranges."""
         return sum(max(0, each.end - each.ledger.position) for each in self.cursors)

@@ -55,6 +55,15 @@ class Recoveries:
         Raises:
             TopicAuthorizationError, UnsupportedVersionError, AuthenticationFailedError
         """
+        cluster = self._context.link.cluster
+        why = "" if all(tp.topic in cluster.topics for tp in asked) else "a topic is not known"
+        if why:
+            self._refresher.want()
+        asked = {tp: each for tp, each in asked.items() if tp.topic in cluster.topics}
+        found = {tp: each for tp, each in found.items() if tp in asked}
+        times = {tp: each for tp, each in times.items() if tp in asked}
+        # All answers must be of one leader: another one may lack what this one has just confirmed (KIP-320).
+        meant = {tp: (self._place(tp), leader_of(cluster, tp)) for tp in asked}
         starts: dict[TopicPartition, OffsetAndTimestamp] = {}
         ends: dict[TopicPartition, OffsetAndTimestamp] = {}
         by_time: dict[TopicPartition, OffsetAndTimestamp] = {}
@@ -68,7 +77,6 @@ class Recoveries:
         }
         epochs = await self._ask_epochs({tp: epoch for tp, (_, epoch) in known.items() if epoch >= 0}, until_ms)
         wanted: dict[TopicPartition, int]
-        why = ""
         for wanted, take in (
             (dict.fromkeys(asked, EARLIEST), starts),
             (dict.fromkeys(asked, LATEST), ends),
@@ -84,6 +92,10 @@ class Recoveries:
                 why = why or "no answer about the log"
                 continue
             if partition.changes_count != changes_count:
+                continue
+            now = self._context.link.cluster
+            if tp.topic not in now.topics or (self._place(tp), leader_of(now, tp)) != meant[tp]:
+                why = why or "the leader moved while it was asked"
                 continue
             log = self._log(starts[tp], ends[tp], epochs.get(tp), known.get(tp))
             committed = found.get(tp)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
 from aiokafka import AIOKafkaConsumer
 
+from aiogroup import GroupAuthorizationError
 from aiogroup.config import ConsumerConfig
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
 from aiogroup.recovery.ranges import Range
 from aiogroup.recovery.token import DoneRanges, Place, make_id, read_committed, write_done
 from aiogroup.runtime.link import Link
 from aiogroup.telemetry import events
+from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, eventually
 from tests.support.recovery import MODE, Reading, leave_at, written
 
@@ -75,6 +82,26 @@ async def test_a_jobs_result_under_another_id_counts_for_nothing(make_place):
     assert ears.heard(events.JobProgressed) == []
 
 
+async def test_whether_the_second_log_may_be_read_is_known_at_the_start(make_place):
+    place = make_place()
+    await leave_at(place, committed=70, end=120)
+
+    def refuse(exchange):
+        (group,) = exchange.response.groups
+        if group.group_id != f"{place.group}.catchup":
+            return None
+        refused = dataclasses.replace(group, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return dataclasses.replace(exchange.response, groups=(refused,))
+
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        proxy.rewrite(OffsetFetchRequest, refuse)
+        consumer = place.consumer(**LEFT, bootstrap_servers=proxy.bootstrap_servers)
+        with pytest.raises(GroupAuthorizationError, match="catchup"):
+            await consumer.start()
+        await consumer.stop()
+    assert await written(place) == (70, "")
+
+
 async def test_a_range_that_no_job_moves_is_read_here_after_all(make_place):
     place, reading, ears = make_place(), Reading(), Ears()
     await leave_at(place, committed=70, end=120)
@@ -82,8 +109,11 @@ async def test_a_range_that_no_job_moves_is_read_here_after_all(make_place):
         await place.produce(range(120, 130))
         await reading.until(consumer, lambda: reading.has(120, 130))
         assert not reading.has(70, 71)
+        await reading.until(consumer, lambda: reading.has(70, 71))
+        assert f"no job moved what is pending of {place.topic}-0" in consumer.health().why
         await reading.until(consumer, lambda: reading.has(70, 130))
         await consumer.skip()
+        assert "degraded" not in consumer.health().why
         await eventually(lambda: place.committed_is(130))
     (overdue,) = ears.heard(events.HandOffOverdue)
     assert (overdue.start_offset, overdue.end_offset) == (70, 120)
