@@ -34,7 +34,7 @@ class Watch:
     def __init__(self) -> None:
         self.assigned_at_ns = 0
         self.backlog_count = 0
-        self.backlog_done_at_ns = 0
+        self.done_at_ns = 0  # when the last came of what was there at the assignment
         self.came: list[tuple[int, int, int, bool]] = []  # number, made and came at ns, by the live lane
         self.samples: list[tuple[int, int]] = []  # at ms: so many records of the backlog
 
@@ -47,10 +47,12 @@ class Watch:
                 count += 1
             else:
                 number, made_at_ns = STAMP.unpack_from(value)
+                if made_at_ns < self.assigned_at_ns:
+                    self.done_at_ns = now_ns
                 self.came.append((number, made_at_ns, now_ns, getattr(record, "lane", "live") == "live"))
         if count:
             self.backlog_count += count
-            self.backlog_done_at_ns = now_ns
+            self.done_at_ns = now_ns
             at_ms = self.since_ms(now_ns)
             if not self.samples or at_ms - self.samples[-1][0] >= SAMPLE_MS:
                 self.samples.append((round(at_ms), self.backlog_count))
@@ -64,15 +66,16 @@ class Watch:
             raise SystemExit(f"{self.backlog_count} records of the backlog came, not {count}")
         if has_gaps(sorted(number for number, *_ in self.came), partitions):
             raise SystemExit("records of the flow are missing or repeated")
-        older = [came_at for _, made_at, came_at, _ in self.came if made_at < self.assigned_at_ns]
-        done_at_ns = max(self.backlog_done_at_ns, *older) if older else self.backlog_done_at_ns
+        older_count = sum(1 for _, made, *_ in self.came if made < self.assigned_at_ns)
         fresh = [each for each in self.came if each[1] >= self.assigned_at_ns]
         live = [(self.since_ms(made), self.since_ms(came)) for _, made, came, is_live in fresh if is_live]
-        done_ms = self.since_ms(done_at_ns)
+        done_ms = self.since_ms(self.done_at_ns)
         during = [came - made for made, came in live if made < done_ms]
         steady = [came - made for made, came in live if made >= done_ms + SETTLE_S * 1_000]
-        if not during or not steady:
-            raise SystemExit("it was caught up before a live record came: take more records")
+        if not during:
+            raise SystemExit("it was caught up before a live record was made: take more records")
+        if not steady:
+            raise SystemExit("no record was made in the steady state: take more seconds")
         return {
             "first_live_ms": round(min(came for _, came in live), 1),
             "live_p50_ms": round(percentile(during, 0.5), 2),
@@ -80,10 +83,10 @@ class Watch:
             "steady_p50_ms": round(percentile(steady, 0.5), 2),
             "steady_p99_ms": round(percentile(steady, 0.99), 2),
             "catch_up_s": round(done_ms / 1_000, 2),
-            "catch_up_per_s": round((count + len(older)) / done_ms * 1_000),
+            "catch_up_per_s": round((count + older_count) / done_ms * 1_000),
             "live_count": len(during),
             "behind_count": len(fresh) - len(live),  # fresh, but before the end that the live lane began at
-            "positions": [*self.samples, (round(self.since_ms(self.backlog_done_at_ns)), self.backlog_count)],
+            "positions": [*self.samples, (round(done_ms), self.backlog_count)],
             "ages": oldest_by_time(live),
         }
 
@@ -141,7 +144,7 @@ async def run(args: argparse.Namespace) -> dict[str, Any]:
                 await asyncio.sleep(len(records) * args.work_us / 1e6)
             now = time.monotonic()
             is_caught_up = watch.backlog_count >= args.records
-            if is_caught_up and now - watch.backlog_done_at_ns / 1e9 > SETTLE_S + args.seconds:
+            if is_caught_up and now - watch.done_at_ns / 1e9 > SETTLE_S + args.seconds:
                 break
             if now - began_at > LIMIT_S:
                 raise SystemExit(f"{watch.backlog_count} of {args.records} records in {LIMIT_S:.0f} s")

@@ -2,7 +2,7 @@
 
 A group committed, crashed, and comes back to 1,000,000 records while 1,000 a second go on: plain, with two lanes
 (KIP-333), and aiokafka. Each run has a topic and a group of its own, the clients take turns. Prints tables, judges the
-goals, and writes benchmarks/results/recovering.json, which `docs/recovery_timeline.py` draws.
+goals, and writes benchmarks/results/recovering.json, which `python -m benchmarks.timeline` draws.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def recover(cluster: Cluster, sizes: Sizes, into: Table) -> Iterator[str]:
     if lacks:
         yield lacks
     come_back(cluster, one.AIOKAFKA, "warm-up", sizes, 0.0)  # a broker that has just begun is slow
-    ways = [*built, *(each + LOOP for each in built if each != one.AIOKAFKA)]
+    ways = [*built, one.PLAIN + LOOP, one.TWO_LANES + LOOP]
     for scenario, who, rounds, work_us in ((READ, ways, sizes.rounds, 0.0), (WORK, built, sizes.work_rounds, WORK_US)):
         for number, (_, client) in enumerate(rotated(who, rounds)):
             name = f"recovering-{scenario.split()[0]}-{number}"

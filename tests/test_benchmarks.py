@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
-from benchmarks import catching_up, draining, goals, recovering, stopping
+from benchmarks import catching_up, draining, goals, recovering, stopping, timeline
 from benchmarks import clients as c
 from benchmarks.compare import changes, markdown, missing, shown
 from benchmarks.flow import has_gaps
@@ -221,7 +222,7 @@ def test_what_was_made_before_the_assignment_is_backlog_and_the_rest_is_live():
     assert result["catch_up_per_s"] == 1
     assert (result["live_p50_ms"], result["live_p99_ms"], result["live_count"]) == (10, 20, 2)
     assert result["steady_p99_ms"] == 30
-    assert result["positions"] == [(1000, 1), (2000, 2), (2000, 2)]
+    assert result["positions"] == [(1000, 1), (2000, 2), (3000, 2)]
     assert result["ages"] == [(500, 10), (2500, 20), (5500, 30)]
 
 
@@ -238,6 +239,7 @@ def test_a_fresh_record_that_the_catch_up_lane_brought_is_counted_and_has_no_age
         (2, [(0, (0.1, 0.2)), (2, (0.3, 0.4))], "missing or repeated"),
         (2, [(0, (0.1, 0.2)), (0, (0.1, 0.3))], "missing or repeated"),
         (2, [(0, (4.5, 4.6))], "take more records"),
+        (2, [(0, (0.5, 0.6))], "take more seconds"),
     ],
 )
 def test_a_catch_up_that_was_not_complete_measured_nothing(count, flow, why):
@@ -264,3 +266,34 @@ def test_the_goals_of_recovery_are_judged_one_by_one():
     assert recovered(live_p99_ms=20.1) == [True, False, True, True]
     assert recovered(per_s=49) == [True, True, False, True]
     assert [goal.held for goal in recovering.judged(recovering.tables())] == [None] * 4
+
+
+def test_the_picture_of_a_recovery_is_the_one_of_its_data():
+    """`python -m benchmarks.timeline` draws it again."""
+    data = json.loads(timeline.DATA.read_text())
+    assert timeline.PICTURE.read_text() == timeline.drawn(data)
+    assert {catching_up.PLAIN, catching_up.TWO_LANES, catching_up.AIOKAFKA} <= set(data["runs"])
+
+
+def test_of_each_client_the_run_of_the_median_catch_up_is_drawn():
+    def run(seconds):
+        positions = [[at, at] for at in range(11)]
+        return {"first_live_ms": 1, "catch_up_s": seconds, "positions": positions, "ages": [[0, 1.0], [90_000, 1.0]]}
+
+    row = {
+        "kind": "recover",
+        "scenario": recovering.WORK,
+        "client": catching_up.PLAIN,
+        "runs": [run(9), run(2), run(5)],
+    }
+    other = row | {"scenario": recovering.READ, "runs": [run(1)]}
+    data = timeline.taken({"records": 10, "rows": [row, other]})
+    assert data["until_s"] == 9.0
+    assert data["runs"] == {
+        catching_up.PLAIN: {
+            "first_live_ms": 1,
+            "catch_up_s": 5,
+            "positions": [[0, 0], [5, 5], [10, 10]],
+            "ages": [[0, 1.0]],
+        }
+    }
