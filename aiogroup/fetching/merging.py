@@ -31,7 +31,7 @@ from aiogroup.records import Record
 __all__ = ["MAX_TIME", "Merging", "OnBadTimestamp", "TimestampOf"]
 
 MAX_TIME: Final = 2**63 - 1
-DECODED_COUNT: Final = 8_192
+DECODED_COUNT: Final = 4_096
 """So many records of all partitions are decoded ahead, about: what is alive at a time the garbage collector counts."""
 DECODED_MIN: Final = 16
 LAID_OUT_COUNT: Final = 4_096
@@ -252,23 +252,23 @@ class Merging:
         late_count = bisect_left(layout.late, upto) - bisect_left(layout.late, first)
         self.rule.on_handed_out(layout.times[first:upto], late_count, is_enforced=layout.is_enforced)
         tally = self._assignment.tally
-        enough_count, sources = tally.enough_count, layout.sources
+        half_count, sources = (tally.enough_count + 1) // 2, layout.sources
         taken, full = [], []
         for slot, count in Counter(layout.order[first:upto]).items():
             partition, piece = sources[slot]
             if partition.slice is not piece:
                 continue  # it was dropped, and the position with it
             taken.append((partition, piece, count))
-            if partition.fetch_offset - partition.ledger.position >= enough_count:
+            if partition.fetch_offset - partition.ledger.position >= half_count:
                 full.append(partition)
         in_hand = None
         if layout.processed_count < upto:
             in_hand = layout.sources[layout.order[upto - 1]][0], layout.records[upto - 1]
         self._delivery.hand_out(taken, in_hand)
-        for partition in full:
-            if partition.buffered_count < enough_count:  # the planner left it out, and need not any more
-                tally.touched[partition.tp] = None
-                self._delivery.has_drained = True
+        if any(partition.buffered_count < half_count for partition in full):
+            # The planner left them out. All that have less than enough together, or each would be asked for by itself.
+            tally.touched |= {each.tp: None for each, _ in sources if each.buffered_count < tally.enough_count}
+            self._delivery.has_drained = True
 
     def end_turn(self) -> None:
         """The next request goes on behind what was handed out."""
