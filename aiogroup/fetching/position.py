@@ -114,7 +114,8 @@ class Partition:
 
     __slots__ = (
         "__weakref__",
-        "backoff_until_ms", "begin_offset", "behind", "buffer", "changes_count", "committed", "committed_metadata",
+        "backoff_until_ms", "begin_offset", "behind", "behind_bytes", "buffer", "changes_count",
+        "committed", "committed_metadata",
         "decoded_bytes", "end_offset", "epochs", "error", "failures_count", "fetch_bytes", "fetch_error",
         "fetch_offset", "fetched_bytes", "heard_at_ms", "is_broken", "is_held", "is_leaving",
         "is_new", "is_paused", "lanes",
@@ -146,6 +147,7 @@ class Partition:
         self.is_leaving = False  # nor when it is being revoked, or its topic is not subscribed to any more
         self.buffer: deque[PartitionDecoder] = deque()
         self.fetched_bytes = self.decoded_bytes = 0
+        self.behind_bytes = 0  # of all pieces but the first, which alone changes while it is read
         self.slice: Slice | None = None
         self.fetch_offset = 0
         self.fetch_bytes = 0
@@ -230,6 +232,7 @@ class Partition:
     def drop_buffer(self) -> None:
         """Forget what was fetched and not delivered, and the answer that is on its way."""
         self.buffer.clear()
+        self.behind_bytes = 0
         self.tally.turns.pop(self, None)
         self.slice = None
         self.weigh()
@@ -315,9 +318,9 @@ class Partition:
         """What is held has changed: tell the tally."""
         piece = self.slice
         fetched_bytes = decoded_bytes = 0
-        for decoder in self.buffer:
-            fetched_bytes += decoder.fetched_bytes
-            decoded_bytes += decoder.inflated_bytes
+        if self.buffer:
+            fetched_bytes = self.buffer[0].fetched_bytes + self.behind_bytes
+            decoded_bytes = self.buffer[0].inflated_bytes
         if piece is not None and piece.index < len(piece.records):
             decoded_bytes += piece.size_bytes
         self.tally.fetched_bytes += fetched_bytes - self.fetched_bytes
@@ -326,6 +329,8 @@ class Partition:
 
     def put(self, decoder: PartitionDecoder, epochs: Iterable[tuple[int, int]] = ()) -> None:
         """Take what was fetched; from these (offset, epoch) on its records have these epochs."""
+        if self.buffer:
+            self.behind_bytes += decoder.fetched_bytes
         self.buffer.append(decoder)
         self.tally.batch_bytes = max(self.tally.batch_bytes, decoder.first_batch_bytes)
         self.weigh()
@@ -336,6 +341,8 @@ class Partition:
     def use_up(self) -> None:
         """The first buffered piece has nothing left."""
         self.buffer.popleft()
+        if self.buffer:
+            self.behind_bytes -= self.buffer[0].fetched_bytes
         self.weigh()
         self.tally.touched[self.tp] = None
 

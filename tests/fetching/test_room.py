@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.fetching.decode import SLICE_BYTES
+from aiogroup.fetching.decode import SLICE_BYTES, PartitionDecoder
 from aiogroup.fetching.delivery import Delivery
 from tests.fetching import wire_batches
 from tests.support.records import assigned, fetched, offsets, read_all, tp
@@ -34,6 +34,29 @@ def test_what_is_held_is_counted_until_it_is_delivered(codec):
     in_slice = 100 * SIZE
     assert in_slice <= decoded - (INFLATED if codec else 0) < 1.2 * in_slice
     read_all(delivery)
+    assert assignment.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 40])
+def test_what_is_held_is_the_sum_of_the_pieces_however_many_there_are(at_once):
+    assignment, delivery, (partition,) = holding(1, 1 << 30, codec=wire_batches.PLAIN)
+    for number in range(50):
+        partition.put(fetched(partition, 3, COUNT + 3 * number))
+    while delivery.take(at_once):
+        assert assignment.tally.fetched_bytes == sum(each.fetched_bytes for each in partition.buffer)
+    assert (assignment.tally.fetched_bytes, assignment.buffered_bytes) == (0, 0)
+
+
+def test_what_is_held_is_not_counted_anew_with_each_of_many_pieces(monkeypatch):
+    """In ordered mode thousands of small answers wait behind a catch-up lane."""
+    weighed, size = [], PartitionDecoder.fetched_bytes
+    monkeypatch.setattr(PartitionDecoder, "fetched_bytes", property(lambda self: weighed.append(1) or size.fget(self)))
+    assignment, (partition,) = assigned(0)
+    for number in range(300):
+        partition.put(fetched(partition, 1, number))
+    while partition.buffer:
+        partition.use_up()
+    assert len(weighed) < 300 * 6
     assert assignment.buffered_bytes == 0
 
 
