@@ -9,7 +9,17 @@ import pytest
 from aiokafka.admin import RecordsToDelete
 
 from aiogroup.admin import list_members
-from aiogroup.spark import ClaimLostError, Missing, NotProcessedError, drain, pending_ranges, read_ranges
+from aiogroup.spark import (
+    ClaimLostError,
+    IncompleteError,
+    Missing,
+    NotProcessedError,
+    drain,
+    pending_ranges,
+    read_ranges,
+)
+from aiogroup.spark.access import Access
+from aiogroup.spark.gaps import Gap, explain
 from tests.support.kafka import eventually
 from tests.support.spark import access, leave_behind, run
 
@@ -212,6 +222,13 @@ def test_transactions(spark, make_place, unique_name, level, records, missing):
     assert kept.all() == [(0, offset) for offset in records]
     assert report.missing == missing
     assert report.is_complete
+
+
+def test_a_record_that_is_there_is_no_gap(place):
+    """What Spark would have to skip for the job to end: our own consumer finds it."""
+    there = Access.of(*access(place).values())
+    with pytest.raises(IncompleteError, match="has a record at offset 3, and Spark read none between 3 and 5"):
+        run(explain(there, [(place.tp(0), Gap(3, 5))]))
 
 
 def test_a_compacted_topic(spark, make_place):
