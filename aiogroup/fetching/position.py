@@ -235,6 +235,7 @@ class Partition:
         self.behind_bytes = 0
         self.tally.turns.pop(self, None)
         self.slice = None
+        self.is_broken = False  # the damaged piece went with the others, and is fetched again
         self.weigh()
         self.changes_count += 1
         if self._has_position:

@@ -60,10 +60,6 @@ class RangeCursor(Partition):
         offset = self.buffer[0].poison_offset
         return None if offset is None or offset >= self.end else offset
 
-    def drop_buffer(self) -> None:
-        super().drop_buffer()
-        self.is_broken = False  # what was fetched up to the end is fetched again
-
     def rise_to(self, offset: int) -> None:
         """Retention removed what stands before `offset` and was not delivered; what is in hand stays there."""
         self.ledger.pass_over(min(offset, self.end))

@@ -64,6 +64,15 @@ def test_dropping_the_buffer_fetches_again_from_the_position():
     assert it.fetch_offset == it.position == 6
 
 
+def test_a_damaged_piece_that_is_dropped_is_fetched_again():
+    it = partition()
+    it.start_at(0)
+    it.put(fetched(it, 3))
+    it.is_broken = True
+    it.drop_buffer()
+    assert not it.is_broken
+
+
 @pytest.mark.parametrize("leave", ["reset", "stick"])
 def test_position_is_unknown_again_when_it_must_be_looked_up_or_sought(leave):
     it = partition()
