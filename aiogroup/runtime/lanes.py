@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from aiogroup.config import MAX_COMMIT_METADATA
 from aiogroup.fetching.position import Partition
 from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.fetching.truncation import leader_of
@@ -22,7 +23,7 @@ from aiogroup.recovery.book import Book, LaneCommit
 from aiogroup.recovery.lanes import LaneName, Moved
 from aiogroup.recovery.ranges import Range, Ranges, count, subtract, union
 from aiogroup.recovery.recovery import HandOff, Recovery
-from aiogroup.recovery.token import ID_BYTES, DoneRanges, Place, make_id, read_committed
+from aiogroup.recovery.token import ID_BYTES, RESERVED_CHARS, DoneRanges, Place, make_id, read_committed
 from aiogroup.runtime.clock import now_ms
 from aiogroup.telemetry import events
 
@@ -132,8 +133,14 @@ class PartitionLanes:
         """What `commit({tp: offset})` sends.
 
         Raises:
-            ValueError: no lane delivered up to there.
+            ValueError: no lane delivered up to there, or the metadata leaves no room for a token.
         """
+        most_chars = MAX_COMMIT_METADATA - RESERVED_CHARS
+        if len(metadata) > most_chars:
+            raise ValueError(
+                f"commit: the metadata of {self.live.tp} has {len(metadata)} characters; with two lanes at most "
+                f"{most_chars}, since what is pending stands before it"
+            )
         return self._bound(self.book.commit_named(offset, metadata))
 
     def shorter(self, entry: CommitEntry) -> CommitEntry:

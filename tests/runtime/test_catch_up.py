@@ -90,6 +90,12 @@ async def test_what_is_looked_up_and_not_taken_over_is_neither_read_nor_forgotte
     assert home.fetched_from == (10, 20)
 
 
+async def test_an_applications_metadata_leaves_room_for_a_token(home):
+    assert home.live.lanes.named(50, "x" * 3_584).metadata.endswith("x")
+    with pytest.raises(ValueError, match=r"3585 characters; with two lanes at most 3584"):
+        home.live.lanes.named(50, "x" * 3_585)
+
+
 async def test_one_range_is_fetched_after_the_other_and_in_their_order(home):
     assert home.fetched_from == (10, 20)
     first, second = home.live.lanes.cursors
