@@ -41,7 +41,7 @@ LONGEST_TICK_MS = 500
 SETTINGS: dict[str, Any] = {
     "request_timeout_ms": REQUEST_MS,
     "default_api_timeout_ms": API_MS,
-    "session_timeout_ms": 6_000,
+    "session_timeout_ms": 20_000,  # a busy machine must not cost it
     "heartbeat_interval_ms": 200,
     "metadata_max_age_ms": 300,
     "retry_backoff_ms": 50,
@@ -105,6 +105,11 @@ async def _poll(case):
     case.keep(*(await case.consumer.poll()).all())
 
 
+async def _merge(case):
+    async for record in case.consumer.merged():
+        case.keep(record)
+
+
 def for_a_moment(call):
     """What waits without a bound is for the caller to end."""
 
@@ -123,6 +128,7 @@ RECORDS = {
     "getmany": Call(_batch, WAIT_MS),
     "poll": Call(for_a_moment(_poll), WAIT_MS),
     "__anext__": Call(for_a_moment(_iterate), WAIT_MS),
+    "merged": Call(for_a_moment(_merge), WAIT_MS),
     "__aiter__": Call(lambda case: aiter(case.consumer)),
     "skip": Call(lambda case: case.consumer.skip()),
 }
@@ -153,6 +159,16 @@ QUESTIONS = {
     "topics": Call(lambda case: case.consumer.topics(), REQUEST_MS, lambda case, answer: case.place.topic in answer),
     "current_lag": Call(lambda case: case.consumer.current_lag(case.tp)),
     "lags": Call(lambda case: case.consumer.lags(), 0, lambda case, answer: answer.keys() == {case.tp}),
+    "lanes": Call(lambda case: case.consumer.lanes(), 0, lambda case, answer: answer == {}),
+    "child_consumer_is_alive": Call(
+        lambda case: case.consumer.child_consumer_is_alive(), 0, lambda case, answer: answer is False
+    ),
+    "offsets_for_transaction": Call(
+        lambda case: case.consumer.offsets_for_transaction({case.tp: COMMITTED}),
+        0,
+        lambda case, answer: answer[case.tp].offset == COMMITTED,
+        only_grouped=True,
+    ),
     "highwater": Call(lambda case: case.consumer.highwater(case.tp), 0, lambda case, answer: answer == WRITTEN),
     "last_stable_offset": Call(lambda case: case.consumer.last_stable_offset(case.tp)),
     "last_poll_timestamp": Call(lambda case: case.consumer.last_poll_timestamp(case.tp)),
