@@ -36,6 +36,7 @@ class Sizes:
     commit_rounds: int = 5
     stop_rounds: int = 3
     stop_limit_s: float = stopping.LIMIT_S
+    stop_clients: Sequence[str] = stopping.CLIENTS
     join_rounds: int = 5
     joins: Sequence[str] = tuple(joining.STRATEGIES)
 
@@ -53,6 +54,7 @@ QUICK = Sizes(
     commit_rounds=1,
     stop_rounds=1,
     stop_limit_s=stopping.QUICK_LIMIT_S,
+    stop_clients=stopping.QUICK_CLIENTS,
     join_rounds=1,
     joins=("cooperative-sticky",),
 )
@@ -81,7 +83,7 @@ class Session:
             with Cluster(benchmark=True) as cluster:
                 yield from self._on(cluster)
         if "stop" in self._parts:
-            yield from stopping.stops(sizes.stop_limit_s, sizes.stop_rounds, self.stop)
+            yield from stopping.stops(sizes.stop_limit_s, sizes.stop_rounds, self.stop, sizes.stop_clients)
         if "join" in self._parts:
             yield from joining.joins(sizes.joins, sizes.join_rounds, self.join)
 

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from aiogroup.devkafka import Cluster, Node
@@ -26,6 +26,7 @@ from benchmarks.results import Table
 from benchmarks.turns import rotated
 
 CLIENTS = (c.AIOKAFKA_MANY, c.AIO_CONSUMER, c.CONSUMER, c.MANY)
+QUICK_CLIENTS = (c.AIOKAFKA_MANY, c.CONSUMER, c.MANY)
 STATES = ("alive", "frozen", "killed")
 LIMIT_S, QUICK_LIMIT_S = 45.0, 3.0
 READ = 1_000
@@ -116,13 +117,13 @@ def _broker(node: Node, state: str) -> Iterator[None]:
                 node.start()
 
 
-def stops(limit_s: float, rounds: int, into: Table) -> Iterator[str]:
+def stops(limit_s: float, rounds: int, into: Table, clients: Sequence[str] = CLIENTS) -> Iterator[str]:
     """A cluster of its own: its node is frozen and killed."""
     with Cluster() as cluster:
         backlog = Backlog("stop", 4, 10 * READ, 100)
         backlog.write(cluster)
         for state in STATES:
-            for _, name in rotated(CLIENTS, rounds):
+            for _, name in rotated(clients, rounds):
                 into.row(scenario(state), name).runs.append(measure(name, state, cluster, backlog.topic, limit_s))
     yield into.markdown()
 
@@ -136,8 +137,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.client:
         asyncio.run(one(args.client, args.servers, args.topic))
-    limit_s, rounds = (QUICK_LIMIT_S, 1) if args.quick else (LIMIT_S, 3)
-    for part in stops(limit_s, rounds, table()):
+    limit_s, rounds, clients = (QUICK_LIMIT_S, 1, QUICK_CLIENTS) if args.quick else (LIMIT_S, 3, CLIENTS)
+    for part in stops(limit_s, rounds, table(), clients):
         print(part)
 
 
