@@ -284,8 +284,7 @@ class ClassicMembership:
             return
         # The others see our claim in this round. A later one with an older generation would be passed over.
         self.claim = answer.generation_id if self.claim >= 0 else NO_GENERATION
-        self.assignor = answer.protocol_name or ""
-        self.is_leader = answer.leader == answer.member_id
+        self.assignor, self.is_leader = answer.protocol_name or "", answer.leader == answer.member_id
         self._assignments = {}
         self._move(MemberState.SYNCING, f"joined generation {answer.generation_id}")
         if self.is_leader:
