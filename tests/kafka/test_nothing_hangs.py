@@ -454,8 +454,12 @@ async def used(apis: tuple[str, ...], rule: Rule, proxy: Proxy, scene: Scene) ->
 
     async def read_again() -> None:
         """Then the commit behind it names an epoch, which is checked where the position is taken up again."""
+        where = COMMITTED + len(case.seen)
         case.consumer.seek(case.tp, 0)
-        await case.consumer.getmany(timeout_ms=500, max_records=COMMITTED)
+        try:
+            await case.consumer.getmany(timeout_ms=500, max_records=COMMITTED)
+        finally:
+            case.consumer.seek(case.tp, where)
 
     calls = (
         read_again,

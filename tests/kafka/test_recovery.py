@@ -132,16 +132,19 @@ async def test_3_a_poison_record_of_one_lane_is_told_with_its_lane_and_the_other
         return data
 
     async with place.consumer(**MODE, value_deserializer=value) as consumer:
+
+        async def read_until(is_enough):
+            async with asyncio.timeout(20):
+                while not is_enough():
+                    try:
+                        record = await consumer.getone()
+                        given[record.lane].append(record.offset)
+                    except RecordDeserializationError as error:
+                        poisoned.append((error.lane, error.offset))
+
+        await read_until(lambda: len(poisoned) == 2)
         await place.produce(range(120, 140))
-        async with asyncio.timeout(20):
-            while len(poisoned) < 2 or len(given["live"]) < 20:
-                try:
-                    record = await consumer.getone()
-                    given[record.lane].append(record.offset)
-                except RecordDeserializationError as error:
-                    poisoned.append((error.lane, error.offset))
-                    if len(given["live"]) == 20:
-                        break
+        await read_until(lambda: len(given["live"]) == 20)  # so that the last one of them is in hand
         assert set(poisoned) == {("catch-up", 119)}
         assert given == {"live": list(range(120, 140)), "catch-up": list(range(70, 119))}
         consumer.seek(place.tp(), 120)  # behind the poison record, which is the range's last one
