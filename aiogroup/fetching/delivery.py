@@ -21,7 +21,7 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.decode import PartitionDecoder
+from aiogroup.fetching.decode import SLICE_BYTES, PartitionDecoder
 from aiogroup.fetching.position import Partition, PositionState, Slice
 from aiogroup.native import Cursor
 from aiogroup.records import PartitionMetadata, Record
@@ -29,7 +29,25 @@ from aiogroup.records import PartitionMetadata, Record
 if TYPE_CHECKING:
     from aiogroup.fetching.merging import Merging
 
-__all__ = ["Delivery"]
+__all__ = ["Delivery", "Turn"]
+
+
+class Turn:
+    """What may be decoded until the loop runs: so many records, and one slice's bytes of them."""
+
+    __slots__ = ("bytes_left", "records_left")
+
+    def __init__(self, records_count: int) -> None:
+        self.records_left = records_count
+        self.bytes_left = SLICE_BYTES
+
+    @property
+    def is_over(self) -> bool:
+        return self.records_left <= 0 or self.bytes_left <= 0
+
+    def note(self, count: int, size_bytes: int) -> None:
+        self.records_left -= count
+        self.bytes_left -= size_bytes
 
 
 class Delivery:
@@ -161,21 +179,26 @@ class Delivery:
     # What is next.
 
     def decode_ahead(self, count: int, only: Collection[TopicPartition] = ()) -> bool:
-        """Decode one more slice towards `count` records that `take` then only copies; False when there is no need."""
+        """Decode a turn towards `count` records that `take` then only copies; whether another turn is needed."""
         self.close_cursor()
-        ready_count = 0
+        turn = Turn(self._records_per_turn)
+        return self._decode_towards(count, only, turn) < count and turn.is_over
+
+    def _decode_towards(self, count: int, only: Collection[TopicPartition], turn: Turn) -> int:
+        """How many records are ready now, `count` at most."""
+        left_count = count
         for partition in self._turns:
             if not partition.is_open or (only and partition.tp not in only):
                 continue
-            piece = partition.slice
-            ready_count += len(piece.records) - piece.index if piece is not None else 0
-            if ready_count >= count:
-                return False
-            if self._decode_behind(partition, min(count - ready_count, self._records_per_turn)):
-                return True
-        return False
+            while not turn.is_over and (missing_count := left_count - partition.ready_count) > 0:
+                if not self._decode_behind(partition, min(missing_count, turn.records_left), turn):
+                    break
+            left_count -= partition.ready_count
+            if left_count <= 0 or turn.is_over:
+                break
+        return count - max(0, left_count)
 
-    def _decode_behind(self, partition: Partition, count: int) -> bool:
+    def _decode_behind(self, partition: Partition, count: int, turn: Turn | None = None) -> bool:
         """Append to the partition's slice; False when nothing is buffered that can be decoded here and now.
 
         No more than is asked for: what is left over would be kept, of each partition.
@@ -183,9 +206,12 @@ class Delivery:
         piece = partition.slice
         if piece is None or piece.index == len(piece.records):
             try:
-                return self._ready(partition, count) is not None
+                piece = self._ready(partition, count)
             except RecordError:
                 return False  # `take` raises it when it is the partition's turn
+            if piece is not None and turn is not None:
+                turn.note(len(piece.records), piece.size_bytes)
+            return piece is not None
         while partition.buffer:
             decoder = partition.buffer[0]
             if decoder is self.inflating or decoder.needs_inflate() or self._is_full(partition):
@@ -200,6 +226,8 @@ class Delivery:
                 piece.records += records
                 piece.size_bytes += decoder.slice_bytes
                 partition.weigh()
+                if turn is not None:
+                    turn.note(len(records), decoder.slice_bytes)
                 return True
             partition.use_up()
             self.has_drained = True

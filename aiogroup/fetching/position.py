@@ -295,9 +295,12 @@ class Partition:
     @property
     def is_due(self) -> bool:
         """Something is left to deliver or to tell."""
-        piece = self.slice
-        has_slice = piece is not None and piece.index < len(piece.records)
-        return has_slice or bool(self.buffer) or self.state is PositionState.STUCK
+        return bool(self.ready_count or self.buffer) or self.state is PositionState.STUCK
+
+    @property
+    def ready_count(self) -> int:
+        """Records that are decoded and not handed out."""
+        return 0 if self.slice is None else len(self.slice.records) - self.slice.index
 
     @property
     def buffered_bytes(self) -> int:

@@ -6,14 +6,14 @@ What one lane does not use while it has nothing is not saved up for it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from aiokafka.structs import TopicPartition
 
 from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.delivery import Delivery
+from aiogroup.fetching.delivery import Delivery, Turn
 from aiogroup.fetching.position import Partition, Slice, Tally
 from aiogroup.records import Record
 
@@ -65,13 +65,14 @@ class TwoLanes(Delivery):
         self.close_cursor()
         if self._is_one_enough():
             return super().decode_ahead(count, only)
-        first, second = self._by_share()
-        counts = (self._part(first, count), self._part(second, count))
-        for lane, part in zip((first, second), counts, strict=True):
+        turn = Turn(self._records_per_turn)
+        ready: dict[_Lane, int] = {}
+        # As `take` divides them, so that it has nothing left to decode.
+        for lane, part in self._divided(count):
             self._enter(lane)
-            if part and super().decode_ahead(part, only):
-                return True
-        return False
+            others = sum(ready.values()) - ready.pop(lane, 0)
+            ready[lane] = self._decode_towards(min(part, count - others), only, turn)
+        return sum(ready.values()) < count and turn.is_over
 
     def open_cursor(self, only: Collection[TopicPartition] = ()) -> Record | None:
         self.close_cursor()
@@ -94,9 +95,7 @@ class TwoLanes(Delivery):
             return super().take(max_count, only)
         taken: dict[TopicPartition, list[Record]] = {}
         left = max_count if max_count is not None else 2**62
-        first, second = self._by_share()
-        # The part of the one, all that is left for the other, and what that does not use for the first again.
-        for lane, part in ((first, self._part(first, left)), (second, left), (first, left)):
+        for lane, part in self._divided(left):
             most = min(part, left)
             if not most:
                 continue
@@ -133,6 +132,11 @@ class TwoLanes(Delivery):
             least = rival.given if not lane.tally.turns else rival.given - BEHIND
             lane.given = max(lane.given, least)
         return (live, other) if live.given <= other.given else (other, live)
+
+    def _divided(self, count: int) -> Iterable[tuple[_Lane, int]]:
+        """The part of the one, all that is left for the other, and what that does not use for the first again."""
+        first, second = self._by_share()
+        return ((first, self._part(first, count)), (second, count), (first, count))
 
     def _part(self, lane: _Lane, count: int) -> int:
         """Of so many records; at least one is left for each."""

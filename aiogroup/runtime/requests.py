@@ -108,7 +108,7 @@ class Requests:
             return None
 
         with self._asking(only):
-            await self._let_loop_run()
+            await self._let_loop_run(1)
             record = await self._wait(take, None)
             self._turn_count += 1
         if record is None:
@@ -129,7 +129,7 @@ class Requests:
 
         with self._asking(only):
             until_ms = None if timeout is None else now_ms() + timeout
-            await self._let_loop_run()
+            await self._let_loop_run(count)
             records = await self._wait(take, until_ms, decode_ahead)
             self._turn_count += records.count if records is not None else 0
         return records if records is not None else Records({}, {} if self.is_stopped else self._take_metadata())
@@ -272,9 +272,10 @@ class Requests:
     def has_time(self) -> bool:
         return time.monotonic() < self._turn_ends_at
 
-    async def _let_loop_run(self) -> None:
-        """Requests that never have to wait must not keep the loop to themselves."""
-        if self._turn_count >= RECORDS_PER_TURN or time.monotonic() >= self._turn_ends_at:
+    async def _let_loop_run(self, count: int) -> None:
+        """Requests that never have to wait must not keep the loop to themselves; this one is for so many records."""
+        is_turn_over = self._turn_count > 0 and self._turn_count + count > RECORDS_PER_TURN
+        if is_turn_over or time.monotonic() >= self._turn_ends_at:
             self._turn_count = 0
             await asyncio.sleep(0)
             self.begin_turn()

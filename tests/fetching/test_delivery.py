@@ -219,6 +219,25 @@ def test_what_was_decoded_ahead_is_delivered_when_the_buffer_is_empty():
     assert [take_all(delivery, 4) for _ in range(4)] == [{0: [0, 1, 2, 3]}, {0: [4, 5, 6, 7]}, {0: [8, 9]}, {}]
 
 
+def test_a_turn_decodes_so_many_records_of_however_many_partitions():
+    assignment, partitions = assigned(*range(10))
+    for partition in partitions:
+        partition.put(fetched(partition, 1))
+    delivery, ready_counts, is_wanted = delivering(assignment, records_per_turn=4), [], True
+    while is_wanted:
+        is_wanted = delivery.decode_ahead(100)
+        ready_counts.append(sum(each.ready_count for each in partitions))
+    assert ready_counts == [4, 8, 10]
+
+
+def test_no_turn_follows_the_one_that_decodes_the_last():
+    delivery, partition = one_partition(10)
+    assert delivery.decode_ahead(6)
+    assert partition.ready_count == 4
+    assert not delivery.decode_ahead(6)
+    assert partition.ready_count == 6
+
+
 def test_nothing_is_decoded_that_was_not_asked_for():
     delivery, partition = one_partition(10)
     while delivery.decode_ahead(6):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConfigError, RecordDeserializationError
-from aiogroup.fetching.decode import DecodeSettings
+from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.position import Tally
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
 from aiogroup.fetching.two_lanes import TwoLanes
@@ -194,6 +194,16 @@ def test_a_lane_that_is_alone_decodes_ahead_all_that_is_asked_for(counts):
     one = live if counts[0] else cursor
     assert len(one.slice.records) == 100
     assert len(delivery.take(100)[one.tp]) == 100
+
+
+@pytest.mark.parametrize("counts", [(600, 600), (5, 600), (600, 5), (30, 30)])
+def test_what_was_decoded_ahead_is_all_that_is_taken(monkeypatch, counts):
+    delivery, live, cursor = two(*counts)
+    while delivery.decode_ahead(100):
+        pass
+    monkeypatch.setattr(PartitionDecoder, "next_slice", lambda *_: pytest.fail("decoded behind its turn"))
+    assert live.ready_count + cursor.ready_count == min(100, sum(counts))
+    assert sum(map(len, delivery.take(min(100, sum(counts))).values())) == min(100, sum(counts))
 
 
 @pytest.mark.parametrize("is_loop", [True, False])
