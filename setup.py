@@ -9,7 +9,8 @@ setup(
         Extension(
             "aiogroup.native._native",
             sources=[
-                f"{NATIVE}/{name}.c" for name in ("module", "record", "wire", "reader", "extent", "cursor", "merge")
+                f"{NATIVE}/{name}.c"
+                for name in ("module", "record", "wire", "reader", "extent", "cursor", "merge", "frame")
             ],
             depends=[f"{NATIVE}/native.h"],
             extra_compile_args=["-O3", "-Wall"],

@@ -9,9 +9,9 @@ import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from aiogroup.native import pure
+from aiogroup.native import frames, pure
 
-__all__ = ["IS_COMPILED", "Cursor", "Heads", "Reader", "Record", "blank", "extent", "read_times"]
+__all__ = ["IS_COMPILED", "Cursor", "Heads", "Reader", "Record", "blank", "extent", "next_records", "read_times"]
 
 
 IS_COMPILED: Final = not os.environ.get("AIOGROUP_PURE_PYTHON") and find_spec("aiogroup.native._native") is not None
@@ -24,6 +24,7 @@ if TYPE_CHECKING or not IS_COMPILED:
     Record = pure.Record
     blank = pure.blank
     extent = pure.extent
+    next_records = frames.next_records
     read_times = pure.read_times
 else:
-    from aiogroup.native._native import Cursor, Heads, Reader, Record, blank, extent, read_times
+    from aiogroup.native._native import Cursor, Heads, Reader, Record, blank, extent, next_records, read_times

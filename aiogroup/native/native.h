@@ -14,6 +14,7 @@ extern PyTypeObject Next_Type;
 extern PyTypeObject Heads_Type;
 PyObject *extent(PyObject *module, PyObject *args);
 PyObject *read_times(PyObject *module, PyObject *args);
+PyObject *next_records(PyObject *module, PyObject *args);
 
 /* What the records of a batch have in common, as a tuple: one reference per record instead of four. A late one has a
  * tuple of its own, longer by its lateness. */

@@ -10,18 +10,21 @@ from __future__ import annotations
 from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from aiogroup.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 
 ZERO_UUID = UUID(int=0)
 """Kafka's "no topic id"."""
+
+NOTHING_APART: Mapping[int, memoryview] = MappingProxyType({})
 
 _INT8 = Struct(">b")
 _INT16 = Struct(">h")
@@ -42,13 +45,17 @@ def _uuid(raw: bytes) -> UUID:
 
 
 class Reader:
-    """Reads values one behind the other from one frame; `pos` is the next byte."""
+    """Reads values one behind the other from one frame; `pos` is the next byte.
 
-    __slots__ = ("pos", "view")
+    `apart`, by their place, are records that were taken out of the frame while it came.
+    """
 
-    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+    __slots__ = ("_apart", "pos", "view")
+
+    def __init__(self, data: bytes | bytearray | memoryview, apart: Mapping[int, memoryview] = NOTHING_APART) -> None:
         self.view = memoryview(data)
         self.pos = 0
+        self._apart = dict(apart)
 
     @property
     def remaining(self) -> int:
@@ -60,7 +67,7 @@ class Reader:
 
     def end(self) -> None:
         """Raises `ProtocolError` where bytes are left over."""
-        if self.pos != len(self.view):
+        if self.pos != len(self.view) or self._apart:
             raise ProtocolError(f"{self.remaining} bytes left over behind byte {self.pos}")
 
     def fixed(self, layout: Struct) -> tuple[Any, ...]:
@@ -184,8 +191,12 @@ class Reader:
         return None if length is None else self.slice(length)
 
     def compact_nullable_records(self) -> memoryview | None:
-        """A slice of the frame, not a copy: it keeps the whole frame alive."""
+        """What came apart, or a slice of the frame, not a copy: it keeps the whole frame alive."""
         length = self.uvarint() - 1
+        if self._apart and (records := self._apart.pop(self.pos, None)) is not None:
+            if len(records) != length:
+                raise ProtocolError(f"{len(records)} bytes of records at byte {self.pos}, and {length} were announced")
+            return records
         return None if length < 0 else self.slice(length)
 
     def records(self) -> memoryview:

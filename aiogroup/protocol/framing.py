@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from aiogroup.errors import ProtocolError, UnsupportedVersionError
-from aiogroup.protocol.codec import Reader, Writer
+from aiogroup.protocol.codec import NOTHING_APART, Reader, Writer
 from aiogroup.protocol.compiler import decoder, encoder
 from aiogroup.protocol.messages import REQUESTS
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aiogroup.protocol.schema import Message, R_co, Request, Response
 
 
@@ -46,17 +48,20 @@ def encode_request(message: Request[Any], version: int, correlation_id: int, cli
 
 
 def decode_response(
-    request_type: type[Request[R_co]], version: int, frame: bytes | bytearray | memoryview
+    request_type: type[Request[R_co]],
+    version: int,
+    frame: bytes | bytearray | memoryview,
+    apart: Mapping[int, memoryview] = NOTHING_APART,
 ) -> tuple[int, R_co]:
     """The correlation id and the answer to a request that was sent in `version`.
 
-    Records in it are slices of `frame` and keep it alive.
+    Records in it are slices of `frame` and keep it alive, but for those that came `apart`: by their place in `frame`.
 
     Raises:
         ProtocolError: the bytes are not such an answer; close the connection, its position is unknown.
     """
     flexible = _flexible(request_type, version)
-    reader = Reader(frame)
+    reader = Reader(frame, apart)
     correlation_id = reader.int32()
     if flexible and request_type is not ApiVersionsRequest:
         reader.tags()

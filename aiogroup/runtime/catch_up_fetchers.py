@@ -82,8 +82,8 @@ class CatchUpFetchers(Fetchers):
         assert isinstance(partition, RangeCursor)
         return BoundedDecoder(partition.end, partition.tp, *settings)
 
-    def _buffer(self, partition: Partition, offset: int, data: PartitionData, *, copy: bool) -> None:
-        super()._buffer(partition, offset, data, copy=copy)
+    def _buffer(self, partition: Partition, offset: int, data: PartitionData) -> None:
+        super()._buffer(partition, offset, data)
         assert isinstance(partition, RangeCursor)
         if partition.fetch_offset >= partition.end and partition.live.lanes is not None:
             partition.live.lanes.fetch_next()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
@@ -17,8 +18,10 @@ from aiokafka.errors import KafkaConnectionError
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConnectionLostError, KafkaTimeoutError, ProtocolError
+from aiogroup.protocol.codec import NOTHING_APART
 from aiogroup.protocol.framing import decode_response, encode_request
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.protocol.messages.fetch import FIRST_BY_ID, FetchRequest
 from aiogroup.protocol.schema import R_co, Request, negotiate
 from aiogroup.runtime.clock import timeout_ms
 from aiogroup.runtime.receiver import Receiver
@@ -111,7 +114,9 @@ class Connection(AIOKafkaConnection):
         assert self._reader is not None
         assert self._writer is not None
         assert self._closed_fut is not None
-        self._writer.transport.set_protocol(Receiver(self._handle_frame, self._end, self._closed_fut))
+        self._writer.transport.set_protocol(
+            Receiver(self._handle_frame, self._end, self._closed_fut, self._next_has_ids)
+        )
         self._reader.feed_eof()  # what it has is all that it gets
         none: asyncio.Future[None] = self._loop.create_future()
         none.set_result(None)
@@ -181,7 +186,14 @@ class Connection(AIOKafkaConnection):
                 raise ProtocolError(str(error.__cause__)) from error
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke") from error
 
-    def _handle_frame(self, frame: bytes | bytearray) -> None:
+    def _next_has_ids(self) -> bool | None:
+        """As `Receiver` wants to know it of the answer that comes next."""
+        pending = self._requests[0][1] if self._requests else None
+        if not isinstance(pending, _Pending) or pending.request_type is not FetchRequest:
+            return None
+        return pending.version >= FIRST_BY_ID if FetchRequest.is_flexible(pending.version) else None
+
+    def _handle_frame(self, frame: bytes | bytearray, apart: Mapping[int, memoryview] = NOTHING_APART) -> None:
         if not self._requests:
             raise ProtocolError("an answer came to no request")
         correlation_id, pending, answer = self._requests[0]
@@ -192,7 +204,7 @@ class Connection(AIOKafkaConnection):
         if answered_id != correlation_id:
             raise ProtocolError(f"answer {answered_id} came where {correlation_id} was expected")
         if not answer.done():
-            _, response = decode_response(pending.request_type, pending.version, frame)
+            _, response = decode_response(pending.request_type, pending.version, frame, apart)
             if not answer.done():
                 answer.set_result(response)
         self._last_action = self._loop.time()

@@ -43,6 +43,8 @@ BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
 TURN_BYTES: Final = 512 * 1024
 """So much of an answer is copied before the loop runs; a smaller answer is there as a whole or not at all."""
+ALONE_SHARE: Final = 0.9
+"""A slice that is so much of what it keeps in memory is not copied."""
 SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -238,7 +240,7 @@ class Fetchers:
             asked = session.held.get(tp)
             if asked is None:
                 continue
-            self._take_partition(node_id, asked, data, received_at_ms, copy=len(answers) > 1)
+            self._take_partition(node_id, asked, data, received_at_ms)
             turn_bytes += len(data.records or b"")
             if turn_bytes >= TURN_BYTES:
                 turn_bytes = 0
@@ -254,9 +256,7 @@ class Fetchers:
         self._context.tell(events.FetchFailed(node_id, None, None, lookup(error_code).name))
         return False
 
-    def _take_partition(
-        self, node_id: int, asked: Asked, data: PartitionData, received_at_ms: int, *, copy: bool
-    ) -> None:
+    def _take_partition(self, node_id: int, asked: Asked, data: PartitionData, received_at_ms: int) -> None:
         partition, offset = asked.partition, asked.fetch_offset
         if not self._planner.is_at(node_id, partition.tp, asked):
             self._planner.share(node_id).session.miss(partition.tp)
@@ -291,13 +291,12 @@ class Fetchers:
             partition.preferred_until_ms = received_at_ms + PREFERRED_REPLICA_MS
             self._context.fetchable.pulse()
         if data.records:
-            self._buffer(partition, offset, data, copy=copy)
+            self._buffer(partition, offset, data)
 
-    def _buffer(self, partition: Partition, offset: int, data: PartitionData, *, copy: bool) -> None:
+    def _buffer(self, partition: Partition, offset: int, data: PartitionData) -> None:
         assert data.records is not None
         aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
-        # A copy of its own, or the smallest slice would keep the whole answer in memory.
-        records = bytes(data.records) if copy else data.records
+        records = standing_alone(data.records)
         acknowledge = _Acknowledge(self._context, partition.ledger)
         decoder = self._decoder(partition, records, offset, aborted, self._settings, acknowledge)
         if decoder.incomplete_batch_bytes:
@@ -353,6 +352,12 @@ class Fetchers:
             return
         self._context.delivery.forget([partition])
         self._positions.reset(partition, policy, why=f"offset {offset} is out of range")
+
+
+def standing_alone(records: bytes | memoryview) -> bytes | memoryview:
+    """A copy where it is needed, or the smallest slice would keep the whole answer in memory."""
+    whole_bytes = memoryview(records.obj).nbytes if isinstance(records, memoryview) else len(records)
+    return bytes(records) if len(records) < ALONE_SHARE * whole_bytes else records
 
 
 def known(offset: int) -> int | None:

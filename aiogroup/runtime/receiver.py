@@ -1,13 +1,19 @@
-"""Cuts what a socket gives into frames; the socket writes a long one right where it stays."""
+"""Cuts what a socket gives into frames; the socket writes a long one right where it stays.
+
+In an answer to Fetch those are the records of each partition, for as long as these are long: each then lives as long as
+it is needed, and no slice of another must be copied out of the answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from aiogroup.errors import ProtocolError
-from aiogroup.native import blank
+from aiogroup.native import blank, next_records
+from aiogroup.native.frames import AT_START, LOST
+from aiogroup.protocol.codec import NOTHING_APART
 
 __all__ = ["FRAME_LIMIT_BYTES", "Receiver"]
 
@@ -16,46 +22,105 @@ SCRATCH_BYTES: Final = 16 * 1024
 """For sizes and short frames, and for the beginning of a long one, which alone is copied."""
 STEP_BYTES: Final = 256 * 1024
 """The most that is read before the loop runs: in one piece 8 MiB would hold it for milliseconds."""
+APART_BYTES: Final = 64 * 1024
+"""Records from here on are received apart."""
 FRAME_LIMIT_BYTES: Final = 256 * 1024 * 1024
 """An answer announced longer than this is garbage: a fetch is at most fetch_max_bytes and one oversized batch."""
 
 
-class Receiver(asyncio.BufferedProtocol):
-    """`on_frame` gets each frame without its size, `on_end` why there will be no more, once.
+class _LongFrame:
+    """A frame of `size` bytes that begins with `here`; `apart`, by their place, are records that are not in it.
 
-    Whatever `on_frame` raises is such an end. `closed` is done when the socket is.
+    `has_ids` is None where nothing is to be apart.
+    """
+
+    def __init__(self, size: int, here: memoryview, has_ids: bool | None) -> None:
+        self.frame = bytearray(here)
+        self.apart: dict[int, memoryview] = {}
+        self._left_count = size - len(here)
+        self._missing = memoryview(b"")  # of what is written where it stays
+        self._place = AT_START
+        self._has_ids = has_ids
+        self._look()
+
+    @property
+    def is_complete(self) -> bool:
+        return not self._left_count
+
+    def buffer(self, scratch: memoryview) -> memoryview:
+        """Where to write what comes."""
+        return self._missing[:STEP_BYTES] if self._missing else scratch[: self._left_count]
+
+    def take(self, scratch: memoryview, count: int) -> None:
+        """So many bytes were written there."""
+        self._left_count -= count
+        if self._missing:
+            self._missing = self._missing[count:]
+        else:
+            self.frame += scratch[:count]
+            self._look()
+
+    def _look(self) -> None:
+        """Find the next records; where they are short, or nothing can be found, the rest comes in one piece."""
+        while self._left_count and not self._missing:
+            pos, length = 0, 0
+            if self._has_ids is not None:
+                self._place, length = next_records(self.frame, self._place, self._has_ids)
+                pos = self._place[0]
+            here_count = len(self.frame) - pos
+            if APART_BYTES <= length <= here_count + self._left_count:
+                self.apart[pos] = records = memoryview(blank(length))
+                here = self.frame[pos : pos + length]
+                records[: len(here)] = here
+                del self.frame[pos : pos + len(here)]
+                self._missing = records[len(here) :]
+            elif length or self._has_ids is None or self._place[1] == LOST or here_count > APART_BYTES:
+                whole = blank(len(self.frame) + self._left_count)
+                whole[: len(self.frame)] = self.frame
+                self._missing = memoryview(whole)[len(self.frame) :]
+                self.frame = whole
+            else:
+                return
+
+
+class Receiver(asyncio.BufferedProtocol):
+    """`on_frame` gets each frame without its size, and what is apart; `on_end` why there will be no more, once.
+
+    Whatever `on_frame` raises is such an end. `closed` is done when the socket is. `has_ids` tells of the frame that
+    begins whether it is an answer to Fetch that names its topics by id, or at least one of version 12; else None.
     """
 
     def __init__(
         self,
-        on_frame: Callable[[bytes | bytearray], None],
+        on_frame: Callable[[bytes | bytearray, Mapping[int, memoryview]], None],
         on_end: Callable[[Exception], None],
         closed: asyncio.Future[None],
+        has_ids: Callable[[], bool | None] = lambda: None,
     ) -> None:
         self._on_frame = on_frame
         self._on_end = on_end
         self._closed = closed
+        self._has_ids = has_ids
         self._is_ended = False
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._scratch_count = 0
-        self._frame = bytearray()
-        self._missing = memoryview(self._frame)  # what the frame lacks, at its end
+        self._long: _LongFrame | None = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._missing[:STEP_BYTES] if self._missing else self._scratch[self._scratch_count :]
+        return self._scratch[self._scratch_count :] if self._long is None else self._long.buffer(self._scratch)
 
     def buffer_updated(self, count: int) -> None:
         if self._is_ended:
             return
         try:
-            if self._missing:
-                self._missing = self._missing[count:]
-                if not self._missing:
-                    frame, self._frame = self._frame, bytearray()
-                    self._on_frame(frame)
-            else:
+            if self._long is None:
                 self._scratch_count += count
                 self._cut()
+                return
+            self._long.take(self._scratch, count)
+            if self._long.is_complete:
+                done, self._long = self._long, None
+                self._on_frame(done.frame, done.apart)
         except Exception as error:  # noqa: BLE001 (whatever hostile bytes make of a decoder)
             self._end(error)
 
@@ -78,11 +143,9 @@ class Receiver(asyncio.BufferedProtocol):
             here = self._scratch[pos : min(pos + size, count)]
             pos += len(here)
             if len(here) == size:
-                self._on_frame(bytes(here))
+                self._on_frame(bytes(here), NOTHING_APART)
             else:
-                self._frame = blank(size)
-                self._missing = memoryview(self._frame)[len(here) :]
-                self._frame[: len(here)] = here
+                self._long = _LongFrame(size, here, self._has_ids())
         self._scratch[: count - pos] = self._scratch[pos:count]
         self._scratch_count = count - pos
 

@@ -40,7 +40,7 @@ class Taken:
         self.closed = NoFuture()
         self.receiver = Receiver(self.take, self.ends.append, self.closed)
 
-    def take(self, frame) -> None:
+    def take(self, frame, _apart) -> None:
         if bytes(frame) == self.refuses:
             raise ValueError("refused")
         self.frames.append(bytes(frame))
@@ -92,7 +92,7 @@ def test_a_long_frame_is_written_where_it_stays():
     """Neither copied nor longer than a step at a time."""
     taken = Taken()
     seen = []
-    taken.receiver = Receiver(seen.append, taken.ends.append, taken.closed)
+    taken.receiver = Receiver(lambda frame, _apart: seen.append(frame), taken.ends.append, taken.closed)
     size = 3 * STEP_BYTES
     feed(taken.receiver, size.to_bytes(4, "big"))
     tracemalloc.start()
@@ -172,7 +172,7 @@ async def test_on_a_socket_that_a_stream_had_before(secured, is_secure):
         name = {"server_hostname": "localhost"} if is_secure else {}
         port = server.sockets[0].getsockname()[1]
         _reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_tls, **name)
-        receiver = Receiver(lambda frame: taken.append(bytes(frame)), ended.set_result, closed)
+        receiver = Receiver(lambda frame, _apart: taken.append(bytes(frame)), ended.set_result, closed)
         writer.transport.set_protocol(receiver)
         writer.transport.write(b"!")
         assert isinstance(await ended, EOFError)
