@@ -588,7 +588,7 @@ class Consumer:
 
         With two lanes a record's own offset is not the group's: it would pass what is pending. Give the result, with
         `group_metadata()`, to the producer's `send_offsets_to_transaction`. After an aborted transaction call
-        `seek_to_committed`.
+        `seek_to_committed`. Of no offsets, as of a lane without a record in this batch, it makes none.
 
         Raises:
             IllegalStateError: a partition is not assigned.
@@ -596,9 +596,11 @@ class Consumer:
             ValueError, TypeError: not offsets, or no lane delivered up to there.
         """
         engine, _ = self._running(), self._grouped("offsets_for_transaction")
-        for tp in read_offsets(offsets):
-            self._owned(tp)
-        entries = self._entries(offsets)
+        entries = {}
+        if offsets != {}:
+            for tp in read_offsets(offsets):
+                self._owned(tp)
+            entries = self._entries(offsets)
         self._given_to_transaction = engine.requests.asked_count
         return {tp: OffsetAndMetadata(entry.offset, entry.metadata) for tp, entry in entries.items()}
 

@@ -97,6 +97,7 @@ def test_applications_structlog_is_used_as_it_is():
     ("status", "is_alive", "is_ready"),
     [
         (HealthStatus.READY, True, True),
+        (HealthStatus.DEGRADED, True, True),
         (HealthStatus.JOINING, True, False),
         (HealthStatus.PARKED, False, False),
         (HealthStatus.FAILED, False, False),

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES
-from aiogroup.fetching.position import Tally
+from aiogroup.fetching.position import Partition, Tally
 
 __all__ = ["Room"]
 
@@ -26,13 +24,13 @@ class Room:
         self._tally = tally
         self._bound_bytes = bound_bytes
 
-    def look(self, names: Iterable[TopicPartition]) -> None:
+    def look(self, partitions: Iterable[Partition]) -> None:
         """Whether a merge waits for partitions that there is no room for: then only these are fetched."""
         tally = self._tally
         is_narrow = tally.needs_records and self._left_bytes() + tally.in_flight_bytes < self._least_bytes
         if is_narrow is not tally.is_narrow:
             tally.is_narrow = is_narrow
-            tally.touched |= dict.fromkeys(names)
+            tally.touched |= dict.fromkeys(each.tp for each in partitions)
 
     def share_bytes(self, waiting_count: int) -> int:
         """What is free for one of so many brokers."""

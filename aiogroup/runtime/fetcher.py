@@ -108,7 +108,7 @@ class Fetchers:
 
     def _look(self) -> None:
         """Let the plan follow what happened."""
-        self._room.look(self._assignment.names)
+        self._room.look(self._assignment)
         # A topic that was deleted and made anew has other records at the same offsets: a position means nothing.
         while anew := self._planner.look(self._context.link.cluster, now_ms()):
             self._context.delivery.forget(anew)

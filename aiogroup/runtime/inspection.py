@@ -37,9 +37,8 @@ def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
         why += f"; no topic matches {engine.subscription.pattern.pattern!r}"
     overdue = sorted(each.tp for each in engine.context.assignment if each.lanes is not None and each.lanes.is_overdue)
     if overdue:
-        why += (
-            f"; degraded: no job moved what is pending of {', '.join(f'{tp.topic}-{tp.partition}' for tp in overdue)}"
-        )
+        status = HealthStatus.DEGRADED if status is HealthStatus.READY else status
+        why += f"; no job moved what is pending of {', '.join(f'{tp.topic}-{tp.partition}' for tp in overdue)}"
     if engine.context.inbox.fatal is not None:
         status, why = HealthStatus.FAILED, str(engine.context.inbox.fatal)
     return Health(status, why, len(engine.context.assignment), since_request_ms, since_heartbeat_ms)

@@ -117,6 +117,7 @@ class PartitionLanes:
                 continue
             if self._owner.assignment.get(each.tp) is not each:
                 self._owner.assignment.take([each])
+                self._owner.context.fetchable.pulse()
             return
 
     # Commits. The caller has settled the delivery.
@@ -223,6 +224,9 @@ class PartitionLanes:
         self.is_told = not self.book.pending
         self.link()
         self._owner.wanted.pulse()
+        context.positions_wanted.pulse()  # the leader is to confirm where they stand now
+        context.fetchable.pulse()
+        context.changed.pulse()
 
     def _forget(self, cursors: Iterable[RangeCursor]) -> None:
         gone = list(cursors)

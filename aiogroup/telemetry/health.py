@@ -13,6 +13,8 @@ class HealthStatus(StrEnum):
 
     READY = "ready"
     """Reads, or waits for records."""
+    DEGRADED = "degraded"
+    """Reads, and no job moves what was handed off: it is read here after all (KIP-333)."""
     JOINING = "joining"
     """Alive; the group gives out partitions, or nothing is subscribed yet."""
     PARKED = "parked"
@@ -43,7 +45,7 @@ class Health:
 
     @property
     def is_ready(self) -> bool:
-        return self.status is HealthStatus.READY
+        return self.status in (HealthStatus.READY, HealthStatus.DEGRADED)
 
 
 @dataclass(frozen=True, slots=True)

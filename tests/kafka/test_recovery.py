@@ -15,7 +15,7 @@ from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take_batch
-from tests.support.recovery import MANUAL, MODE, Reading, lanes_of, leave_at, written
+from tests.support.recovery import MANUAL, MODE, Reading, lanes_of, leave_at, pending_of, written
 
 
 async def test_1_the_seeds_figures_exactly(make_place):
@@ -244,16 +244,6 @@ async def delete_below(place, offset):
 
 
 # 9: others write the group's offset.
-
-
-async def pending_of(place, reading, **settings):
-    """Where a member begins now, and all that it then reads."""
-    ears = Ears()
-    async with place.consumer(**MODE, **settings, observers=[ears]) as consumer:
-        ranges = consumer.lanes()[place.tp()].ranges
-        end = await consumer.position(place.tp())
-        await reading.until(consumer, lambda: reading.has(ranges[0][0] if ranges else end, end))
-    return ranges, ears
 
 
 async def test_9_a_tool_resets_the_offset_and_keeps_the_metadata(make_place):

@@ -7,6 +7,8 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 
+from tests.support.kafka import Ears
+
 MODE: dict[str, Any] = {"enable_parallel_rebalance": True, "parallel_min_backlog": 1}
 MANUAL: dict[str, Any] = {"enable_auto_commit": False}
 
@@ -65,3 +67,13 @@ async def written(place, offset=None, metadata="", partition=0):
     async with place.admin() as admin:
         found = (await admin.list_consumer_group_offsets(place.group))[tp]
     return found.offset, found.metadata
+
+
+async def pending_of(place, reading, **settings):
+    """Where a member begins now, and all that it then reads."""
+    ears = Ears()
+    async with place.consumer(**MODE, **settings, observers=[ears]) as consumer:
+        ranges = consumer.lanes()[place.tp()].ranges
+        end = await consumer.position(place.tp())
+        await reading.until(consumer, lambda: reading.has(ranges[0][0] if ranges else end, end))
+    return ranges, ears
