@@ -44,6 +44,7 @@ class Home:
             tell=self.told.append,
             link=SimpleNamespace(cluster=Cluster()),
             fetchable=Signal(),
+            positions_wanted=Signal(),
             changed=Signal(),
         )
         self.catch_up = CatchUp(self.context, self.beside, refresher=None)
