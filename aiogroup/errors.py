@@ -6,7 +6,7 @@ Every error pickles.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import errors as aiokafka_errors
@@ -28,6 +28,13 @@ def _rebuild(cls: type[AiogroupError], state: dict[str, Any]) -> AiogroupError:
     error.args = state.pop("args")
     error.__dict__.update(state)
     return error
+
+
+def named(partitions: Collection[TopicPartition], most: int = 8) -> str:
+    """`orders-0, orders-1 and 998 more`: which they are, in a line that can be read."""
+    names = [f"{tp.topic}-{tp.partition}" for tp in sorted(partitions)[:most]]
+    left_count = len(partitions) - len(names)
+    return f"{', '.join(names)} and {left_count} more" if left_count else ", ".join(names)
 
 
 class AiogroupError(Exception):

@@ -109,3 +109,17 @@ def test_attributes_say_what_the_message_says():
 
 def test_one_name_of_kip_345s_draft_is_the_same_error():
     assert aiogroup.DuplicateStaticMember is aiogroup.FencedInstanceIdError
+
+
+@pytest.mark.parametrize(
+    ("count", "line"),
+    [
+        (0, ""),
+        (2, "orders-0, orders-1"),
+        (3, "orders-0, orders-1, orders-2"),
+        (1_000, "orders-0, orders-1 and 998 more"),
+    ],
+)
+def test_a_message_names_partitions_in_a_line_that_can_be_read(count, line):
+    partitions = {TopicPartition("orders", number) for number in range(count)}
+    assert errors.named(partitions, most=3 if count == 3 else 2) == line

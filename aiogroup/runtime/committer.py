@@ -17,6 +17,7 @@ from aiogroup.errors import (
     KafkaTimeoutError,
     RebalanceInProgressError,
     TopicAuthorizationError,
+    named,
 )
 from aiogroup.fetching.position import Partition
 from aiogroup.membership.facts import CommitRefused
@@ -240,10 +241,10 @@ class Committer:
 
     @staticmethod
     def _timed_out(pending: Collection[TopicPartition]) -> AiogroupError:
-        return KafkaTimeoutError(f"offsets of {sorted(pending)} were not committed in time; commit again")
+        return KafkaTimeoutError(f"offsets of {named(pending)} were not committed in time; commit again")
 
     def _lost(self, not_owned: set[TopicPartition], committed: dict[TopicPartition, int]) -> AiogroupError:
-        names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(not_owned))
+        names = named(not_owned)
         why = (
             f"not committed, since they were given up or lost meanwhile: {names}. Their records come again to whom "
             "the group gives them next, perhaps to this member. Process faster (max_poll_records) or raise "
@@ -327,8 +328,8 @@ class Committer:
                             unauthorized.add(tp.topic)
                         refused = self._refusal(remedy, code, tp)
                         del pending[tp]
-        if pending and retry is None and (missing := sorted(turn.sent.keys() & pending.keys() - _answered(response))):
-            retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {missing}", retriable=True)
+        if pending and retry is None and (missing := turn.sent.keys() & pending.keys() - _answered(response)):
+            retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {named(missing)}", retriable=True)
         return committed, TopicAuthorizationError(unauthorized) if unauthorized else refused, retry
 
     def _shorter(self, tp: TopicPartition, entry: CommitEntry) -> CommitEntry | None:

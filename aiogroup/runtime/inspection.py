@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiogroup.errors import named
 from aiogroup.membership.states import MemberState
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.engine import Engine
@@ -35,10 +36,10 @@ def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
         why += f"; no broker knows {', '.join(sorted(engine.topics.missing))}"
     elif engine.subscription.pattern is not None and not engine.subscription.names():
         why += f"; no topic matches {engine.subscription.pattern.pattern!r}"
-    overdue = sorted(each.tp for each in engine.context.assignment if each.lanes is not None and each.lanes.is_overdue)
+    overdue = [each.tp for each in engine.context.assignment if each.lanes is not None and each.lanes.is_overdue]
     if overdue:
         status = HealthStatus.DEGRADED if status is HealthStatus.READY else status
-        why += f"; no job moved what is pending of {', '.join(f'{tp.topic}-{tp.partition}' for tp in overdue)}"
+        why += f"; no job moved what is pending of {named(overdue)}"
     if engine.context.inbox.fatal is not None:
         status, why = HealthStatus.FAILED, str(engine.context.inbox.fatal)
     return Health(status, why, len(engine.context.assignment), since_request_ms, since_heartbeat_ms)

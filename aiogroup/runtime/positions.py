@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from aiokafka.structs import TopicPartition
 
 from aiogroup.config import ResetPolicy
-from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError
+from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, named
 from aiogroup.fetching.position import Partition, PositionState
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.offsets.commit_plan import Committed
@@ -193,7 +193,7 @@ class Positions:
                 continue
             rounds_count += 1
             if rounds_count == rounds or now_ms() >= until_ms:
-                raise KafkaTimeoutError(f"no offsets for {sorted(wanted)} yet: {why}")
+                raise KafkaTimeoutError(f"no offsets for {named(wanted)} yet: {why}")
             failures_count += 1
             await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 

@@ -20,6 +20,7 @@ from aiogroup.errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
+    named,
 )
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.protocol.errors import ErrorCode, lookup
@@ -142,7 +143,7 @@ class Refresher:
             if len(found) == len(wanted):
                 return found
             if now_ms() >= until_ms:
-                missing = sorted(wanted.keys() - found.keys())
+                missing = named(wanted.keys() - found.keys())
                 raise KafkaTimeoutError(f"no offsets for {missing} in time: {why}")
             failures_count += 1
             await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
