@@ -351,11 +351,11 @@ class Consumer:
         group = self._grouped("seek_to_committed")
         until_ms = now_ms() + self.config.default_api_timeout_ms
         found = await group.committer.committed.fetch([each.tp for each in owned], until_ms) if owned else {}
-        for partition in owned:
+        for partition in filter(engine.enquiries.is_still, owned):
             committed = found[partition.tp]
             if partition.lanes is not None:
                 partition.lanes.return_to_durable(committed)
-            elif committed is not None and engine.enquiries.is_still(partition):
+            elif committed is not None:
                 self._move(partition, committed.offset, committed.leader_epoch)
         return {tp: None if each is None else each.offset for tp, each in found.items()}
 

@@ -43,8 +43,8 @@ class RangeCursor(Partition):
 
     @property
     def is_delivered(self) -> bool:
-        """Nothing of the range is left to hand out."""
-        return self.ledger.position >= self.end
+        """Nothing of the range, nor of one before it, is left to hand out."""
+        return self.ledger.position >= self.end and (self.former is None or self.former.is_delivered)
 
     @property
     def is_done(self) -> bool:

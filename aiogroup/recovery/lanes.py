@@ -167,7 +167,7 @@ class Lanes:
         pending = () if token is None else token.pending
         if base < self.live.start:
             pending = union(pending, (Range(base, self.live.start),))
-        return Moved(max(base, self.live.start), self.live.start, pending, CATCH_UP)
+        return Moved(max(base, self.live.start), self.live.start, pending, LIVE)
 
     def truncate(self, offset: int) -> Moved:
         """The log was cut off at `offset`: what was read from there on is gone, and other records may come there."""

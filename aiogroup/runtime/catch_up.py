@@ -105,8 +105,9 @@ class CatchUp:
                 self.context.changed.pulse()
             is_due = bool(lanes) and now_ms() - asked_at_ms >= LOG_START_MS
             if is_due or self._doubted:
-                asked_at_ms = now_ms()
-                await self._ask_log_starts({each.live.tp for each in lanes} if is_due else set(self._doubted))
+                asked_at_ms = now_ms() if is_due else asked_at_ms
+                await self._ask_log_starts(self._doubted | {each.live.tp for each in lanes if is_due})
+                continue  # lanes may have begun meanwhile
             await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
 
     async def _ask_log_starts(self, tps: set[TopicPartition]) -> None:

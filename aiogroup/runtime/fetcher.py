@@ -43,6 +43,7 @@ BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
 TURN_BYTES: Final = 512 * 1024
 """So much of an answer is copied before the loop runs; a smaller answer is there as a whole or not at all."""
+MADE_ANEW: Final = "the topic was deleted and made anew"
 ALONE_SHARE: Final = 0.9
 """A slice that is so much of what it keeps in memory is not copied."""
 SESSION_ERRORS: Final = (
@@ -109,13 +110,16 @@ class Fetchers:
     def _look(self) -> None:
         """Let the plan follow what happened."""
         self._room.look(self._assignment)
-        # A topic that was deleted and made anew has other records at the same offsets: a position means nothing.
         while anew := self._planner.look(self._context.link.cluster, now_ms()):
-            self._context.delivery.forget(anew)
             for partition in anew:
-                if partition.lanes is not None:
-                    partition.lanes.abandon("the topic was deleted and made anew")
-                self._positions.reset(partition, self._new_policy, why="the topic was deleted and made anew")
+                self._read_anew(partition)
+
+    def _read_anew(self, partition: Partition) -> None:
+        """The topic was deleted and made anew: other records stand at the same offsets, a position means nothing."""
+        self._context.delivery.forget([partition])
+        if partition.lanes is not None:
+            partition.lanes.abandon(MADE_ANEW)
+        self._positions.reset(partition, self._new_policy, why=MADE_ANEW)
 
     def _look_for_silent_brokers(self, now: int) -> None:
         """A fetch that is long overdue: perhaps its broker froze and leads no more; do not wait for the time-out."""
@@ -321,7 +325,9 @@ class Fetchers:
         context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, row.name))
         # Whoever leads now decides; the preference may have ended while the answer was on its way.
         follower = node_id != context.link.cluster.leader(tp)
-        partition.preferred_replica = UNKNOWN
+        if partition.preferred_replica != UNKNOWN:
+            partition.preferred_replica = UNKNOWN
+            context.fetchable.pulse()  # another fetcher has it now
         if remedy is FetchRemedy.OUT_OF_RANGE and not follower:
             self._out_of_range(partition, offset)
             return

@@ -18,7 +18,7 @@ from aiogroup.fetching.position import Partition
 from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.offsets.commit_plan import CommitEntry, Committed
-from aiogroup.records import CatchUpProgress
+from aiogroup.records import LIVE, CatchUpProgress
 from aiogroup.recovery.book import Book, LaneCommit
 from aiogroup.recovery.lanes import LaneName, Moved
 from aiogroup.recovery.ranges import Range, Ranges, count, subtract, union
@@ -91,6 +91,7 @@ class PartitionLanes:
                 each.former, former = former, each
         if self._owner.is_ordered:
             self.live.behind = former
+            self.let_live_go_on()
         self.fetch_next()
 
     def _is_ours(self, cursor: RangeCursor) -> bool:
@@ -102,17 +103,18 @@ class PartitionLanes:
     def let_live_go_on(self) -> bool:
         """In ordered mode: the catch-up lane's records were all handed out; True when that is news."""
         live = self.live
-        if live.behind is None or not live.behind.is_delivered:
+        if live.behind is not None and not live.behind.is_delivered:
             return False
+        was_behind = live.behind is not None
         live.behind, live.most_bytes = None, 0
-        return True
+        return was_behind
 
     def fetch_next(self) -> None:
         """Fetch from the lowest range that is not fetched up to its end."""
         if not self.is_owned:
             return
         for each in self.cursors:
-            if each.fetch_offset >= each.end or each.is_delivered or not self._is_ours(each):
+            if max(each.fetch_offset, each.ledger.position) >= each.end or not self._is_ours(each):
                 each.is_broken = True  # nothing more is asked for
                 continue
             if self._owner.assignment.get(each.tp) is not each:
@@ -182,7 +184,6 @@ class PartitionLanes:
         poison_at = min(poisons, default=None)
         moved = self.book.seek(offset, lane, drop_pending=drop_pending, poison_at=poison_at)
         self._move(moved)
-        self._owner.share_out()
         if moved.drops_all and moved.dropped:
             self._tell_dropped(moved.dropped, why)
 
@@ -204,17 +205,19 @@ class PartitionLanes:
         self._move(self.book.lanes.durable(committed.offset, token))
 
     def return_to(self, offset: int) -> None:
-        """The policy says where the live lane goes on: it must not enter a range."""
-        moved = self.book.lanes.truncate(offset) if offset < self.book.live_start else None
-        if moved is not None:
-            self._move(moved)
+        """The policy says where the live lane goes on: it must not enter a range, nor pass over what comes again."""
+        self._owner.settle()
+        lanes = self.book.lanes
+        if offset < lanes.live.processed:
+            self._move(lanes.truncate(offset))
 
     def _move(self, moved: Moved, leader_epoch: int | None = None) -> None:
         live, context = self.live, self._owner.context
         epoch = live.epoch_before(moved.live) if leader_epoch is None else leader_epoch
-        is_there = live.position == moved.live and not live.ledger.has_unprocessed
+        # A seek in the other lane leaves what is buffered; one in this lane has it fetched, and deserialized, again.
+        is_there = moved.lane != LIVE and live.position == moved.live and not live.ledger.has_unprocessed
         self._forget(self.cursors)
-        if not is_there or leader_epoch is not None:
+        if not is_there:
             context.delivery.forget([live])
             live.start_at(moved.live, leader_epoch=epoch, leader=leader_of(context.link.cluster, live.tp))
         self.book.move(moved)
@@ -223,6 +226,7 @@ class PartitionLanes:
         self._begun_count = count(self.book.pending)
         self.is_told = not self.book.pending
         self.link()
+        self._owner.share_out()
         self._owner.wanted.pulse()
         context.positions_wanted.pulse()  # the leader is to confirm where they stand now
         context.fetchable.pulse()
@@ -242,9 +246,11 @@ class PartitionLanes:
         self.close()
         self.live.lanes = self.live.behind = None
         self.live.most_bytes = 0
+        self._owner.share_out()
 
     def close(self) -> None:
         """The ownership ended."""
+        self.is_owned = False
         self._owner.drop(self)
         self._forget(self.cursors)
 

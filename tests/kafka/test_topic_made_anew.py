@@ -12,6 +12,7 @@ from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take
+from tests.support.recovery import MANUAL, MODE, leave_at
 
 
 async def make(place):
@@ -72,6 +73,29 @@ async def test_a_member_reads_it_from_its_first_record_whatever_the_policy(make_
             proxy.clear()
             assert (await asyncio.wait_for(asking, 10)).value == b"new 0"
             assert await take(consumer, 9) == [f"new {number}" for number in range(1, 10)]
+
+
+async def test_a_head_that_waits_behind_records_of_the_old_one_waits_no_more(make_place):
+    """KIP-333, ordered: its buffer is full, so that nothing is asked of the partition but by the catch-up lane."""
+    place, produced, values = make_place(), asyncio.Event(), []
+    await leave_at(place, committed=10, end=3_000)
+    small = {"max_partition_fetch_bytes": 4_096, "parallel_buffer_bytes": 8_192, "max_poll_records": 5}
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        settings = {**MODE, **MANUAL, **small, "parallel_order": "ordered"}
+        async with place.consumer(bootstrap_servers=proxy.bootstrap_servers, **settings) as consumer:
+            await place.produce(["head" * 100] * 100)
+            await consumer.poll(5_000)
+            await eventually(lambda: consumer.metrics()["waiting_bytes"] >= 4_096)
+            proxy.hold(MetadataRequest, until=produced)
+            async with place.admin() as admin:
+                await admin.delete_topics([place.topic])
+            await make(place)
+            await place.produce([f"new {number}" for number in range(10)])
+            produced.set()
+            proxy.clear()
+            async with asyncio.timeout(30):
+                while values[-10:] != [f"new {number}" for number in range(10)]:
+                    values += [record.value.decode() for record in (await consumer.poll(1_000)).all()]
 
 
 @pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "not noticed"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -15,8 +16,10 @@ from aiogroup.fetching.two_lanes import TwoLanes
 from aiogroup.recovery.ranges import read
 from aiogroup.recovery.recovery import Log, Recovery
 from aiogroup.recovery.token import DoneRanges, Place
+from aiogroup.runtime import catch_up as catching_up
 from aiogroup.runtime.catch_up import CatchUp
 from aiogroup.runtime.clock import Signal
+from aiogroup.runtime.committed import Committed
 from aiogroup.telemetry import events
 from tests.support.records import LATEST, fetched, tp
 
@@ -215,3 +218,96 @@ async def test_what_waits_behind_catch_up_lanes_shares_one_bound():
     assert home.live.is_open
     assert home.live.most_bytes == 0
     assert not home.live.lanes.let_live_go_on()
+
+
+async def test_lanes_that_are_closed_do_not_come_back_to_life(home):
+    """`seek_to_committed` asked for a while, and the partition was given up meanwhile."""
+    home.assignment.remove([tp(0)])
+    home.catch_up.follow()
+    home.live.lanes.return_to_durable(Committed(15, "", -1))
+    assert home.beside.get(tp(0)) is None
+
+
+async def test_a_reset_below_what_was_told_takes_it_back(home):
+    """Records come again from 60 on: until these are processed no commit may say so."""
+    home.live.put(fetched(home.live, 20, 50))
+    home.context.delivery.take(20)
+    home.context.delivery.process_all()
+    book = home.live.lanes.book
+    told = book.commit_processed()
+    assert told.live == 70
+    home.live.lanes.return_to(60)
+    home.live.start_at(60, was_reset=True)
+    again = book.commit_processed()
+    assert again.live == 60
+    assert again.id != told.id
+    assert not book.note_durable(told)
+    assert home.live.ledger.committable == 60
+
+
+@pytest.mark.parametrize("way", ["seek", "seek_to_committed"])
+async def test_a_lane_that_is_sent_where_it_stands_reads_anew(home, way):
+    """A deserializer may have failed for a moment: what it said of a record is not kept."""
+    home.live.put(fetched(home.live, 10, 50))
+    if way == "seek":
+        home.live.lanes.seek(50)
+    else:
+        home.live.lanes.return_to_durable(Committed(50, "", -1))
+    assert not home.live.buffer
+    assert home.live.fetch_offset == 50
+
+
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+async def test_a_range_that_retention_took_does_not_let_the_next_one_go_before_those_in_front(order):
+    home = Home((10, 20), (30, 40), (42, 44), live=50, parallel_order=order).take_over()
+    first, second, third = home.live.lanes.cursors
+    home.put(first, 20)
+    home.live.put(fetched(home.live, 5, 50))
+    home.live.lanes.raise_log_start(41)
+    assert second.is_done
+    assert not third.is_open
+    assert home.live.is_open is (order == "unordered")
+    home.put(third, 44)
+    given = []
+    while records := home.context.delivery.take(100).get(tp(0)):
+        given += [record.offset for record in records]
+        home.live.lanes.let_live_go_on()
+    old = [*range(10, 20), 42, 43]
+    assert [each for each in given if each < 50] == old
+    assert order == "unordered" or given == [*old, *range(50, 55)]
+
+
+async def test_what_may_wait_of_the_live_lane_follows_every_move():
+    home = Home((10, 20), live=50, parallel_order="ordered", parallel_buffer_bytes=1_000_000).take_over()
+    home.live.lanes.seek(60, drop_pending=True)
+    assert home.live.most_bytes == 0
+    home.live.lanes.seek(5)
+    assert home.live.most_bytes == 500_000
+    home.live.lanes.return_to_durable(Committed(60, "", -1))
+    assert home.live.most_bytes == 0
+
+
+class Leaders:
+    """Asked where logs begin: of which partitions, each time."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def ask_leaders(self, wanted, until_ms, take, *, read_committed):
+        self.asked.append(set(wanted))
+        await asyncio.sleep(0)
+
+
+async def test_doubts_do_not_put_off_the_look_at_where_logs_begin(home, monkeypatch):
+    monkeypatch.setattr(catching_up, "LOG_START_MS", 50)
+    leaders = home.catch_up._refresher = Leaders()
+    task = asyncio.create_task(home.catch_up.run())
+    try:
+        async with asyncio.timeout(10):
+            while not any(tp(0) in asked for asked in leaders.asked):
+                home.catch_up.doubt(tp(7))
+                await asyncio.sleep(0.005)
+        assert leaders.asked.count({tp(7)}) > 3
+        assert {tp(0), tp(7)} in leaders.asked or {tp(0)} in leaders.asked
+    finally:
+        task.cancel()
