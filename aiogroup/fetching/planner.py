@@ -85,7 +85,10 @@ class Planner:
         return {node_id for node_id, share in self._shares.items() if share.members}
 
     def share(self, node_id: int) -> Share:
-        return self._shares.setdefault(node_id, Share())
+        share = self._shares.get(node_id)
+        if share is None:
+            share = self._shares[node_id] = Share()
+        return share
 
     def is_at(self, node_id: int, tp: TopicPartition, asked: Asked) -> bool:
         """What this broker tells of the partition is of interest still, wherever the position is now."""
