@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -28,6 +32,7 @@ from tests.support.effort import examples
 VERSIONS = list(range(FetchRequest.MIN_VERSION, FetchRequest.MAX_VERSION + 1))
 SPLIT = [each for each in VERSIONS if FetchRequest.is_flexible(each)]
 NUMBER = 7
+ROOT = Path(__file__).parents[2]
 
 
 def received(frame, version, *, at_most=2**20):
@@ -162,3 +167,23 @@ def test_c_and_python_find_the_same(seed, version, data):
             place = (place[0] + length, *place[1:])
         if length:
             break
+
+
+FAULTS = """
+import resource
+from tests.runtime.test_fetch_answers import answer, received
+
+frame, kept = answer(*[1 << 20] * 4), []
+for number in range(60):
+    if number == 10:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    kept = [*kept[-1:], received(frame, 17)]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another malloc has other habits")
+def test_the_pages_of_one_answer_are_used_again_by_the_next():
+    """Two answers of 4 MiB are there at a time: 51,200 pages come, and hardly one of them is a new one."""
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert int(done.stdout) < 2_000
