@@ -21,33 +21,16 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.decode import SLICE_BYTES, PartitionDecoder
+from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.position import Partition, PositionState, Slice
+from aiogroup.fetching.turn import Turn
 from aiogroup.native import Cursor
 from aiogroup.records import PartitionMetadata, Record
 
 if TYPE_CHECKING:
     from aiogroup.fetching.merging import Merging
 
-__all__ = ["Delivery", "Turn"]
-
-
-class Turn:
-    """What may be decoded until the loop runs: so many records, and one slice's bytes of them."""
-
-    __slots__ = ("bytes_left", "records_left")
-
-    def __init__(self, records_count: int) -> None:
-        self.records_left = records_count
-        self.bytes_left = SLICE_BYTES
-
-    @property
-    def is_over(self) -> bool:
-        return self.records_left <= 0 or self.bytes_left <= 0
-
-    def note(self, count: int, size_bytes: int) -> None:
-        self.records_left -= count
-        self.bytes_left -= size_bytes
+__all__ = ["Delivery"]
 
 
 class Delivery:

@@ -13,8 +13,9 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.delivery import Delivery, Turn
+from aiogroup.fetching.delivery import Delivery
 from aiogroup.fetching.position import Partition, Slice, Tally
+from aiogroup.fetching.turn import Turn
 from aiogroup.records import Record
 
 __all__ = ["TwoLanes"]

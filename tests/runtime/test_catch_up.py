@@ -31,6 +31,17 @@ def recovered(*pending, live):
     return Recovery(OLD, None, live, -1, read(pending))
 
 
+class Leaders:
+    """Asked where logs begin: of which partitions, each time."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def ask_leaders(self, wanted, until_ms, take, *, read_committed):
+        self.asked.append(set(wanted))
+        await asyncio.sleep(0)
+
+
 class Home:
     """What a consumer's tasks would share, and one partition that is looked up."""
 
@@ -50,7 +61,8 @@ class Home:
             positions_wanted=Signal(),
             changed=Signal(),
         )
-        self.catch_up = CatchUp(self.context, self.beside, refresher=None)
+        self.leaders = Leaders()
+        self.catch_up = CatchUp(self.context, self.beside, self.leaders)
         (self.live,) = self.assignment.make({tp(0): LATEST})
         self.live.start_at(live)
         self.catch_up.begin(self.live, Place("c", "orders", UUID(int=7), 0), recovered(*pending, live=live))
@@ -287,20 +299,9 @@ async def test_what_may_wait_of_the_live_lane_follows_every_move():
     assert home.live.most_bytes == 0
 
 
-class Leaders:
-    """Asked where logs begin: of which partitions, each time."""
-
-    def __init__(self):
-        self.asked = []
-
-    async def ask_leaders(self, wanted, until_ms, take, *, read_committed):
-        self.asked.append(set(wanted))
-        await asyncio.sleep(0)
-
-
 async def test_doubts_do_not_put_off_the_look_at_where_logs_begin(home, monkeypatch):
     monkeypatch.setattr(catching_up, "LOG_START_MS", 50)
-    leaders = home.catch_up._refresher = Leaders()
+    leaders = home.leaders
     task = asyncio.create_task(home.catch_up.run())
     try:
         async with asyncio.timeout(10):

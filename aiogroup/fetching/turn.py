@@ -1,0 +1,25 @@
+"""How much is decoded until the event loop runs."""
+
+from __future__ import annotations
+
+from aiogroup.fetching.decode import SLICE_BYTES
+
+__all__ = ["Turn"]
+
+
+class Turn:
+    """What may be decoded until the loop runs: so many records, and one slice's bytes of them."""
+
+    __slots__ = ("bytes_left", "records_left")
+
+    def __init__(self, records_count: int) -> None:
+        self.records_left = records_count
+        self.bytes_left = SLICE_BYTES
+
+    @property
+    def is_over(self) -> bool:
+        return self.records_left <= 0 or self.bytes_left <= 0
+
+    def note(self, count: int, size_bytes: int) -> None:
+        self.records_left -= count
+        self.bytes_left -= size_bytes
