@@ -85,10 +85,11 @@ async def test_ends_that_are_not_known_are_asked_for_together(make_place):
             hold = proxy.hold("Fetch")
             for tp in consumer.assignment():
                 await consumer.position(tp)
-            asked_count = proxy.count("ListOffsets")
+            asked_count, held = proxy.count("ListOffsets"), proxy.hold("ListOffsets")
             assert set(consumer.lags().values()) == {None}
             await turns()
             assert set(consumer.lags().values()) == {None}
+            held.remove()
             await eventually(lambda: set(consumer.lags().values()) == {0})
             assert proxy.count("ListOffsets") == asked_count + 1
             hold.remove()
