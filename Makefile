@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help venv jars check fast test soak demo bench bench-quick bench-recovery format clean
+.PHONY: help venv jars check fast test soak demo bench bench-quick bench-recovery bench-spark format clean
 
 help:
 	@echo "make test         set up, then all tests: the fast ones, the simulations, then those on real Kafka"
@@ -13,6 +13,7 @@ help:
 	@echo "make check        format, lint, types and the fast tests"
 	@echo "make format       rewrite the code as 'make check' wants it"
 	@echo "make bench        the benchmarks, more than an hour (make bench-quick: the small ones, a few minutes)"
+	@echo "make bench-spark  1,000,000 records that Spark drains into Parquet, three times"
 	@echo "make bench-recovery  coming back to 1,000,000 records: the first live one, their age, the catch-up (QUICK=1: small)"
 	@echo "make clean        remove the virtual environment and the caches of the tools"
 
@@ -87,6 +88,9 @@ bench-quick: jars
 
 bench-recovery: jars
 	$(PY) -m benchmarks.recovering $(if $(QUICK),--quick)
+
+bench-spark: jars
+	$(PY) -m benchmarks.draining_spark
 
 format: $(STAMP)
 	$(PY) -m ruff format .

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,6 @@ from aiogroup.devkafka import Cluster, jars
 from aiogroup.spark import make_session
 from benchmarks import goals
 from benchmarks.backlog import Backlog
-from benchmarks.meter import Load
 from benchmarks.recovering import GOAL_RECORDS, PARTITIONS, PROCESSED, SIZE, leave
 from benchmarks.results import FOLDER, Table, write
 
@@ -35,7 +35,6 @@ COLUMNS = (
     ("whole_s", "median", "median"),
     ("records_per_s", "records/s", "median"),
     ("load", "load", "median"),
-    ("others_cores", "other cores", "median"),
 )
 
 
@@ -58,7 +57,6 @@ def drain(cluster: Cluster, topic: str, folder: Path) -> dict[str, Any]:
     command += [f"--jars={','.join(map(str, jars.spark_jars()))}"]
     began_at, first_s = time.monotonic(), 0.0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as job:
-        load = Load([job.pid, *(node.pid for node in cluster.nodes)])
         try:
             while job.poll() is None:
                 elapsed_s = time.monotonic() - began_at
@@ -72,7 +70,7 @@ def drain(cluster: Cluster, topic: str, folder: Path) -> dict[str, Any]:
             job.kill()
         if job.returncode:
             raise SystemExit(f"exit {job.returncode}\n{job.stderr.read() if job.stderr else ''}")
-    return {"first_s": round(first_s, 2), "whole_s": round(whole_s, 2)} | load.result()
+    return {"first_s": round(first_s, 2), "whole_s": round(whole_s, 2), "load": round(os.getloadavg()[0], 2)}
 
 
 def check(folders: dict[str, Path], count: int) -> None:
