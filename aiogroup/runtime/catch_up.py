@@ -1,4 +1,4 @@
-"""What reads beside the live lanes of a consumer (KIP-333), and the task that watches it."""
+"""What reads beside the live lanes of a consumer (KIP-333), and the tasks that watch it."""
 
 from __future__ import annotations
 
@@ -92,10 +92,9 @@ class CatchUp:
         self.wanted.pulse()
 
     async def run(self) -> None:
-        """Tell what is done, and notice what retention removes."""
-        asked_at_ms = now_ms()
+        """Tell what is done, and let what waited for it go on."""
         while True:
-            lanes = [each for each in self.lanes if not each.is_told]
+            lanes = self._untold
             self.settle()
             for each in lanes:
                 each.look()
@@ -103,12 +102,23 @@ class CatchUp:
                 self.share_out()
                 self.context.fetchable.pulse()
                 self.context.changed.pulse()
+            await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
+
+    async def run_log_starts(self) -> None:
+        """Notice what retention removes. Beside `run`: a leader that is frozen must not put off what is told."""
+        asked_at_ms = now_ms()
+        while True:
+            lanes = self._untold
             is_due = bool(lanes) and now_ms() - asked_at_ms >= LOG_START_MS
             if is_due or self._doubted:
                 asked_at_ms = now_ms() if is_due else asked_at_ms
                 await self._ask_log_starts(self._doubted | {each.live.tp for each in lanes if is_due})
                 continue  # lanes may have begun meanwhile
-            await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
+            await self.wanted.wait(asked_at_ms + LOG_START_MS if lanes else None)
+
+    @property
+    def _untold(self) -> list[PartitionLanes]:
+        return [each for each in self.lanes if not each.is_told]
 
     async def _ask_log_starts(self, tps: set[TopicPartition]) -> None:
         self._doubted.clear()

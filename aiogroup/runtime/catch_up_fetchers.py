@@ -56,6 +56,7 @@ async def start_catch_up(
         await log.check()
         spawn("second commit log", log.run)
     spawn("catch-up", catch_up.run)
+    spawn("log starts", catch_up.run_log_starts)
     spawn("catch-up fetchers", CatchUpFetchers(context, refresher, positions, catch_up).run)
 
 

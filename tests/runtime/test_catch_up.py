@@ -302,7 +302,7 @@ async def test_what_may_wait_of_the_live_lane_follows_every_move():
 async def test_doubts_do_not_put_off_the_look_at_where_logs_begin(home, monkeypatch):
     monkeypatch.setattr(catching_up, "LOG_START_MS", 50)
     leaders = home.leaders
-    task = asyncio.create_task(home.catch_up.run())
+    task = asyncio.create_task(home.catch_up.run_log_starts())
     try:
         async with asyncio.timeout(10):
             while not any(tp(0) in asked for asked in leaders.asked):
@@ -312,3 +312,25 @@ async def test_doubts_do_not_put_off_the_look_at_where_logs_begin(home, monkeypa
         assert {tp(0), tp(7)} in leaders.asked or {tp(0)} in leaders.asked
     finally:
         task.cancel()
+
+
+async def test_a_frozen_leader_asked_where_logs_begin_does_not_put_off_what_is_told(home):
+    is_asked, is_told = asyncio.Event(), asyncio.Event()
+    home.context.tell = lambda event: is_told.set() if type(event) is events.RangeDone else None
+
+    async def ask_for_ever(*_, **__):
+        is_asked.set()
+        await asyncio.Event().wait()
+
+    home.leaders.ask_leaders = ask_for_ever
+    tasks = [asyncio.create_task(each()) for each in (home.catch_up.run, home.catch_up.run_log_starts)]
+    try:
+        async with asyncio.timeout(10):
+            home.catch_up.doubt(tp(7))
+            await is_asked.wait()
+            home.live.lanes.cursors[0].rise_to(20)
+            home.catch_up.wanted.pulse()
+            await is_told.wait()
+    finally:
+        for task in tasks:
+            task.cancel()
