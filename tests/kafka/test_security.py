@@ -10,6 +10,7 @@ import traceback
 
 import pytest
 import trustme
+import uvloop
 from aiokafka.abc import AbstractTokenProvider
 
 from aiogroup import (
@@ -124,6 +125,18 @@ async def test_each_listener_is_read_in_a_group_and_nothing_is_told(
     assert values == [b"0", b"1", b"2"]
     provider = settings.get("sasl_oauth_token_provider")
     _assert_untold(everything_logged, ears, consumer, PASSWORD, *([provider.given] if provider else []))
+
+
+def test_tls_on_uvloop(secure, unique_name):
+    """Which has a TLS of its own."""
+
+    async def read() -> list[bytes]:
+        settings = _settings(secure, "SASL_SSL", "SCRAM-SHA-256")
+        async with asyncio.timeout(30), Consumer("secured", group_id=unique_name("group"), **settings) as consumer:
+            return [(await consumer.getone()).value for _ in range(3)]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(read()) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
