@@ -75,7 +75,17 @@ class Measured:
 
 def judged(tables: Sequence[Table]) -> list[Goal]:
     measured = Measured(tables)
-    return [*_rates(measured), *_ticks(measured), *_costs(measured), *_times(measured)]
+    return [*_rates(measured), *_ticks(measured), *_costs(measured), *_times(measured), _ends(tables)]
+
+
+def _ends(tables: Sequence[Table]) -> Goal:
+    """A run that failed is in no median: of our own it is a goal that there are none."""
+    ours = [row for table in tables for row in table.rows if row.client.startswith("aiogroup") and row.runs]
+    failed = [
+        Part(f"{row.scenario}, {row.client}: {len(row.failures)} failed", held=False) for row in ours if row.failures
+    ]
+    ended = Part(f"{sum(len(row.runs) for row in ours)} runs", held=True if ours else None)
+    return Goal("every run of aiogroup's ends, with every record", failed or [ended])
 
 
 def _rates(measured: Measured) -> Iterator[Goal]:

@@ -108,7 +108,7 @@ def come_back(cluster: Cluster, client: str, name: str, sizes: Sizes, work_us: f
     options += [f"--work-us={work_us}", *(["--loop"] if is_loop else [])]
     with flowing(cluster.bootstrap_servers, name, PARTITIONS, PER_S) as pid:
         options += [f"--ours={each}" for each in (*(node.pid for node in cluster.nodes), pid)]
-        run = measure("catching_up", kind, options)
+        run = measure("catching_up", kind, options, limit_s=300.0)
     backlog.remove(cluster)
     return run
 

@@ -38,6 +38,11 @@ class Row:
     def worst(self, metric: str) -> float | None:
         return max(self.values(metric), default=None)
 
+    @property
+    def failures(self) -> list[str]:
+        """Of the runs that measured nothing: why."""
+        return [run["failed"] for run in self.runs if "failed" in run]
+
 
 @dataclass
 class Table:
@@ -79,6 +84,8 @@ class Table:
             if has_ratio:
                 cells.insert(1, shown(self.ratio(row)))
             lines.append("| " + " | ".join([row.scenario, row.client, *cells]) + " |")
+        for row in self.rows if rows is None else rows:
+            lines += [f"\n{row.scenario}, {row.client}: a run failed: {why}" for why in row.failures]
         return "\n".join(lines)
 
     def told(self) -> list[dict[str, Any]]:
@@ -96,7 +103,9 @@ class Table:
 
 
 def metrics_of(row: Row) -> list[str]:
-    return [name for name, value in row.runs[0].items() if isinstance(value, int | float)] if row.runs else []
+    return list(
+        dict.fromkeys(name for run in row.runs for name, value in run.items() if isinstance(value, int | float))
+    )
 
 
 def ratio(value: float | None, base: float | None) -> float | None:

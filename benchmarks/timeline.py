@@ -34,7 +34,7 @@ def taken(results: dict[str, Any]) -> dict[str, Any]:
     runs = {}
     for row in results["rows"]:
         if row["kind"] == "recover" and row["scenario"] == WORK and row["client"] in COLOURS:
-            by_time = sorted(row["runs"], key=lambda run: run["catch_up_s"])
+            by_time = sorted((run for run in row["runs"] if "failed" not in run), key=lambda run: run["catch_up_s"])
             runs[row["client"]] = by_time[(len(by_time) - 1) // 2]
     until_s = max(run["catch_up_s"] for run in runs.values()) + SHOWN_AFTER_S
     return {

@@ -13,7 +13,7 @@ from benchmarks.compare import changes, markdown, missing, shown
 from benchmarks.flow import has_gaps
 from benchmarks.meter import Meter, Ticker, percentile
 from benchmarks.results import Table
-from benchmarks.turns import rotated, take_turns
+from benchmarks.turns import measure, rotated, take_turns
 
 
 def rows(kind="drain", client="aiogroup async for", ratio=5.0, **metrics):
@@ -169,6 +169,26 @@ def test_a_goal_of_which_a_part_was_not_measured_is_not_held_but_can_be_missed()
     assert verdict("`async for`, 100 B", drained(FOR=500, AIOKAFKA_FOR=100))[0] is None
     assert verdict("`async for`, 100 B", drained(FOR=100, AIOKAFKA_FOR=100))[0] is False
     assert {goal.held for goal in goals.judged([])} == {None}
+
+
+def test_a_run_that_failed_is_told_and_of_our_own_a_goal_that_is_missed():
+    table = Table("drain", (("records_per_s", "records/s", "median"),), c.AIOKAFKA_FOR, "records_per_s")
+    for client in (c.AIOKAFKA_FOR, c.FOR):
+        table.row("s", client).runs += [{"failed": "no end in 150 s"}, {"records_per_s": 20}]
+    assert table.ratio(table.row("s", c.FOR)) == 1
+    assert "s, aiokafka async for: a run failed: no end in 150 s" in table.markdown()
+    assert [row["medians"] for row in table.told()] == [{"records_per_s": 20}] * 2
+    [goal] = [goal for goal in goals.judged([table]) if "every run" in goal.text]
+    assert goal.held is False
+    assert [part.told for part in goal.parts] == ["s, aiogroup async for: 1 failed"]
+    table.row("s", c.FOR).runs[0] = {"records_per_s": 10}
+    [goal] = [goal for goal in goals.judged([table]) if "every run" in goal.text]
+    assert goal.held
+
+
+def test_a_process_that_fails_or_does_not_end_measured_nothing_else():
+    assert "invalid choice: 'nobody'" in measure("drain", "nobody")["failed"]
+    assert measure("drain", c.FOR, limit_s=0.001) == {"failed": "no end in 0 s"}
 
 
 def test_the_highest_tick_stands_for_all_and_missing_scenarios_are_counted():
