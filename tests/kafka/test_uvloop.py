@@ -59,8 +59,8 @@ def test_two_members_share_and_one_takes_over(make_place, runner):
             await place.produce(range(3), partition)
         async with place.consumer(listener=listener) as stays, asyncio.timeout(60):
             await take(stays, 6)
+            asking = asyncio.ensure_future(stays.getone())  # with a record in hand it would hold the other one up
             async with place.consumer() as leaves:
-                asking = asyncio.ensure_future(stays.getone())
                 await eventually(lambda: len(leaves.assignment()) == len(stays.assignment()) == 1)
             await eventually(lambda: len(stays.assignment()) == 2)
             await place.produce(["last"])
