@@ -27,6 +27,7 @@ class Sizes:
     records: int = GOAL_RECORDS
     rounds: int = 5
     drains: Sequence[draining.Drain] = draining.FULL
+    drain_clients: str = ""
     merges: Sequence[int] = merging.PARTITIONS
     calm_s: float = 5.0
     flow_s: float = 10.0
@@ -75,10 +76,7 @@ class Session:
     def run(self) -> Iterator[str]:
         """The Markdown of each scenario, when it is done."""
         sizes = self._sizes
-        if "machine" in self._parts:
-            run = measure("calm", calm.CLIENT, ["--seconds", sizes.calm_s])
-            self.machine.row(calm.SCENARIO, calm.CLIENT).runs.append(run)
-            yield self.machine.markdown()
+        yield from self._calm()
         if {"drain", "merge", "flow", "commit", "idle"} & set(self._parts):
             with Cluster(benchmark=True) as cluster:
                 yield from self._on(cluster)
@@ -86,11 +84,21 @@ class Session:
             yield from stopping.stops(sizes.stop_limit_s, sizes.stop_rounds, self.stop, sizes.stop_clients)
         if "join" in self._parts:
             yield from joining.joins(sizes.joins, sizes.join_rounds, self.join)
+        yield from self._calm()
+
+    def _calm(self) -> Iterator[str]:
+        """Before all and behind it: the machine's other guests come and go."""
+        if "machine" in self._parts:
+            run = measure("calm", calm.CLIENT, ["--seconds", self._sizes.calm_s])
+            self.machine.row(calm.SCENARIO, calm.CLIENT).runs.append(run)
+            yield self.machine.markdown()
 
     def _on(self, cluster: Cluster) -> Iterator[str]:
         sizes, parts = self._sizes, self._parts
         if "drain" in parts:
-            yield from draining.drain(cluster, sizes.drains, sizes.records, sizes.rounds, self.drain)
+            yield from draining.drain(
+                cluster, sizes.drains, sizes.records, sizes.rounds, self.drain, sizes.drain_clients
+            )
         if "merge" in parts:
             yield from merging.merges(cluster, sizes.merges, sizes.records, sizes.rounds, self.merge)
         if "flow" in parts:
@@ -108,6 +116,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="of drains, flows, commits, stops and joins")
     parser.add_argument("--parts", default=",".join(PARTS), help="some of %(default)s")
     parser.add_argument("--only", metavar="TEXT", default="", help="the drains whose name has this in it")
+    parser.add_argument("--clients", metavar="TEXT", default="", help="the drains of those whose name has this in it")
     args = parser.parse_args()
     if unknown := set(args.parts.split(",")) - set(PARTS):
         parser.error(f"--parts: no such part: {', '.join(sorted(unknown))}")
@@ -122,6 +131,7 @@ def chosen(args: argparse.Namespace) -> Sizes:
     return dataclasses.replace(
         sizes,
         records=(args.records or sizes.records) // 500 * 500,
+        drain_clients=args.clients,
         drains=tuple(each for each in sizes.drains if args.only in each.name),
     )
 

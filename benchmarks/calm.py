@@ -1,6 +1,7 @@
-"""How calm the machine is: `python -m benchmarks.calm`. A ticker that is alone in its loop, and a fixed piece of work.
+"""How calm the machine is: `python -m benchmarks.calm`. A ticker that is alone in its loop, a fixed piece of work, and
+a loop that never waits and looks at the clock.
 
-What it shows no client can be better than: a tick that is late here was held up by the machine.
+What it shows no client can be better than: a tick that is late here, or a gap in that loop, is the machine's doing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ WORK = 1_000_000
 COLUMNS = (
     ("late_max_ms", "latest tick ms, of all", "worst"),
     ("late_p99_ms", "p99 ms", "median"),
+    ("gap_ms", "longest gap of a busy loop, ms", "worst"),
     ("work_ms", "a million additions, ms", "median"),
     ("load", "load", "median"),
     ("others_cores", "other cores", "median"),
@@ -37,6 +39,17 @@ def work_ms() -> float:
     return (time.perf_counter() - at) * 1000
 
 
+def longest_gap_ms(seconds: float) -> float:
+    """Of a thread that does nothing but look at the clock: for so long somebody else had its core."""
+    at = time.perf_counter()
+    until, longest = at + seconds, 0.0
+    while at < until:
+        now = time.perf_counter()
+        longest = max(longest, now - at)
+        at = now
+    return longest * 1000
+
+
 async def run(seconds: float) -> dict[str, Any]:
     work = work_ms()
     ticker, load = Ticker(), Load()
@@ -44,7 +57,8 @@ async def run(seconds: float) -> dict[str, Any]:
     await asyncio.sleep(seconds)
     told = load.result()
     await ticker.stop()
-    return {**ticker.result(), "work_ms": round(work, 1), **told}
+    gap_ms = round(longest_gap_ms(seconds), 1)
+    return {**ticker.result(), "gap_ms": gap_ms, "work_ms": round(work, 1), **told}
 
 
 def main() -> None:

@@ -66,8 +66,10 @@ def table() -> Table:
     return Table("drain", COLUMNS, c.AIOKAFKA_FOR, "records_per_s")
 
 
-def drain(cluster: Cluster, scenarios: Sequence[Drain], count: int, rounds: int, into: Table) -> Iterator[str]:
-    """Yields the Markdown of each scenario when it is done. 1 KB records are a third as many."""
+def drain(
+    cluster: Cluster, scenarios: Sequence[Drain], count: int, rounds: int, into: Table, who: str = ""
+) -> Iterator[str]:
+    """Yields the Markdown of each scenario when it is done. 1 KB records are a third as many. `who`: `--clients`."""
     for scenario in scenarios:
         records = count if scenario.size == 100 else count // 3 // c.BATCH * c.BATCH
         backlog = scenario.backlog(records)
@@ -77,7 +79,8 @@ def drain(cluster: Cluster, scenarios: Sequence[Drain], count: int, rounds: int,
         options += [f"--ours={node.pid}" for node in cluster.nodes]
         options += ["--read-committed"] if scenario.read_committed else []
         options += ["--check-crcs"] if scenario.size == 1_000 else []
-        for client, run in take_turns(scenario.clients, rounds, partial(measure, "drain", options=options)):
+        clients = [client for client in scenario.clients if who in client]
+        for client, run in take_turns(clients, rounds, partial(measure, "drain", options=options)):
             into.row(scenario.name, client).runs.append(run)
         backlog.remove(cluster)
-        yield into.markdown([into.row(scenario.name, client) for client in scenario.clients])
+        yield into.markdown([into.row(scenario.name, client) for client in clients])
