@@ -204,6 +204,8 @@ class _Confluent(Client):
             "auto.offset.reset": self.plan.reset,
             "enable.auto.commit": self.plan.auto_commit,
             "check.crcs": self.plan.check_crcs,
+            # By default it waits a second when its queue is full, and a drain stands still for most of the time.
+            "fetch.queue.backoff.ms": 1,
         }
 
 
