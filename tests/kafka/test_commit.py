@@ -160,7 +160,7 @@ async def test_rule_6_a_commit_during_a_join_does_not_wait_for_the_others(make_p
     await place.produce(range(3), 1)
     async with place.consumer(**MANUAL, observers=[ears]) as consumer, place.consumer(**MANUAL) as slow:
         # Until then the round goes on, and asking for another one asks for nothing.
-        await eventually(lambda: [1] == [len(each.partitions) for each in ears.heard(events.RebalanceCompleted)[-1:]])
+        await eventually(lambda: [len(each.partitions) for each in ears.heard(events.RebalanceCompleted)[-1:]] == [1])
         held = (await slow.getone()).tp  # the join waits for this member
         (mine,) = consumer.assignment()
         await consumer.enforce_rebalance()
