@@ -10,7 +10,7 @@ setup(
             "aiogroup.native._native",
             sources=[
                 f"{NATIVE}/{name}.c"
-                for name in ("module", "record", "wire", "reader", "extent", "cursor", "merge", "frame")
+                for name in ("module", "record", "wire", "reader", "extent", "cursor", "merge", "frame", "value")
             ],
             depends=[f"{NATIVE}/native.h"],
             extra_compile_args=["-O3", "-Wall"],

@@ -20,9 +20,9 @@ PyObject *next_records(PyObject *module, PyObject *args);
  * tuple of its own, longer by its lateness. */
 enum { ORIGIN_TP, ORIGIN_TIMESTAMP_TYPE, ORIGIN_LANE, ORIGIN_ACKNOWLEDGE, ORIGIN_SIZE, ORIGIN_LATENESS = ORIGIN_SIZE };
 
-/* A new record. Steals key, value and headers (NULL: none), also when it fails. */
+/* A new record. Steals key, value and headers (NULL: none), also when it fails. `has_room`: the value is of value_new. */
 PyObject *record_new(PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value,
-                     PyObject *headers);
+                     PyObject *headers, int has_room);
 
 /* Bytes that are read from `at` on. */
 typedef struct {
@@ -32,6 +32,11 @@ typedef struct {
 
 /* So high that no offset of its batch overflows. */
 #define LAST_BASE_OFFSET (INT64_MAX - INT32_MAX - 1)
+
+/* A record's value of VALUE_MIN to VALUE_MAX bytes: value.c. What value_new made is given back by value_let_go. */
+enum { VALUE_MIN = 513, VALUE_MAX = 4096 };
+PyObject *value_new(const uint8_t *at, Py_ssize_t size);
+void value_let_go(PyObject *value);
 
 /* NULL, with a ValueError that says what is wrong with a batch. */
 void *damaged(const char *what);

@@ -134,6 +134,20 @@ read_place(Reader *self, Bytes *record, int64_t *offset, int64_t *timestamp_delt
     return 1;
 }
 
+/* `has_room`: it is of value_new. */
+static PyObject *
+read_value(Bytes *from, int *has_room)
+{
+    Bytes bytes = *from;
+    int64_t length;
+    *has_room = read_varint(&bytes, &length) && length >= VALUE_MIN && length <= VALUE_MAX && length <= bytes.end - bytes.at;
+    if (!*has_room) {
+        return read_bytes(from);
+    }
+    from->at = bytes.at + length;
+    return value_new(bytes.at, (Py_ssize_t)length);
+}
+
 static PyObject *
 read_record(Reader *self, Bytes record, int64_t offset, int64_t timestamp_delta)
 {
@@ -141,7 +155,8 @@ read_record(Reader *self, Bytes record, int64_t offset, int64_t timestamp_delta)
     if (key == NULL) {
         return NULL;
     }
-    PyObject *value = read_bytes(&record);
+    int has_room;
+    PyObject *value = read_value(&record, &has_room);
     PyObject *headers = NULL;
     if (value == NULL || !read_headers(&record, &headers)) {
         Py_DECREF(key);
@@ -155,7 +170,8 @@ read_record(Reader *self, Bytes record, int64_t offset, int64_t timestamp_delta)
         return damaged("bytes are left behind a record");
     }
     uint64_t since = self->has_append_time ? 0 : (uint64_t)timestamp_delta; /* wraps around instead of overflowing */
-    return record_new(self->origin, offset, (int64_t)((uint64_t)self->base_timestamp + since), key, value, headers);
+    int64_t timestamp = (int64_t)((uint64_t)self->base_timestamp + since);
+    return record_new(self->origin, offset, timestamp, key, value, headers, has_room);
 }
 
 /* Whether the checksum of a batch is right; -1 with an error. */

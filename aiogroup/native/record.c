@@ -13,6 +13,7 @@ typedef struct {
     PyObject *headers; /* NULL: none */
     long long offset;
     long long timestamp;
+    int has_room; /* value is of value_new, which may fill it again */
 } Record;
 
 /* Records that were freed, to be used again: an allocation counts towards the collector's next pass, whatever it is. */
@@ -30,7 +31,8 @@ allocate(void)
 }
 
 PyObject *
-record_new(PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value, PyObject *headers)
+record_new(PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value, PyObject *headers,
+           int has_room)
 {
     Record *self = allocate();
     if (self == NULL) {
@@ -45,6 +47,7 @@ record_new(PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, P
     self->headers = headers;
     self->offset = offset;
     self->timestamp = timestamp;
+    self->has_room = has_room;
     return (PyObject *)self;
 }
 
@@ -80,7 +83,7 @@ record_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_DECREF(headers);
         return NULL;
     }
-    PyObject *self = record_new(origin, offset, timestamp, Py_NewRef(key), Py_NewRef(value), headers);
+    PyObject *self = record_new(origin, offset, timestamp, Py_NewRef(key), Py_NewRef(value), headers, 0);
     Py_DECREF(origin);
     if (self != NULL) {
         PyObject_GC_Track(self); /* made by hand: whatever it holds */
@@ -102,6 +105,7 @@ static int
 record_clear(Record *self)
 {
     /* The getters rely on an origin; a record in a cycle refers to it by key or value. */
+    self->has_room = 0;
     Py_SETREF(self->key, Py_NewRef(Py_None));
     Py_SETREF(self->value, Py_NewRef(Py_None));
     return 0;
@@ -114,7 +118,12 @@ record_dealloc(Record *self)
     Py_TRASHCAN_BEGIN(self, record_dealloc) /* a chain of records must not exhaust the stack */
     Py_DECREF(self->origin);
     Py_DECREF(self->key);
-    Py_DECREF(self->value);
+    if (self->has_room) {
+        value_let_go(self->value);
+    }
+    else {
+        Py_DECREF(self->value);
+    }
     Py_XDECREF(self->headers);
     if (spare_count < SPARE_COUNT) {
         spare[spare_count++] = self;
@@ -171,34 +180,28 @@ get_headers(Record *self, void *unused)
     return self->headers == NULL ? PyTuple_New(0) : Py_NewRef(self->headers);
 }
 
-static PyObject **
-field(Record *self, void *offset)
-{
-    return (PyObject **)((char *)self + (intptr_t)offset);
-}
-
-static PyObject *
-get_object(Record *self, void *offset)
-{
-    return Py_NewRef(*field(self, offset));
-}
-
+/* Key and value are plain members, which the interpreter reads without a call; what is set there may be in a cycle. */
 static int
-set_object(Record *self, PyObject *object, void *offset)
+record_setattr(PyObject *self, PyObject *name, PyObject *object)
 {
     if (object == NULL) {
-        PyErr_SetString(PyExc_AttributeError, "a record's key and value can be replaced, not deleted");
+        PyErr_SetString(PyExc_AttributeError, "what a record has can be replaced, not deleted");
         return -1;
     }
-    Py_SETREF(*field(self, offset), Py_NewRef(object));
-    track_if_needed(self, object);
+    Record *record = (Record *)self;
+    PyObject *value = record->value;
+    if (PyObject_GenericSetAttr(self, name, object) < 0) {
+        return -1;
+    }
+    record->has_room &= record->value == value;
+    track_if_needed(record, object);
     return 0;
 }
 
 static PyObject *
 get_size(Record *self, void *offset)
 {
-    PyObject *object = *field(self, offset);
+    PyObject *object = *(PyObject **)((char *)self + (intptr_t)offset);
     return PyLong_FromSsize_t(PyBytes_Check(object) ? PyBytes_GET_SIZE(object) : -1);
 }
 
@@ -213,14 +216,14 @@ static PyGetSetDef record_getset[] = {
     {"partition", (getter)get_from_tp, NULL, NULL, (void *)1},
     {"lateness_ms", (getter)get_lateness, (setter)set_lateness, NULL, NULL},
     {"headers", (getter)get_headers, NULL, NULL, NULL},
-    {"key", (getter)get_object, (setter)set_object, NULL, AT(key)},
-    {"value", (getter)get_object, (setter)set_object, NULL, AT(value)},
     {"serialized_key_size", (getter)get_size, NULL, NULL, AT(key)},
     {"serialized_value_size", (getter)get_size, NULL, NULL, AT(value)},
     {NULL},
 };
 
 static PyMemberDef record_members[] = {
+    {"key", T_OBJECT_EX, offsetof(Record, key), 0, NULL},
+    {"value", T_OBJECT_EX, offsetof(Record, value), 0, NULL},
     {"offset", T_LONGLONG, offsetof(Record, offset), READONLY, NULL},
     {"timestamp", T_LONGLONG, offsetof(Record, timestamp), READONLY, NULL},
     {NULL},
@@ -341,6 +344,7 @@ PyTypeObject Record_Type = {
     .tp_dealloc = (destructor)record_dealloc,
     .tp_traverse = (traverseproc)record_traverse,
     .tp_clear = (inquiry)record_clear,
+    .tp_setattro = record_setattr,
     .tp_getset = record_getset,
     .tp_members = record_members,
     .tp_methods = record_methods,

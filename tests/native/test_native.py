@@ -9,6 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tracemalloc
 import weakref
 
 import pytest
@@ -118,6 +119,86 @@ def test_records_of_bytes_are_out_of_the_collectors_sight():
 def test_wrong_arguments_are_refused(kind):
     with pytest.raises(TypeError):
         kind.Record()
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="a plain attribute of Python can be deleted")
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_what_a_record_has_cannot_be_deleted(name):
+    with pytest.raises(AttributeError, match="replaced"):
+        delattr(made(native), name)
+
+
+# Values whose memory is used again (value.c).
+
+LENGTHS = sorted({length + by for length in (512, 640, 1_024, 2_048, 4_096) for by in (-1, 0, 1)})
+
+
+def read_values(kind, *values):
+    batch = w.batch(w.Sent(offset, None, value) for offset, value in enumerate(values))
+    return reader(kind, batch).read(len(values), 0)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_value_that_somebody_keeps_stays_as_it_is(kind, length):
+    first = bytes([1]) * length
+    (kept,) = [each.value for each in read_values(kind, first)]  # the record is gone
+    in_hand = read_values(kind, *(bytes([number]) * length for number in range(2, 50)))
+    assert kept == first
+    assert [each.value for each in in_hand] == [bytes([number]) * length for number in range(2, 50)]
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(lengths=st.lists(st.one_of(st.sampled_from(LENGTHS), st.integers(500, 4_200)), min_size=2, max_size=20))
+def test_a_value_is_what_was_sent_whatever_was_in_its_memory_before(lengths):
+    for number, length in enumerate(lengths):
+        value = bytes([number % 256]) * length
+        (record,) = read_values(native, value)
+        assert (record.value, hash(record.value), len(record.value)) == (value, hash(value), length)
+        assert bytes(memoryview(record.value)) == value
+
+
+def test_a_view_of_a_value_keeps_its_bytes(kind):
+    view = memoryview(read_values(kind, b"a" * 1_000)[0].value)
+    records = read_values(kind, *[b"b" * 1_000] * 20)
+    assert view == b"a" * 1_000
+    assert len(records) == 20
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="there is no memory to be used again")
+@pytest.mark.parametrize("length", [600, 1_000, 4_000])
+def test_the_memory_of_what_the_application_put_into_a_record_is_given_back(length):
+    """It ends where the value does: a longer one of the same class would be written behind it."""
+    (record,) = read_values(native, b"a" * length)
+    tracemalloc.start()
+    try:
+        record.value = b"o" * length
+        del record
+        assert tracemalloc.get_traced_memory()[0] < length
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="there is no memory to be used again")
+def test_the_memory_of_a_value_is_used_again_and_not_without_bound():
+    addresses = set()
+    for _ in range(50):
+        records = read_values(native, *[b"v" * 1_000] * 20)
+        addresses |= {id(each.value) for each in records}
+        del records
+    assert len(addresses) <= 2 * 20
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="there is no memory to be used again")
+def test_what_is_kept_to_be_used_again_is_a_megabyte_at_most():
+    tracemalloc.start()
+    try:
+        records = read_values(native, *[b"v" * 4_000] * 2_000)
+        held = tracemalloc.get_traced_memory()[0]
+        del records
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < 1.5 * 2**20 < 8_000_000 < held
 
 
 # Reader.
