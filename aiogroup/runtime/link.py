@@ -125,20 +125,27 @@ class Link:
         """
         limit_ms = timeout or self._config.request_timeout_ms
         until_ms = now_ms() + limit_ms
-        try:
-            # Several may queue for one attempt to connect, each attempt with a time-out of its own.
-            async with timeout_ms(limit_ms):
-                connection = await self.connect(node_id, channel)
-                await sleep_ms(max(0, self._throttled_until_ms.get(node_id, 0) - now_ms()))
-        except KafkaTimeoutError:
-            raise
-        except TimeoutError as error:
-            raise KafkaTimeoutError(f"{self._named(node_id)} could not be asked within {limit_ms} ms") from error
+        connection = self._slot(node_id, channel).connection
+        if connection is None or not connection.is_open or self._throttled_until_ms.get(node_id, 0) > now_ms():
+            connection = await self._reach(node_id, channel, limit_ms)
         await self.give_way()
         answer = connection.write(request, at_most=at_most)
         response = await connection.answer(answer, max(1, until_ms - now_ms()))
         self.note_throttle(node_id, response)
         return response
+
+    async def _reach(self, node_id: int, channel: str, limit_ms: int) -> Connection:
+        """The open connection to a node, once that may be asked."""
+        try:
+            # Several may queue for one attempt to connect, each attempt with a time-out of its own.
+            async with timeout_ms(limit_ms):
+                connection = await self.connect(node_id, channel)
+                await sleep_ms(max(0, self._throttled_until_ms.get(node_id, 0) - now_ms()))
+                return connection
+        except KafkaTimeoutError:
+            raise
+        except TimeoutError as error:
+            raise KafkaTimeoutError(f"{self._named(node_id)} could not be asked within {limit_ms} ms") from error
 
     async def give_way(self) -> None:
         """Let a late heartbeat be written first: it may be what saves the session (KIP-62).

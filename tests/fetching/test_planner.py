@@ -74,8 +74,21 @@ def test_paused_broken_and_unknown_positions_are_left_out_until_that_ends():
 def test_nothing_that_was_not_touched_is_looked_at():
     planning = Planning(0, 2)
     first, second = planning.partitions
-    object.__setattr__(first, "is_paused", True)  # unseen
+    object.__setattr__(first, "_is_paused", True)  # unseen
     second.is_paused = True
+    planning.look()
+    assert planning.asked() == [0]
+
+
+@pytest.mark.parametrize(("count", "is_seen"), [(1, False), (500, True)])
+def test_what_is_used_up_makes_a_difference_where_enough_was_buffered(count, is_seen):
+    planning = Planning(0)
+    (partition,) = planning.partitions
+    partition.put(fetched(partition, count))
+    planning.look()
+    assert (planning.asked() == []) is is_seen
+    partition.use_up()
+    assert (partition.tp in partition.tally.touched) is is_seen
     planning.look()
     assert planning.asked() == [0]
 
