@@ -243,11 +243,12 @@ class Delivery:
         try:
             for partition in self._by_turn(only):
                 while left > 0 and (piece := self._ready(partition, self._records_per_turn)) is not None:
-                    records = piece.records[piece.index : piece.index + left]
-                    self._hand_out(partition, piece, piece.index + len(records), keep_last_only=False)
-                    piece.let_go()
-                    taken.setdefault(partition.tp, []).extend(records)
+                    since = piece.index
+                    self._hand_out(partition, piece, min(len(piece.records), since + left), keep_last_only=False)
+                    records = piece.give(since)
                     left -= len(records)
+                    if (before := taken.setdefault(partition.tp, records)) is not records:
+                        before += records
                 if left <= 0:
                     break
         except RecordError:

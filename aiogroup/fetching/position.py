@@ -70,6 +70,17 @@ class Slice:
             del self.records[:-1]
             self.index = 1
 
+    def give(self, since: int) -> list[Record]:
+        """The records from `since` on that are handed out, in a list that is the receiver's."""
+        if since or self.index < len(self.records):
+            given = self.records[since : self.index]
+            self.let_go()
+            return given
+        given, self.records = self.records, self.records[-1:]  # not copied: that is three passes over them
+        self.keys = self.keys[-1:] if len(self.keys) == len(given) else []
+        self.index = 1
+        return given
+
     def cut(self) -> None:
         """Forget what is handed out."""
         del self.records[: self.index]

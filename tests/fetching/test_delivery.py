@@ -141,6 +141,18 @@ def test_batch_takes_at_most_what_is_asked_for_and_goes_on_behind_it():
     assert take_all(delivery) == {0: list(range(3, 10))}
 
 
+@pytest.mark.parametrize("asked", [(4, 4), (3, 4), (4, 8), (10,)])
+def test_a_list_that_was_given_is_the_receivers(asked):
+    delivery, _ = one_partition(auto_ack=False)
+    seen = []
+    for count in asked:
+        (records,) = delivery.take(count).values()
+        seen += offsets(records)
+        records.clear()
+        assert seen == list(range(len(seen)))
+    assert seen + [offset for _, offset in read_all(delivery)] == list(range(10))
+
+
 @pytest.mark.parametrize("max_count", [None, 1_000])
 def test_batch_without_a_bound_takes_every_partition(max_count):
     assignment, partitions = assigned(0, 1, 2)
