@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
-from aiogroup.runtime.clock import Signal, now_ms, timeout_ms, wall_ms
+from aiogroup.runtime.clock import Signal, current_task, now_ms, timeout_ms, wall_ms
 
 
 async def test_pulse_wakes_every_waiter():
@@ -78,3 +79,61 @@ async def test_no_time_out_waits_for_ever_and_a_past_one_ends_at_once():
 
 def test_wall_clock_counts_milliseconds_since_the_epoch():
     assert 1_700_000_000_000 < wall_ms() < 5_000_000_000_000
+
+
+class LoopAt(asyncio.SelectorEventLoop):
+    """Its clock stands still."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds = seconds
+
+    def time(self):
+        return self.seconds
+
+
+def told_by(loop):
+    """What instant it is on `loop`, and whether the task is known that asks."""
+
+    async def ask():
+        return now_ms(), current_task() is asyncio.current_task()
+
+    try:
+        return loop.run_until_complete(ask())
+    finally:
+        loop.close()
+
+
+def test_the_instant_is_that_of_the_loop_that_runs_now():
+    assert [told_by(LoopAt(seconds)) for seconds in (5, 70, 5)] == [(5_000, True), (70_000, True), (5_000, True)]
+
+
+def test_each_thread_has_the_instant_of_its_own_loop():
+    told = {}
+    both_run = threading.Barrier(2, timeout=10)
+
+    def run(seconds):
+        async def ask():
+            now_ms()
+            both_run.wait()
+            told[seconds] = now_ms(), current_task() is asyncio.current_task()
+            both_run.wait()
+
+        loop = LoopAt(seconds)
+        try:
+            loop.run_until_complete(ask())
+        finally:
+            loop.close()
+
+    threads = [threading.Thread(target=run, args=(seconds,)) for seconds in (3, 4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(10)
+    assert told == {3: (3_000, True), 4: (4_000, True)}
+
+
+def test_without_a_loop_there_is_no_instant():
+    told_by(LoopAt(5))
+    with pytest.raises(RuntimeError):
+        now_ms()
