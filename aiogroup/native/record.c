@@ -180,20 +180,27 @@ get_headers(Record *self, void *unused)
     return self->headers == NULL ? PyTuple_New(0) : Py_NewRef(self->headers);
 }
 
-/* Key and value are plain members, which the interpreter reads without a call; what is set there may be in a cycle. */
+/* Key and value are plain members, which the interpreter reads without a call. They are set here alone: what is set may be
+ * in a cycle, has no room of value_new, and is never NULL. */
 static int
 record_setattr(PyObject *self, PyObject *name, PyObject *object)
 {
-    if (object == NULL) {
-        PyErr_SetString(PyExc_AttributeError, "what a record has can be replaced, not deleted");
-        return -1;
-    }
     Record *record = (Record *)self;
-    PyObject *value = record->value;
-    if (PyObject_GenericSetAttr(self, name, object) < 0) {
+    int is_value = PyUnicode_CompareWithASCIIString(name, "value") == 0;
+    if (!is_value && PyUnicode_CompareWithASCIIString(name, "key") != 0) {
+        return PyObject_GenericSetAttr(self, name, object);
+    }
+    if (object == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "a record's key and value can be replaced, not deleted");
         return -1;
     }
-    record->has_room &= record->value == value;
+    if (is_value) {
+        record->has_room = 0;
+        Py_SETREF(record->value, Py_NewRef(object));
+    }
+    else {
+        Py_SETREF(record->key, Py_NewRef(object));
+    }
     track_if_needed(record, object);
     return 0;
 }
@@ -222,8 +229,8 @@ static PyGetSetDef record_getset[] = {
 };
 
 static PyMemberDef record_members[] = {
-    {"key", T_OBJECT_EX, offsetof(Record, key), 0, NULL},
-    {"value", T_OBJECT_EX, offsetof(Record, value), 0, NULL},
+    {"key", T_OBJECT_EX, offsetof(Record, key), READONLY, NULL},
+    {"value", T_OBJECT_EX, offsetof(Record, value), READONLY, NULL},
     {"offset", T_LONGLONG, offsetof(Record, offset), READONLY, NULL},
     {"timestamp", T_LONGLONG, offsetof(Record, timestamp), READONLY, NULL},
     {NULL},

@@ -51,15 +51,34 @@ value_new(const uint8_t *at, Py_ssize_t size)
     return (PyObject *)value;
 }
 
+/* Give back what is spare of other lengths, which may never come again, until there is room for `size` bytes. */
+static int
+has_room_for(Py_ssize_t size, PyBytesObject **own)
+{
+    static int next = 0;
+    for (int passed = 0; passed < CLASSES && spare_size + size > SPARE_MAX;) {
+        PyBytesObject **first = &spare[next], *value = *first;
+        if (first == own || value == NULL) {
+            next = (next + 1) % CLASSES;
+            passed++;
+            continue;
+        }
+        memcpy(first, value->ob_sval, sizeof(*first));
+        spare_size -= room_for(Py_SIZE(value));
+        Py_DECREF(value);
+    }
+    return spare_size + size <= SPARE_MAX;
+}
+
 void
 value_let_go(PyObject *object)
 {
     Py_ssize_t size = PyBytes_GET_SIZE(object);
-    if (Py_REFCNT(object) > 1 || spare_size + room_for(size) > SPARE_MAX) {
+    PyBytesObject **first = spare_of(size), *value = (PyBytesObject *)object;
+    if (Py_REFCNT(object) > 1 || !has_room_for(room_for(size), first)) {
         Py_DECREF(object);
         return;
     }
-    PyBytesObject **first = spare_of(size), *value = (PyBytesObject *)object;
     memcpy(value->ob_sval, first, sizeof(*first));
     *first = value;
     spare_size += room_for(size);

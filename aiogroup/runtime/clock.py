@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["Signal", "after_ms", "current_task", "now_ms", "sleep_ms", "timeout_ms", "wall_ms"]
+__all__ = ["Signal", "after_ms", "now_ms", "sleep_ms", "timeout_ms", "wall_ms"]
 
 
 class _Here(threading.local):
@@ -15,6 +16,7 @@ class _Here(threading.local):
 
 
 _here = _Here()
+os.register_at_fork(after_in_child=lambda: setattr(_here, "loop", None))  # it says for ever that it runs
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
@@ -31,11 +33,6 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 def now_ms() -> int:
     """The running loop's clock. Monotonic; a test may own it."""
     return int(_running_loop().time() * 1000)
-
-
-def current_task() -> asyncio.Task[object] | None:
-    """The task that runs."""
-    return asyncio.current_task(_running_loop())
 
 
 def wall_ms() -> int:

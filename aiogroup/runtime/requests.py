@@ -23,7 +23,7 @@ from aiogroup.errors import (
     TimestampError,
 )
 from aiogroup.records import PartitionMetadata, Record, Records
-from aiogroup.runtime.clock import current_task, now_ms
+from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context
 from aiogroup.telemetry import events
 
@@ -201,7 +201,7 @@ class Requests:
             raise IllegalStateError("records cannot be asked for inside a rebalance callback; return from it first")
 
     def _note_holder(self, only: frozenset[TopicPartition]) -> None:
-        task = current_task()
+        task = asyncio.current_task()
         if not self._context.config.auto_ack:
             self._holders = {each: each for each in self._holders.values() if each is not None and not each.done()}
             self._holders[task] = task
@@ -212,7 +212,7 @@ class Requests:
 
     def is_held_elsewhere(self) -> bool:
         """Whether another task than the caller's may hold a record, and still say that it is processed."""
-        here = current_task()
+        here = asyncio.current_task()
         return self._context.delivery.is_in_hand() and any(
             task is not None and task is not here and not task.done() for task in self._holders.values()
         )

@@ -123,9 +123,21 @@ def test_wrong_arguments_are_refused(kind):
 
 @pytest.mark.skipif(not native.IS_COMPILED, reason="a plain attribute of Python can be deleted")
 @pytest.mark.parametrize("name", ["key", "value"])
-def test_what_a_record_has_cannot_be_deleted(name):
+def test_key_and_value_cannot_be_deleted(name):
     with pytest.raises(AttributeError, match="replaced"):
         delattr(made(native), name)
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="a plain attribute of Python has no such way")
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_the_members_of_the_type_are_no_way_around(name):
+    member = vars(native.Record)[name]
+    (record,) = read_values(native, b"v" * 1_000)
+    with pytest.raises(AttributeError):
+        member.__set__(record, b"o" * 513)
+    with pytest.raises(AttributeError):
+        member.__delete__(record)
+    assert record.value == b"v" * 1_000
 
 
 # Values whose memory is used again (value.c).
@@ -186,6 +198,16 @@ def test_the_memory_of_a_value_is_used_again_and_not_without_bound():
         addresses |= {id(each.value) for each in records}
         del records
     assert len(addresses) <= 2 * 20
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="there is no memory to be used again")
+def test_memory_of_a_length_that_comes_no_more_makes_room():
+    for length in (4_000, 700, 2_000):
+        records = read_values(native, *[b"v" * length] * 2_000)
+        addresses = {id(each.value) for each in records}
+        del records
+        again = {id(each.value) for each in read_values(native, *[b"w" * length] * 100)}
+        assert len(again & addresses) == 100
 
 
 @pytest.mark.skipif(not native.IS_COMPILED, reason="there is no memory to be used again")
