@@ -29,7 +29,7 @@ static int
 walk(Bytes all, int64_t *end, int *is_damaged, PyObject *epochs)
 {
     int32_t last_epoch = 0;
-    while (all.end - all.at >= HEAD_SIZE) {
+    while (all.end - all.at > AT_MAGIC) {
         int64_t length = (int32_t)big_endian(all.at + AT_LENGTH, 4);
         int64_t base_offset = (int64_t)big_endian(all.at, 8);
         if (length < SMALLEST_LENGTH) {
@@ -39,7 +39,11 @@ walk(Bytes all, int64_t *end, int *is_damaged, PyObject *epochs)
         if (length + AT_LENGTH + 4 > all.end - all.at) {
             return 0;
         }
-        int is_old = all.at[AT_MAGIC] < 2; /* older formats have other fields there */
+        int is_old = all.at[AT_MAGIC] < 2; /* older formats have other fields there, and may be a byte shorter */
+        if (!is_old && length + AT_LENGTH + 4 < HEAD_SIZE) {
+            *is_damaged = 1;
+            return 0;
+        }
         int32_t epoch = is_old ? NO_EPOCH : (int32_t)big_endian(all.at + AT_EPOCH, 4);
         int32_t delta = is_old ? 0 : (int32_t)big_endian(all.at + AT_LAST_OFFSET_DELTA, 4);
         if (delta < 0 || base_offset > LAST_BASE_OFFSET) {

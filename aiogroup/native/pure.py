@@ -24,7 +24,9 @@ Origin: TypeAlias = tuple[TopicPartition, int, str, "Callable[[Record], None] | 
 Source: TypeAlias = "list[Any]"
 """What `Heads` takes from: [records, their keys, index of the next]."""
 
-_HEAD: Final = struct.Struct(">qiib4x2xi")  # base offset, length, leader epoch, magic, last offset delta
+_HEAD: Final = struct.Struct(">qiib")  # base offset, length, leader epoch, magic
+_DELTA: Final = struct.Struct(">i")  # last offset delta
+_AT_DELTA: Final = 23
 _FRAME_BYTES: Final = 12
 _SMALLEST_LENGTH: Final = 14  # a v0 message without key and value
 _LAST_BASE_OFFSET: Final = 2**63 - 2**31 - 1
@@ -256,13 +258,18 @@ def extent(data: bytes | memoryview, from_offset: int) -> tuple[int | None, tupl
     end, pos = from_offset, 0
     epochs: list[tuple[int, int]] = []
     while len(view) - pos >= _HEAD.size:
-        base_offset, length, epoch, magic, delta = _HEAD.unpack_from(view, pos)
+        base_offset, length, epoch, magic = _HEAD.unpack_from(view, pos)
         if length < _SMALLEST_LENGTH:
             return None, tuple(epochs)
         if length + _FRAME_BYTES > len(view) - pos:
             break
+        delta = 0
         if magic in (0, 1):
-            epoch, delta = _NO_EPOCH, 0  # older formats have other fields there
+            epoch = _NO_EPOCH  # older formats have other fields there, and may be a byte shorter
+        elif length + _FRAME_BYTES < _AT_DELTA + _DELTA.size:
+            return None, tuple(epochs)
+        else:
+            (delta,) = _DELTA.unpack_from(view, pos + _AT_DELTA)
         if delta < 0 or base_offset > _LAST_BASE_OFFSET:
             return None, tuple(epochs)
         if not epochs or epoch != epochs[-1][1]:

@@ -42,6 +42,10 @@ def test_fetch_offset_inside_of_a_batch_is_never_moved_back():
 
 def test_old_formats_reach_behind_each_message():
     assert extent_of(w.message(7, b"k", b"v" * 20, magic=1) + w.message(8, b"k", b"v" * 20, magic=0), 7).end == 9
+    shortest = w.message(9, None, b"", magic=0)
+    assert len(shortest) == 26
+    assert extent_of(shortest, 9).end == 10
+    assert extent_of(w.message(8, None, b"", magic=0) + shortest, 8).end == 10
 
 
 def test_damaged_frame_says_that_nothing_can_follow():
