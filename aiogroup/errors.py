@@ -146,7 +146,7 @@ class InvalidTopicError(AiogroupError, aiokafka_errors.InvalidTopicError, ValueE
 # The group.
 
 
-class GroupError(AiogroupError):
+class GroupError(AiogroupError, aiokafka_errors.KafkaError):
     """Something ended or changed this consumer's membership."""
 
 
@@ -222,7 +222,7 @@ class AssignorError(GroupError):
 # Records and positions.
 
 
-class MergeStalledError(AiogroupError):
+class MergeStalledError(AiogroupError, aiokafka_errors.KafkaError):
     """A merge waits for partitions that no broker says anything good of; `partitions` names them. Ask again."""
 
     retriable = True
@@ -232,16 +232,24 @@ class MergeStalledError(AiogroupError):
         self.partitions = frozenset(partitions)
 
 
-class RecordError(AiogroupError):
+class RecordError(AiogroupError, aiokafka_errors.KafkaError):
     """A partition cannot go on by itself; the others do. `tp` names it."""
 
     def __init__(self, tp: TopicPartition, message: str) -> None:
         Exception.__init__(self, message)
         self.tp = tp
+        self._message = message
+
+    def __str__(self) -> str:
+        """The message, also where `args` are what aiokafka's class has in them."""
+        return self._message
 
 
 class OffsetOutOfRangeError(RecordError, aiokafka_errors.OffsetOutOfRangeError):
-    """The log no longer holds the position and `auto_offset_reset="none"`: `seek` to where to go on."""
+    """The log no longer holds the position and `auto_offset_reset="none"`: `seek` to where to go on.
+
+    `args[0]` is `{tp: offset}`, as in aiokafka.
+    """
 
     def __init__(self, tp: TopicPartition, offset: int) -> None:
         super().__init__(
@@ -250,6 +258,7 @@ class OffsetOutOfRangeError(RecordError, aiokafka_errors.OffsetOutOfRangeError):
             "seek() to where to go on",
         )
         self.offset = offset
+        self.args = ({tp: offset},)
 
 
 class LogTruncationError(OffsetOutOfRangeError):
@@ -269,11 +278,15 @@ class LogTruncationError(OffsetOutOfRangeError):
             "where to go on",
         )
         self.offset = offset
+        self.args = ({tp: offset},)
         self.diverging_offset = diverging_offset
 
 
 class NoOffsetForPartitionError(RecordError, aiokafka_errors.NoOffsetForPartitionError):
-    """Nothing was committed and `auto_offset_reset="none"`: `seek` in `on_partitions_assigned`, or set a policy."""
+    """Nothing was committed and `auto_offset_reset="none"`: `seek` in `on_partitions_assigned`, or set a policy.
+
+    `args[0]` is the partition, as in aiokafka.
+    """
 
     def __init__(self, tp: TopicPartition) -> None:
         super().__init__(
@@ -281,13 +294,21 @@ class NoOffsetForPartitionError(RecordError, aiokafka_errors.NoOffsetForPartitio
             f"{tp.topic}-{tp.partition}: no committed offset and auto_offset_reset is 'none'; seek() to where to "
             "start, or set auto_offset_reset",
         )
+        self.args = (tp,)
 
 
 class CorruptRecordError(RecordError, aiokafka_errors.CorruptRecordException):
-    """Bytes of a batch are damaged (checksum, length, compression): `seek` behind `offset` to skip it."""
+    """Bytes of a batch are damaged (checksum, length, compression).
+
+    `seek` to `offset` fetches it again, `seek` behind it skips it.
+    """
 
     def __init__(self, tp: TopicPartition, offset: int, message: str) -> None:
-        super().__init__(tp, f"{tp.topic}-{tp.partition} at offset {offset}: {message}; seek() behind it to skip it")
+        super().__init__(
+            tp,
+            f"{tp.topic}-{tp.partition} at offset {offset}: {message}; seek() to it fetches it again, seek() behind it "
+            "skips it",
+        )
         self.offset = offset
 
 
