@@ -5,7 +5,7 @@ Load it with `pytest_plugins = ["aiogroup.devkafka.pytest_plugin"]`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -15,17 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 
+_START_MS: Final = 120_000
+"""A node that was killed reads the logs of all tests before it: on a busy machine that takes more than a minute."""
+
+
 @pytest.fixture(scope="session")
 def kafka_cluster() -> Iterator[Cluster]:
     """One node, started when first used, for all tests: use topics and groups of your own."""
-    with Cluster() as cluster:
+    with Cluster(start_timeout_ms=_START_MS) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def kafka_cluster_3() -> Iterator[Cluster]:
     """Three nodes, started when first used; a test that ends or pauses a node brings it back."""
-    with Cluster(nodes=3) as cluster:
+    with Cluster(nodes=3, start_timeout_ms=_START_MS) as cluster:
         yield cluster
 
 

@@ -149,9 +149,9 @@ async def test_5_the_others_go_on_without_one_that_does_not_finish(kafka_cluster
             await until(lambda: stuck.count("lost"), what=stuck.tail)
             with pytest.raises(CommitFailedError):
                 await stuck.consumer.commit({record.tp: record.offset + 1})
+            await until(lambda: (record.partition, record.offset) in other.seen(), what=other.tail)
             stuck.release()
             await shared_out(2, stuck, other)
-            await until(lambda: (record.partition, record.offset) in other.seen(), what=other.tail)
             assert stuck.count("lost") == 1
             assert stuck.error is None
 
