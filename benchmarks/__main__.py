@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -138,6 +139,15 @@ def chosen(args: argparse.Namespace) -> Sizes:
 
 def main() -> None:
     args = arguments()
+    for number in (signal.SIGINT, signal.SIGTERM):  # also in the background: the run under way ends with this process
+        signal.signal(number, signal.default_int_handler)
+    try:
+        _measure(args)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def _measure(args: argparse.Namespace) -> None:
     sizes = chosen(args)
     session = Session(sizes, args.parts.split(","))
     print(", ".join(f"{name} {version}" for name, version in results.versions().items()) + "\n", flush=True)

@@ -122,10 +122,11 @@ def _ticks(measured: Measured) -> Iterator[Goal]:
     latest: list[Where] = [("drain", name, "late_max_ms") for name in names]
     p99: list[Where] = [("drain", name, "late_p99_ms") for name in names]
     for ours in (c.FOR, c.MANY, c.POLL):
-        yield Goal(
-            f"latest tick of all rounds, every codec, 4 and 80 partitions: <= {TICK_MS:g} ms, {ours}",
-            measured.highest(latest, ours, TICK_MS, "worst"),
-        )
+        for rounds, how in (("median of the rounds", "median"), ("worst of all rounds", "worst")):
+            yield Goal(
+                f"latest tick, {rounds}, every codec, 4 and 80 partitions: <= {TICK_MS:g} ms, {ours}",
+                measured.highest(latest, ours, TICK_MS, how),
+            )
         yield Goal(
             f"p99 of the ticks: <= {TICK_P99_MS:g} ms, {ours}", measured.highest(p99, ours, TICK_P99_MS, "median")
         )
