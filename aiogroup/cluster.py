@@ -6,10 +6,13 @@ import dataclasses
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from aiokafka.structs import TopicPartition
 
 __all__ = ["Broker", "Cluster", "PartitionInfo", "TopicInfo"]
+
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,16 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A snapshot. `errors` holds the code of each topic that the broker would not describe."""
+    """A snapshot. `errors` holds the code of each topic that the broker would not describe.
+
+    `is_of_all`: the last answer was about every topic; what it does not name is not there, or may not be seen.
+    """
 
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
     cluster_id: str | None = None
+    is_of_all: bool = False
 
     def leader(self, tp: TopicPartition) -> int:
         """The leader's node id, -1 when it is not known."""
@@ -79,13 +86,18 @@ class Cluster:
             for number, info in self.topics[topic].partitions.items()
         }
 
+    def lacks(self, topic: str) -> bool:
+        """The last answer says that there is no such topic. A broker that is behind says so too."""
+        is_unnamed = self.is_of_all and topic not in self.topics and topic not in self.errors
+        return is_unnamed or self.errors.get(topic) == UNKNOWN_TOPIC_OR_PARTITION
+
     def updated(self, newer: Cluster) -> Cluster:
         """The newer snapshot laid over this one; a leader of an older epoch never replaces a newer (KIP-320)."""
-        topics = dict(self.topics)
+        topics = {} if newer.is_of_all else dict(self.topics)
         for name in newer.errors:
             topics.pop(name, None)
         for name, info in newer.topics.items():
-            topics[name] = _merge(topics.get(name), info)
+            topics[name] = _merge(self.topics.get(name), info)
         return dataclasses.replace(
             newer, topics=topics, errors=dict(newer.errors), cluster_id=newer.cluster_id or self.cluster_id
         )

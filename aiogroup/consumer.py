@@ -28,7 +28,7 @@ from aiogroup.fetching.position import Partition
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.listener import check_listener
 from aiogroup.membership import facts as f
-from aiogroup.offsets.commit_plan import CommitEntry, Offsets, read_offsets
+from aiogroup.offsets.commit_plan import MAX_OFFSET, CommitEntry, Offsets, read_offsets
 from aiogroup.records import CatchUpProgress, Lag, PartitionLag, Record, Records
 from aiogroup.runtime.clock import now_ms, wall_ms
 from aiogroup.runtime.engine import Engine, Group
@@ -225,8 +225,8 @@ class Consumer:
             RecordDeserializationError, OffsetOutOfRangeError, LogTruncationError, NoOffsetForPartitionError: `seek` to
                 go on.
             TopicAuthorizationError: add the ACL; PollIntervalExceeded: ask again, if `raise_on_poll_interval`.
-            IllegalStateError: nothing is subscribed or assigned, a named partition is not assigned, or called inside
-                a rebalance callback.
+            IllegalStateError: nothing is subscribed or assigned, a named partition is not assigned (or, while this
+                waited, none of them was any more), or called inside a rebalance callback.
         """
         engine = self._asked(partitions)
         return await engine.requests.one(self._named(partitions))
@@ -266,6 +266,7 @@ class Consumer:
             CommitFailedError: some partitions belong to another member now (`not_owned`); the others are committed.
             RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError: not done in `default_api_timeout_ms`;
                 commit again.
+            BrokerError: the coordinator refuses it, as where the topic is deleted.
             IllegalStateError: a partition is not assigned.
             IllegalOperation: there is no group.
             ValueError, TypeError: not offsets.
@@ -274,10 +275,10 @@ class Consumer:
         entries = self._entries(offsets) if offsets is not None else self._entries_of_all(engine)
         failed = engine.context.assignment.failed_commit
         lost = frozenset(failed) if offsets is None else frozenset()
-        failed -= lost
         if entries:
             await group.committer.commit(entries, self.config.default_api_timeout_ms)
         if lost:
+            failed -= lost
             raise CommitFailedError(
                 f"delivered, and lost before they were committed: {sorted(lost)}. Their new owner repeats the records; "
                 "process faster (max_poll_records) or raise max_poll_interval_ms and session_timeout_ms",
@@ -326,10 +327,10 @@ class Consumer:
 
         Raises:
             IllegalStateError: the partition is not assigned.
-            ValueError: `offset` is below 0 or no number, or `lane` does not go there.
+            ValueError: `offset` is no number from 0 to 2^63 - 1, or `lane` does not go there.
         """
-        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-            raise ValueError(f"seek: the offset is a whole number from 0 on, not {offset!r}")
+        if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MAX_OFFSET:
+            raise ValueError(f"seek: the offset is a whole number between 0 and {MAX_OFFSET}, not {offset!r}")
         if lane not in (None, "live", "catch-up"):
             raise ValueError(f"seek: lane={lane!r}; 'live' or 'catch-up'")
         if lane == "catch-up" and not self.config.enable_parallel_rebalance:
@@ -347,11 +348,11 @@ class Consumer:
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
         """To the committed offsets; a partition without one stays where it is. Raises as `committed`."""
         engine = self._running()
-        owned = [self._owned(tp) for tp in partitions or engine.context.assignment.names]
+        owned = [self._owned(tp) for tp in partitions or engine.by_hand.names]
         group = self._grouped("seek_to_committed")
         until_ms = now_ms() + self.config.default_api_timeout_ms
         found = await group.committer.committed.fetch([each.tp for each in owned], until_ms) if owned else {}
-        for partition in filter(engine.enquiries.is_still, owned):
+        for partition in filter(engine.by_hand.is_still, owned):
             committed = found[partition.tp]
             if partition.lanes is not None:
                 partition.lanes.return_to_durable(committed)
@@ -380,7 +381,7 @@ class Consumer:
         """The first offset whose timestamp (ms) is not before the given one; `None` where there is none.
 
         Raises as `end_offsets`, and:
-            ValueError: a timestamp is below 0.
+            ValueError: a timestamp is below 0, or more than 2^63 - 1.
         """
         if not isinstance(timestamps, Mapping):
             raise TypeError(
@@ -390,8 +391,10 @@ class Consumer:
         for tp, at in timestamps.items():
             if not isinstance(at, int) or isinstance(at, bool):
                 raise TypeError(f"offsets_for_times: the timestamp of {tp} is {at!r}; whole milliseconds are needed")
-            if at < 0:
-                raise ValueError(f"offsets_for_times: the timestamp of {tp} is {at}; it must not be below 0")
+            if not 0 <= at <= MAX_OFFSET:
+                raise ValueError(
+                    f"offsets_for_times: the timestamp of {tp} is {at}; it must lie between 0 and {MAX_OFFSET}"
+                )
         found = await self._running().enquiries.list_offsets(dict(timestamps))
         return {tp: each if each.offset >= 0 else None for tp, each in found.items()}
 
@@ -456,15 +459,18 @@ class Consumer:
         return self._owned(partition).last_stable_offset
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
-        """When the last fetch answer of the partition came, in milliseconds since the epoch; `None` before."""
-        received_at_ms = self._owned(partition).received_at_ms
-        return None if received_at_ms is None else wall_ms() - (now_ms() - received_at_ms)
+        """When a fetch of the partition was last answered, also without news of it, in milliseconds since the epoch.
+
+        `None` before the first answer.
+        """
+        answered_at_ms = self._running().fetchers.answered_at_ms(self._owned(partition))
+        return None if answered_at_ms is None else wall_ms() - (now_ms() - answered_at_ms)
 
     # What is read.
 
     def subscribe(
         self,
-        topics: Iterable[str] = (),
+        topics: Iterable[str] | None = (),
         pattern: str | re.Pattern[str] | None = None,
         listener: object = None,
     ) -> None:
@@ -479,7 +485,9 @@ class Consumer:
         """
         self._check_outside_callback("subscribe")
         self._check_alive()
-        self._subscription.subscribe(topics, pattern, self._listener if listener is None else listener)
+        self._subscription.subscribe(
+            () if topics is None else topics, pattern, self._listener if listener is None else listener
+        )
         self._follow("subscribe")
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -539,7 +547,8 @@ class Consumer:
 
     def paused(self) -> frozenset[TopicPartition]:
         """The paused ones of the assigned partitions."""
-        return frozenset(each.tp for each in self._running().context.assignment if each.is_paused)
+        by_hand = self._running().by_hand
+        return frozenset(tp for tp in by_hand.names if (each := by_hand.partition(tp)) is not None and each.is_paused)
 
     async def topics(self) -> frozenset[str]:
         """Every topic that this principal may see, asked of a broker now.
@@ -679,13 +688,18 @@ class Consumer:
     def _owned(self, tp: TopicPartition) -> Partition:
         if not isinstance(tp, TopicPartition):
             raise TypeError(f"a TopicPartition is needed, not {tp!r}")
-        partition = self._running().context.assignment.get(tp)
+        partition = self._running().by_hand.partition(tp)
         if partition is None:
             raise IllegalStateError(f"Partition {tp} is not assigned to this consumer; see assignment()")
         return partition
 
     def _named(self, partitions: tuple[TopicPartition, ...]) -> frozenset[TopicPartition]:
-        return frozenset(self._owned(tp).tp for tp in partitions)
+        """A rebalance may be about to bring what is not assigned: the request itself waits for its end."""
+        check_partitions(partitions, "partitions")
+        if self._running().is_settled():
+            for tp in partitions:
+                self._owned(tp)
+        return frozenset(partitions)
 
     def _limit(self, max_records: int | None) -> int | None:
         if max_records is not None and (not isinstance(max_records, int) or max_records < 1):
@@ -723,15 +737,15 @@ class Consumer:
         engine.context.group_changed.pulse()
 
     def _move_if_still(self, partition: Partition, offset: int, **how: Any) -> None:  # noqa: ANN401 (of _move)
-        if self._running().enquiries.is_still(partition):
+        if self._running().by_hand.is_still(partition):
             self._move(partition, offset, **how)
 
     async def _seek_to(self, partitions: tuple[TopicPartition, ...], mark: int) -> bool:
         engine = self._running()
-        owned = [self._owned(tp) for tp in partitions or engine.context.assignment.names]
+        owned = [self._owned(tp) for tp in partitions or engine.by_hand.names]
         found = await engine.enquiries.list_offsets({each.tp: mark for each in owned})
         for partition in owned:
-            if engine.enquiries.is_still(partition):
+            if engine.by_hand.is_still(partition):
                 self._move(partition, found[partition.tp].offset)
         return True
 
@@ -770,6 +784,7 @@ class Consumer:
 
     def _entries_of_all(self, engine: Engine) -> dict[TopicPartition, CommitEntry]:
         delivery, entries = engine.context.delivery, {}
+        is_member = engine.group is not None and engine.group.committer.is_member
         delivery.settle()
         for partition in engine.context.assignment:
             if partition.lanes is not None:
@@ -780,9 +795,11 @@ class Consumer:
             if partition.position is None:
                 continue
             offset = partition.ledger.position if self.config.auto_ack else partition.ledger.committable
-            if offset != partition.committed:
+            # Only members keep the offsets of their group from expiring: by hand they are committed again.
+            if offset != partition.committed or not is_member:
+                text = partition.committed_metadata if offset == partition.committed else ""
                 epoch = partition.epoch_before(offset)
-                entries[partition.tp] = CommitEntry(offset, "", partition.ownership, epoch, partition.starts_count)
+                entries[partition.tp] = CommitEntry(offset, text, partition.ownership, epoch, partition.starts_count)
         return entries
 
 

@@ -106,10 +106,10 @@ class Subscription:
     def clear(self) -> None:
         self.topics, self.pattern, self.assigned, self.matched = frozenset(), None, frozenset(), frozenset()
 
-    def match(self, cluster: Cluster, *, exclude_internal: bool) -> None:
-        """Look which topics of the cluster the pattern matches."""
+    def match(self, cluster: Cluster, *, exclude_internal: bool, keep: frozenset[str] = frozenset()) -> None:
+        """Look which topics of the cluster the pattern matches; those to `keep` may be missing from it."""
         if self.pattern is not None:
-            self.matched = frozenset(
+            self.matched = (keep & self.matched) - cluster.topics.keys() | frozenset(
                 name
                 for name, info in cluster.topics.items()
                 if self.pattern.match(name) and not (info.is_internal and exclude_internal)

@@ -48,6 +48,18 @@ def test_a_topic_made_anew_has_epochs_of_its_own():
     assert UUID(int=0) == ZERO_UUID
 
 
+def test_what_an_answer_about_all_topics_does_not_name_is_not_there():
+    of_all = Cluster(is_of_all=True)
+    assert of_all.lacks("orders")
+    assert not cluster((1, 5)).updated(of_all).topics
+    assert cluster((1, 5)).updated(of_all).lacks("orders")
+    of_another = Cluster(topics={"payments": TopicInfo("payments", UUID(int=2), {})})
+    assert cluster((1, 5)).updated(of_another).leader(TP) == 1
+    assert not of_another.lacks("orders")
+    assert Cluster(errors={"orders": 3}).lacks("orders")
+    assert not Cluster(errors={"orders": 5}, is_of_all=True).lacks("orders")
+
+
 def test_what_a_broker_would_not_describe_is_not_known_any_more():
     merged = cluster((1, 5)).updated(cluster(errors={"orders": 3}))
     assert (merged.topics, merged.errors) == ({}, {"orders": 3})

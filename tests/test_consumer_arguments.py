@@ -78,7 +78,7 @@ async def test_a_committed_partition_that_is_none(given):
         ({TP: "1"}, TypeError, "whole milliseconds"),
         ({TP: None}, TypeError, "whole milliseconds"),
         ({TP: 1.5}, TypeError, "whole milliseconds"),
-        ({TP: -1}, ValueError, "must not be below 0"),
+        ({TP: -1}, ValueError, "must lie between 0 and"),
     ],
 )
 async def test_timestamps_that_are_none(given, error, says):

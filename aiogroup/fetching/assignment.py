@@ -49,8 +49,17 @@ class Assignment:
     def limit(self, enough_count: int) -> None:
         """For a merge: so many buffered records of each partition are enough; 0: there is no merge."""
         self.tally.enough_count = enough_count
-        self.tally.needs_records = False
+        self.tally.needed, self.tally.needs_records = frozenset(), False
         self.tally.touched |= dict.fromkeys(self._partitions)
+
+    def need(self, tps: frozenset[TopicPartition]) -> bool:
+        """Requests wait for records of these partitions alone; whether that is news."""
+        tally = self.tally
+        if tally.needed == tps:
+            return False
+        tally.touched |= dict.fromkeys(tally.needed | tps)
+        tally.needed, tally.needs_records = tps, bool(tps)
+        return True
 
     def was_owned(self, tp: TopicPartition) -> bool:
         """Owned once, not now."""

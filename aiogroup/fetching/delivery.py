@@ -146,14 +146,16 @@ class Delivery:
         if iterated is None or not self._auto_ack:
             return None
         partition, record = iterated
-        piece = partition.slice
-        if not partition.ledger.has_unprocessed or piece is None or piece.index == 0:
+        if not partition.ledger.has_unprocessed or partition.position is None:
             return None
-        if piece.records[piece.index - 1] is not record:
-            return None
-        piece.index -= 1
         partition.ledger.move(record.offset)
         self._held.pop(id(partition), None)
+        piece = partition.slice
+        if piece is None or not piece.index or piece.records[piece.index - 1] is not record:
+            partition.drop_buffer()  # the slice was given up meanwhile, to make room: it is fetched again
+            self.has_drained = True
+            return record
+        piece.index -= 1
         turns = partition.tally.turns
         turns.setdefault(partition)
         turns.move_to_end(partition, last=False)
@@ -359,9 +361,13 @@ class Delivery:
             self.drained_count += 1
         return None
 
+    def has_room(self, partition: Partition) -> bool:
+        """More may be decoded or decompressed beside what is held."""
+        return partition.tally.held_bytes <= self._max_bytes
+
     def _is_full(self, partition: Partition) -> bool:
         """Decoding takes room, which there is not: what is decoded already goes first."""
-        if partition.tally.held_bytes <= self._max_bytes or partition is self._favoured:
+        if self.has_room(partition) or partition is self._favoured:
             return False
         if self._withheld is None or (partition.decoded_bytes and not self._withheld.decoded_bytes):
             self._withheld = partition  # rather one whose batch is decompressed

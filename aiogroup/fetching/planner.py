@@ -98,11 +98,18 @@ class Planner:
 
     def heard_at_ms(self, partition: Partition) -> int | None:
         """When it was last known where the partition ends: by an answer, or as an answer in a session had no news."""
-        heard_at_ms, share = partition.heard_at_ms, self._shares.get(self._nodes.get(partition.tp, UNKNOWN))
-        if heard_at_ms is None or share is None or share.answered_at_ms is None:
-            return heard_at_ms
+        return self._or_no_news(partition, partition.heard_at_ms)
+
+    def answered_at_ms(self, partition: Partition) -> int | None:
+        """When a fetch of it was last answered; in a session an answer without it says that nothing is new."""
+        return self._or_no_news(partition, partition.received_at_ms)
+
+    def _or_no_news(self, partition: Partition, at_ms: int | None) -> int | None:
+        share = self._shares.get(self._nodes.get(partition.tp, UNKNOWN))
+        if at_ms is None or share is None or share.answered_at_ms is None:
+            return at_ms
         is_silent = partition.tp in share.session.held and partition.tp not in share.named
-        return max(heard_at_ms, share.answered_at_ms) if is_silent else heard_at_ms
+        return max(at_ms, share.answered_at_ms) if is_silent else at_ms
 
     @property
     def wake_at_ms(self) -> int | None:

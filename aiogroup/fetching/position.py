@@ -93,8 +93,7 @@ class Tally:
 
     __slots__ = (
         "batch_bytes", "decoded_bytes", "enough_count", "fetched_bytes", "in_flight_bytes", "is_narrow",
-        "needs_records", "touched",
-        "turns",
+        "needed", "needs_records", "touched", "turns",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -112,7 +111,8 @@ class Tally:
         self.enough_count = 0
         """For a merge, so many buffered records of a partition are enough; 0: there is no merge."""
         self.needs_records = False
-        """A merge waits for partitions that have no record."""
+        """A merge, or requests that name partitions, wait for some that have no record."""
+        self.needed: frozenset[TopicPartition] = frozenset()  # those that are named; empty: any
         self.is_narrow = False
         """It does, and there is no room: only these are fetched."""
 
@@ -321,10 +321,10 @@ class Partition:
 
     @property
     def has_enough(self) -> bool:
-        """For a merge: what is buffered is not to become more."""
+        """What is buffered is not to become more: for a merge, or since others are waited for."""
         tally = self.tally
-        is_full = self.buffered_count >= tally.enough_count > 0
-        return self._has_position and (is_full or (tally.is_narrow and self.is_due))
+        is_barred = tally.is_narrow and (self.is_due or (bool(tally.needed) and self.tp not in tally.needed))
+        return self._has_position and (is_barred or self.buffered_count >= tally.enough_count > 0)
 
     def weigh(self) -> None:
         """What is held has changed: tell the tally."""

@@ -25,7 +25,7 @@ class Room:
         self._bound_bytes = bound_bytes
 
     def look(self, partitions: Iterable[Partition]) -> None:
-        """Whether a merge waits for partitions that there is no room for: then only these are fetched."""
+        """Whether partitions are waited for that there is no room for: then only these are fetched."""
         tally = self._tally
         is_narrow = tally.needs_records and self._left_bytes() + tally.in_flight_bytes < self._least_bytes
         if is_narrow is not tally.is_narrow:
@@ -50,7 +50,7 @@ class Room:
             if partition.is_paused and partition.buffer:
                 partition.drop_buffer()
         free_bytes = self._left_bytes()
-        if self._tally.is_narrow:  # a merge needs a record of each partition, whatever the bound is
+        if self._tally.is_narrow:  # who waits for a record of each, or of one, gets it whatever the bound is
             return max(free_bytes, self._least_bytes)
         return free_bytes if free_bytes >= self.largest_bytes or not self._tally.held_bytes else 0
 

@@ -54,6 +54,9 @@ class TwoLanes(Delivery):
         self._live = _Lane(assignment.tally, 1 - share, int(max_bytes * (1 - share)))
         self._catch_up = _Lane(catch_up, share, int(max_bytes * share))
 
+    def has_room(self, partition: Partition) -> bool:
+        return partition.tally.held_bytes <= self._lane_of(partition).max_bytes
+
     def in_hand(self) -> dict[TopicPartition, int]:
         self.settle()
         counts: dict[TopicPartition, int] = {}
@@ -147,10 +150,13 @@ class TwoLanes(Delivery):
         """It cannot go on for now: the other one is asked first next time."""
         lane.given = max(self._live.given, self._catch_up.given) + 1
 
+    def _lane_of(self, partition: Partition) -> _Lane:
+        return self._live if partition.tally is self._live.tally else self._catch_up
+
     def _enter(self, lane: _Lane) -> None:
         self._turns, self._max_bytes = lane.tally.turns, lane.max_bytes
 
     def _hand_out(self, partition: Partition, piece: Slice, upto: int, *, keep_last_only: bool) -> None:
-        lane = self._live if partition.tally is self._live.tally else self._catch_up
+        lane = self._lane_of(partition)
         lane.given += (upto - piece.index) / lane.weight
         super()._hand_out(partition, piece, upto, keep_last_only=keep_last_only)

@@ -26,6 +26,11 @@ class Callbacks:
         self.is_running = False
 
     @property
+    def unannounced(self) -> frozenset[TopicPartition]:
+        """What the assigned callback was told of and no other callback of its end."""
+        return self.told - self._announced
+
+    @property
     def has_listener(self) -> bool:
         return self._listener() is not None
 

@@ -137,5 +137,6 @@ class CatchUp:
             live = self.context.assignment.get(tp)
             if live is not None and live.lanes is not None and live.state is not PositionState.COMMITTED:
                 live.lanes.raise_log_start(start.offset)
+        self.wanted.pulse()  # nothing may be left to wait for
         self.context.fetchable.pulse()
         self.context.changed.pulse()

@@ -55,7 +55,7 @@ def timeout_ms(duration_ms: int | None) -> asyncio.Timeout:
 
 
 class Signal:
-    """Something changed: look again. Wakes every waiter; a pulse without a waiter is forgotten.
+    """Something changed: look again. Wakes every waiter, the oldest first; a pulse without a waiter is forgotten.
 
     Check your condition, then `await wait()`: without an await in between no pulse is missed.
     """
@@ -63,7 +63,7 @@ class Signal:
     __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[bool]] = set()
+        self._waiters: dict[asyncio.Future[bool], None] = {}
 
     def pulse(self) -> None:
         for waiter in self._waiters:
@@ -75,12 +75,12 @@ class Signal:
         """Wait for a pulse, at most until the instant `until_ms`; False when the time ended first."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         timer = loop.call_at((until_ms + 1) / 1000, _expire, waiter) if until_ms is not None else None
         try:
             return await waiter
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
             if timer is not None:
                 timer.cancel()
 

@@ -352,8 +352,7 @@ class Committer:
 
     def _is_deleted(self, tp: TopicPartition, code: int) -> bool:
         """The metadata says so too: a coordinator alone may only be behind."""
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return code == unknown and self._context.link.cluster.errors.get(tp.topic) == unknown
+        return code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._context.link.cluster.lacks(tp.topic)
 
     def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
         partition = self._context.assignment.get(tp)

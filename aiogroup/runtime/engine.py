@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import anyio
-from aiokafka.structs import TopicPartition
 
 from aiogroup.assignors import Assignor, Held, is_cooperative
 from aiogroup.cluster import Cluster
-from aiogroup.config import ConsumerConfig, parse_reset_policy
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConsumerStoppedError, IllegalStateError
 from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.position import Partition
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import write_subscription
 from aiogroup.membership.classic import ClassicMembership
@@ -21,7 +22,7 @@ from aiogroup.membership.identity import Identity
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import MemberState
 from aiogroup.native import IS_COMPILED
-from aiogroup.protocol.errors import ErrorCode
+from aiogroup.runtime.by_hand import ByHand
 from aiogroup.runtime.callbacks import Callbacks
 from aiogroup.runtime.catch_up import CatchUp
 from aiogroup.runtime.catch_up_fetchers import make_delivery, start_catch_up
@@ -31,6 +32,7 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.enquiries import Enquiries
 from aiogroup.runtime.fetcher import Fetchers
+from aiogroup.runtime.inflater import inflate
 from aiogroup.runtime.leader import Leader
 from aiogroup.runtime.link import Link
 from aiogroup.runtime.liveness import Liveness
@@ -76,7 +78,7 @@ class Engine:
         assignment, beside = Assignment(), Assignment()
         delivery = make_delivery(config, assignment, beside)
         self.context = Context(config, Link(config), self.supervisor, assignment, delivery, tell)
-        self.refresher = Refresher(self.context, self._topics_wanted, self._on_refreshed)
+        self.refresher = Refresher(self.context, self._topics_wanted, self._on_refreshed, subscription.names)
         self.enquiries = Enquiries(self.context, self.refresher)
         coordinator = committer = None
         if config.group_id is not None:
@@ -92,12 +94,16 @@ class Engine:
         if coordinator is not None and committer is not None:
             self.group = self._make_group(coordinator, committer, assignors)
         self.requests = Requests(
-            self.context, self.may_deliver, self._on_request, self._on_answer, self._check_subscribed
+            self.context,
+            self.may_deliver,
+            self._on_request,
+            self._on_answer,
+            self._check_subscribed,
+            self.is_settled,
         )
-        self._default_policy = parse_reset_policy(config.auto_offset_reset)
-        self._new_policy = parse_reset_policy(config.new_partition_reset)
         self.topics = Topics(self.context)
-        self._once_missing: set[str] = set()  # topics that did not exist when they were first looked for
+        self.by_hand = ByHand(self.context, self.topics, self._commit_leaving, self._on_assignment)
+        self._looked_through_for: re.Pattern[str] | None = None
         self._group_started = False
         self._auto_commit_started = False
 
@@ -179,7 +185,7 @@ class Engine:
         spawn("positions", self.positions.run)
         spawn("validator", self.validator.run)
         spawn("fetchers", self.fetchers.run)
-        spawn("inflater", self.fetchers.run_inflater)
+        spawn("inflater", inflate, self.context)
         if self.catch_up is not None:
             second = self._make_membership(self.context.config.second_group_id, ())
             await start_catch_up(self.context, self.refresher, self.positions, self.catch_up, second)
@@ -207,6 +213,7 @@ class Engine:
             await self.supervisor.close()
         finally:
             closing = self.context.link.close()  # after the tasks: none of them shall see its connection break
+            self.context.changed.pulse()  # whoever waits still, waits for nothing
         await self.context.link.wait_closed(closing)
 
     def end_group_tasks(self) -> None:
@@ -221,20 +228,23 @@ class Engine:
         """Make the tasks do what the subscription says now."""
         subscription, group = self.subscription, self.group
         subscription.match(self.context.link.cluster, exclude_internal=self.context.config.exclude_internal_topics)
+        if why != "start":  # before which all topics were asked for
+            self._looked_through_for = None
         if group is not None:
             # What the group gave us is given up, and committed for it, first: see _on_move.
             has_left = group.membership.state is MemberState.LEFT
             if has_left and not subscription.is_manual and self.context.assignment:
-                self._assign(frozenset())  # what was assigned by hand: the group knows nothing of it
+                self.by_hand.assign(frozenset())  # what was assigned by hand: the group knows nothing of it
             group.committer.is_member = not (subscription.is_manual and has_left)
+            self.by_hand.prepare(subscription.assigned)
             if subscription.is_manual and not has_left:
                 return
         if subscription.is_manual:
-            self._assign(subscription.assigned)
+            self.by_hand.assign(subscription.assigned)
             if group is not None:
                 self._start_auto_commit(group)
         elif group is None:
-            self._assign_all_of(subscription.names())
+            self.by_hand.assign_all_of(subscription.names())
         elif subscription.is_by_topic or self._group_started:
             self._start_group(group)
             if group.membership.topics != subscription.names():
@@ -266,35 +276,6 @@ class Engine:
             self._auto_commit_started = True
             group.scopes.append(self.supervisor.spawn("committer", group.committer.run))
 
-    def _assign(self, wanted: frozenset[TopicPartition], *, new: bool = False) -> None:
-        """Without a group deciding: partitions that stay keep their position."""
-        assignment = self.context.assignment
-        if self.group is not None:  # no rebalance follows that would
-            self.group.committer.commit_leaving([each for each in assignment if each.tp not in wanted])
-        removed = assignment.remove(assignment.names - wanted)
-        self.context.delivery.forget(removed)
-        policy = self._new_policy if new else self._default_policy
-        added = {tp: policy for tp in wanted if tp not in assignment}
-        if added:
-            assignment.add(added)
-        self._on_assignment()
-
-    def _assign_all_of(self, topics: frozenset[str]) -> None:
-        cluster, assignment = self.context.link.cluster, self.context.assignment
-        wanted = frozenset(tp for topic in topics for tp in cluster.partitions_of(topic))
-        # A topic that a broker would not describe has its partitions still: given up, they would lose their positions.
-        gone = (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        wanted |= {tp for tp in assignment.names if tp.topic in topics and cluster.errors.get(tp.topic) not in gone}
-        known = {tp.topic for tp in assignment.names} | self._once_missing
-        self._once_missing |= topics - cluster.topics.keys()
-        fresh = {tp for tp in wanted - assignment.names if tp.topic in known}
-        if fresh:
-            self._assign((assignment.names & wanted) | fresh, new=True)
-            for tp in fresh:
-                self.context.tell(events.NewPartitionFromEarliest(tp.topic, tp.partition))
-        if wanted != assignment.names:
-            self._assign(wanted)
-
     # What the tasks tell each other.
 
     def may_deliver(self) -> bool:
@@ -305,6 +286,12 @@ class Engine:
         if self.subscription.is_manual:
             return group.membership.state is MemberState.LEFT
         return group.membership.may_deliver and not group.rebalance.ownership.is_closed
+
+    def is_settled(self) -> bool:
+        """What is assigned now stays so, as far as is known: no rebalance brings what is missing."""
+        if self.group is None or self.subscription.is_manual:
+            return self.may_deliver()
+        return not self.group.membership.is_rebalancing
 
     def _check_subscribed(self) -> None:
         """A request that waits already goes on: another task may be between unsubscribe() and subscribe()."""
@@ -379,20 +366,32 @@ class Engine:
         self.topics.look(subscription.names() | {tp.topic for tp in subscription.assigned}, cluster)
         if self.requests.is_stopped or subscription.is_manual:
             return
+        appeared = self._match()
+        names = subscription.names()
         if group is None:
-            self._assign_all_of(self._matched())
+            self.by_hand.assign_all_of(names, appeared)
         elif self._group_started:
             group.rebalance.note_sight()
-            names = self._matched()
+            group.rebalance.note_appeared(appeared)
             if names != group.membership.topics:
                 self._change_topics(group, names, "the topics that match the pattern changed")
             elif (why := group.rebalance.leader.stale_assignment()) is not None:
                 group.coordinator.handle(f.RejoinWanted(why))
 
-    def _matched(self) -> frozenset[str]:
-        config = self.context.config
-        self.subscription.match(self.context.link.cluster, exclude_internal=config.exclude_internal_topics)
-        return self.subscription.names()
+    def _match(self) -> frozenset[str]:
+        """Look which topics the pattern matches. Returns those that were made since all were last looked through."""
+        subscription, cluster = self.subscription, self.context.link.cluster
+        before, pattern, was_looked_through_for = subscription.names(), subscription.pattern, self._looked_through_for
+        subscription.match(
+            cluster, exclude_internal=self.context.config.exclude_internal_topics, keep=before - self.topics.gone
+        )
+        if cluster.is_of_all:
+            self._looked_through_for = pattern
+        return subscription.names() - before if pattern is was_looked_through_for is not None else frozenset()
+
+    def _commit_leaving(self, partitions: Iterable[Partition]) -> None:
+        if self.group is not None:
+            self.group.committer.commit_leaving(partitions)
 
     def _on_task_failed(self, name: str, error: BaseException) -> None:
         self.context.tell(events.TaskFailed(name, repr(error)))

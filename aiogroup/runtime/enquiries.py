@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from aiokafka.structs import OffsetAndTimestamp, TopicPartition
 
-from aiogroup.errors import AiogroupError, IllegalStateError, KafkaTimeoutError
+from aiogroup.errors import AiogroupError, ConsumerStoppedError, IllegalStateError, KafkaTimeoutError
 from aiogroup.fetching.position import Partition, PositionState
 from aiogroup.records import Lag, PartitionLag
 from aiogroup.runtime.clock import now_ms
@@ -30,6 +30,7 @@ class Enquiries:
             IllegalStateError: it was revoked meanwhile.
             RecordError: the application must seek.
             KafkaTimeoutError: not known until `until_ms`, without it in `default_api_timeout_ms`.
+            ConsumerStoppedError: it was stopped meanwhile. AiogroupError: the consumer failed meanwhile.
         """
         if until_ms is None:
             until_ms = now_ms() + self._context.config.default_api_timeout_ms
@@ -41,6 +42,9 @@ class Enquiries:
                 raise partition.error
             if not self.is_still(partition):
                 raise IllegalStateError(f"{partition.tp} is not assigned any more")
+            self._context.inbox.raise_fatal()
+            if self._context.link.is_closed:
+                raise ConsumerStoppedError(f"the consumer was stopped before the position of {partition.tp} was known")
             if now_ms() >= until_ms:
                 raise KafkaTimeoutError(f"the position of {partition.tp} is not known yet")
             await self._context.changed.wait(until_ms)
@@ -82,12 +86,15 @@ class Enquiries:
     def current_lag(self, partition: Partition) -> int | None:
         """From what is known; a later call knows more, where it is the end that is not known (KIP-695)."""
         self._context.delivery.settle()
-        lag = partition.lag(read_committed=self._context.config.read_committed)
+        lag = self.known_lag(partition)
         if lag is None:
             self.want_end(partition)
-        elif partition.lanes is not None:
-            lag += partition.lanes.left_count
         return lag
+
+    def known_lag(self, partition: Partition) -> int | None:
+        """Of both lanes, without asking for anything; `delivery` is settled."""
+        lag = partition.lag(read_committed=self._context.config.read_committed)
+        return lag if lag is None or partition.lanes is None else lag + partition.lanes.left_count
 
     def want_end(self, partition: Partition) -> None:
         """Ask for an end offset in the background, together with those that are wanted in the same turn of the loop."""

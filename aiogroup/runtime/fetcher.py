@@ -78,6 +78,7 @@ class Fetchers:
         self._running: dict[int, anyio.CancelScope] = {}
         self._tally = self._assignment.tally
         self._is_awaited = False  # a fetcher waits for what another one's request holds
+        self._has_made_room = False  # and was told that it is free
         self._sent_at_ms: dict[int, int] = {}
         config = context.config
         self._room = Room(self._tally, config.lane_buffer_bytes(lane), config.max_partition_fetch_bytes)
@@ -130,24 +131,8 @@ class Fetchers:
     def heard_at_ms(self, partition: Partition) -> int | None:
         return self._planner.heard_at_ms(partition)
 
-    async def run_inflater(self) -> None:
-        """Decompress big batches in a worker thread: the loop goes on meanwhile."""
-        delivery = self._context.delivery
-        queue = delivery.to_inflate
-        while True:
-            if not queue:
-                await self._context.inflate_wanted.wait()
-                continue
-            partition = queue.popleft()
-            if partition.buffer and partition.buffer[0].needs_inflate():
-                delivery.inflating = partition.buffer[0]
-                try:
-                    await asyncio.to_thread(partition.buffer[0].inflate)
-                finally:
-                    delivery.inflating = None
-                    partition.weigh()
-            delivery.look_again()
-            self._context.changed.pulse()
+    def answered_at_ms(self, partition: Partition) -> int | None:
+        return self._planner.answered_at_ms(partition)
 
     async def _run_one(self, node_id: int) -> None:
         context, config = self._context, self._context.config
@@ -169,7 +154,11 @@ class Fetchers:
             wait_ms = WAIT_MIN_MS if is_draining or not plan.full_count else wait_ms * 2
             limit_ms = min(wait_ms, config.fetch_max_wait_ms) if plan.full_count else config.fetch_max_wait_ms
             wait_ms = min(wait_ms, config.fetch_max_wait_ms)
-            if await self._fetch(node_id, plan, limit_ms):
+            is_answered = await self._fetch(node_id, plan, limit_ms)
+            if self._has_made_room:
+                self._has_made_room = False
+                await asyncio.sleep(0)  # who waited for it plans first, or a quiet broker would take it again each time
+            if is_answered:
                 failures_count = 0
                 continue
             failures_count += 1
@@ -214,6 +203,7 @@ class Fetchers:
             self._sent_at_ms.pop(node_id, None)
             if self._is_awaited:
                 self._is_awaited = False
+                self._has_made_room = True
                 context.fetchable.pulse()
 
     # The answer.

@@ -48,7 +48,7 @@ def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
 def metrics_of(engine: Engine) -> dict[str, float | int | None]:
     context = engine.context
     context.delivery.settle()
-    lags = [each.lag(read_committed=context.config.read_committed) for each in context.assignment]
+    lags = [engine.enquiries.known_lag(each) for each in context.assignment]
     known = [lag for lag in lags if lag is not None]
     health = health_of(engine, is_stopped=False)
     return {

@@ -247,7 +247,7 @@ class Link:
             allow_auto_topic_creation=self._config.allow_auto_create_topics and topics is not None,
         )
         response: MetadataResponse = await self.ask_any(request, timeout)
-        snapshot = _cluster(response)
+        snapshot = _cluster(response, is_of_all=topics is None)
         if snapshot.brokers:
             self.cluster = self.cluster.updated(snapshot)
             self.on_metadata()
@@ -316,7 +316,7 @@ class Link:
         )
 
 
-def _cluster(response: MetadataResponse) -> Cluster:
+def _cluster(response: MetadataResponse, *, is_of_all: bool) -> Cluster:
     topics = {}
     errors = {}
     for topic in response.topics:
@@ -336,4 +336,4 @@ def _cluster(response: MetadataResponse) -> Cluster:
         }
         topics[topic.name or ""] = TopicInfo(topic.name or "", topic.topic_id, partitions, topic.is_internal)
     brokers = {each.node_id: Broker(each.node_id, each.host, each.port, each.rack) for each in response.brokers}
-    return Cluster(brokers, topics, errors, response.cluster_id)
+    return Cluster(brokers, topics, errors, response.cluster_id, is_of_all)

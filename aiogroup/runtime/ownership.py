@@ -143,7 +143,7 @@ class Ownership:
 
     def drop_for_later(self) -> None:
         """The same where no callback may run yet: it is called at the next request for records, or in `stop`."""
-        self._dropped |= self.callbacks.told
+        self._dropped |= self.callbacks.unannounced
         self.drop_all()
 
     def _remove(self, tps: Collection[TopicPartition]) -> None:

@@ -9,6 +9,7 @@ SyncGroup what is to leave goes the same way, hand-over point, callback, commit;
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from uuid import UUID
 
@@ -277,7 +278,11 @@ class Rebalance:
                     self._counts_at_first_sight[topic] = 0
                 self._counts_at_first_sight.setdefault(topic, len(info.partitions))
             elif cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._counts_at_first_sight[topic] = 0  # whatever it will hold, also when made anew, came after us
+                self.note_appeared([topic])  # whatever it will hold, also when made anew, came after us
+
+    def note_appeared(self, topics: Iterable[str]) -> None:
+        """All of their partitions are new to the group, since it was there before them."""
+        self._counts_at_first_sight |= dict.fromkeys(topics, 0)
 
     # Failure.
 

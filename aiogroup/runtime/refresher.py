@@ -54,12 +54,19 @@ TopicsWanted = Callable[[], "frozenset[str] | re.Pattern[str]"]
 
 
 class Refresher:
-    """`on_refreshed(cluster)` is called after every change of the snapshot."""
+    """`on_refreshed(cluster)` is called after every change of the snapshot; `matched()` are a pattern's topics."""
 
-    def __init__(self, context: Context, topics_wanted: TopicsWanted, on_refreshed: Callable[[Cluster], None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        topics_wanted: TopicsWanted,
+        on_refreshed: Callable[[Cluster], None],
+        matched: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
         self._context = context
         self._topics_wanted = topics_wanted
         self._on_refreshed = on_refreshed
+        self._matched = matched
         self._wanted = Signal()
         self._wanted_at_ms: int | None = None
         self._refreshed = Signal()
@@ -92,9 +99,10 @@ class Refresher:
                 await sleep_ms(config.backoff_ms(failures_count))
 
     def is_incomplete(self) -> bool:
-        """A topic that we are to read does not exist yet: look again before the metadata gets old."""
+        """A topic that we are to read does not exist, or no more: look again before the metadata gets old."""
         wanted = self._topics_wanted()
-        return not isinstance(wanted, re.Pattern) and bool(wanted - self._context.link.cluster.topics.keys())
+        names = self._matched() if isinstance(wanted, re.Pattern) else wanted
+        return bool(names - self._context.link.cluster.topics.keys())
 
     def want(self) -> None:
         """Refresh soon: a leader moved, a topic is not known yet. Many wishes in a moment are one refresh."""
@@ -114,11 +122,13 @@ class Refresher:
             AiogroupError: no broker answered.
         """
         wanted = self._topics_wanted()
-        asked_at_ms = now_ms()
-        await self._context.link.fetch_metadata(None if isinstance(wanted, re.Pattern) else wanted)
+        since_ms, self._wanted_at_ms = self._wanted_at_ms, None  # a wish from now on is one for the next answer
+        try:
+            await self._context.link.fetch_metadata(None if isinstance(wanted, re.Pattern) else wanted)
+        except BaseException:
+            self._wanted_at_ms = since_ms if since_ms is not None else self._wanted_at_ms
+            raise
         self._refreshed_at_ms = now_ms()
-        if self._wanted_at_ms is not None and self._wanted_at_ms <= asked_at_ms:
-            self._wanted_at_ms = None
         self._on_refreshed(self._context.link.cluster)
         self._refreshed.pulse()
         self._context.fetchable.pulse()
@@ -227,6 +237,7 @@ class Refresher:
 
         Raises:
             UnknownTopicOrPartitionError: one of them is not known until `until_ms`.
+            AuthenticationFailedError, ConsumerStoppedError
         """
         wanted = set(tps)
         while missing := [tp for tp in wanted if self._context.link.cluster.partition(tp) is None]:
@@ -234,6 +245,8 @@ class Refresher:
                 left_ms = max(1, until_ms - now_ms())
                 limit_ms = min(left_ms, self._context.config.request_timeout_ms)
                 await self._context.link.fetch_metadata({tp.topic for tp in wanted}, limit_ms)
+            except (AuthenticationFailedError, ConsumerStoppedError):
+                raise
             except AiogroupError as error:
                 self._context.tell(events.MetadataFailed(str(error)))
             if all(self._context.link.cluster.partition(tp) is not None for tp in missing):

@@ -21,6 +21,7 @@ from aiogroup.errors import (
     IllegalStateError,
     RecordDeserializationError,
     TimestampError,
+    named,
 )
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.clock import now_ms
@@ -31,6 +32,8 @@ __all__ = ["Requests"]
 
 T = TypeVar("T")
 TURN_SECONDS: Final = TURN_MS / 1000
+ASKED_AGAIN_MS: Final = 1_000
+"""So long after a request for named partitions that got none of their records these are still waited for."""
 BATCH_COUNT: Final = 100_000
 """Without `max_poll_records` a batch is bounded all the same, as what is buffered is."""
 
@@ -38,7 +41,7 @@ BATCH_COUNT: Final = 100_000
 class Requests:
     """`may_deliver()`: the gate a rebalance closes. `on_request()`, `on_answer()`: for the poll watchdog.
 
-    `check()` raises when there is nothing that a request could wait for.
+    `check()` raises when there is nothing that a request could wait for; `is_settled()`: no rebalance is under way.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Requests:
         on_request: Callable[[], None],
         on_answer: Callable[[], None],
         check: Callable[[], None] = lambda: None,
+        is_settled: Callable[[], bool] = lambda: True,
     ) -> None:
         self._turn_ends_at = 0.0
         self.is_stopped = False
@@ -60,8 +64,11 @@ class Requests:
         self._on_request = on_request
         self._on_answer = on_answer
         self._check = check
+        self._is_settled = is_settled
         self._told_poison: dict[TopicPartition, int] = {}
         self._asking_of: list[frozenset[TopicPartition]] = []  # each request under way, empty for all partitions
+        # What requests name and found nothing of; until when that counts, once they have ended.
+        self._needed: dict[frozenset[TopicPartition], int | None] = {}
         context.delivery.cursor.wait = self.next
 
     async def next(self) -> Record:
@@ -103,9 +110,10 @@ class Requests:
 
     async def one(self, only: frozenset[TopicPartition]) -> Record:
         def take() -> Record | None:
-            for records in self._context.delivery.take(1, only).values():
-                return records[0]
-            return None
+            self._check_named(only)
+            taken = self._context.delivery.take(1, only)
+            self._note_need(only, is_met=bool(taken))
+            return next((records[0] for records in taken.values()), None)
 
         with self._asking(only):
             await self._let_loop_run(1)
@@ -124,7 +132,9 @@ class Requests:
             return context.delivery.decode_ahead(count, only)
 
         def take() -> Records | None:
+            self._check_named(only)
             taken = context.delivery.take(count, only)
+            self._note_need(only, is_met=bool(taken))
             return Records(taken, self._take_metadata()) if taken else None
 
         with self._asking(only):
@@ -133,6 +143,32 @@ class Requests:
             records = await self._wait(take, until_ms, decode_ahead)
             self._turn_count += records.count if records is not None else 0
         return records if records is not None else Records({}, {} if self.is_stopped else self._take_metadata())
+
+    def _check_named(self, only: frozenset[TopicPartition]) -> None:
+        """What is not ours when no rebalance is under way does not come by waiting."""
+        if only and not any(tp in self._context.assignment for tp in only) and self._is_settled():
+            raise IllegalStateError(f"not assigned to this consumer: {named(only)}; see assignment()")
+
+    def _note_need(self, only: frozenset[TopicPartition], *, is_met: bool) -> None:
+        """What is buffered of other partitions must not take the room of those that are waited for."""
+        if only and (not is_met or only in self._needed):
+            if is_met:
+                del self._needed[only]
+            else:
+                self._needed[only] = None
+            self._tell_needed()
+
+    def _forget_needed(self, only: frozenset[TopicPartition]) -> None:
+        """A request begins. Those that ended without a record count on, as they may be made again and again."""
+        if self._needed:
+            self._needed.pop(only, None)
+            now = now_ms()
+            self._needed = {each: at for each, at in self._needed.items() if at is None or (only and at > now)}
+            self._tell_needed()
+
+    def _tell_needed(self) -> None:
+        if self._context.assignment.need(frozenset().union(*self._needed)):
+            self._context.fetchable.pulse()
 
     def iterate(self) -> None:
         """A new `async for` begins: what an earlier one left in hand comes again."""
@@ -175,6 +211,7 @@ class Requests:
         if config.enable_auto_commit:
             self._context.assignment.failed_commit.clear()  # a loss was told when it happened; commits are not its own
         self.last_asked_at_ms = now_ms()
+        self._forget_needed(only)
         self._note_holder(only)
         self._on_request()
         try:
@@ -185,6 +222,8 @@ class Requests:
             yield
         finally:
             self._asking_of.remove(only)
+            if only in self._needed:
+                self._needed[only] = now_ms() + ASKED_AGAIN_MS
             self._on_answer()
 
     def _bound_partitions(self, enough_count: int) -> None:

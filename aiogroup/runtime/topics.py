@@ -31,7 +31,9 @@ class Topics:
 
     def look(self, topics: frozenset[str], cluster: Cluster) -> None:
         """After each refresh of the metadata: what became so is told, once until it changes."""
-        errors = {name: code for name, code in cluster.errors.items() if name in topics}
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        doubtful = {name for name in topics if name in cluster.errors or cluster.lacks(name)}
+        errors = {name: cluster.errors.get(name, unknown) for name in doubtful}
         self._tell_refused({name: code for name, code in errors.items() if code in REFUSED_TOPIC})
         self._tell_missing({name: code for name, code in errors.items() if code not in REFUSED_TOPIC})
 
@@ -39,6 +41,11 @@ class Topics:
     def missing(self) -> Set[str]:
         """Topics that were looked for and not found, also not by whoever else asked meanwhile."""
         return self._missing_since_ms.keys() - self._context.link.cluster.topics.keys()
+
+    @property
+    def gone(self) -> Set[str]:
+        """Topics that are not there, and that not only because one broker is behind the others."""
+        return {name for name in self._told if self._context.link.cluster.lacks(name)}
 
     def _tell_refused(self, refused: dict[str, int]) -> None:
         for name, code in refused.items():

@@ -343,6 +343,23 @@ def test_record_of_an_ended_loop_comes_again(given_count):
     assert read_all(delivery) == [(0, each) for each in range(given_count - 1, 6)]
 
 
+@pytest.mark.parametrize("has_come_again", [True, False])
+def test_record_comes_again_though_what_is_behind_it_was_given_up_to_make_room(has_come_again):
+    delivery, partition = one_partition(count=6)
+    given = [delivery.open_cursor(), delivery.cursor.take()]
+    delivery.close_cursor()
+    partition.drop_buffer()
+    assert partition.fetch_offset == 2
+    if has_come_again:
+        partition.put(fetched(partition, 4, 2))
+        delivery.decode_ahead(1)
+    assert delivery.take_back_iterated() is given[-1]
+    assert not delivery.is_in_hand()
+    assert partition.position == partition.ledger.committable == partition.fetch_offset == 1
+    partition.put(fetched(partition, 5, 1))
+    assert read_all(delivery) == [(0, each) for each in range(1, 6)]
+
+
 def test_record_comes_again_before_those_of_other_partitions():
     assignment, (first, second) = assigned(0, 1)
     for partition in (first, second):

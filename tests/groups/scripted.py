@@ -62,12 +62,24 @@ class _Network(Network):
 
 
 class _Brokers(Brokers):
-    """Do what they are asked; over a line that is `mute`, or with what is `withheld`, they do not answer."""
+    """Do what they are asked; over a line that is `mute`, or with what is `withheld`, they do not answer.
+
+    Topics that are `hidden` are in no answer to Metadata. Their names come last, since ids go by the order of names.
+    """
 
     def __init__(self, *args):
         super().__init__(*args)
+        self.hidden = set()
         self.mute = set()
         self.withheld = ()  # types of answers
+
+    def _metadata(self, request):
+        topics = self.topics
+        self.topics = {name: logs for name, logs in topics.items() if name not in self.hidden}
+        try:
+            return super()._metadata(request)
+        finally:
+            self.topics = topics
 
     def _answer(self, ticket, response):
         if ticket[0] in self.mute or isinstance(response, self.withheld):

@@ -9,6 +9,9 @@ import sys
 import pytest
 from confluent_kafka import Producer
 
+from aiogroup import Consumer, TopicPartition
+from tests.support.kafka import eventually
+
 PARTITIONS_COUNT = 32
 BOUND = 16 << 20
 SIZE = 1_000
@@ -52,13 +55,14 @@ asyncio.run(main())
 """
 
 
-def fill(servers: str, topic: str, codec: str, count: int) -> None:
+def fill(servers: str, topic: str, codec: str, count: int, batch_bytes: int = 1_000_000, linger_ms: int = 200) -> None:
     producer = Producer(
         {
             "bootstrap.servers": servers,
             "compression.type": codec,
-            "linger.ms": 200,
-            "batch.size": 1_000_000,
+            "linger.ms": linger_ms,
+            "batch.size": batch_bytes,
+            "message.max.bytes": batch_bytes,
             "queue.buffering.max.messages": 1_000_000,
         }
     )
@@ -75,14 +79,20 @@ def fill(servers: str, topic: str, codec: str, count: int) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
-    ("codec", "count", "total"),
-    [("none", 1_000_000, 1_000_000), ("lz4", 256_000, 500_000)],
-    ids=["plain", "lz4, twentyfold"],
+    ("codec", "count", "total", "batch_bytes", "linger_ms"),
+    [
+        ("none", 1_000_000, 1_000_000, 1_000_000, 200),
+        ("lz4", 256_000, 500_000, 1_000_000, 200),
+        ("lz4", 128_000, 250_000, 4_000_000, 20_000),
+    ],
+    ids=["plain", "lz4, twentyfold", "lz4, batches that a thread decompresses"],
 )
-async def test_what_a_slow_consumer_holds_is_bounded(kafka_cluster, unique_name, codec, count, total):
+async def test_what_a_slow_consumer_holds_is_bounded(
+    kafka_cluster, unique_name, codec, count, total, batch_bytes, linger_ms
+):
     servers, topic = kafka_cluster.bootstrap_servers, unique_name("bound")
     await asyncio.to_thread(kafka_cluster.create_topic, topic, PARTITIONS_COUNT)
-    await asyncio.to_thread(fill, servers, topic, codec, count)
+    await asyncio.to_thread(fill, servers, topic, codec, count, batch_bytes, linger_ms)
     measured = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", MEASURE, servers, topic, str(PARTITIONS_COUNT), str(total), str(BOUND)),
         stdout=asyncio.subprocess.PIPE,
@@ -91,6 +101,30 @@ async def test_what_a_slow_consumer_holds_is_bounded(kafka_cluster, unique_name,
         out, _ = await measured.communicate()
     assert measured.returncode == 0
     held, grown = map(int, out.split())
-    one_batch_and_a_slice = 2 << 20
+    one_batch_and_a_slice = batch_bytes + (1 << 20)
     assert BOUND // 2 < held <= BOUND + one_batch_and_a_slice
     assert grown < 64 << 20, f"{grown} bytes more in memory"
+
+
+@pytest.mark.parametrize("timeout_ms", [5_000, 0])
+async def test_who_asks_for_one_partition_gets_it_though_the_others_fill_the_room(
+    kafka_cluster, unique_name, timeout_ms
+):
+    servers, topic, bound = kafka_cluster.bootstrap_servers, unique_name("named"), 4 << 20
+    await asyncio.to_thread(kafka_cluster.create_topic, topic, PARTITIONS_COUNT)
+    await asyncio.to_thread(fill, servers, topic, "none", 1_000 * PARTITIONS_COUNT)
+    tps = [TopicPartition(topic, each) for each in range(PARTITIONS_COUNT)]
+    consumer = Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", max_buffered_bytes=bound)
+    consumer.assign(tps)
+    async with consumer:
+        for tp in (tps[3], tps[20]):
+            await eventually(lambda: consumer.metrics()["buffered_bytes"] > bound // 2)
+            offsets = []
+            async with asyncio.timeout(20):
+                while len(offsets) < 1_000:
+                    batch = await consumer.getmany(tp, timeout_ms=timeout_ms)
+                    offsets += [record.offset for record in batch.all()]
+                    assert consumer.metrics()["buffered_bytes"] < bound + (2 << 20)
+                    if not batch.count:
+                        await asyncio.sleep(0.05)
+            assert offsets == list(range(1_000))

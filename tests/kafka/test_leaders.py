@@ -257,6 +257,22 @@ async def test_brokers_take_turns_when_the_bound_is_one_answer(racks, unique_nam
                 assert {record.partition for record in await read(consumer, 50, within_s=8)} == {tp.partition}
 
 
+async def test_a_broker_with_long_records_goes_on_while_the_others_are_quiet(racks, unique_name):
+    """What one answer may bring is reserved for each request: three of them are more than there is room for."""
+    topic = unique_name("long")
+    racks.create_topic(topic, 3, replication_factor=1)
+    tps = [TopicPartition(topic, each) for each in range(3)]
+    wait_until(lambda: len({_leader(racks, tp) for tp in tps}) == 3, 5_000, lambda: "a leader on each node")
+    bounds = {"max_buffered_bytes": 1 << 20, "max_partition_fetch_bytes": 1 << 16, "fetch_max_bytes": 1 << 20}
+    consumer = alone(racks.bootstrap_servers, **bounds)
+    consumer.assign(tps)
+    async with consumer:
+        await asyncio.gather(*(consumer.position(tp) for tp in tps))
+        for tp in tps:
+            await fill(racks.bootstrap_servers, tp, [bytes(800_000)] * 5)
+            assert {record.partition for record in await read(consumer, 5, within_s=15)} == {tp.partition}
+
+
 # The coordinator.
 
 

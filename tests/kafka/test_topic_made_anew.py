@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from aiokafka.admin import NewTopic
 
+from aiogroup import BrokerError
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.telemetry import events
@@ -96,6 +97,30 @@ async def test_a_head_that_waits_behind_records_of_the_old_one_waits_no_more(mak
             async with asyncio.timeout(30):
                 while values[-10:] != [f"new {number}" for number in range(10)]:
                     values += [record.value.decode() for record in (await consumer.poll(1_000)).all()]
+
+
+@pytest.mark.parametrize("is_by_pattern", [True, False], ids=["pattern", "name"])
+async def test_a_commit_of_a_deleted_topic_ends_soon(make_place, is_by_pattern):
+    """Of a record that is in hand, so that the group's hand-over waits for it."""
+    place = make_place()
+    await place.produce(range(3))
+    async with place.admin() as admin:
+        consumer = place.unsubscribed(enable_auto_commit=False, metadata_max_age_ms=300)
+        if is_by_pattern:
+            consumer.subscribe(pattern=f"{place.topic}.*")
+        else:
+            consumer.subscribe([place.topic])
+        async with consumer:
+            await take(consumer, 3)
+            await admin.delete_topics([place.topic])
+            await eventually(lambda: _is_unknown(admin, place.topic))
+            await eventually(lambda: consumer.partitions_for_topic(place.topic) is None)
+            with pytest.raises(BrokerError, match="the topic is deleted"):
+                async with asyncio.timeout(10):
+                    await consumer.commit()
+            async with asyncio.timeout(20):
+                while consumer.assignment():
+                    await consumer.getmany(timeout_ms=100)
 
 
 @pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "not noticed"])

@@ -1,0 +1,35 @@
+"""The inflater task: big batches are decompressed in a worker thread, and the loop goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiogroup.runtime.context import Context
+
+__all__ = ["inflate"]
+
+
+async def inflate(context: Context) -> None:
+    """One batch after the other, as far as there is room for them.
+
+    They were queued, perhaps several at once, when there was. The first is decompressed in any case: however narrow the
+    bound is, records come. Those that are left over are queued again when it is their turn.
+    """
+    delivery, queue = context.delivery, context.delivery.to_inflate
+    is_first = True
+    while True:
+        if not queue:
+            await context.inflate_wanted.wait()
+            is_first = True
+            continue
+        partition = queue.popleft()
+        if partition.buffer and partition.buffer[0].needs_inflate() and (is_first or delivery.has_room(partition)):
+            is_first = False
+            delivery.inflating = partition.buffer[0]
+            try:
+                await asyncio.to_thread(partition.buffer[0].inflate)
+            finally:
+                delivery.inflating = None
+                partition.weigh()
+        delivery.look_again()
+        context.changed.pulse()
