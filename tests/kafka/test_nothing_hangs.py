@@ -35,6 +35,7 @@ START_MS = 2 * REQUEST_MS + 1_000
 """Metadata, an assignment, and what was started is stopped."""
 MARGIN_MS = 1_000
 HANGS_MS = 12_000
+PATIENCE_S = 60
 TICK_S = 0.01
 LONGEST_TICK_MS = 500
 
@@ -354,12 +355,10 @@ async def produce(scenes: list[Scene], values: Iterable[object]) -> None:
 
 async def patiently(call: Callable[[], Awaitable[None]]) -> None:
     """What a busy machine may keep from ending within such time-outs, before anything is wrong."""
-    for _ in range(9):
-        try:
-            return await call()
-        except errors.KafkaTimeoutError:
-            continue
-    return await call()
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(errors.KafkaTimeoutError):
+                return await call()
 
 
 @asynccontextmanager
@@ -374,7 +373,7 @@ async def prepared(scenes: list[Scene]):
     async def ready(case: Case) -> None:
         async with few:
             await patiently(case.consumer.start)
-            await take(case.consumer, COMMITTED, within_s=60)
+            await take(case.consumer, COMMITTED, within_s=PATIENCE_S)
             if case.grouped:
                 await patiently(case.consumer.commit)
 
