@@ -43,6 +43,8 @@ BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
 TURN_BYTES: Final = 512 * 1024
 """So much of an answer is copied before the loop runs; a smaller answer is there as a whole or not at all."""
+SHORT_BYTES: Final = 16 * 1024
+"""An answer of a batch, as producers make them by default."""
 MADE_ANEW: Final = "the topic was deleted and made anew"
 ALONE_SHARE: Final = 0.9
 """A slice that is so much of what it keeps in memory is not copied."""
@@ -78,7 +80,7 @@ class Fetchers:
         self._running: dict[int, anyio.CancelScope] = {}
         self._tally = self._assignment.tally
         self._is_awaited = False  # a fetcher waits for what another one's request holds
-        self._has_made_room = False  # and was told that it is free
+        self._lets_others_go_on = False  # before the next request is made
         self._sent_at_ms: dict[int, int] = {}
         config = context.config
         self._room = Room(self._tally, config.lane_buffer_bytes(lane), config.max_partition_fetch_bytes)
@@ -155,9 +157,9 @@ class Fetchers:
             limit_ms = min(wait_ms, config.fetch_max_wait_ms) if plan.full_count else config.fetch_max_wait_ms
             wait_ms = min(wait_ms, config.fetch_max_wait_ms)
             is_answered = await self._fetch(node_id, plan, limit_ms)
-            if self._has_made_room:
-                self._has_made_room = False
-                await asyncio.sleep(0)  # who waited for it plans first, or a quiet broker would take it again each time
+            if self._lets_others_go_on:
+                self._lets_others_go_on = False
+                await asyncio.sleep(0)
             if is_answered:
                 failures_count = 0
                 continue
@@ -186,6 +188,8 @@ class Fetchers:
             answer_bytes = sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
             if answer_bytes > plan.max_bytes:
                 self._room.largest_bytes = max(self._room.largest_bytes, answer_bytes)
+            # Of a longer one the application has enough until the next is there.
+            self._lets_others_go_on = 0 < answer_bytes <= SHORT_BYTES
             return await self._take_answer(node_id, response, begun, received_at_ms)
         except (AuthenticationFailedError, ConsumerStoppedError):
             raise
@@ -203,7 +207,7 @@ class Fetchers:
             self._sent_at_ms.pop(node_id, None)
             if self._is_awaited:
                 self._is_awaited = False
-                self._has_made_room = True
+                self._lets_others_go_on = True  # or a quiet broker would take the room again each time
                 context.fetchable.pulse()
 
     # The answer.

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aiogroup import CommitFailedError, IllegalStateError
+from aiogroup.protocol.messages.fetch import FetchRequest
 from aiogroup.telemetry import events
 from tests.groups.scripted import POLL_MS, TOPIC, sleep_ms
 from tests.support.group_members import named, until
@@ -41,6 +42,28 @@ async def test_a_request_that_waits_outlives_a_change_of_the_subscription_by_ano
     member.call("subscribe", [TOPIC])
     group.produce(0)
     assert (await waiting).offset == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "is_in_hand_first"), [(1, True), (5_000, False)], ids=["one record", "more than a batch"]
+)
+async def test_what_waits_for_a_short_answer_gets_it_before_the_next_is_asked_for(group, count, is_in_hand_first):
+    member = await group.member("m", reads=False, topics=()).start()
+    member.call("assign", named(TOPIC, 0))
+
+    async def take():
+        taken = await member.consumer.getmany(timeout_ms=10_000)
+        return taken.count, len(group.sent(FetchRequest))
+
+    waiting = asyncio.create_task(member.do(take()))
+    await until(lambda: group.sent(FetchRequest), what=member.tail)
+    await sleep_ms(100)
+    asked_count = len(group.sent(FetchRequest))
+    group.brokers.append(TOPIC, 0, count)
+    taken_count, asked_until_then = await waiting
+    assert taken_count
+    assert (asked_until_then == asked_count) is is_in_hand_first
+    await until(lambda: len(group.sent(FetchRequest)) == asked_count + 1, what=member.tail)
 
 
 async def test_the_constructors_listener_hears_of_a_later_subscription_that_brings_none(group):
