@@ -102,7 +102,7 @@ class Supervisor:
         Raises:
             ConsumerStoppedError: the supervisor ended first.
         """
-        return await asyncio.shield(self.begin(name, work))
+        return await self.begin(name, work)  # cancelling it cancels a future that the task does not wait for
 
     def begin(self, name: str, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
         """Run `work` in a task of its own; the future has its result or error, `ConsumerStoppedError` at the end."""
