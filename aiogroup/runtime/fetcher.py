@@ -43,8 +43,6 @@ BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
 TURN_BYTES: Final = 512 * 1024
 """So much of an answer is copied before the loop runs; a smaller answer is there as a whole or not at all."""
-SHORT_BYTES: Final = 16 * 1024
-"""An answer of a batch, as producers make them by default."""
 MADE_ANEW: Final = "the topic was deleted and made anew"
 ALONE_SHARE: Final = 0.9
 """A slice that is so much of what it keeps in memory is not copied."""
@@ -188,8 +186,6 @@ class Fetchers:
             answer_bytes = sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
             if answer_bytes > plan.max_bytes:
                 self._room.largest_bytes = max(self._room.largest_bytes, answer_bytes)
-            # Of a longer one the application has enough until the next is there.
-            self._lets_others_go_on = 0 < answer_bytes <= SHORT_BYTES
             return await self._take_answer(node_id, response, begun, received_at_ms)
         except (AuthenticationFailedError, ConsumerStoppedError):
             raise
@@ -234,16 +230,24 @@ class Fetchers:
             if tp not in answers and named.partition.heard_at_ms is not None:
                 named.partition.heard_at_ms = received_at_ms  # it is as it was
         turn_bytes = 0
+        is_more_there = not answers
         for tp, data in answers.items():
             asked = session.held.get(tp)
             if asked is None:
                 continue
             self._take_partition(node_id, asked, data, received_at_ms)
+            is_more_there = is_more_there or not self._is_at_end(asked.partition)
             turn_bytes += len(data.records or b"")
             if turn_bytes >= TURN_BYTES:
                 turn_bytes = 0
                 await asyncio.sleep(0)
+        self._lets_others_go_on = not is_more_there  # who waits for these records; the next request will wait anyway
         return True
+
+    def _is_at_end(self, partition: Partition) -> bool:
+        """What is fetched next is not there yet."""
+        end = partition.last_offset(read_committed=self._context.config.read_committed)
+        return end is not None and partition.fetch_offset >= end
 
     def _mend_session(self, node_id: int, error_code: int, begun: SessionRequest) -> bool:
         """Whether to ask again at once: a session that the broker does not know is replaced by the next request."""

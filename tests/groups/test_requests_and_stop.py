@@ -44,26 +44,20 @@ async def test_a_request_that_waits_outlives_a_change_of_the_subscription_by_ano
     assert (await waiting).offset == 0
 
 
-@pytest.mark.parametrize(
-    ("count", "is_in_hand_first"), [(1, True), (5_000, False)], ids=["one record", "more than a batch"]
-)
-async def test_what_waits_for_a_short_answer_gets_it_before_the_next_is_asked_for(group, count, is_in_hand_first):
-    member = await group.member("m", reads=False, topics=()).start()
+@pytest.mark.parametrize(("count", "asked_count"), [(1, 1), (100, 2)], ids=["the last", "not all"])
+async def test_what_the_log_ends_with_is_handed_out_before_more_is_asked_for(group, count, asked_count):
+    for _ in range(count):
+        group.produce(0)
+    member = await group.member("m", reads=False, topics=(), max_partition_fetch_bytes=1_000).start()
     member.call("assign", named(TOPIC, 0))
 
     async def take():
         taken = await member.consumer.getmany(timeout_ms=10_000)
         return taken.count, len(group.sent(FetchRequest))
 
-    waiting = asyncio.create_task(member.do(take()))
-    await until(lambda: group.sent(FetchRequest), what=member.tail)
-    await sleep_ms(100)
-    asked_count = len(group.sent(FetchRequest))
-    group.brokers.append(TOPIC, 0, count)
-    taken_count, asked_until_then = await waiting
-    assert taken_count
-    assert (asked_until_then == asked_count) is is_in_hand_first
-    await until(lambda: len(group.sent(FetchRequest)) == asked_count + 1, what=member.tail)
+    taken_count, asked_until_then = await member.do(take())
+    assert (taken_count == count, asked_until_then) == (count == 1, asked_count)
+    await until(lambda: len(group.sent(FetchRequest)) > asked_count, what=member.tail)
 
 
 async def test_the_constructors_listener_hears_of_a_later_subscription_that_brings_none(group):
