@@ -19,8 +19,9 @@ class RebalanceListener(Protocol):
     """Derive from it and write what you need; any object with some of the methods will do, too. Each may be async.
 
     They run while nothing is in hand and heartbeats go on. `commit` and `seek` work inside; asking for records,
-    `stop` and `subscribe` raise `IllegalStateError`. An exception does not stop the rebalance: the application's next
-    call raises it.
+    `stop` and `subscribe` raise `IllegalStateError`, also in a task that the callback has started, until the callback
+    has returned. So a worker for each partition may be started in `on_partitions_assigned`, as the last thing it does.
+    An exception does not stop the rebalance: the application's next call raises it.
     """
 
     # Each body returns something: a type checker takes a method that has none for one that must be written.

@@ -23,10 +23,26 @@ from aiogroup.telemetry.events import Tell
 
 __all__ = ["Context", "Inbox", "Round"]
 
-_in_callbacks_of: Final[contextvars.ContextVar[frozenset[int]]] = contextvars.ContextVar(
-    "aiogroup_in_callbacks_of", default=frozenset()
+
+class _CallbackRun:
+    """One run of a rebalance callback of the consumer with this number."""
+
+    __slots__ = ("has_returned", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.has_returned = False
+
+
+_callback_runs: Final[contextvars.ContextVar[tuple[_CallbackRun, ...]]] = contextvars.ContextVar(
+    "aiogroup_callback_runs", default=()
 )
-"""The consumers whose rebalance callbacks are running here, by number; also in every task that is started there."""
+"""The callback runs that this code was started from.
+
+Every task and timer that a callback starts gets a copy of this variable, and keeps it for as long as it lives. While
+the callback runs it may be waiting for such a task, so the task is inside of the callback too. Once the callback has
+returned the run says so, and the task is outside.
+"""
 
 
 ERRORS_LIMIT: Final = 64
@@ -106,15 +122,18 @@ class Context:
     @property
     def is_in_callback(self) -> bool:
         """This runs inside a rebalance callback of this consumer; that of another one may use this one as it likes."""
-        return self.number in _in_callbacks_of.get()
+        runs = _callback_runs.get()
+        return bool(runs) and any(run.number == self.number and not run.has_returned for run in runs)
 
     @contextmanager
     def in_callback(self) -> Iterator[None]:
-        token = _in_callbacks_of.set(_in_callbacks_of.get() | {self.number})
+        run = _CallbackRun(self.number)
+        token = _callback_runs.set((*(each for each in _callback_runs.get() if not each.has_returned), run))
         try:
             yield
         finally:
-            _in_callbacks_of.reset(token)
+            run.has_returned = True
+            _callback_runs.reset(token)
 
     def tell_rebalance_failed(self, why: str) -> None:
         self.tell(events.RebalanceFailed(why, now_ms() - self.round.began_at_ms))

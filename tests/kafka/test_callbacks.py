@@ -114,6 +114,92 @@ async def test_what_would_deadlock_is_refused_also_in_tasks_started_there(make_p
     assert listener.names() == ["assigned", "revoked"]
 
 
+@pytest.mark.parametrize("kind", ["eager", "cooperative-sticky"])
+@pytest.mark.parametrize("call", ["getone", "getmany"])
+async def test_a_worker_for_each_partition_may_be_started_where_partitions_come(make_place, call, kind):
+    place, workers, seen = make_place(4), {}, {}
+
+    async def work(consumer, tp):
+        while True:
+            batch = [await consumer.getone(tp)] if call == "getone" else (await consumer.getmany(tp)).all()
+            for record in batch:
+                seen.setdefault(tp, []).append(record.value.decode())
+
+    class Crew(ConsumerRebalanceListener):
+        """aiokafka's way: a task for each partition, ended where the partition leaves."""
+
+        consumer = None
+
+        async def on_partitions_revoked(self, revoked):
+            gone = [workers.pop((self.consumer, tp)) for tp in revoked]
+            for task in gone:
+                task.cancel()
+            await asyncio.wait(gone or [asyncio.create_task(turns(1))])
+            assert all(task.cancelled() for task in gone), gone
+
+        async def on_partitions_assigned(self, assigned):
+            for tp in assigned:
+                workers[self.consumer, tp] = asyncio.create_task(work(self.consumer, tp))
+
+    def made():
+        crew = Crew()
+        crew.consumer = listening(place, crew, partition_assignment_strategy=strategy)
+        return crew.consumer
+
+    def has_read(upto):
+        ended = [task for task in workers.values() if task.done()]
+        assert not ended, ended[0]
+        return all(list(dict.fromkeys(seen.get(place.tp(n), []))) == [str(v) for v in range(upto)] for n in range(4))
+
+    async def produce(first, end):
+        for number in range(4):
+            await place.produce(range(first, end), number)
+
+    strategy = ["range"] if kind == "eager" else [kind]
+    async with made() as consumer:
+        await produce(0, 5)
+        await eventually(lambda: has_read(5))
+        async with made() as other:
+            await eventually(lambda: (len(consumer.assignment()), len(other.assignment())) == (2, 2))
+            await produce(5, 10)
+            await eventually(lambda: has_read(10))
+            assert {each for each, _ in workers} == {consumer, other}
+        await eventually(lambda: len(consumer.assignment()) == 4)
+        await produce(10, 15)
+        await eventually(lambda: has_read(15))
+        assert len(workers) == 4
+    assert not workers
+    assert await place.committed_is(15, 15, 15, 15)
+
+
+async def test_what_is_started_in_a_callback_may_subscribe_and_stop_once_it_has_returned(make_place):
+    place, more, listener, later = make_place(), make_place(), Listener(), []
+
+    async def subscribe_and_stop():
+        with pytest.raises(IllegalStateError, match="callback"):
+            await consumer.stop()
+        asked.set()
+        await returned.wait()
+        consumer.subscribe([more.topic])
+        await eventually(lambda: consumer.assignment() == {more.tp()})
+        return await consumer.stop()
+
+    async def start(_):
+        later.append(asyncio.create_task(subscribe_and_stop()))
+        asyncio.get_running_loop().call_later(0.3, lambda: later.append(asyncio.create_task(consumer.getmany())))
+        await asked.wait()
+
+    asked, returned = asyncio.Event(), asyncio.Event()
+    listener.inside["assigned"] = start
+    consumer = listening(place, listener)
+    await consumer.start()
+    listener.inside.clear()
+    await eventually(lambda: len(later) == 2)
+    assert await later[1] == {}
+    returned.set()
+    assert (await later[0]).problems == ()
+
+
 async def test_another_consumer_works_inside_and_may_be_stopped_there(make_place):
     place, other_place, listener, read = make_place(), make_place(), Listener(), []
     await other_place.produce(range(1))

@@ -169,6 +169,45 @@ async def test_a_callback_inside_the_callback_of_another_consumer_is_inside_both
                 await each.one()
 
 
+async def test_a_task_started_in_a_callback_is_inside_only_until_the_callback_returns(reading):
+    reading.put(3)
+    returned, asked = asyncio.Event(), asyncio.Event()
+
+    async def worker():
+        with pytest.raises(IllegalStateError, match="callback"):
+            await reading.one()
+        asked.set()
+        await returned.wait()
+        return await reading.one()
+
+    timed = asyncio.get_running_loop().create_future()
+    with reading.context.in_callback():
+        task = asyncio.create_task(worker())
+        asyncio.get_running_loop().call_later(0.01, lambda: timed.set_result(asyncio.create_task(reading.one())))
+        await asked.wait()
+    returned.set()
+    assert await task == 0
+    assert await (await timed) == 1
+    with reading.context.in_callback(), pytest.raises(IllegalStateError, match="callback"):
+        await reading.one()
+    assert await asyncio.create_task(reading.one()) == 2
+
+
+async def test_a_task_of_an_earlier_callback_is_outside_of_the_next_one(reading):
+    reading.put(1)
+    go_on = asyncio.Event()
+
+    async def worker():
+        await go_on.wait()
+        return await reading.one()
+
+    with reading.context.in_callback():
+        task = asyncio.create_task(worker())
+    with reading.context.in_callback():
+        go_on.set()
+        assert await task == 0
+
+
 # Cancelled requests.
 
 
