@@ -18,6 +18,8 @@ enum {
     AT_RECORD_COUNT = 57,
     HEADER_SIZE = 61,
 };
+/* Its size, attributes, two deltas, two lengths and the number of headers, of one byte each. */
+enum { SMALLEST_RECORD = 7 };
 enum { CODEC = 0x07, LOG_APPEND_TIME = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 
 typedef struct {
@@ -254,6 +256,13 @@ next_record(Reader *self, int64_t from_offset)
     return NULL;
 }
 
+/* No more records than this can stand in the bytes that are left: memory is not taken for what a header promises. */
+static Py_ssize_t
+most_records(const Reader *self)
+{
+    return ((self->end - self->at) + (self->behind.len - self->passed)) / SMALLEST_RECORD + 1;
+}
+
 static PyObject *
 reader_read(Reader *self, PyObject *const *args, Py_ssize_t args_count)
 {
@@ -272,6 +281,10 @@ reader_read(Reader *self, PyObject *const *args, Py_ssize_t args_count)
     if (self->origin == NULL || max_records < 1) {
         PyErr_SetString(PyExc_ValueError, "max_records must be at least 1");
         return NULL;
+    }
+    Py_ssize_t room = most_records(self);
+    if (max_records > room) {
+        max_records = room;
     }
     PyObject *records = PyList_New(max_records);
     if (records == NULL) {

@@ -16,7 +16,7 @@ from aiokafka.structs import TopicPartition
 from aiogroup.config import ConsumerConfig
 from aiogroup.consumer import Consumer
 from aiogroup.errors import BrokerError, KafkaTimeoutError
-from aiogroup.fetching.batches import BatchError, frame_bytes, read_batch
+from aiogroup.fetching.batches import Batch, LegacyBatch, frame_bytes, read_batch
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.runtime.clock import timeout_ms
@@ -116,7 +116,7 @@ async def _classify(config: ConsumerConfig, link: Link, tp: TopicPartition, gap:
     while position < gap.end:
         data = await _fetch(config, link, tp, position)
         begun_at = position
-        for batch_end, is_control, offsets in _batches(data):
+        for batch_end, is_control, offsets in batches_in(data):
             position = max(position, batch_end)
             within_count = sum(gap.start <= offset < gap.end for offset in offsets)
             control_count += within_count if is_control else 0
@@ -127,22 +127,35 @@ async def _classify(config: ConsumerConfig, link: Link, tp: TopicPartition, gap:
     return Missing(control_count=control_count, aborted_count=aborted_count, compacted_count=compacted_count)
 
 
-def _batches(data: memoryview) -> Iterator[tuple[int, bool, list[int]]]:
+def batches_in(data: memoryview) -> Iterator[tuple[int, bool, list[int]]]:
     """Of each whole batch: the offset behind it, whether it is a control batch, and the offsets of its records."""
     pos = 0
     while pos < len(data):
-        size = frame_bytes(data, pos, MOST_BYTES)
-        if pos + size > len(data):
-            return
-        batch = read_batch(data[pos : pos + size])
         try:
-            batch.inflate(MOST_BYTES)
-            reader = batch.reader((TopicPartition("", 0), 0, "", None), check=False, committed=False)
-            records = [] if batch.is_empty else reader.read(reader.left, 0)
-        except BatchError as error:
+            size = frame_bytes(data, pos, MOST_BYTES)
+            if pos + size > len(data):
+                return
+            batch = read_batch(data[pos : pos + size])
+            offsets = [] if batch.is_empty else _offsets(batch)
+        except ValueError as error:
             raise IncompleteError(f"a batch is damaged: {error}") from error
-        yield batch.next_offset or 0, batch.is_control, [record.offset for record in records]
+        yield batch.next_offset or 0, batch.is_control, offsets
         pos += size
+
+
+def _offsets(batch: Batch | LegacyBatch) -> list[int]:
+    """Of the batch's records, all of which must be intact.
+
+    Raises:
+        ValueError: one is damaged, or there are more or fewer than the header says.
+    """
+    batch.inflate(MOST_BYTES)
+    reader = batch.reader((TopicPartition("", 0), 0, "", None), check=False, committed=False)
+    offsets: list[int] = []
+    while reader.left > 0:
+        offsets += [record.offset for record in reader.read(reader.left, 0)]
+    reader.finish()
+    return offsets
 
 
 async def _fetch(config: ConsumerConfig, link: Link, tp: TopicPartition, offset: int) -> memoryview:

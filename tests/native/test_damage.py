@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -33,6 +34,24 @@ def test_a_header_name_that_is_no_text_is_replaced(kind):
     records = reading.read(1, 0) + reading.read(5, 0)
     reading.finish()
     assert [(each.offset, each.headers) for each in records] == [(i, (("caf\ufffd", b"x"),)) for i in range(3)]
+
+
+@kinds
+def test_memory_is_taken_for_what_the_bytes_can_hold_not_for_what_the_header_promises(kind):
+    promised = 2**31 - 1
+    sent = w.batch([w.Sent(0), w.Sent(1)], last=promised - 1, count=promised)
+    reading = reader(kind, sent)
+    assert reading.left == promised
+    tracemalloc.start()
+    try:
+        records = reading.read(reading.left, 0)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [each.offset for each in records] == [0, 1]
+    assert peak_bytes < 100_000
+    with pytest.raises(ValueError, match=r"size|cut off"):
+        reading.read(reading.left, 0)
 
 
 @kinds

@@ -15,9 +15,12 @@ from aiogroup.recovery.ranges import Range, count, read, subtract
 from aiogroup.recovery.token import Place, Token
 from aiogroup.spark import JavaMissingError, Missing, Pending, Progress, PySparkMissingError, make_session
 from aiogroup.spark.access import Access
+from aiogroup.spark.errors import IncompleteError
+from aiogroup.spark.gaps import batches_in
 from aiogroup.spark.session import check_java
 from aiogroup.spark.sinks import load_function
 from aiogroup.spark.slices import Piece, cut, layers
+from tests.fetching import wire_batches as w
 
 TP = TopicPartition("orders", 0)
 
@@ -152,3 +155,28 @@ def test_progress_is_a_line():
     told = Progress(record_count=900, done_count=1_000, left_count=3_000, range_count=2, elapsed_ms=2_000)
     assert str(told) == "1,000 of 4,000 offsets done (25 %), 900 records, 450/s, 2 ranges left, 6 s left"
     assert (Missing(1, 2, 3, 4, 5) + Missing(1)).total_count == 16
+
+
+# Damaged batches where Spark read no record.
+
+
+@pytest.mark.parametrize(
+    ("batch", "match"),
+    [
+        (w.batch([], base=0, last=0, count=0, payload=b"\x00"), "bytes are left"),
+        (w.batch([w.Sent(0)], last=9, count=2**31 - 1), "size|cut off"),
+        (w.batch([w.Sent(0)], count=-1), "bytes are left"),
+        (w.batch([w.Sent(0), w.Sent(1)], count=1), "bytes are left"),
+        (w.batch([w.Sent(0)], payload=b"\x02"), "size|cut off"),
+        (w.batch([w.Sent(0)])[:16] + b"\x07" + w.batch([w.Sent(0)])[17:], "unknown record format"),
+    ],
+    ids=["none promised", "2^31 - 1 promised", "fewer than none promised", "one promised", "cut", "unknown format"],
+)
+def test_a_damaged_batch_in_a_gap_is_named(batch, match):
+    with pytest.raises(IncompleteError, match=f"a batch is damaged: .*({match})"):
+        list(batches_in(memoryview(batch)))
+
+
+def test_the_batches_in_a_gap():
+    data = w.batch([w.Sent(3), w.Sent(5)]) + w.batch([], base=6, last=7, count=0)
+    assert list(batches_in(memoryview(data))) == [(6, False, [3, 5]), (8, False, [])]
