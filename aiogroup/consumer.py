@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -37,9 +38,10 @@ from aiogroup.runtime.merged import Merged, MergeSettings
 from aiogroup.runtime.refresher import EARLIEST, LATEST
 from aiogroup.runtime.shutdown import Shutdown, StopReport
 from aiogroup.subscription import Subscription, check_partition, check_partitions
-from aiogroup.telemetry.events import Event, Observer
+from aiogroup.telemetry.event import Observer
 from aiogroup.telemetry.health import GroupMetadata, Health
 from aiogroup.telemetry.log import Log
+from aiogroup.telemetry.observers import Observers
 
 __all__ = ["Consumer"]
 
@@ -70,7 +72,7 @@ class Consumer:
         self._listener = listener
         self._subscription = Subscription()
         # No bound method of ours: what the tasks hold must not keep a forgotten consumer from being noticed.
-        self._tell = partial(_tell, (Log(self.config.group_id, self.config.client_id), *_check_observers(observers)))
+        self._tell = Observers(Log(self.config.group_id, self.config.client_id), _check_observers(observers)).tell
         self._engine: Engine | None = None
         self._starting: Engine | None = None
         self._stopping: asyncio.Future[StopReport] | None = None
@@ -810,14 +812,11 @@ def _check_observers(observers: object) -> tuple[Observer, ...]:
     for each in given:
         if isinstance(each, type) or not callable(getattr(each, "on_event", None)):
             raise ConfigError(f"observers: {each!r} has no on_event(event); give objects that have")
+        if inspect.iscoroutinefunction(each.on_event):
+            raise ConfigError(f"observers: on_event of {each!r} is async, and is not awaited; make it a plain function")
     return given
 
 
 def _check_timeout(timeout: object, call: str) -> None:
     if not isinstance(timeout, (int, float)) or isinstance(timeout, bool):
         raise TypeError(f"{call}: timeout_ms is a number of milliseconds, not {timeout!r}")
-
-
-def _tell(observers: tuple[Observer, ...], event: Event) -> None:
-    for observer in observers:
-        observer.on_event(event)

@@ -33,7 +33,7 @@ class Event:
 
 
 class Observer(Protocol):
-    """Is told every event, in the loop, at once: it must not block and must not raise."""
+    """Is told every event, in the loop, at once: it must not block. One that raises is left out from then on."""
 
     def on_event(self, event: Event) -> None: ...
 

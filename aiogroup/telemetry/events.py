@@ -340,6 +340,15 @@ class SlowDecoder(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ObserverFailed(Event):
+    LEVEL: ClassVar[Level] = "error"
+    observer: str
+    event_name: str
+    error: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFailed(Event):
     LEVEL: ClassVar[Level] = "error"
     task: str

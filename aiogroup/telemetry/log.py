@@ -16,6 +16,8 @@ class Log:
 
     Where the application has not configured structlog, events go to the stdlib logger `aiogroup`, whose own settings
     (warnings and worse to stderr) then hold; structlog's default would print every heartbeat to stdout.
+
+    A processor or a logger that raises makes it a faulty observer, which `Observers` leaves out.
     """
 
     def __init__(self, group_id: str | None, client_id: str) -> None:

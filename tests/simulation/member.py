@@ -77,7 +77,11 @@ class Member:
             return
         if not isinstance(event, QUIET):
             self.tell(event)
-        self.checker.on_event(self, event)
+        try:
+            self.checker.on_event(self, event)
+        except Exception as error:
+            self.checker.fail(f"the checker failed at {event}: {error!r}")  # the consumer goes on without it
+            raise
 
     @property
     def is_slow(self):

@@ -1,0 +1,91 @@
+"""Who is told of events, in which order, and what becomes of an observer that raises."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from aiogroup.telemetry import events
+from aiogroup.telemetry.event import Event, Observer
+
+__all__ = ["CAUSED_LIMIT", "Observers"]
+
+CAUSED_LIMIT: Final = 1_000
+"""How many events observers may cause by their own calls until all of them are told. Beyond that there is no end."""
+
+
+class Observers:
+    """Tells each event to the log and to every observer.
+
+    Events happen in the middle of everything: under the coordinator's lock, between two halves of a change of state, in
+    callbacks of the loop. So an observer that raises is left out from then on, as trio does with an instrument, and
+    whoever told the event goes on. `KeyboardInterrupt` and `SystemExit` pass, as everywhere in asyncio: they are meant
+    for the process. A `CancelledError` does not, since a task is never cancelled in the middle of a plain function.
+    """
+
+    def __init__(self, log: Observer, observers: Iterable[Observer]) -> None:
+        self._log = log
+        self._observers = [log, *observers]
+        self._waiting: deque[Event] = deque()
+        self._is_telling = False
+        self._caused_count = 0
+
+    def tell(self, event: Event) -> None:
+        """What an observer causes by a call of its own is told to all of them after the event that it was told."""
+        self._waiting.append(event)
+        if self._is_telling:
+            return
+        self._is_telling, self._caused_count = True, 0
+        try:
+            while self._waiting:
+                self._tell_all(self._waiting.popleft())
+        finally:
+            self._is_telling = False
+
+    def _tell_all(self, event: Event) -> None:
+        for observer in tuple(self._observers):
+            try:
+                self._tell_one(observer, event)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # noqa: BLE001 (whatever it is, it is the observer's fault)
+                self._leave_out(observer, event, error)
+
+    def _tell_one(self, observer: Observer, event: Event) -> None:
+        waiting_count = len(self._waiting)
+        observer.on_event(event)
+        self._caused_count += len(self._waiting) - waiting_count
+        if self._caused_count > CAUSED_LIMIT:
+            self._caused_count = 0
+            raise RuntimeError("each event that it is told makes it cause another one, without end")
+
+    def _leave_out(self, faulty: Observer, event: Event, error: BaseException) -> None:
+        if not any(each is faulty for each in self._observers):
+            return  # it was given twice
+        self._observers = [each for each in self._observers if each is not faulty]
+        lines = "".join(traceback.format_exception(error))
+        failed = events.ObserverFailed(_repr(faulty), event.name, _repr(error), lines)
+        self._waiting.append(failed)
+        if not any(each is self._log for each in self._observers):
+            _write_to_stderr(failed)
+
+
+def _write_to_stderr(failed: events.ObserverFailed) -> None:
+    """Where the log itself is what failed: the place to which `logging` writes when nothing was configured."""
+    message = "aiogroup: the observer %s raised at the event %s and is told nothing more\n%s"
+    arguments = (failed.observer, failed.event_name, failed.traceback.rstrip())
+    record = logging.LogRecord("aiogroup", logging.ERROR, __file__, 0, message, arguments, None)
+    with suppress(Exception):
+        if logging.lastResort is not None:
+            logging.lastResort.handle(record)
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 (it is faulty as it is)
+        return object.__repr__(value)
