@@ -58,6 +58,7 @@ from aiogroup.records import (
 )
 from aiogroup.runtime.merged import Merged
 from aiogroup.runtime.shutdown import StopReport
+from aiogroup.settings import ConsumerSettings
 from aiogroup.telemetry.events import Event, Observer
 from aiogroup.telemetry.health import GroupMetadata, Health, HealthStatus
 
@@ -75,6 +76,7 @@ __all__ = [
     "Consumer",
     "ConsumerConfig",
     "ConsumerRebalanceListener",
+    "ConsumerSettings",
     "ConsumerStoppedError",
     "CorruptRecordError",
     "DuplicateStaticMember",

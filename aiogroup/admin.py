@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
     AiogroupError,
@@ -27,6 +25,7 @@ from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIden
 from aiogroup.protocol.schema import R_co, Request
 from aiogroup.runtime.clock import sleep_ms, timeout_ms
 from aiogroup.runtime.link import METADATA, Link
+from aiogroup.structs import TopicPartition
 
 __all__ = ["GroupMember", "list_members", "remove_members"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from aiokafka.structs import TopicPartition
+from aiogroup.structs import TopicPartition
 
 __all__ = ["Broker", "Cluster", "PartitionInfo", "TopicInfo"]
 

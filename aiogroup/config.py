@@ -15,10 +15,11 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Unpack
 
 from aiogroup.errors import ConfigError, InvalidTopicError
 from aiogroup.recovery_settings import check_recovery
+from aiogroup.settings import ConsumerSettings
 
 __all__ = ["ConsumerConfig", "ResetPolicy", "check_topic_name", "parse_reset_policy"]
 
@@ -103,7 +104,7 @@ class ConsumerConfig:
     raise_on_poll_interval: bool = False
     leave_on_poll_interval: bool = False
     heartbeat_thread: bool = False
-    partition_assignment_strategy: Sequence[Any] = ("range", "cooperative-sticky", "roundrobin")
+    partition_assignment_strategy: Any = ("range", "cooperative-sticky", "roundrobin")
 
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
@@ -150,7 +151,7 @@ class ConsumerConfig:
     sasl_oauth_token_provider: Any = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, **settings: Any) -> ConsumerConfig:  # noqa: ANN401 (checked field by field)
+    def of(cls, **settings: Unpack[ConsumerSettings]) -> ConsumerConfig:
         """Make the settings, refusing unknown names.
 
         Raises:
@@ -165,7 +166,8 @@ class ConsumerConfig:
             warnings.warn(
                 f"{name} has no meaning in aiogroup and is ignored", DeprecationWarning, stacklevel=_stacklevel()
             )
-        return cls(**{name: value for name, value in settings.items() if name in known})
+        given: dict[str, Any] = {name: value for name, value in settings.items() if name in known}
+        return cls(**given)
 
     def __post_init__(self) -> None:
         self._check_types()

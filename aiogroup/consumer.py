@@ -9,10 +9,9 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 import anyio
-from aiokafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 from aiogroup.assignors.foreign import resolve
 from aiogroup.config import ConsumerConfig
@@ -27,7 +26,7 @@ from aiogroup.errors import (
 from aiogroup.fetching.epochs import NO_EPOCH
 from aiogroup.fetching.position import Partition
 from aiogroup.fetching.truncation import leader_of
-from aiogroup.listener import check_listener
+from aiogroup.listener import AnyListener, check_listener
 from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import MAX_OFFSET, CommitEntry, Offsets, read_offsets
 from aiogroup.records import CatchUpProgress, Lag, PartitionLag, Record, Records
@@ -37,6 +36,8 @@ from aiogroup.runtime.inspection import health_of, metrics_of
 from aiogroup.runtime.merged import Merged, MergeSettings
 from aiogroup.runtime.refresher import EARLIEST, LATEST
 from aiogroup.runtime.shutdown import Shutdown, StopReport
+from aiogroup.settings import ConsumerSettings
+from aiogroup.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from aiogroup.subscription import Subscription, check_partition, check_partitions
 from aiogroup.telemetry.event import Observer
 from aiogroup.telemetry.health import GroupMetadata, Health
@@ -62,9 +63,9 @@ class Consumer:
     def __init__(
         self,
         *topics: str,
-        listener: object = None,
+        listener: AnyListener | None = None,
         observers: Iterable[Observer] = (),
-        **settings: Any,  # noqa: ANN401 (checked one by one by ConsumerConfig)
+        **settings: Unpack[ConsumerSettings],
     ) -> None:
         self.config = ConsumerConfig.of(**settings)
         self._assignors = resolve(self.config.partition_assignment_strategy)
@@ -474,7 +475,7 @@ class Consumer:
         self,
         topics: Iterable[str] | None = (),
         pattern: str | re.Pattern[str] | None = None,
-        listener: object = None,
+        listener: AnyListener | None = None,
     ) -> None:
         """Read these topics, or all that match a pattern, from now on; the change is made in the background.
 

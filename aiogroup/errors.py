@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from aiokafka import errors as aiokafka_errors
+from aiogroup.structs import aiokafka_errors
 
 if TYPE_CHECKING:
-    from aiokafka.structs import TopicPartition
-
     from aiogroup.native import Record
+    from aiogroup.structs import TopicPartition
 
 _HEAP_TYPE = 1 << 9
 """CPython's Py_TPFLAGS_HEAPTYPE: the class was made by a class statement."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable
-from typing import Any, Protocol
-
-from aiokafka.abc import ConsumerRebalanceListener
-from aiokafka.structs import TopicPartition
+from typing import Any, Protocol, TypeAlias
 
 from aiogroup.errors import AiogroupError
+from aiogroup.structs import ConsumerRebalanceListener, TopicPartition
 
-__all__ = ["ConsumerRebalanceListener", "RebalanceListener", "check_listener"]
+__all__ = ["AnyListener", "ConsumerRebalanceListener", "RebalanceListener", "check_listener"]
 
 
 class RebalanceListener(Protocol):
@@ -26,20 +24,42 @@ class RebalanceListener(Protocol):
 
     # Each body returns something: a type checker takes a method that has none for one that must be written.
 
-    def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> Awaitable[None] | None:
+    def on_partitions_revoked(self, revoked: frozenset[TopicPartition], /) -> Awaitable[None] | None:
         """These partitions are about to leave; commit what belongs to them."""
         return None
 
-    def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> Awaitable[None] | None:
+    def on_partitions_assigned(self, assigned: frozenset[TopicPartition], /) -> Awaitable[None] | None:
         """These partitions came; nothing of them is delivered before this returns."""
         return None
 
-    def on_partitions_lost(self, lost: frozenset[TopicPartition]) -> Awaitable[None] | None:
+    def on_partitions_lost(self, lost: frozenset[TopicPartition], /) -> Awaitable[None] | None:
         """These partitions belong to somebody else already: `commit` of their offsets raises CommitFailedError.
 
         Default: as revoked.
         """
         return self.on_partitions_revoked(lost)
+
+
+class HearsRevoked(Protocol):
+    """Has `on_partitions_revoked`, sync or async."""
+
+    def on_partitions_revoked(self, revoked: frozenset[TopicPartition], /) -> object: ...
+
+
+class HearsAssigned(Protocol):
+    """Has `on_partitions_assigned`, sync or async."""
+
+    def on_partitions_assigned(self, assigned: frozenset[TopicPartition], /) -> object: ...
+
+
+class HearsLost(Protocol):
+    """Has `on_partitions_lost`, sync or async."""
+
+    def on_partitions_lost(self, lost: frozenset[TopicPartition], /) -> object: ...
+
+
+AnyListener: TypeAlias = HearsRevoked | HearsAssigned | HearsLost
+"""What is taken as a listener, as far as types can say it: any object with at least one of the callbacks."""
 
 
 def check_listener(listener: object) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from aiokafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-
 from aiogroup.native import Record
+from aiogroup.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 __all__ = [
     "CATCH_UP",

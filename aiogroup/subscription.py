@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.cluster import Cluster
 from aiogroup.config import check_topic_name
 from aiogroup.errors import ConfigError, IllegalStateError
 from aiogroup.listener import check_listener
+from aiogroup.structs import TopicPartition
 
 __all__ = ["Subscription", "check_partition", "check_partitions"]
 

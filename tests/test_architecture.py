@@ -39,6 +39,10 @@ WORDS = {
     "subscription",
     "telemetry",
     "recovery_settings",
+    "settings",
+    "structs",
+    "structs_for_checkers",
+    "errors_for_mypy",
 }
 FACE = {"consumer", "__init__"}
 IMPURE = {"asyncio", "anyio", "socket", "time", "random", "logging", "structlog", "threading", "datetime", "selectors"}
@@ -124,6 +128,13 @@ def test_only_the_link_opens_connections(source):
     assert theirs & LOW_LEVEL == set()
     assert "socket" not in {name.split(".")[0] for name in source.imports()}
     assert "open_connection" not in set(source.names())
+
+
+@everywhere
+def test_the_classes_shared_with_aiokafka_are_imported_from_one_module(source):
+    """Imported from aiokafka they would be `Any` to the type checkers of applications."""
+    if source.path != "aiogroup/structs.py":
+        assert {name for name in source.imports() if name.startswith(("aiokafka.structs", "aiokafka.abc"))} == set()
 
 
 @everywhere

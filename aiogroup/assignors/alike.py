@@ -7,9 +7,8 @@ from collections import defaultdict, deque
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.assignors.order import hash_order, utf16
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

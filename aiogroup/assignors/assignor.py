@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from aiokafka.structs import TopicPartition
+from aiogroup.structs import TopicPartition
 
 Racks = Mapping[TopicPartition, frozenset[str]]
 """The racks that hold a replica of each partition (KIP-881). Empty where no member, or no broker, tells its rack."""

@@ -6,10 +6,9 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.assignors.assignor import topic_sets
 from aiogroup.errors import AssignorError
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

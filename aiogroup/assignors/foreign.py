@@ -10,10 +10,10 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
-from aiokafka.structs import TopicPartition
 
 from aiogroup.assignors import BY_NAME, Assignor, Held, MemberSubscription, Racks
 from aiogroup.errors import ConfigError
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,10 +6,9 @@ import struct
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.assignors.assignor import Held
 from aiogroup.assignors.order import hash_order
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokafka.structs import TopicPartition
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.assignors.assignor import Assignor, MemberSubscription, Racks, topic_sets
 from aiogroup.assignors.order import in_order
 from aiogroup.assignors.racks import NOWHERE, member_racks, racks_matter
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

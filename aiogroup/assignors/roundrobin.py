@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.assignors.assignor import Assignor, MemberSubscription, Racks, topic_sets
 from aiogroup.assignors.order import in_order
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

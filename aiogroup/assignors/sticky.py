@@ -19,7 +19,7 @@ from aiogroup.assignors.racks import member_racks, racks_matter
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from aiokafka.structs import TopicPartition
+    from aiogroup.structs import TopicPartition
 
 
 class StickyAssignor(Assignor):

@@ -6,10 +6,9 @@ from collections import defaultdict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.assignors.order import utf16
 from aiogroup.assignors.racks import NOWHERE
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.config import ResetPolicy
 from aiogroup.fetching.position import Partition, Tally
+from aiogroup.structs import TopicPartition
 
 __all__ = ["Assignment"]
 

@@ -11,11 +11,11 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
-from aiokafka.structs import TopicPartition
 from crc32c import crc32c
 
 from aiogroup.fetching.codecs import CodecError, inflate
 from aiogroup.native import Reader, Record
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

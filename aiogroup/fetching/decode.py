@@ -14,10 +14,9 @@ from aiogroup.records import LIVE, Record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aiokafka.structs import TopicPartition
-
     from aiogroup.fetching.batches import LegacyReader
     from aiogroup.native import Reader
+    from aiogroup.structs import TopicPartition
 
 __all__ = ["DecodeSettings", "PartitionDecoder"]
 

@@ -17,8 +17,6 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.decode import PartitionDecoder
@@ -26,6 +24,7 @@ from aiogroup.fetching.position import Partition, PositionState, Slice
 from aiogroup.fetching.turn import Turn
 from aiogroup.native import Cursor
 from aiogroup.records import PartitionMetadata, Record
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from aiogroup.fetching.merging import Merging

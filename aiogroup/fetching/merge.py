@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from aiokafka.structs import TopicPartition
+from aiogroup.structs import TopicPartition
 
 __all__ = ["NEVER_WAIT", "Merge", "MergeState", "Sight", "Stall", "Waiting"]
 

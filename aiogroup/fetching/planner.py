@@ -7,14 +7,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.position import UNKNOWN, Partition, PositionState
 from aiogroup.fetching.sessions import Asked, FetchSession
 from aiogroup.protocol.codec import ZERO_UUID
+from aiogroup.structs import TopicPartition
 
 __all__ = ["FetchPlan", "Planner", "Share", "node_for"]
 

@@ -10,8 +10,6 @@ from types import MemberDescriptorType
 from typing import Any, Final
 from uuid import UUID
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.config import ConsumerConfig, ResetPolicy
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.decode import PartitionDecoder
@@ -19,6 +17,7 @@ from aiogroup.fetching.epochs import NO_EPOCH, Epochs
 from aiogroup.fetching.truncation import NOBODY, EpochEnd, Leader, Search, confirms, is_news, must_check
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.records import Record
+from aiogroup.structs import TopicPartition
 
 __all__ = ["Partition", "PositionState", "Slice", "Tally"]
 

@@ -16,13 +16,12 @@ from itertools import groupby
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.config import ConsumerConfig
 from aiogroup.fetching.position import Partition
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from aiogroup.structs import TopicPartition
 
 __all__ = ["Asked", "FetchSession", "SessionRequest", "epoch_after", "request_for"]
 

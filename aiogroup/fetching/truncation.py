@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.cluster import Cluster
 from aiogroup.fetching.epochs import NO_EPOCH, Epochs
 from aiogroup.protocol.errors import ErrorCode
+from aiogroup.structs import TopicPartition
 
 __all__ = [
     "NOBODY",

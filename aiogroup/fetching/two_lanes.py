@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.fetching.position import Partition, Slice, Tally
 from aiogroup.fetching.turn import Turn
 from aiogroup.records import Record
+from aiogroup.structs import TopicPartition
 
 __all__ = ["TwoLanes"]
 

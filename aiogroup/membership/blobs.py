@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.assignors import Held, MemberSubscription
 from aiogroup.errors import ProtocolError
 from aiogroup.protocol.consumer_protocol import (
@@ -19,6 +17,7 @@ from aiogroup.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from aiogroup.structs import TopicPartition
 
 __all__ = ["read_assignment", "read_subscription", "write_assignment", "write_subscription"]
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.errors import AiogroupError
 from aiogroup.membership.identity import Identity
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aiogroup.structs import TopicPartition
 
 T = TypeVar("T")
 

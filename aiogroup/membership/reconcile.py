@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from aiokafka.structs import TopicPartition
+from aiogroup.structs import TopicPartition
 
 __all__ = ["Change", "reconcile"]
 

@@ -9,9 +9,9 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aiokafka.record.default_records import DefaultRecordBatch
-from aiokafka.structs import TopicPartition
 
 from aiogroup.native.wire import RawRecord, RawRecords
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from aiokafka.record._protocols import DefaultRecordProtocol

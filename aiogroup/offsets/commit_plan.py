@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from aiokafka.structs import OffsetAndMetadata, TopicPartition
-
 from aiogroup.config import MAX_COMMIT_METADATA
+from aiogroup.structs import OffsetAndMetadata, TopicPartition
 
 __all__ = ["CommitEntry", "CommitOrder", "Committed", "Offsets", "Turn", "read_offsets"]
 

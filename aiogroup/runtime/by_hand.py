@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.config import parse_reset_policy
 from aiogroup.fetching.position import Partition
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.topics import Topics
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["ByHand"]

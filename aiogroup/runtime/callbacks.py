@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.listener import call_listener
 from aiogroup.runtime.context import Context
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["Callbacks"]

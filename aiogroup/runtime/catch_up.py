@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 from weakref import WeakSet
 
-from aiokafka.structs import OffsetAndTimestamp, TopicPartition
-
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.position import Partition, PositionState
@@ -18,6 +16,7 @@ from aiogroup.runtime.clock import Signal, now_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.lanes import LOOK_MS, PartitionLanes
 from aiogroup.runtime.refresher import EARLIEST, Refresher
+from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["CatchUp"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import groupby
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.errors import (
     AiogroupError,
     BrokerError,
@@ -27,6 +25,7 @@ from aiogroup.runtime.clock import now_ms, sleep_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.link import COMMIT
+from aiogroup.structs import TopicPartition
 
 __all__ = ["BY_NAME", "CommittedOffsets"]
 

@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.errors import (
     AiogroupError,
     BrokerError,
@@ -37,6 +35,7 @@ from aiogroup.runtime.committed import BY_NAME, CommittedOffsets
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.link import COMMIT
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["REFRESH_MS", "Committer"]

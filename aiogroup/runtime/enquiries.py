@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aiokafka.structs import OffsetAndTimestamp, TopicPartition
-
 from aiogroup.errors import AiogroupError, ConsumerStoppedError, IllegalStateError, KafkaTimeoutError
 from aiogroup.fetching.position import Partition, PositionState
 from aiogroup.records import Lag, PartitionLag
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.refresher import LATEST, Refresher
+from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 
 __all__ = ["Enquiries"]
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 from weakref import ref
 
 import anyio
-from aiokafka.structs import TopicPartition
 
 from aiogroup.config import ResetPolicy, parse_reset_policy
 from aiogroup.errors import (
@@ -35,6 +34,7 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.link import FETCH
 from aiogroup.runtime.positions import Positions
 from aiogroup.runtime.refresher import Refresher
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["Fetchers"]

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.assignors import Assignor, MemberSubscription, Racks
 from aiogroup.assignors.checks import run
 from aiogroup.errors import AiogroupError, AssignorError, BrokerError, ProtocolError
@@ -18,6 +16,7 @@ from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.link import COMMIT
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["Leader"]

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig
 from aiogroup.errors import ConfigError, MergeStalledError
 from aiogroup.fetching.merge import NEVER_WAIT, Merge, Stall, Waiting
@@ -16,6 +14,7 @@ from aiogroup.fetching.merging import Merging, OnBadTimestamp, TimestampOf
 from aiogroup.records import Record
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.engine import Engine
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["MergeSettings", "Merged"]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from aiokafka.structs import TopicPartition
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from aiogroup.fetching.position import Partition
@@ -22,6 +21,7 @@ from aiogroup.runtime.callbacks import Callbacks
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["COMMIT_BEFORE_JOIN_MS", "Ownership", "Still"]

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.config import ResetPolicy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, named
 from aiogroup.fetching.position import Partition, PositionState
@@ -18,6 +16,7 @@ from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.recovery import Recoveries
 from aiogroup.runtime.refresher import EARLIEST, LATEST, Offsets, Refresher
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["Positions"]

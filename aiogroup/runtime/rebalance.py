@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from functools import partial
 from uuid import UUID
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.assignors import Held
 from aiogroup.config import ResetPolicy, parse_reset_policy
 from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutError
@@ -37,6 +35,7 @@ from aiogroup.runtime.link import COMMIT, JOIN
 from aiogroup.runtime.ownership import COMMIT_BEFORE_JOIN_MS, Ownership, Still
 from aiogroup.runtime.positions import Positions
 from aiogroup.runtime.refresher import Refresher
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["Rebalance"]

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Final
 
-from aiokafka.structs import OffsetAndTimestamp, TopicPartition
-
 from aiogroup.errors import AiogroupError, LogTruncationError, UnsupportedVersionError
 from aiogroup.fetching.position import Partition
 from aiogroup.fetching.truncation import EpochEnd, Remedy, leader_of, remedy_for
@@ -27,6 +25,7 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.lanes import fresh_id
 from aiogroup.runtime.link import METADATA
 from aiogroup.runtime.refresher import EARLIEST, LATEST, Listed, Refresher
+from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["Recoveries"]

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from aiokafka.structs import OffsetAndTimestamp, TopicPartition
-
 from aiogroup.cluster import Cluster
 from aiogroup.errors import (
     AiogroupError,
@@ -35,6 +33,7 @@ from aiogroup.protocol.messages.list_offsets import (
 from aiogroup.runtime.clock import Signal, now_ms, sleep_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.link import METADATA
+from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["EARLIEST", "LATEST", "Listed", "Offsets", "Refresher", "TopicsWanted"]

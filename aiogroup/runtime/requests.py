@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS
 from aiogroup.errors import (
     ConcurrentConsumptionError,
@@ -26,6 +24,7 @@ from aiogroup.errors import (
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["Requests"]

@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.errors import AiogroupError
 from aiogroup.membership import facts as f
 from aiogroup.membership.states import MemberState
 from aiogroup.runtime.clock import now_ms, timeout_ms
 from aiogroup.runtime.engine import Engine, Group
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["Shutdown", "StopReport"]

@@ -7,8 +7,6 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.config import parse_reset_policy
 from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
 from aiogroup.fetching.position import Partition, PositionState
@@ -25,6 +23,7 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.link import METADATA
 from aiogroup.runtime.positions import Positions
 from aiogroup.runtime.refresher import Refresher
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["Validator"]

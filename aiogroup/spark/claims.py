@@ -11,12 +11,11 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final, Self
 
-from aiokafka.structs import OffsetAndMetadata, TopicPartition
-
 from aiogroup.consumer import Consumer
 from aiogroup.errors import CommitFailedError, RebalanceInProgressError
 from aiogroup.runtime.clock import Signal, now_ms
 from aiogroup.spark.access import Access
+from aiogroup.structs import OffsetAndMetadata, TopicPartition
 
 __all__ = ["REBALANCE_TIMEOUT_MS", "Claims"]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aiogroup.errors import AiogroupError, ConfigError
@@ -24,6 +23,7 @@ from aiogroup.spark.progress import DrainReport, Progress
 from aiogroup.spark.reading import TASK_RECORDS, check_connector
 from aiogroup.spark.slices import Piece, Slice, cut
 from aiogroup.spark.standing import Pending, look
+from aiogroup.structs import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

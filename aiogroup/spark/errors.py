@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.errors import AiogroupError
+from aiogroup.structs import TopicPartition
 
 __all__ = [
     "ClaimLostError",

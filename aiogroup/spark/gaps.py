@@ -11,8 +11,6 @@ from dataclasses import astuple, dataclass
 from operator import add
 from typing import Final, NamedTuple
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.config import ConsumerConfig
 from aiogroup.consumer import Consumer
 from aiogroup.errors import BrokerError, KafkaTimeoutError
@@ -23,6 +21,7 @@ from aiogroup.runtime.clock import timeout_ms
 from aiogroup.runtime.link import FETCH, Link
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import IncompleteError
+from aiogroup.structs import TopicPartition
 
 __all__ = ["Gap", "Missing", "explain"]
 

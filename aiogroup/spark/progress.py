@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.recovery.ranges import Ranges
 from aiogroup.spark.gaps import Missing
+from aiogroup.structs import TopicPartition
 
 __all__ = ["DrainReport", "Progress"]
 

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import ConnectorMissingError
 from aiogroup.spark.slices import Piece, layers, pieces_of
+from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.recovery.ranges import Range, Ranges, count
 from aiogroup.spark.standing import Pending
+from aiogroup.structs import TopicPartition
 
 __all__ = ["Piece", "Slice", "cut", "layers", "pieces_of"]
 

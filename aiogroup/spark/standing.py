@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, TypeVar
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.admin import list_members
 from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
@@ -35,6 +33,7 @@ from aiogroup.runtime.clock import sleep_ms, timeout_ms
 from aiogroup.runtime.link import METADATA, Link
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import ForeignTokenError, TopicGoneError
+from aiogroup.structs import TopicPartition
 
 __all__ = ["Pending", "look"]
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from aiokafka.structs import TopicPartition
-
+from aiogroup.structs import TopicPartition
 from aiogroup.telemetry.event import Event, Level, Observer, Tell
 from aiogroup.telemetry.recovery_events import (
     CatchUpDone,

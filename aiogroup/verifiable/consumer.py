@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, Final
 
-from aiokafka.structs import TopicPartition
-
 from aiogroup.config import ConsumerConfig
 from aiogroup.consumer import Consumer
 from aiogroup.errors import AiogroupError, ConfigError, ConnectionLostError, FencedInstanceIdError
 from aiogroup.records import Record, Records
 from aiogroup.runtime.clock import wall_ms
+from aiogroup.structs import TopicPartition
 from aiogroup.verifiable.process import Arguments, Interrupt, Output, keep_trying, read_config, run
 from aiogroup.verifiable.properties import assignors_of, check_group_protocol, consumer_settings
 
@@ -156,13 +155,13 @@ def _parser() -> Arguments:
     return parser
 
 
-def _settings(options: argparse.Namespace) -> dict[str, object]:
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
     """The file's settings, under those of the command line; topics are made by asking, as with Java's default."""
     check_group_protocol(options.group_protocol)
-    settings, ignored = consumer_settings(read_config(options.command_config))
+    read, ignored = consumer_settings(read_config(options.command_config))
     if ignored:
         _log.warning("these properties mean nothing here: %s", ", ".join(ignored))
-    settings = {"client_id": "aiogroup-verifiable", "allow_auto_create_topics": True, **settings}
+    settings: dict[str, Any] = {"client_id": "aiogroup-verifiable", "allow_auto_create_topics": True, **read}
     settings |= {
         "bootstrap_servers": options.bootstrap_server,
         "group_id": options.group_id,

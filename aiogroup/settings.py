@@ -1,0 +1,83 @@
+"""What type checkers and editors know of the settings: their names and types, the same as `ConsumerConfig` has.
+
+A test compares the two. What a value must be beyond its type is checked where `ConsumerConfig` is made.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict
+
+__all__ = ["ConsumerSettings"]
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """The settings that `Consumer` takes as keyword arguments. `docs/settings.md` says what each one means."""
+
+    bootstrap_servers: str | Sequence[str]
+    client_id: str
+    client_rack: str | None
+    group_id: str | None
+    group_instance_id: str | None
+    member_name: str | None
+    registration_timeout_ms: int | None
+    expansion_timeout_ms: int
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    rebalance_timeout_ms: int | None
+    raise_on_poll_interval: bool
+    leave_on_poll_interval: bool
+    heartbeat_thread: bool
+    partition_assignment_strategy: Any  # names, objects and classes in a list, or one of them alone
+
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    auto_ack: bool
+    auto_offset_reset: str
+    new_partition_reset: str
+    isolation_level: str
+
+    enable_parallel_rebalance: bool
+    parallel_order: str
+    parallel_min_backlog: int
+    parallel_share: float
+    parallel_buffer_bytes: int
+    parallel_handoff: bool
+    parallel_handoff_timeout_ms: int
+    parallel_group_id: str | None
+
+    max_poll_records: int | None
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    max_buffered_bytes: int
+    check_crcs: bool
+    key_deserializer: Callable[[bytes], Any] | None
+    value_deserializer: Callable[[bytes], Any] | None
+
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
+    connections_max_idle_ms: int | None
+    allow_auto_create_topics: bool
+    exclude_internal_topics: bool
+
+    security_protocol: str
+    ssl_context: ssl.SSLContext | None
+    sasl_mechanism: str
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+    sasl_kerberos_service_name: str
+    sasl_kerberos_domain_name: str | None
+    sasl_oauth_token_provider: Any
+
+    # Settings of AIOKafkaConsumer without a meaning here: ignored, with a DeprecationWarning.
+    loop: object
+    api_version: object
+    consumer_timeout_ms: object

@@ -1,0 +1,26 @@
+"""The classes that aiogroup shares with aiokafka: whatever holds one of them works with both clients.
+
+At run time these are aiokafka's own. But aiokafka ships no `py.typed`, so outside of this repository mypy takes them
+for `Any`. It therefore reads the same fields from `aiogroup/structs_for_checkers.py`, and the errors that ours derive
+from in `aiogroup/errors_for_mypy.py`. Other type checkers read aiokafka's sources, and so see one `TopicPartition` in
+both clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+__all__ = ["ConsumerRebalanceListener", "OffsetAndMetadata", "OffsetAndTimestamp", "TopicPartition", "aiokafka_errors"]
+
+MYPY = False  # mypy, and no other type checker, takes a variable of this name for true
+if MYPY:
+    from aiogroup import errors_for_mypy as aiokafka_errors
+    from aiogroup.structs_for_checkers import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+else:
+    from aiokafka import errors as aiokafka_errors
+    from aiokafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:  # from aiokafka's sources a type checker concludes that a callback must not be async
+    from aiogroup.structs_for_checkers import ConsumerRebalanceListener
+else:
+    from aiokafka.abc import ConsumerRebalanceListener
