@@ -22,6 +22,7 @@ from aiogroup.errors import (
     IllegalOperation,
     IllegalStateError,
     TimestampError,
+    named,
 )
 from aiogroup.fetching.epochs import NO_EPOCH
 from aiogroup.fetching.position import Partition
@@ -77,7 +78,8 @@ class Consumer:
         self._engine: Engine | None = None
         self._starting: Engine | None = None
         self._stopping: asyncio.Future[StopReport] | None = None
-        self._given_to_transaction = -1  # the request for records whose offsets were made fit for a transaction
+        # The request for records whose offsets were made fit for a transaction, and the ownerships that they are of.
+        self._given_to_transaction: tuple[int, frozenset[tuple[TopicPartition, int]]] = (-1, frozenset())
         if topics:
             self._subscription.subscribe(topics, None, listener)
 
@@ -265,6 +267,13 @@ class Consumer:
 
         With `auto_ack=False` "all" is what was acknowledged, gap-free. Cancelling leaves the commit on its way.
 
+        A commit is bound to the ownership that each partition has when it is called, and to no later one. Offsets that
+        are given may be any, also ones that were not delivered: the group goes on from there, and who names an offset
+        says that all before it is processed, whenever and under whichever ownership that was. Not so with two lanes
+        (`enable_parallel_rebalance`), where records before an offset may be pending: then it is an offset that was
+        delivered in this ownership, in one of the lanes. While it is not known yet where the lanes of a partition
+        that came back begin, the commit waits for that.
+
         Raises:
             CommitFailedError: some partitions belong to another member now (`not_owned`); the others are committed.
             RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError: not done in `default_api_timeout_ms`;
@@ -272,14 +281,20 @@ class Consumer:
             BrokerError: the coordinator refuses it, as where the topic is deleted.
             IllegalStateError: a partition is not assigned.
             IllegalOperation: there is no group.
-            ValueError, TypeError: not offsets.
+            ValueError, TypeError: not offsets, or no lane delivered up to there. Nothing is sent.
         """
         engine, group = self._running(), self._grouped("commit")
-        entries = self._entries(offsets) if offsets is not None else self._entries_of_all(engine)
+        until_ms = now_ms() + self.config.default_api_timeout_ms
+        if offsets is None:
+            entries = self._entries_of_all(engine)
+        else:
+            bound = engine.named_offsets.bind(offsets, self._why_not_assigned)
+            await engine.named_offsets.decided(bound, until_ms)
+            entries = engine.named_offsets.entries(bound)
         failed = engine.context.assignment.failed_commit
         lost = frozenset(failed) if offsets is None else frozenset()
         if entries:
-            await group.committer.commit(entries, self.config.default_api_timeout_ms)
+            await group.committer.commit(entries, until_ms - now_ms())
         if lost:
             failed -= lost
             raise CommitFailedError(
@@ -603,17 +618,28 @@ class Consumer:
         `seek_to_committed`. Of no offsets, as of a lane without a record in this batch, it makes none.
 
         Raises:
-            IllegalStateError: a partition is not assigned.
+            IllegalStateError: a partition is not assigned, or it came back and where it goes on is not known yet: its
+                offsets are of an earlier ownership. Abort the transaction, and ask for records.
             IllegalOperation: there is no group.
             ValueError, TypeError: not offsets, or no lane delivered up to there.
         """
         engine, _ = self._running(), self._grouped("offsets_for_transaction")
-        entries = {}
+        entries: dict[TopicPartition, CommitEntry] = {}
+        asked_count, given = self._given_to_transaction
+        if asked_count != engine.requests.asked_count:
+            given = frozenset()
         if offsets != {}:
-            for tp in read_offsets(offsets):
-                self._owned(tp)
-            entries = self._entries(offsets)
-        self._given_to_transaction = engine.requests.asked_count
+            owned = [self._owned(tp) for tp in read_offsets(offsets)]
+            bound = engine.named_offsets.bind(offsets, self._why_not_assigned)
+            if undecided := engine.named_offsets.undecided(bound):
+                raise IllegalStateError(
+                    f"offsets_for_transaction(): it is not known yet where {named([each.tp for each in undecided])} go "
+                    "on, so these offsets are of an earlier ownership: abort the transaction, and ask for records; "
+                    "theirs come again"
+                )
+            entries = engine.named_offsets.entries(bound)
+            given |= {(each.tp, each.ownership) for each in owned}
+        self._given_to_transaction = (engine.requests.asked_count, given)
         return {tp: OffsetAndMetadata(entry.offset, entry.metadata) for tp, entry in entries.items()}
 
     def group_metadata(self) -> GroupMetadata:
@@ -621,15 +647,22 @@ class Consumer:
 
         Raises:
             IllegalOperation: there is no group.
-            IllegalStateError: ranges are pending, and `offsets_for_transaction` was not called for this batch: a
-                transaction that commits a record's own offset would pass over them (KIP-333).
+            IllegalStateError: ranges are pending, or it is not known yet whether some are, and
+                `offsets_for_transaction` was not called for this batch, or its partitions were given up or lost since:
+                a transaction that commits a record's own offset would pass over them (KIP-333).
         """
         group, engine = self._grouped("group_metadata"), self._running()
-        if self._given_to_transaction != engine.requests.asked_count and self.child_consumer_is_alive():
-            raise IllegalStateError(
-                "group_metadata(): ranges are pending, which a record's own offset would pass over: commit what "
-                "offsets_for_transaction() makes of this batch's offsets"
-            )
+        if not self._is_given_to_transaction(engine):
+            if undecided := engine.named_offsets.undecided_of_all():
+                raise IllegalStateError(
+                    f"group_metadata(): it is not known yet where {named(undecided)} go on, and whether ranges are "
+                    "pending, which a record's own offset would pass over: abort the transaction, and ask for records"
+                )
+            if self.child_consumer_is_alive():
+                raise IllegalStateError(
+                    "group_metadata(): ranges are pending, which a record's own offset would pass over: commit what "
+                    "offsets_for_transaction() makes of this batch's offsets"
+                )
         who = group.coordinator.identity
         return GroupMetadata(who.group_id, who.generation, who.member_id, who.instance_id)
 
@@ -759,24 +792,11 @@ class Consumer:
         found = await self._running().enquiries.list_offsets(wanted)
         return {tp: each.offset for tp, each in found.items()}
 
-    def _entries(self, offsets: Offsets) -> dict[TopicPartition, CommitEntry]:
-        """What the caller names, bound to today's ownership. Offsets of what was lost are kept, to be refused."""
-        context, entries = self._running().context, {}
-        assignment = context.assignment
-        context.delivery.settle()
-        for tp, (offset, metadata) in read_offsets(offsets).items():
-            partition = assignment.get(tp)
-            if partition is not None and partition.lanes is not None:
-                entries[tp] = partition.lanes.named(offset, metadata)
-                continue
-            if partition is None and not assignment.was_owned(tp):
-                raise IllegalStateError(f"commit: {self._why_not_assigned(tp)}")
-            if partition is None:
-                entries[tp] = CommitEntry(offset, metadata, -1)
-            else:
-                epoch = partition.epoch_before(offset)
-                entries[tp] = CommitEntry(offset, metadata, partition.ownership, epoch, partition.starts_count)
-        return entries
+    def _is_given_to_transaction(self, engine: Engine) -> bool:
+        """`offsets_for_transaction` was called for this batch, and what it spoke of is still ours."""
+        asked_count, given = self._given_to_transaction
+        is_owned = engine.context.assignment.is_owned_since
+        return asked_count == engine.requests.asked_count and all(is_owned(*each) for each in given)
 
     def _why_not_assigned(self, tp: TopicPartition) -> str:
         if self._subscription.is_empty:

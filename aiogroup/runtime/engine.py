@@ -36,6 +36,7 @@ from aiogroup.runtime.inflater import inflate
 from aiogroup.runtime.leader import Leader
 from aiogroup.runtime.link import Link
 from aiogroup.runtime.liveness import Liveness
+from aiogroup.runtime.named_offsets import NamedOffsets
 from aiogroup.runtime.ownership import Ownership
 from aiogroup.runtime.positions import Positions
 from aiogroup.runtime.rebalance import Rebalance
@@ -87,6 +88,7 @@ class Engine:
         self.catch_up = CatchUp(self.context, beside, self.refresher) if config.enable_parallel_rebalance else None
         recoveries = None if self.catch_up is None else Recoveries(self.context, self.refresher, self.catch_up)
         self.positions = Positions(self.context, self.refresher, committer, recoveries)
+        self.named_offsets = NamedOffsets(self.context, self.positions)
         self.validator = Validator(self.context, self.refresher, self.positions)
         self.context.link.on_metadata = self.validator.follow_leaders
         self.fetchers = Fetchers(self.context, self.refresher, self.positions)

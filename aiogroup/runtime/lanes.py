@@ -133,7 +133,12 @@ class PartitionLanes:
         return self._entry(self.book.commit_delivered())
 
     def named(self, offset: int, metadata: str) -> CommitEntry:
-        """What `commit({tp: offset})` sends.
+        """What `commit({tp: offset})` sends. Raises as `check`."""
+        self.check(offset, metadata)
+        return self._bound(self.book.commit_named(offset, metadata))
+
+    def check(self, offset: int, metadata: str) -> None:
+        """Whether `commit({tp: offset})` means anything here; notes nothing.
 
         Raises:
             ValueError: no lane delivered up to there, or the metadata leaves no room for a token.
@@ -144,7 +149,7 @@ class PartitionLanes:
                 f"commit: the metadata of {self.live.tp} has {len(metadata)} characters; with two lanes at most "
                 f"{most_chars}, since what is pending stands before it"
             )
-        return self._bound(self.book.commit_named(offset, metadata))
+        self.book.told.commit(offset)
 
     def shorter(self, entry: CommitEntry) -> CommitEntry:
         """The same in fewer characters, as the broker takes no more (error 12); in the end without a token."""

@@ -145,6 +145,7 @@ class Positions:
                 if each.state is not PositionState.RESET or each.changes_count != asked[each.tp][1]:
                     self._recovering.pop(each, None)
                     self._afterwards.pop(each, lambda: None)()
+                    self._context.changed.pulse()  # a commit by name may wait for it
             if not why:
                 continue
             rounds_count += 1
@@ -154,11 +155,15 @@ class Positions:
 
     def is_recovering(self, partition: Partition, then: Callable[[], object]) -> bool:
         """Whether its lanes are being looked up; `then` is done as soon as they have begun."""
-        is_wanted = partition.state is PositionState.COMMITTED or partition in self._recovering
-        if self._recoveries is None or partition.lanes is not None or not is_wanted:
+        if not self.is_undecided(partition):
             return False
         self._afterwards[partition] = then
         return True
+
+    def is_undecided(self, partition: Partition) -> bool:
+        """Two lanes will read it, and it is not known yet where they begin. Without lanes nothing has to be known."""
+        is_wanted = partition.state is PositionState.COMMITTED or partition in self._recovering
+        return self._recoveries is not None and partition.lanes is None and is_wanted
 
     def reset(self, partition: Partition, policy: ResetPolicy, *, why: str) -> None:
         """Start over as the policy says: the position is looked up, or the application must say where."""

@@ -15,7 +15,7 @@ from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take_batch
-from tests.support.recovery import MANUAL, MODE, Reading, lanes_of, leave_at, pending_of, written
+from tests.support.recovery import MANUAL, MODE, Reading, committed_with, lanes_of, leave_at, pending_of, written
 
 
 async def test_1_the_seeds_figures_exactly(make_place):
@@ -551,9 +551,3 @@ async def test_acknowledged_record_by_record_each_lane_is_committed_as_far_as_it
         offset, metadata = await committed_with(place)
         assert offset == 71
         assert "live=1002" in metadata
-
-
-async def committed_with(place):
-    async with place.admin() as admin:
-        found = (await admin.list_consumer_group_offsets(place.group))[place.tp()]
-    return found.offset, found.metadata

@@ -69,6 +69,13 @@ async def written(place, offset=None, metadata="", partition=0):
     return found.offset, found.metadata
 
 
+async def committed_with(place):
+    """What the group has committed, as (offset, metadata); it may have members."""
+    async with place.admin() as admin:
+        found = (await admin.list_consumer_group_offsets(place.group))[place.tp()]
+    return found.offset, found.metadata
+
+
 async def pending_of(place, reading, **settings):
     """Where a member begins now, and all that it then reads."""
     ears = Ears()
