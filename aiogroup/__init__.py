@@ -1,6 +1,7 @@
 """aiogroup: an asyncio Kafka consumer-group client that loses no record and hides no signal."""
 
 import gc
+import typing
 
 from aiogroup.assignors import Assignor, Held, MemberSubscription
 from aiogroup.config import ConsumerConfig
@@ -126,6 +127,22 @@ __all__ = [
     "UnsupportedVersionError",
     "Waiting",
 ]
+
+__version__: str
+"""The version that is installed, as pip knows it. Looked up when it is asked for, so that importing costs no more."""
+
+if not typing.TYPE_CHECKING:  # a type checker would take every name that does not exist for a text
+
+    def __getattr__(name: str) -> str:
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 (for a text that few ask for)
+
+        try:
+            return version("aiogroup")
+        except PackageNotFoundError:  # a folder on the path, which nobody installed
+            return "0+unknown"
+
 
 # The interpreter's first full pass comes soon after the imports, whatever they left behind. In a consumer that has just
 # begun it would hold the loop for some 20 ms; after one the next is due when the process has grown by a quarter.

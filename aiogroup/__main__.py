@@ -1,24 +1,33 @@
-"""`aiogroup members list | remove`: see who is in a group, and take out a static member that does not come back."""
+"""`aiogroup` says what is installed; `aiogroup members list | remove` sees who is in a group, and takes members out."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.metadata
 import logging
+import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import aiogroup
 from aiogroup.admin import GroupMember, list_members, remove_members
 from aiogroup.errors import AiogroupError
+from aiogroup.native.diagnosis import why_not_compiled
 from aiogroup.verifiable.properties import consumer_settings, load_properties
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="aiogroup", description="Kafka consumer groups, from outside")
-    members = parser.add_subparsers(dest="what", required=True).add_parser("members", help="the members of a group")
+    parser = argparse.ArgumentParser(
+        prog="aiogroup",
+        description="Kafka consumer groups, from outside. Without arguments: the versions, and whether records are "
+        "decoded by compiled code.",
+    )
+    parser.add_argument("--version", action="store_true", help="the same as without arguments")
+    members = parser.add_subparsers(dest="what").add_parser("members", help="the members of a group")
     commands = members.add_subparsers(dest="command", required=True)
     listing = commands.add_parser("list", help="print them: name, member id, client, host, partitions")
     removing = commands.add_parser("remove", help="take static members out of the group; stop their processes first")
@@ -37,6 +46,10 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0 when it is done, 1 when it could not be, 2 for bad arguments."""
     given = _parser().parse_args(arguments)
+    if given.version or given.what is None:
+        for line in _versions():
+            _say(line)
+        return 0
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what went wrong is said once, below
     try:
         settings = _settings(given)
@@ -50,6 +63,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"aiogroup: {error}\n")
         return 1
     return 0
+
+
+def _versions() -> Iterator[str]:
+    yield f"aiogroup {aiogroup.__version__} in {Path(aiogroup.__file__).parent}"
+    yield f"Python {platform.python_version()} ({platform.python_implementation()}, {platform.platform()})"
+    yield f"aiokafka {importlib.metadata.version('aiokafka')}"
+    slow = why_not_compiled()
+    if slow is None:
+        yield "records are decoded by compiled code"
+    else:
+        yield f"records are decoded in Python, which takes several times as long: {slow.why}"
+        yield f"what to do: {slow.what_to_do}"
 
 
 def _settings(given: argparse.Namespace) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A service stays at the head while Spark drains its backlog into Parquet, and every offset is accounted for (KIP-333).
 
-    python -m examples.backlog_with_spark                    # 1,000,000 records of 100 bytes
-    python -m examples.backlog_with_spark --records 20000 --to /tmp/drained
+    python examples/backlog_with_spark.py                    # 1,000,000 records of 100 bytes
+    python examples/backlog_with_spark.py --records 20000 --to /tmp/drained
 
 It starts a Kafka of its own, and Spark with `local[2]`: `pip install 'aiogroup[devkafka,spark]'` and Java 17 or 21. In
 production the job is a process of its own, elsewhere: `python -m aiogroup.spark drain --group ... --to parquet:...`

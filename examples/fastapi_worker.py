@@ -1,6 +1,6 @@
 """A worker inside FastAPI: the lifespan starts the consumer and the task that processes records.
 
-    python -m examples.fastapi_worker           # PORT=8000; or: uvicorn examples.fastapi_worker:app
+    python examples/fastapi_worker.py           # PORT=8000; or: uvicorn --app-dir examples fastapi_worker:app
 
 `/livez` fails when only a restart helps, `/healthz` (also `/readyz`) whenever no records flow: a rebalance is alive and
 not ready. SIGTERM finishes the record in hand, commits, leaves the group and exits 0.

@@ -1,6 +1,6 @@
 """The ten-line loop: print the records of a topic as a member of a group.
 
-    python -m examples.hello_group      # again in a second terminal: the two share the partitions
+    python examples/hello_group.py      # again in a second terminal: the two share the partitions
 
 Ctrl-C commits what was printed and leaves the group.
 """

@@ -1,6 +1,6 @@
 """Commit by hand, after each batch: nothing is committed that was not handled as a whole.
 
-    python -m examples.manual_commit
+    python examples/manual_commit.py
 
 SIGTERM and Ctrl-C let the batch in hand end, commit it and leave the group.
 """

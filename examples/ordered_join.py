@@ -1,6 +1,6 @@
 """Orders and payments joined by time, while one broker is slow: what `merged()` costs and what it saves.
 
-    python -m examples.ordered_join      # starts a Kafka of three nodes, or set KAFKA_BOOTSTRAP_SERVERS
+    python examples/ordered_join.py      # starts a Kafka of three nodes, or set KAFKA_BOOTSTRAP_SERVERS
 
 Every payment is made a moment after its order. Read in the order of time it always finds it; with
 `max_task_idle_ms=-1`, which never waits, whatever comes from the quick brokers overtakes.

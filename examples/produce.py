@@ -1,6 +1,6 @@
 """Something to read: ten records for the other examples, by aiokafka's producer (aiogroup has none).
 
-python -m examples.produce
+python examples/produce.py
 """
 
 import asyncio

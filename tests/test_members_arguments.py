@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import platform
 import tomllib
 from pathlib import Path
 
 import pytest
 
+import aiogroup
 from aiogroup.__main__ import main
 
 
@@ -26,7 +28,7 @@ WHERE = ["--bootstrap-server", "127.0.0.1:1", "--group", "billing"]
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["members"], ["members", "add", *WHERE], ["members", "remove", *WHERE], ["members", "list"], ["groups"]],
+    [["members"], ["members", "add", *WHERE], ["members", "remove", *WHERE], ["members", "list"], ["groups"]],
     ids=" ".join,
 )
 def test_bad_arguments_are_refused_with_the_usage(arguments, capsys):
@@ -34,6 +36,22 @@ def test_bad_arguments_are_refused_with_the_usage(arguments, capsys):
         main(arguments)
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("usage: aiogroup")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--version"]], ids=" ".join)
+def test_without_arguments_it_says_what_is_installed(arguments, capsys):
+    assert main(arguments) == 0
+    first, python, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"aiogroup {aiogroup.__version__} in ")
+    assert platform.python_version() in python
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["members", "--help"], ["members", "list", "--help"]], ids=" ".join)
+def test_help_is_given(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: aiogroup")
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,25 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from aiogroup.native import frames, pure
 
-__all__ = ["IS_COMPILED", "Cursor", "Heads", "Reader", "Record", "blank", "extent", "next_records", "read_times"]
+__all__ = [
+    "IMPORT_ERROR", "IS_COMPILED", "Cursor", "Heads", "Reader", "Record", "blank", "extent", "next_records",
+    "read_times",
+]  # fmt: skip
 
+_error: ImportError | None = None
+if not TYPE_CHECKING and not os.environ.get("AIOGROUP_PURE_PYTHON"):
+    try:
+        from aiogroup.native._native import Cursor, Heads, Reader, Record, blank, extent, next_records, read_times
+    except ImportError as error:
+        _error = error.with_traceback(None)
 
-IS_COMPILED: Final = not os.environ.get("AIOGROUP_PURE_PYTHON") and find_spec("aiogroup.native._native") is not None
+IMPORT_ERROR: Final = _error
+"""Why the C could not be imported, where that was tried; `aiogroup.native.diagnosis` says what to do about it."""
+IS_COMPILED: Final = "Record" in globals()
 """Whether the C is used. Where it is not, `Consumer.start` says so by the event `slow_decoder`."""
 
 if TYPE_CHECKING or not IS_COMPILED:
@@ -26,5 +36,3 @@ if TYPE_CHECKING or not IS_COMPILED:
     extent = pure.extent
     next_records = frames.next_records
     read_times = pure.read_times
-else:
-    from aiogroup.native._native import Cursor, Heads, Reader, Record, blank, extent, next_records, read_times

@@ -21,7 +21,7 @@ from aiogroup.membership.expansion import hold_back_ms
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import MemberState
-from aiogroup.native import IS_COMPILED
+from aiogroup.native.diagnosis import why_not_compiled
 from aiogroup.runtime.by_hand import ByHand
 from aiogroup.runtime.callbacks import Callbacks
 from aiogroup.runtime.catch_up import CatchUp
@@ -170,8 +170,8 @@ class Engine:
             AiogroupError: no bootstrap server answered, or one refused the credentials.
             ConsumerStoppedError: it was stopped meanwhile.
         """
-        if not IS_COMPILED:
-            self.context.tell(events.SlowDecoder())
+        if (slow := why_not_compiled()) is not None:
+            self.context.tell(events.SlowDecoder(slow.why, slow.what_to_do))
         await self.supervisor.start()
         try:
             await self.supervisor.finish("first metadata", self.refresher.refresh)

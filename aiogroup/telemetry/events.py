@@ -333,9 +333,11 @@ class MergeStalled(Event):
 
 @dataclass(frozen=True, slots=True)
 class SlowDecoder(Event):
-    """aiogroup's C extension is not there (no compiler when it was installed): records take several times as long."""
+    """aiogroup's C extension is not used: records take several times as long."""
 
     LEVEL: ClassVar[Level] = "warning"
+    why: str
+    what_to_do: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from aiogroup.native import IS_COMPILED
+from aiogroup.native.diagnosis import why_not_compiled
 
 PROGRAM = """
 import asyncio, sys
@@ -17,7 +17,7 @@ from aiogroup import Consumer
 class Ears:
     def on_event(self, event):
         if event.name == "slow_decoder":
-            print("told", flush=True)
+            print(event.why, flush=True)
 
 async def main(servers, topic):
     async with Consumer(
@@ -35,7 +35,8 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.mark.parametrize("chosen", ["1", ""])
 async def test_python_in_place_of_the_c_is_told_and_works(make_place, chosen):
-    first = ["told"] if chosen or not IS_COMPILED else []
+    slow = why_not_compiled()
+    first = ["AIOGROUP_PURE_PYTHON is set in the environment"] if chosen else [slow.why] if slow is not None else []
     place = make_place()
     await place.produce(range(3))
     process = await asyncio.create_subprocess_exec(

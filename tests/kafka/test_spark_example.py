@@ -18,10 +18,17 @@ def test_a_service_stays_at_the_head_while_spark_drains_its_backlog(tmp_path):
     if why := why_no_spark():
         pytest.skip(why)
     done = subprocess.run(
-        [sys.executable, "-m", "examples.backlog_with_spark", "--records", "8000", "--to", str(tmp_path / "drained")],
+        [
+            sys.executable,
+            str(ROOT / "examples/backlog_with_spark.py"),
+            "--records",
+            "8000",
+            "--to",
+            str(tmp_path / "drained"),
+        ],
         capture_output=True,
         text=True,
-        cwd=ROOT,
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         timeout=300,
         check=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from aiogroup import Consmer as Misspelt  # mistake
 from aiogroup import (
     Consumer,
     ConsumerConfig,
@@ -74,3 +75,4 @@ async def read(consumer: Consumer, tp: TopicPartition) -> None:
 
 
 asyncio.run(settings())
+print(Misspelt)

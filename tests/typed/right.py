@@ -21,6 +21,7 @@ from aiogroup import (
     Record,
     RecordDeserializationError,
     TopicPartition,
+    __version__,
 )
 
 
@@ -87,4 +88,5 @@ async def read(consumer: Consumer) -> None:
     consumer.subscribe(["orders"], listener=Both())
 
 
+version: str = __version__
 asyncio.run(read(consumer_of("orders", auto_offset_reset="earliest")))
