@@ -60,6 +60,11 @@ class RangeCursor(Partition):
         offset = self.buffer[0].poison_offset
         return None if offset is None or offset >= self.end else offset
 
+    def shorten(self, end: int) -> None:
+        """Deliver nothing from `end` on, which is not below the position; what is in hand stays there."""
+        self.end = end
+        self.drop_buffer()  # decoders go up to the former end
+
     def rise_to(self, offset: int) -> None:
         """Retention removed what stands before `offset` and was not delivered; what is in hand stays there."""
         self.ledger.pass_over(min(offset, self.end))

@@ -7,15 +7,15 @@ name is what was told before: nothing becomes durable because its neighbour does
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.records import LIVE
 from aiogroup.recovery.lanes import Lane, LaneName, Lanes, Mark, Moved
-from aiogroup.recovery.ranges import Range, Ranges, below, subtract
+from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract
 from aiogroup.recovery.recovery import Recovery, fold
-from aiogroup.recovery.token import NO_EPOCH, DoneRanges, Place, write_committed
+from aiogroup.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, Place, write_committed
 
 __all__ = ["Book", "LaneCommit", "LiveCursor", "RangeCursor"]
 
@@ -38,6 +38,8 @@ class RangeCursor(Protocol):
     @property
     def end(self) -> int: ...
     def epoch_before(self, offset: int) -> int: ...
+    def shorten(self, end: int) -> None:
+        """Deliver nothing from `end` on; what is in hand stays there."""
 
 
 R = TypeVar("R", bound=RangeCursor)
@@ -62,7 +64,8 @@ class LaneCommit:
 
 class Book(Generic[R]):
     """`make(range, epoch)` makes the cursor that reads a range; `epoch` is that of the record before it, as far as is
-    known. `fresh_id()` makes an id that was never used.
+    known. `fresh_id()` makes an id that was never used. `note_of(pending)` is what the token says to jobs of these
+    ranges, `None` where they are not left to jobs.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Book(Generic[R]):
         live: LiveCursor,
         make: Callable[[Range, int], R],
         fresh_id: Callable[[], str],
+        note_of: Callable[[Ranges], HandOffNote | None] = lambda _: None,
     ) -> None:
         self.id = recovery.id
         self.place = place
@@ -86,9 +90,10 @@ class Book(Generic[R]):
         self.limit_chars: int | None = None
         self._told = {each.end: each.start for each in self.ranges}
         self._mark = recovery.mark
-        self._durable_id = "" if recovery.mark is None else recovery.id
+        self._is_told = False  # the coordinator was told something, or the application is about to
         self._make = make
         self._fresh_id = fresh_id
+        self._note_of = note_of
 
     # Where the lanes stand.
 
@@ -129,6 +134,14 @@ class Book(Generic[R]):
 
     # Commits.
 
+    def commit_begun(self) -> LaneCommit | None:
+        """What is pending as this ownership begins: no lane is further by it. `None` as soon as anything happened."""
+        if self._is_told or self.turn or not self.pending:
+            return None
+        lanes = self.told
+        self._mark = Mark(self.id, lanes.low_water, lanes.live.processed)
+        return self._write(lanes, self.id, self.user, self.turn)
+
     def commit_processed(self) -> LaneCommit:
         """What is processed of each lane."""
         return self._tell(self.lanes)
@@ -152,16 +165,17 @@ class Book(Generic[R]):
 
     def note_durable(self, commit: LaneCommit) -> bool:
         """The commit was taken. False: a seek took back since what it covers."""
-        self._durable_id = commit.id
         if commit.turn != self.turn:
             return False
         self.live.ledger.process_below(commit.live)
-        done = dict(commit.ranges)
         for each in self.ranges:
-            each.ledger.process_below(done.get(each.end, 0))
+            # A job's result may have divided the range since.
+            processed = next((upto for end, upto in commit.ranges if end >= each.end), 0)
+            each.ledger.process_below(min(processed, each.end))
         return True
 
     def _tell(self, lanes: Lanes, user: str = "") -> LaneCommit:
+        self._is_told = True
         self._told_live = lanes.live.processed
         self._told = {each.end: each.processed for each in lanes.ranges if each.end is not None}
         if user or lanes.low_water != self._user_at:
@@ -174,6 +188,8 @@ class Book(Generic[R]):
     def _write(self, lanes: Lanes, token_id: str, user: str, turn: int) -> LaneCommit:
         live, low_water = lanes.live.processed, lanes.low_water
         token = lanes.token(token_id, self.live.epoch_before(live))
+        if token is not None:
+            token = replace(token, handoff=self._note_of(token.pending))
         limit = {} if self.limit_chars is None else {"limit_chars": self.limit_chars}
         return LaneCommit(
             offset=low_water,
@@ -224,23 +240,43 @@ class Book(Generic[R]):
         self._rebuild(subtract(self.told.pending, gone), subtract(self.pending, gone))
 
     def fold(self, done: DoneRanges | None) -> bool:
-        """Take a job's result in; True when less is pending by it. It is durable with the next commit."""
-        pending = self.pending
-        left = fold(pending, self.id, done, self._durable_id)
-        if left == pending:
-            return False
-        self._rebuild(subtract(self.told.pending, subtract(pending, left)), left)
-        return True
+        """Take a job's result in; True when less is to be read by it. It is durable with the next commit.
+
+        What was delivered stays in hand as it is. A cursor that has delivered nothing may be in `ranges` no more.
+        """
+        before = self.pending
+        self.ranges = [part for each in self.ranges for part in self._without(each, done)]
+        return self.pending != before
+
+    def _without(self, cursor: R, done: DoneRanges | None) -> list[R]:
+        """What reads the cursor's range, and has read it: of what was not delivered only what the job has not done."""
+        position, end = cursor.ledger.position, cursor.end
+        unread = (Range(position, end),) if position < end else ()
+        left = fold(unread, self.id, done)
+        if left == unread:
+            return [cursor]
+        at = left[0].end if left and left[0].start == position else position
+        told, parts = self._told.pop(end), []
+        if at > cursor.start:
+            cursor.shorten(at)
+            self._told[at] = told
+            parts.append(cursor)
+        made = self._make_all(above(left, at))
+        self._told |= {each.end: each.start for each in made}
+        return parts + made
 
     def _rebuild(self, told: Ranges, pending: Ranges) -> None:
         """`pending` is to be read; what was `told` as pending beside that is processed, and nobody was told yet."""
         for each in self.ranges:
             each.ledger.close()
         self.turn += 1
-        done = subtract(told, pending)
+        self.ranges = self._make_all(pending, subtract(told, pending))
+        self._told = {each.end: each.start for each in self.ranges}
+
+    def _make_all(self, pending: Ranges, done: Ranges = ()) -> list[R]:
+        """Cursors for what is to be read, and for what is processed and was told to nobody yet."""
         made = [self._make(each, self._epoch_before(each.start)) for each in sorted((*done, *pending))]
         for each in made:
             if (each.start, each.end) in done:
                 each.ledger.pass_over(each.end)
-        self.ranges = made
-        self._told = {each.end: each.start for each in self.ranges}
+        return made

@@ -7,6 +7,7 @@ holds the record before it (KIP-320). `recover` makes of them what is pending an
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,7 +42,8 @@ class Recovery:
     `mark` is what the usable token said, `None` where the id is new.
     `gone` was pending, or next, and retention has removed it: to be told as `range_truncated`. `foreign` says why a
     token was not obeyed. `added` is the part of `pending` that is new by this recovery.
-    `low_epoch` is the epoch of the record before the low-water mark, as far as is known.
+    `low_epoch` is the epoch of the record before the low-water mark, as far as is known. `since_s` says of ranges that
+    were left to jobs before, by their ends, since which second they have been waiting.
     """
 
     id: str
@@ -55,6 +57,7 @@ class Recovery:
     added: Range | None = None
     truncated_at: int | None = None
     low_epoch: int = NO_EPOCH
+    since_s: tuple[tuple[int, int], ...] = ()
 
     @property
     def low_water(self) -> int:
@@ -86,6 +89,8 @@ def recover(
     if base < log.start:
         gone = union(gone, (Range(base, log.start),))
         base, base_epoch = log.start, NO_EPOCH
+    note = None if token is None else token.handoff
+    waiting = () if token is None or note is None else zip(token.pending, note.since_s, strict=True)
     added = Range(base, log.end) if log.end - base >= max(1, min_backlog) else None
     live, live_epoch = (base, base_epoch) if added is None else (log.end, log.end_epoch)
     return Recovery(
@@ -99,42 +104,59 @@ def recover(
         gone=gone,
         added=added,
         truncated_at=cut,
+        since_s=tuple((each.end, at_s) for each, at_s in waiting),
         low_epoch=epoch if offset >= log.start and (cut is None or offset <= cut) else NO_EPOCH,
     )
 
 
-def fold(pending: Ranges, token_id: str, done: DoneRanges | None, durable_id: str) -> Ranges:
-    """What is pending once a job's result is taken in: only under the id that is durable, and only what is pending."""
-    if done is None or not done.id == token_id == durable_id:
+def fold(pending: Ranges, token_id: str, done: DoneRanges | None) -> Ranges:
+    """What is pending once a job's result is taken in: only under this very id, and only what is pending.
+
+    A job that knows the id has read it from the group's commit. So it was durable, whoever committed it: an application
+    that commits in transactions does so by itself.
+    """
+    if done is None or done.id != token_id:
         return pending
     return subtract(pending, done.done)
 
 
 class HandOff:
-    """Ranges that are left to a job: which of them are not, because nothing becomes of them.
+    """Ranges that are left to jobs: which of them are not any more, because nothing becomes of them.
 
-    A range that made no progress for `timeout_ms`, or that retention is about to reach, is the member's own to read.
+    A range that no job has moved for `timeout_ms`, or that retention is about to reach, is the member's own to read.
+    Instants are milliseconds since the epoch: they outlive the member, in the token.
     """
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int, since_s: Iterable[tuple[int, int]] = ()) -> None:
+        """`since_s`: by the ends of ranges, since which second they have been waiting, from the last token."""
         self._timeout_ms = timeout_ms
-        self._since_ms: dict[int, tuple[int, int]] = {}  # by end: offsets left when it last moved, and when that was
+        self._since_ms = {end: at_s * 1_000 for end, at_s in since_s}  # by end: a job works from the start
         self._log_start: int | None = None
+
+    def note_moved(self, before: Ranges, after: Ranges, now_ms: int, at_s: int = 0) -> None:
+        """A job has done some of `before`, and has said so in the second `at_s` (0: it is not known when)."""
+        at_ms = min(now_ms, at_s * 1_000) if at_s else now_ms
+        for each in after:
+            if each not in before:
+                self._since_ms[each.end] = at_ms
+
+    def since_s(self, pending: Ranges, now_ms: int) -> tuple[int, ...]:
+        """Since which second each range has been waiting."""
+        return tuple(self._since(each, now_ms) // 1_000 for each in pending)
 
     def overdue(self, pending: Ranges, now_ms: int, log_start: int | None = None) -> Ranges:
         """The ranges that nobody can be waited for any more. To be asked again and again, with what is pending then."""
         moved = 0 if log_start is None or self._log_start is None else log_start - self._log_start
         self._log_start = self._log_start if log_start is None else log_start
-        left: dict[int, int] = {}
-        for each in pending:
-            left[each.end] = left.get(each.end, 0) + each.end - each.start
-        self._since_ms = {
-            end: self._since_ms[end] if self._since_ms.get(end, (-1, 0))[0] == offsets else (offsets, now_ms)
-            for end, offsets in left.items()
-        }
         return tuple(
             each
             for each in pending
-            if now_ms - self._since_ms[each.end][1] >= self._timeout_ms
+            if now_ms - self._since(each, now_ms) >= self._timeout_ms
             or (log_start is not None and moved > 0 and each.start - log_start <= moved)
         )
+
+    def _since(self, span: Range, now_ms: int) -> int:
+        """From now on, where it is new; nor was it left to jobs in the future, whatever another clock says."""
+        since_ms = min(now_ms, self._since_ms.get(span.end, now_ms))
+        self._since_ms[span.end] = since_ms
+        return since_ms

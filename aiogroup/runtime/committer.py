@@ -114,6 +114,20 @@ class Committer:
         """A position that was looked up by policy is worth a commit by itself: else a restart looks up another."""
         return partition.was_reset or partition.ledger.committable > 0
 
+    async def commit_first(self, held: Iterable[Partition], timeout: int) -> None:
+        """What is to be durable before the first delivery: where partitions begin, told and not raised.
+
+        That is a position by policy, as a crash must not make it another one, and what is pending where it is left to
+        jobs (KIP-333), who see nothing else. Without auto-commit the group's offset does not move by it.
+        """
+        if self._context.config.enable_auto_commit:
+            await self.commit_processed(held, timeout)
+            return
+        begun = {each.tp: each.lanes.begun() for each in held if each.lanes is not None}
+        entries = {tp: entry for tp, entry in begun.items() if entry is not None}
+        if entries:
+            await self._told(entries, self.commit(entries, timeout))
+
     async def commit_processed(self, partitions: Iterable[Partition], timeout: int, *, again: bool = False) -> bool:
         """Auto-commit, told and not raised; True when everything processed is durable."""
         entries = self.processed(partitions, again=again)

@@ -23,8 +23,17 @@ from aiogroup.recovery.book import Book, LaneCommit
 from aiogroup.recovery.lanes import LaneName, Moved
 from aiogroup.recovery.ranges import Range, Ranges, count, subtract, union
 from aiogroup.recovery.recovery import HandOff, Recovery
-from aiogroup.recovery.token import ID_BYTES, RESERVED_CHARS, DoneRanges, Place, make_id, read_committed
-from aiogroup.runtime.clock import now_ms
+from aiogroup.recovery.token import (
+    ID_BYTES,
+    RESERVED_CHARS,
+    DoneRanges,
+    HandOffNote,
+    Place,
+    make_id,
+    read_committed,
+    second_group_mark,
+)
+from aiogroup.runtime.clock import now_ms, wall_ms
 from aiogroup.telemetry import events
 
 if TYPE_CHECKING:
@@ -55,14 +64,27 @@ class PartitionLanes:
         self.is_told = not recovery.pending  # nothing is pending, and that was told
         self._owner = owner
         self._overdue: Ranges = ()  # left to a job, and taken back
-        self._watch = HandOff(owner.context.config.parallel_handoff_timeout_ms)
+        self._begun_at_wall_ms = wall_ms()
+        self._watch = HandOff(owner.context.config.parallel_handoff_timeout_ms, recovery.since_s)
         self._begun_count = count(recovery.pending)
         self._left: deque[tuple[int, int]] = deque()  # at which instant how many offsets were pending
-        self.book: Book[RangeCursor] = Book(place, recovery, live, self._make, fresh_id)
+        self.book: Book[RangeCursor] = Book(place, recovery, live, self._make, fresh_id, self._note_of)
         self.link()
 
     def _make(self, span: Range, epoch: int) -> RangeCursor:
         return RangeCursor(self.live, span.start, span.end, epoch, self._owner.assignment.tally)
+
+    def _note_of(self, pending: Ranges) -> HandOffNote | None:
+        """What a job is told of these ranges, where they are left to jobs."""
+        if not self._owner.is_handed_off:
+            return None
+        config = self._owner.context.config
+        since_s = self._watch.since_s(pending, self._wall_ms())
+        return HandOffNote(second_group_mark(config.second_group_id), config.read_committed, since_s)
+
+    def _wall_ms(self) -> int:
+        """Milliseconds since the epoch, by a clock that nobody sets while the partition is ours."""
+        return self._begun_at_wall_ms + now_ms() - self.began_at_ms
 
     @property
     def cursors(self) -> list[RangeCursor]:
@@ -124,6 +146,14 @@ class PartitionLanes:
 
     # Commits. The caller has settled the delivery.
 
+    def begun(self) -> CommitEntry | None:
+        """What is pending as the ownership begins, for jobs to see; the group's offset does not move by it.
+
+        `None` when that is durable, or when the application has committed or sought meanwhile.
+        """
+        commit = self.book.commit_begun()
+        return None if commit is None else self._unless_durable(commit)
+
     def processed(self, *, again: bool = False) -> CommitEntry | None:
         """What auto-commit would send: as far as each lane was processed; `None` when that is durable."""
         return self._entry(self.book.commit_processed(), again=again)
@@ -161,8 +191,11 @@ class PartitionLanes:
         live = self.live
         if live.committed is None and not (commit.metadata or live.was_reset or commit.offset > 0):
             return None
-        is_durable = (commit.offset, commit.metadata) == (live.committed, live.committed_metadata)
-        return None if is_durable and not again else self._bound(commit)
+        return self._bound(commit) if again else self._unless_durable(commit)
+
+    def _unless_durable(self, commit: LaneCommit) -> CommitEntry | None:
+        is_durable = (commit.offset, commit.metadata) == (self.live.committed, self.live.committed_metadata)
+        return None if is_durable else self._bound(commit)
 
     def _bound(self, commit: LaneCommit) -> CommitEntry:
         live = self.live
@@ -239,7 +272,8 @@ class PartitionLanes:
 
     def _forget(self, cursors: Iterable[RangeCursor]) -> None:
         gone = list(cursors)
-        self._owner.assignment.remove([self.live.tp])  # or its fetchers would go on for the cursor that was
+        if self._owner.assignment.get(self.live.tp) in gone:  # or its fetchers would go on for the cursor that was
+            self._owner.assignment.remove([self.live.tp])
         self._owner.context.delivery.forget(gone)
         for each in gone:
             each.close()
@@ -304,19 +338,26 @@ class PartitionLanes:
             tell(events.CatchUpDone(tp.topic, tp.partition, now_ms() - self.began_at_ms))
 
     def fold(self, done: DoneRanges | None) -> None:
-        """Take a job's result in, and take back what no job moves."""
-        before, cursors, tp = self.book.pending, self.cursors, self.live.tp
-        if self.book.fold(done):
-            self._forget(cursors)
-            left_count = count(self.book.pending)
-            self._owner.context.tell(
-                events.JobProgressed(tp.topic, tp.partition, count(before) - left_count, left_count)
-            )
-            self.link()
+        """Take a job's result in, and take back what no job moves. The caller has settled the delivery."""
+        if done is not None and done.id == self.book.id:
+            self._fold(done)
         self._take_back(None)
 
+    def _fold(self, done: DoneRanges) -> None:
+        before, cursors = self.book.pending, self.cursors
+        self._owner.context.delivery.close_cursor()  # what is superfluous by now may be under it
+        if not self.book.fold(done):
+            return
+        self._forget([each for each in cursors if each not in self.cursors])
+        pending, tp = self.book.pending, self.live.tp
+        self._watch.note_moved(before, pending, self._wall_ms(), done.at_s)
+        left_count = count(pending)
+        self._owner.context.tell(events.JobProgressed(tp.topic, tp.partition, count(before) - left_count, left_count))
+        self.link()
+        self._owner.context.changed.pulse()  # the next range may have records that waited for this one
+
     def _take_back(self, log_start: int | None) -> None:
-        tp, overdue = self.live.tp, self._watch.overdue(self.book.pending, now_ms(), log_start)
+        tp, overdue = self.live.tp, self._watch.overdue(self.book.pending, self._wall_ms(), log_start)
         news = subtract(overdue, self._overdue)
         for each in news:
             self._owner.context.tell(events.HandOffOverdue(tp.topic, tp.partition, each.start, each.end))

@@ -68,11 +68,10 @@ class Positions:
                 await sleep_ms(self._context.config.backoff_ms(failures_count))
 
     async def _commit_held(self) -> None:
-        """A position by policy is durable before the first delivery: a crash must not make it another one."""
         held = [each for each in self._context.assignment if each.is_held]
         if not held or self._committer is None or self._committer.is_adopting:
             return
-        await self._committer.commit_processed(held, self._context.config.request_timeout_ms // 3)
+        await self._committer.commit_first(held, self._context.config.request_timeout_ms // 3)
         for partition in held:
             partition.is_held = False
         self._context.changed.pulse()

@@ -230,8 +230,8 @@ class Rebalance:
         elif await self.ownership.exchange(change.revoked, added, still):
             # They can be given to others when all know that we gave them up: in another round (KIP-429).
             await self._coordinator.tell(f.RejoinWanted(f"gave up {len(change.revoked)} partitions for others"))
-        if still() and self._context.config.enable_auto_commit:
-            await self._commit_resets(added)
+        if still():
+            await self._commit_held(added)
         if still():
             for partition in added:
                 partition.is_new = False
@@ -259,11 +259,10 @@ class Rebalance:
                     await self._coordinator.tell(f.Failed(error))
                     return
 
-    async def _commit_resets(self, added: list[Partition]) -> None:
-        """A position by policy is durable before the first delivery: a crash must not make it another one."""
+    async def _commit_held(self, added: list[Partition]) -> None:
         held = [each for each in added if each.is_held]
         if held:
-            await self._committer.commit_processed(held, self._context.config.request_timeout_ms // 3)
+            await self._committer.commit_first(held, self._context.config.request_timeout_ms // 3)
         for partition in held:
             partition.is_held = False
 

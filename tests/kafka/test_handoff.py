@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 
 import pytest
@@ -12,12 +13,12 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
 from aiogroup.recovery.ranges import Range
-from aiogroup.recovery.token import DoneRanges, Place, make_id, read_committed, write_done
+from aiogroup.recovery.token import DoneRanges, Place, make_id, read_committed, second_group_mark, write_done
 from aiogroup.runtime.link import Link
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
-from tests.support.kafka import Ears, eventually
-from tests.support.recovery import MODE, Reading, leave_at, written
+from tests.support.kafka import Ears, Listener, eventually
+from tests.support.recovery import MANUAL, MODE, Reading, leave_at, written
 
 LEFT = {**MODE, "parallel_handoff": True}
 
@@ -45,6 +46,11 @@ async def token_of(place, where):
     async with place.admin() as admin:
         found = (await admin.list_consumer_group_offsets(place.group))[place.tp()]
     return read_committed(found.offset, found.metadata, where).token
+
+
+async def token_is(place, where, *, live):
+    token = await token_of(place, where)
+    return token is not None and token.live == live
 
 
 async def test_the_head_is_read_and_ranges_are_left_to_the_job_whose_progress_counts(make_place):
@@ -119,3 +125,119 @@ async def test_a_range_that_no_job_moves_is_read_here_after_all(make_place):
     (overdue,) = ears.heard(events.HandOffOverdue)
     assert (overdue.start_offset, overdue.end_offset) == (70, 120)
     assert reading.lanes["catch-up"] == list(range(70, 120))
+
+
+# What a job can see is what is written: the token is, at the assignment.
+
+
+async def test_the_token_is_there_as_soon_as_the_partition_is_whatever_commits(make_place):
+    place = make_place()
+    await leave_at(place, committed=70, end=120)
+    where = await where_of(place)
+    async with place.consumer(**LEFT, **MANUAL, isolation_level="read_committed") as consumer:
+        assert consumer.lanes()[place.tp()].ranges == ((70, 120),)
+        token = await token_of(place, where)
+        assert (token.pending, token.live) == ((Range(70, 120),), 120)
+        assert token.handoff.second_group == second_group_mark(f"{place.group}.catchup")
+        assert token.handoff.read_committed
+        assert await place.committed() == 70
+    assert (await token_of(place, where)).id == token.id
+
+
+async def test_where_nothing_was_committed_the_backlog_is_told_to_jobs_too(make_place):
+    place = make_place()
+    await place.produce(range(120))
+    where = await where_of(place)
+    async with place.consumer(**LEFT, **MANUAL) as consumer:
+        assert consumer.lanes()[place.tp()].ranges == ((0, 120),)
+        assert (await token_of(place, where)).pending == (Range(0, 120),)
+        assert await place.committed() == 0
+
+
+async def test_a_seek_at_the_assignment_is_not_committed_for_the_application(make_place):
+    place, listener = make_place(), Listener()
+    await leave_at(place, committed=70, end=120)
+
+    async def on_assigned(_):
+        consumer.seek(place.tp(), 90)
+
+    listener.inside["assigned"] = on_assigned
+    consumer = place.unsubscribed(**LEFT, **MANUAL)
+    consumer.subscribe([place.topic], listener=listener)
+    async with consumer:
+        await eventually(lambda: "assigned" in listener.names() and consumer.assignment())
+        assert (await consumer.getone()).offset == 90
+    assert await written(place) == (70, "")
+
+
+async def test_a_service_that_commits_in_transactions_only_learns_what_a_job_has_done(make_place, unique_name):
+    place, reading, ears = make_place(), Reading(), Ears()
+    await leave_at(place, committed=70, end=120)
+    where = await where_of(place)
+    async with (
+        place.consumer(**LEFT, **MANUAL, observers=[ears]) as consumer,
+        place.producer(transactional_id=unique_name("id")) as producer,
+    ):
+        await place.produce(range(120, 140))
+        await reading.until(consumer, lambda: reading.has(120, 140))
+        consumer.seek(place.tp(), 130)  # a new id, that only a transaction makes durable
+        again = Reading()
+        await again.until(consumer, lambda: again.has(130, 140))
+        async with producer.transaction():
+            offsets = consumer.offsets_for_transaction({place.tp(): 140})
+            await producer.send_offsets_to_transaction(offsets, consumer.group_metadata().group_id)
+        await eventually(lambda: token_is(place, where, live=140))  # the transaction's marker is there
+        token = await token_of(place, where)
+        assert token.pending == (Range(70, 120),)
+        await say_done(place, where, token.id, Range(70, 120))
+        await eventually(lambda: ears.heard(events.JobProgressed))
+        assert not consumer.child_consumer_is_alive()
+        async with producer.transaction():
+            offsets = consumer.offsets_for_transaction({place.tp(): 140})
+            await producer.send_offsets_to_transaction(offsets, consumer.group_metadata().group_id)
+        await eventually(lambda: place.committed_is(140))
+    assert await written(place) == (140, "")
+
+
+async def test_a_late_result_of_a_job_takes_nothing_out_of_the_hand(make_place):
+    place, ears = make_place(), Ears()
+    await leave_at(place, committed=70, end=220)
+    where = await where_of(place)
+    settings = {**LEFT, "parallel_handoff_timeout_ms": 1_000, "auto_ack": False, **MANUAL}
+    async with place.consumer(**settings, observers=[ears]) as consumer:
+        held = []
+        async with asyncio.timeout(20):
+            while len(held) < 80:
+                held += (await consumer.getmany(timeout_ms=500, max_records=80 - len(held))).all()
+        assert [record.offset for record in held] == list(range(70, 150))
+        await say_done(place, where, (await token_of(place, where)).id, Range(70, 90), Range(140, 210))
+        await eventually(lambda: ears.heard(events.JobProgressed))
+        await consumer.commit({place.tp(): 150})
+        for record in held:
+            record.ack()
+        rest = []
+        async with asyncio.timeout(20):
+            while len(rest) < 10:
+                rest += (await consumer.getmany(timeout_ms=500)).all()
+        assert [record.offset for record in rest] == list(range(210, 220))
+        for record in rest:
+            record.ack()
+        await consumer.commit()
+    assert await written(place) == (220, "")
+
+
+async def test_a_service_that_restarts_again_and_again_takes_back_what_no_job_moves(make_place):
+    place, reading, ears = make_place(), Reading(), Ears()
+    await leave_at(place, committed=70, end=120)
+    settings = {**LEFT, **MANUAL, "parallel_handoff_timeout_ms": 4_000, "observers": [ears]}
+    lives_count = 0
+    while not ears.heard(events.HandOffOverdue):
+        lives_count += 1
+        assert lives_count < 10
+        async with place.consumer(**settings) as consumer:
+            loop = asyncio.get_running_loop()
+            until = loop.time() + 2.5  # no life is long enough for the time-out
+            while loop.time() < until:
+                reading.take(await consumer.poll(100))
+    assert lives_count > 1
+    assert reading.has(70, 71)

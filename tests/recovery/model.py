@@ -13,7 +13,7 @@ from aiogroup.offsets.ledger import Ledger
 from aiogroup.recovery.book import Book
 from aiogroup.recovery.ranges import find, read, union
 from aiogroup.recovery.recovery import Log, last_known, recover
-from aiogroup.recovery.token import DoneRanges, Place, make_id, read_committed, read_done, write_done
+from aiogroup.recovery.token import DoneRanges, HandOffNote, Place, make_id, read_committed, read_done, write_done
 
 PLACE = Place("cluster", "orders", UUID(int=7), 3)
 
@@ -123,6 +123,10 @@ class Reading:
     def epoch_before(self, offset):
         return self.epochs.get(offset, -1)
 
+    def shorten(self, end):
+        assert end >= self.ledger.position
+        self.end = end
+
 
 class Member:
     """A consumer with the mode on, from the taking over of its partition to its end."""
@@ -157,12 +161,18 @@ class Member:
             world.tell_gone(*gone)
         self.checked = world.epoch
         self.live = Live(world, recovery.live, recovery.live_epoch)
-        self.book = Book(PLACE, recovery, self.live, self._make, world.fresh_id)
+        self.book = Book(PLACE, recovery, self.live, self._make, world.fresh_id, self._note_of)
         self.in_hand = []  # (ledger, offset, number)
         self.in_flight = None
         self.wishes = {}  # what a seek wants again: owed as soon as a commit says so
         if world.committed is None:  # durable before the first delivery, or the policy would say otherwise next time
             self.commit()
+        elif hand_off and (begun := self.book.commit_begun()) is not None:  # no job sees what is not written
+            assert begun.offset == world.committed[0] or recovery.gone or truncated_at is not None
+            self._send(begun)
+
+    def _note_of(self, pending):
+        return HandOffNote("0" * 8, self.read_committed, tuple(each.end for each in pending)) if self.hand_off else None
 
     def _make(self, span, epoch):
         # As of the live lane: an offset that was only sought is taken for one that was read up to.

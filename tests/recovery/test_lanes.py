@@ -10,7 +10,7 @@ from aiogroup.recovery.book import Book
 from aiogroup.recovery.lanes import Lane, Lanes, Mark, Moved
 from aiogroup.recovery.ranges import Range
 from aiogroup.recovery.recovery import HandOff, Log, fold, recover
-from aiogroup.recovery.token import DoneRanges, Token, read_committed, write_committed
+from aiogroup.recovery.token import DoneRanges, HandOffNote, Token, read_committed, write_committed
 from tests.recovery.model import PLACE, Reading
 
 OLD, NEW = "0" * 16, "f" * 16
@@ -248,14 +248,78 @@ def test_who_knows_no_tokens_is_told_the_epoch_before_the_low_water_mark():
     assert one.commit_processed().offset == 70
 
 
-def test_a_jobs_result_counts_under_the_durable_id_only():
+def test_a_jobs_result_counts_under_its_own_id_only():
     pending = (Range(70, 120),)
     done = DoneRanges(OLD, (Range(70, 80), Range(90, 100)))
-    left = (Range(80, 90), Range(100, 120))
-    assert fold(pending, OLD, done, OLD) == left
-    for own, durable in ((OLD, ""), (OLD, NEW), (NEW, NEW), (NEW, OLD)):
-        assert fold(pending, own, done, durable) == pending
-    assert fold(pending, OLD, None, OLD) == pending
+    assert fold(pending, OLD, done) == (Range(80, 90), Range(100, 120))
+    assert fold(pending, NEW, done) == pending
+    assert fold(pending, OLD, None) == pending
+
+
+def test_a_job_that_knows_the_id_proves_that_it_was_durable_whoever_committed_it():
+    """A service that commits in transactions only: no OffsetCommit of its own is ever answered."""
+    one = book(after(70, Log(0, 120)))
+    one.commit_named(120)  # `offsets_for_transaction`
+    assert one.fold(DoneRanges(NEW, (Range(70, 110),)))
+    assert one.pending == (Range(110, 120),)
+    assert one.commit_named(120).offset == 110
+
+
+def held(cursor, start, upto):
+    """Delivered as by an application that acknowledges each record."""
+    cursor.ledger.deliver(range(start, upto), upto)
+
+
+def test_a_jobs_result_leaves_what_is_in_hand_as_it_is_and_nothing_superfluous_is_delivered():
+    one = book(after(100, Log(0, 200), Token(OLD, 200, 7, (Range(100, 180), Range(185, 200)))))
+    first, second = one.ranges
+    held(first, 100, 150)
+    assert one.fold(DoneRanges(OLD, (Range(100, 120), Range(140, 160), Range(170, 175), Range(185, 190))))
+    assert one.pending == (Range(100, 150), Range(160, 170), Range(175, 180), Range(190, 200))
+    assert one.ranges[0] is first
+    assert (first.end, first.ledger.in_hand_count) == (150, 50)
+    assert second not in one.ranges
+    assert [each.ledger.position for each in one.ranges if each.ledger.position < each.end] == [160, 175, 190]
+    assert not one.fold(DoneRanges(OLD, (Range(100, 120), Range(140, 160), Range(170, 175), Range(185, 190))))
+    assert one.commit_named(149).offset == 149  # delivered, and by no means refused
+    assert one.commit_named(150).offset == 160  # what the job has done goes with it
+
+
+def test_a_jobs_result_may_reach_into_the_middle_of_what_goes_on():
+    one = book(after(100, Log(0, 200), Token(OLD, 200, 7, (Range(100, 200),))))
+    (cursor,) = one.ranges
+    held(cursor, 100, 150)
+    assert one.fold(DoneRanges(OLD, (Range(160, 170), Range(180, 200))))
+    assert [(each.start, each.end) for each in one.ranges] == [(100, 160), (170, 180)]
+    assert one.ranges[0] is cursor
+    assert cursor.ledger.position == 150
+
+
+def test_a_commit_that_is_on_its_way_while_a_job_is_folded_in_covers_what_it_covered():
+    one = book(after(100, Log(0, 200), Token(OLD, 200, 7, (Range(100, 200),))))
+    (cursor,) = one.ranges
+    held(cursor, 100, 150)
+    commit = one.commit_named(140)
+    assert one.fold(DoneRanges(OLD, (Range(160, 170),)))
+    assert one.note_durable(commit)
+    assert cursor.ledger.committable == 140
+    assert cursor.ledger.in_hand_count == 10
+
+
+def test_what_is_pending_as_an_ownership_begins_can_be_committed_until_anything_happens():
+    one = book(after(70, Log(0, 120)))
+    begun = one.commit_begun()
+    assert begun == one.commit_begun()
+    assert read_committed(70, begun.metadata, PLACE).token.pending == (Range(70, 120),)
+    deliver(one.live, 130, processed=True)
+    deliver(one.ranges[0], 80, processed=True)
+    assert (one.commit_begun().offset, one.commit_begun().live) == (70, 120)
+    one.commit_named(75)
+    assert one.commit_begun() is None
+    assert book(after(120, Log(0, 120))).commit_begun() is None
+    moved = book(after(70, Log(0, 120)))
+    moved.move(moved.seek(90))
+    assert moved.commit_begun() is None
 
 
 def test_a_job_folds_into_the_book_and_is_durable_with_the_next_commit():
@@ -272,10 +336,40 @@ def test_a_job_folds_into_the_book_and_is_durable_with_the_next_commit():
 def test_a_range_is_the_members_own_when_no_job_moves_it_or_retention_comes_near():
     watch, one, other = HandOff(1_000), Range(70, 120), Range(150, 190)
     assert watch.overdue((one, other), 0, 10) == ()
-    assert watch.overdue((one, Range(160, 190)), 900, 10) == ()
-    assert watch.overdue((one, Range(160, 190)), 1_000, 10) == (one,)
-    assert watch.overdue((Range(160, 190),), 1_899, 10) == ()
-    assert watch.overdue((Range(160, 190),), 1_900, 10) == (Range(160, 190),)
+    rest = Range(160, 190)
+    watch.note_moved((one, other), (one, rest), 900)
+    assert watch.overdue((one, rest), 999, 10) == ()
+    assert watch.overdue((one, rest), 1_000, 10) == (one,)
+    assert watch.overdue((rest,), 1_899, 10) == ()
+    assert watch.overdue((rest,), 1_900, 10) == (rest,)
     near = HandOff(1_000)
     assert near.overdue((one, other), 0, 10) == ()
     assert near.overdue((one, other), 1, 40) == (one,)
+
+
+def test_a_range_waits_since_the_instant_that_the_token_says_however_often_the_service_restarts():
+    span, other = Range(70, 120), Range(150, 190)
+    token = Token(OLD, 190, 7, (span,), HandOffNote("0" * 8, False, (1_000,)))
+    recovery = after(70, Log(0, 220), token)
+    assert recovery.pending == (span, Range(190, 220))
+    watch = HandOff(900_000, recovery.since_s)
+    assert watch.since_s(recovery.pending, 1_600_000) == (1_000, 1_600)
+    assert watch.overdue(recovery.pending, 1_899_999) == ()
+    assert watch.overdue(recovery.pending, 1_900_000) == (span,)
+    assert watch.since_s(recovery.pending, 1_900_000) == (1_000, 1_600)
+    # What the member itself reads of a range is not a job's progress: after a restart it does not wait for one again.
+    assert watch.since_s((Range(100, 120), Range(190, 220)), 1_900_000) == (1_000, 1_600)
+    # A clock that is ahead puts nothing off.
+    ahead = HandOff(1_000, [(120, 10**9)])
+    assert ahead.overdue((span, other), 5_000) == ()
+    assert ahead.overdue((span, other), 6_000) == (span, other)
+
+
+def test_a_jobs_progress_counts_from_when_it_was_written_not_from_when_it_is_read_again():
+    span, rest = Range(70, 120), Range(100, 120)
+    for _ in range(2):  # two lives of a service whose application commits nothing
+        watch = HandOff(900_000, [(120, 1_000)])
+        watch.note_moved((span,), (rest,), 2_000_000, at_s=1_500)
+        assert watch.since_s((rest,), 2_000_000) == (1_500,)
+    watch.note_moved((rest,), (Range(110, 120),), 2_000_000, at_s=3_000)
+    assert watch.since_s((Range(110, 120),), 2_000_000) == (2_000,)

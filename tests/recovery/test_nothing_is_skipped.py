@@ -259,6 +259,11 @@ ATTEMPTS = {
         ("append", 12), ("handed", 0), ("commit", 0), ("job", 0), ("work", 3), ("work", 4), ("write", 0), ("fold", 0),
         ("commit", 0),
     ],
+    "a job's result comes while records of the range are in hand, and the member crashes": [
+        ("append", 12), ("handed", 0), ("commit", 0), ("job", 0), ("work", 8), ("handed", 0), ("catch_up", 6),
+        ("process", 2), ("write", 0), ("fold", 0), ("commit", 0), ("crash", 0), ("catch_up", 6), ("process", 1),
+        ("commit", 0), ("crash", 0),
+    ],
     "a job frozen over a truncation that grew again": [
         ("append", 12), ("handed", 0), ("commit", 0), ("job", 0), ("work", 12), ("truncate", 14), ("append", 12),
         ("crash", 0), ("write_frozen", 0), ("fold", 0), ("commit", 0), ("crash", 0), ("write", 0), ("fold", 0),

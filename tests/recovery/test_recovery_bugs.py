@@ -69,8 +69,15 @@ BUGS = (
     Bug(
         "a job's result counts under another id",
         RECOVERY,
-        "not done.id == token_id == durable_id",
-        "token_id != durable_id",
+        "done is None or done.id != token_id",
+        "done is None",
+    ),
+    Bug("a job's result says that what is in hand is done", BOOK, "self._told[at] = told", "self._told[at] = at"),
+    Bug(
+        "a job's result counts for what it has not done",
+        BOOK,
+        "made = self._make_all(above(left, at))",
+        "made = self._make_all(above(left, at)[1:])",
     ),
     Bug(
         "closing a gap loses the range behind it",

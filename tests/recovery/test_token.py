@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 from uuid import UUID
 
@@ -14,11 +15,14 @@ from aiogroup.recovery import ranges as r
 from aiogroup.recovery.ranges import Range
 from aiogroup.recovery.token import (
     DoneRanges,
+    HandOffNote,
     Place,
     Token,
+    is_ours,
     make_id,
     read_committed,
     read_done,
+    second_group_mark,
     write_committed,
     write_done,
 )
@@ -35,7 +39,11 @@ users = st.text("aZ09 :=-,@\t\n\0ä€😀", max_size=40)  # all of Unicode is a
 def tokens(draw):
     pending = draw(some_ranges(least=1))
     live = pending[-1].end + draw(st.integers(0, 9))
-    return Token(make_id(draw(st.binary(min_size=8, max_size=8))), live, draw(st.integers(-1, 9)), pending)
+    note = None
+    if draw(st.booleans()):
+        since_s = tuple(draw(st.integers(0, 2**33)) for _ in pending)
+        note = HandOffNote(second_group_mark("billing.catchup"), draw(st.booleans()), since_s)
+    return Token(make_id(draw(st.binary(min_size=8, max_size=8))), live, draw(st.integers(-1, 9)), pending, note)
 
 
 def test_a_token_is_written_as_the_specification_says():
@@ -45,6 +53,67 @@ def test_a_token_is_written_as_the_specification_says():
     assert len(text) == len(TEXT) + 24
     assert write_committed(TOKEN, PLACE, "hello") == text + " 5:hello"
     assert write_committed(replace(TOKEN, live_epoch=-1), PLACE).startswith(TEXT.replace("@7", ""))
+
+
+LEFT = replace(TOKEN, handoff=HandOffNote(second_group_mark("billing.catchup"), True, (1_750_000_000,)))
+
+
+def test_a_token_says_that_its_ranges_are_left_to_jobs_as_the_documentation_says():
+    text = write_committed(LEFT, PLACE, "hello")
+    mark = hashlib.sha256(b"billing.catchup").hexdigest()[:8]
+    assert text.startswith(f"{TEXT}handoff=1:{mark}:read_committed:1750000000 ")
+    assert text.endswith(" 5:hello")
+    found = read_committed(85, text, PLACE)
+    assert (found.token, found.user, found.foreign) == (LEFT, "hello", "")
+    loose = replace(LEFT, handoff=replace(LEFT.handoff, read_committed=False))
+    assert ":read_uncommitted:" in write_committed(loose, PLACE)
+
+
+def as_written_before_there_was_a_hand_off_note(metadata):
+    """The grammar of the first tokens, word for word: what an aiogroup that is older makes of today's."""
+    number = "(?:0|[1-9][0-9]{0,18})"
+    ranges = rf"{number}-{number}(?:,{number}-{number})*"
+    grammar = rf"aiogroup/1 [0-9a-f]{{16}} live={number}(?:@{number})? pending={ranges} [0-9a-f]{{24}}"
+    return metadata.startswith("aiogroup/1 "), re.match(grammar, metadata) is not None
+
+
+def test_an_older_aiogroup_sees_a_token_that_it_must_not_obey_and_so_starts_at_the_offset():
+    assert as_written_before_there_was_a_hand_off_note(write_committed(TOKEN, PLACE)) == (True, True)
+    assert as_written_before_there_was_a_hand_off_note(write_committed(LEFT, PLACE)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("note", "why"),
+    [
+        (replace(LEFT.handoff, since_s=(1, 2)), "2 instants for 1 ranges"),
+        (replace(LEFT.handoff, since_s=(2**41,)), "no instant"),
+    ],
+)
+def test_a_hand_off_that_makes_no_sense_is_not_obeyed(note, why):
+    found = read_committed(85, write_committed(replace(LEFT, handoff=note), PLACE), PLACE)
+    assert found.token is None
+    assert why in found.foreign
+
+
+@pytest.mark.parametrize("text", ["aiogroup/2 0123456789abcdef anything", "aiogroup/17 ", "aiogroup/01 x"])
+def test_a_token_of_another_version_is_told_and_not_taken_for_the_applications(text):
+    found = read_committed(85, text, PLACE)
+    assert (found.token, found.user) == (None, "")
+    assert "version" in found.foreign
+    assert is_ours(text)
+
+
+def test_what_older_versions_wrote_behind_a_token_of_one_that_they_could_not_read_is_dropped():
+    found = read_committed(85, write_committed(TOKEN, PLACE, "aiogroup/2 0123456789abcdef what is this"), PLACE)
+    assert (found.token, found.user) == (TOKEN, "")
+
+
+def test_ranges_that_become_one_have_been_waiting_since_the_older_one_has():
+    pending = (Range(0, 10), Range(11, 20), Range(1000, 1010))
+    token = Token(TOKEN.id, 2000, 7, pending, replace(LEFT.handoff, since_s=(30, 20, 40)))
+    text = write_committed(token, PLACE, limit_chars=len(write_committed(token, PLACE)) - 1)
+    read = read_committed(0, text, PLACE).token
+    assert (read.pending, read.handoff.since_s) == ((Range(0, 20), Range(1000, 1010)), (20, 40))
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -126,7 +195,8 @@ def test_the_offset_must_be_the_first_pending_one_whatever_the_checksum_says():
 def test_what_stands_behind_a_token_must_be_written_as_we_do(tail):
     text = write_committed(TOKEN, PLACE) + tail
     found = read_committed(85, text, PLACE)
-    assert (found.token, found.user) == (None, text)
+    assert (found.token, found.user) == (None, "")
+    assert found.foreign
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -147,14 +217,15 @@ def test_what_does_not_fit_only_adds_to_what_is_pending(token, user, limit_chars
 def test_64_ranges_of_the_longest_offsets_fit_after_the_smallest_gaps_were_closed():
     base = 10**18
     pending = r.read((base + 100 * each, base + 100 * each + 100 - each % 9 - 1) for each in range(120))
-    token = Token(TOKEN.id, base + 10**6, 7, pending)
+    token = Token(TOKEN.id, base + 10**6, 7, pending, replace(LEFT.handoff, since_s=(1_750_000_000,) * 120))
     text = write_committed(token, PLACE, "u" * (4096 - 512))
     assert len(text) <= 4096
     read = read_committed(base, text, PLACE)
     assert read.user == "u" * (4096 - 512)
     assert read.token is not None
     assert r.subtract(pending, read.token.pending) == ()
-    alone = read_committed(base, write_committed(replace(token, pending=pending[:64]), PLACE), PLACE).token
+    first_64 = replace(token, pending=pending[:64], handoff=replace(token.handoff, since_s=token.handoff.since_s[:64]))
+    alone = read_committed(base, write_committed(first_64, PLACE), PLACE).token
     assert alone is not None
     assert alone.pending == pending[:64]
 
@@ -169,7 +240,9 @@ def test_done_ranges_are_never_widened(done, limit_chars):
     if read is not None:
         assert read.id == TOKEN.id
         assert offsets(read.done) <= offsets(done)
-    assert read_done(write_done(DoneRanges(TOKEN.id, done), PLACE), PLACE) == DoneRanges(TOKEN.id, r.join(done))
+    for at_s in (0, 1_750_000_000):
+        text = write_done(DoneRanges(TOKEN.id, done, at_s), PLACE)
+        assert read_done(text, PLACE) == DoneRanges(TOKEN.id, r.join(done), at_s)
 
 
 def test_the_largest_done_ranges_are_those_that_are_kept():

@@ -49,7 +49,13 @@ class Home:
         config = ConsumerConfig.of(group_id="billing", enable_parallel_rebalance=True, **settings)
         self.told, self.beside, self.assignment = [], Assignment(), Assignment()
         delivery = TwoLanes(
-            self.assignment, self.beside.tally, 0.5, auto_ack=True, records_per_turn=4, turn_ms=60_000, max_bytes=10**9
+            self.assignment,
+            self.beside.tally,
+            0.5,
+            auto_ack=config.auto_ack,
+            records_per_turn=4,
+            turn_ms=60_000,
+            max_bytes=10**9,
         )
         self.context = SimpleNamespace(
             config=config,
@@ -210,6 +216,45 @@ async def test_ranges_that_are_left_to_a_job_are_not_read_until_they_are_overdue
     lanes.raise_log_start(6)  # as near as it will be at the next look
     assert [(each.start_offset, each.end_offset) for each in home.heard(events.HandOffOverdue)] == [(10, 12)]
     assert home.fetched_from == (10, 12)
+
+
+async def test_a_jobs_result_takes_nothing_out_of_the_hand_and_what_it_made_superfluous_is_not_delivered():
+    settings = {"parallel_handoff": True, "parallel_handoff_timeout_ms": 1, "auto_ack": False}
+    home = Home((10, 30), (40, 60), live=70, **settings).take_over()
+    lanes, delivery = home.live.lanes, home.context.delivery
+    while home.fetched_from is None:  # until it is overdue, and read here
+        lanes.fold(None)
+        await asyncio.sleep(0.001)
+    first, second = lanes.cursors
+    home.put(first, 30)
+    taken = delivery.take(8)[tp(0)]
+    lanes.fold(DoneRanges(OLD, read([(12, 14), (20, 26), (40, 50)])))
+    assert delivery.in_hand() == {tp(0): 8}
+    assert lanes.cursors[0] is first
+    assert home.fetched_from == (10, 20)  # its rest is fetched again, up to where it ends now
+    assert lanes.named(18, "").offset == 18
+    for record in taken:
+        first.ledger.ack(record.offset)
+    assert not delivery.is_in_hand()
+    home.put(first, 20)
+    given = [record.offset for record in delivery.take(100)[tp(0)]]
+    while home.fetched_from is not None:
+        cursor = home.beside[tp(0)]
+        home.put(cursor, cursor.end)
+        given += [record.offset for record in delivery.take(100)[tp(0)]]
+    assert given == [18, 19, *range(26, 30), *range(50, 60)]
+    assert second.buffer == first.buffer
+    for cursor in lanes.cursors:
+        for offset in range(cursor.start, cursor.end):
+            cursor.ledger.ack(offset)
+    assert lanes.processed().offset == 70
+
+
+async def test_a_jobs_result_under_another_id_moves_nothing(home):
+    first, _ = home.live.lanes.cursors
+    home.put(first, 20)
+    home.live.lanes.fold(DoneRanges("1" * 16, read([(10, 20)])))
+    assert len(home.context.delivery.take(100)[tp(0)]) == 10
 
 
 async def test_a_topic_that_was_made_anew_is_read_in_one_lane(home):
