@@ -104,6 +104,7 @@ class ConsumerConfig:
     raise_on_poll_interval: bool = False
     leave_on_poll_interval: bool = False
     heartbeat_thread: bool = False
+    deliver_while_unreachable: bool = False  # True is Java's way
     partition_assignment_strategy: Any = ("range", "cooperative-sticky", "roundrobin")
 
     enable_auto_commit: bool = True

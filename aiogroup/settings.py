@@ -31,6 +31,7 @@ class ConsumerSettings(TypedDict, total=False):
     raise_on_poll_interval: bool
     leave_on_poll_interval: bool
     heartbeat_thread: bool
+    deliver_while_unreachable: bool
     partition_assignment_strategy: Any  # names, objects and classes in a list, or one of them alone
 
     enable_auto_commit: bool

@@ -20,6 +20,7 @@ KINDS = [
 ]
 NAMES = [
     "heartbeat_sent", "heartbeat_acknowledged", "heartbeat_missed", "poll_interval_warning", "poll_interval_exceeded",
+    "session_unanswered",
     "rebalance_started", "rebalance_waiting_for_application", "rebalance_completed", "rebalance_failed",
     "event_loop_blocked", "member_removed", "record_redelivered", "new_partition_from_earliest",
 ]  # fmt: skip

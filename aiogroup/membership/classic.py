@@ -146,6 +146,20 @@ class ClassicMembership:
         return self.state in HEARTBEATING and self.identity.is_member
 
     @property
+    def heartbeats_as(self) -> Identity | None:
+        """Under whom heartbeats go out now, `None` if none do.
+
+        While it joins, a member that keeps its partitions (cooperative) has only the claim's generation to ask under.
+        The answers decide nothing about the join. They show whether the coordinator still counts this member: the
+        JoinGroup itself may rightly stay unanswered for minutes, and records flow meanwhile.
+        """
+        if self.may_heartbeat:
+            return self.identity
+        if self.state is MemberState.JOINING and self.claim >= 0 and self.identity.member_id:
+            return self.identity.in_generation(self.identity.member_id, self.claim)
+        return None
+
+    @property
     def is_rebalancing(self) -> bool:
         """Between the first sign of a rebalance and its end."""
         return self.state is not MemberState.STABLE or self.rejoin_why is not None or not self.identity.is_member

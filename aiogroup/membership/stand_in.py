@@ -38,7 +38,7 @@ class Member(Protocol):
     @property
     def identity(self) -> Identity: ...
     @property
-    def may_heartbeat(self) -> bool: ...
+    def heartbeats_as(self) -> Identity | None: ...
     def handle(self, fact: f.Fact, now_ms: int) -> None: ...
     @property
     def farewells(self) -> f.Outbox[LeaveGroupRequest]: ...
@@ -46,7 +46,7 @@ class Member(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Who the member is, whether its coordinator waits for heartbeats, and where the main loop last found it.
+    """Who the member is to its coordinator, whether heartbeats go out, and where the main loop last found it.
 
     `farewell` is what to send when the poll interval passes, `None` for a member that goes silent. `node_id` is -1
     while no coordinator is known. `era` counts the identities: a static member that was parked may come back as exactly
@@ -78,6 +78,10 @@ class StandIn:
     def may_heartbeat(self) -> bool:
         standing = self._standing()
         return standing.may_heartbeat and standing.era != self._era_over
+
+    @property
+    def heartbeats_as(self) -> Identity | None:
+        return self.identity if self.may_heartbeat else None
 
     def handle(self, fact: f.Fact, now_ms: int) -> None:
         """Pass the fact on; heartbeats end where it ends them, whenever the main loop comes to look at it."""

@@ -55,4 +55,8 @@ MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
 """From each state, where to. Every state but FAILED has a way back to STABLE."""
 
 HEARTBEATING: Final = frozenset({MemberState.PREPARING, MemberState.SYNCING, MemberState.ADOPTING, MemberState.STABLE})
-"""Where silence would cost the membership. A parked JoinGroup is itself a sign of life to the coordinator."""
+"""Where silence would cost the membership.
+
+A parked JoinGroup is itself a sign of life to the coordinator. A member that keeps partitions while it joins sends
+heartbeats all the same, for an answer: see `ClassicMembership.heartbeats_as`.
+"""

@@ -19,7 +19,10 @@ from aiogroup.runtime.coordinator import Line, Surroundings
 from aiogroup.runtime.link import HEARTBEAT
 from aiogroup.telemetry import events
 
-__all__ = ["Heartbeat"]
+__all__ = ["FOREVER_MS", "Heartbeat"]
+
+FOREVER_MS: Final = 2**62
+"""An instant that never comes."""
 
 LATE_MS: Final = 50
 """Later than this a free loop is not."""
@@ -33,17 +36,26 @@ class Heartbeat:
         config = context.config
         self.clock = HeartbeatClock(config.heartbeat_interval_ms, config.session_timeout_ms, now_ms())
         self.acknowledged_at_ms: int | None = None
+        self.counts_until_ms = FOREVER_MS
+        """As far as the answers say the coordinator counts this member until then: a session behind the last of them.
+
+        One value, replaced as a whole: the main loop reads it while the heartbeat thread sets it.
+        """
+        self._named_session_ms = config.registration_timeout_ms or config.session_timeout_ms
 
     async def run(self) -> None:
         while True:
             membership = self._coordinator.membership
             now = now_ms()
-            if not membership.may_heartbeat:
+            identity = membership.heartbeats_as
+            if identity is None:
                 self._identity = None
+                self.counts_until_ms = FOREVER_MS  # nothing is held that another member could have been given
                 await self._context.group_changed.wait()
-            elif membership.identity != self._identity:
-                self._identity = membership.identity
+            elif identity != self._identity:
+                self._identity = identity
                 self.clock.on_joined(now)
+                self._count_anew(now)
                 # A loop that is blocked until the first heartbeat is due has no time for a handshake then.
                 await self._coordinator.get_ready(HEARTBEAT, self.clock.due_at_ms - now)
             elif self.clock.is_session_over(now) and self._coordinator.node_id >= 0:
@@ -52,15 +64,24 @@ class Heartbeat:
                 else:
                     self._give_up_coordinator()
             elif now >= self.clock.due_at_ms:
-                await self._beat(membership.identity)
+                await self._beat(identity)
             else:
                 await self._context.group_changed.wait(until_ms=self.clock.due_at_ms)
 
     def is_late(self) -> bool:
         """The loop was blocked when a heartbeat was due: whoever wakes up before the task lets it go first."""
-        membership = self._coordinator.membership
-        is_ours = membership.may_heartbeat and membership.identity == self._identity
+        identity = self._coordinator.membership.heartbeats_as
+        is_ours = identity is not None and identity == self._identity
         return is_ours and now_ms() > self.clock.due_at_ms + LATE_MS
+
+    def _count_anew(self, now: int) -> None:
+        """The coordinator has just said that it counts this member. A static one it drops by another time-out."""
+        assert self._identity is not None
+        is_over = now >= self.counts_until_ms
+        config = self._context.config
+        self.counts_until_ms = now + (self._named_session_ms if self._identity.is_static else config.session_timeout_ms)
+        if is_over:
+            self._context.group_changed.pulse()  # the outage that the session watchdog told of is over
 
     def _give_up_coordinator(self) -> None:
         """No answer for a whole session (KIP-62): look for another coordinator; the generation is kept."""
@@ -75,7 +96,7 @@ class Heartbeat:
         left_ms = max(1, self.clock.session_ends_at_ms - sent_at_ms)
 
         def request() -> HeartbeatRequest | None:
-            if not self._coordinator.membership.may_heartbeat or self._coordinator.identity != identity:
+            if self._coordinator.membership.heartbeats_as != identity:
                 return None
             self._context.tell(events.HeartbeatSent(identity.generation))
             return HeartbeatRequest(
@@ -108,6 +129,8 @@ class Heartbeat:
         if remedy in (Remedy.PROCEED, Remedy.REJOIN):
             self.clock.on_acknowledged(now)
             self.acknowledged_at_ms = now
+            if identity == self._identity:
+                self._count_anew(now)
             self._context.tell(events.HeartbeatAcknowledged(identity.generation, now - sent_at_ms))
         else:
             self._context.tell(events.HeartbeatMissed(lookup(error_code).name))

@@ -39,7 +39,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import anyio
@@ -53,7 +53,7 @@ from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.runtime.clock import Signal, timeout_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import UNKNOWN_NODE, Coordinator, Line
-from aiogroup.runtime.heartbeat import Heartbeat
+from aiogroup.runtime.heartbeat import FOREVER_MS, Heartbeat
 from aiogroup.runtime.link import Link
 from aiogroup.runtime.poll_watchdog import PollWatchdog
 from aiogroup.runtime.supervisor import Supervisor, start_thread
@@ -178,6 +178,10 @@ class HeartbeatThread:
     def acknowledged_at_ms(self) -> int | None:
         return None if self._heartbeat is None else self._heartbeat.acknowledged_at_ms
 
+    @property
+    def counts_until_ms(self) -> int:
+        return FOREVER_MS if self._heartbeat is None else self._heartbeat.counts_until_ms
+
     # In the main loop.
 
     async def run(self) -> None:
@@ -203,8 +207,9 @@ class HeartbeatThread:
 
     def publish(self) -> None:
         """Let the thread see the member as it is now."""
-        is_same = self._coordinator.identity == self._standing.identity
-        standing = self._stand(self._standing.era + (not is_same))
+        standing = self._stand(self._standing.era)
+        if standing.identity != self._standing.identity:
+            standing = replace(standing, era=standing.era + 1)
         if standing != self._standing and self._loop is not None:
             self._standing = standing
             with suppress(RuntimeError):  # it has ended
@@ -216,7 +221,8 @@ class HeartbeatThread:
             self._coordinator.membership,
             self._context.link.cluster.brokers,
         )
-        return Standing(member.identity, member.may_heartbeat, member.farewell, coordinator.node_id, brokers, era)
+        who = member.heartbeats_as
+        return Standing(who or member.identity, who is not None, member.farewell, coordinator.node_id, brokers, era)
 
     async def leave(self, request: LeaveGroupRequest) -> None:
         """As `Coordinator.leave`, over the thread's connection."""
@@ -244,6 +250,7 @@ class HeartbeatThread:
                     self._coordinator.lose(why)
             for fact in news.facts:
                 self._on_fact(fact)
+            self._context.group_changed.pulse()  # an answer may have ended an outage
         except Exception as error:  # noqa: BLE001 (a callback of the loop: `run` raises it)
             self._fail(error)
 

@@ -30,6 +30,9 @@ def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
             why = f"reads while the group rebalances: {state.value}"  # cooperative
         elif state is not MemberState.STABLE:
             status, why = HealthStatus.JOINING, state.value
+        if group.liveness.session_watchdog.is_unanswered:
+            setting, session_ms = group.membership.settings.session_of(group.membership.identity)
+            status, why = HealthStatus.UNREACHABLE, f"no heartbeat was answered for {setting}={session_ms}"
     if engine.subscription.is_empty:
         status, why = HealthStatus.JOINING, "nothing is subscribed or assigned"
     elif engine.topics.missing:

@@ -16,6 +16,7 @@ from aiogroup.runtime.heartbeat import Heartbeat
 from aiogroup.runtime.heartbeat_thread import HeartbeatThread
 from aiogroup.runtime.loop_watchdog import LoopWatchdog
 from aiogroup.runtime.poll_watchdog import PollWatchdog
+from aiogroup.runtime.session_watchdog import SessionWatchdog
 from aiogroup.telemetry import events
 
 __all__ = ["Liveness"]
@@ -39,10 +40,15 @@ class Liveness:
         else:
             self.heartbeat = Heartbeat(context, coordinator)
             context.link.is_heartbeat_late = self.heartbeat.is_late
+        self.session_watchdog = SessionWatchdog(context, self.heartbeat, self._session)
 
     def tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
         """What runs in the main loop, by name."""
-        tasks = {"heartbeat": self.heartbeat.run, "loop watchdog": LoopWatchdog(self._context, self._session).run}
+        tasks = {
+            "heartbeat": self.heartbeat.run,
+            "session watchdog": self.session_watchdog.run,
+            "loop watchdog": LoopWatchdog(self._context, self._session).run,
+        }
         if isinstance(self.heartbeat, Heartbeat):
             watchdog = PollWatchdog(self._context, self._coordinator, self.poll_clock, self._on_expired)
             tasks["poll watchdog"] = watchdog.run

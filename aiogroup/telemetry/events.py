@@ -64,6 +64,20 @@ class HeartbeatMissed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionUnanswered(Event):
+    """No heartbeat was answered for a session, so another member may have the partitions: nothing is handed out.
+
+    It goes on with the next answer, or the partitions are lost by it. With `deliver_while_unreachable` it goes on
+    meanwhile. `setting` says after which silence the coordinator drops the member.
+    """
+
+    LEVEL: ClassVar[Level] = "warning"
+    setting: str
+    session_timeout_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CoordinatorFound(Event):
     node_id: int
 

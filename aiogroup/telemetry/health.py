@@ -19,6 +19,8 @@ class HealthStatus(StrEnum):
     """Alive; the group gives out partitions, or nothing is subscribed yet."""
     PARKED = "parked"
     """The application stopped asking for records, so the partitions were given up (KIP-62)."""
+    UNREACHABLE = "unreachable"
+    """No heartbeat was answered for a session, or no fetch of any leader for 30 s. A restart would not help."""
     FAILED = "failed"
     """Nothing but a new consumer helps."""
     STOPPED = "stopped"

@@ -47,6 +47,14 @@ class Aims:
         self.network.block(member.process, list(self.brokers.nodes), duration_ms)
         self.network.cut_all(process=member.process)
 
+    def _mute(self):
+        """What a member says to the coordinator is lost, so the group goes on without it; it goes on fetching."""
+        others_are_heard = max(self.network.lost.values(), default=0) < self.loop.time()
+        if len(self.alive) > 1 and others_are_heard and (member := self._member()) is not None:
+            duration_ms = self.rng.choice((3, 4)) * self.settings["session_timeout_ms"]
+            member.tell(f"is not heard by the coordinator for {duration_ms} ms")
+            self.network.lose(member.process, (HeartbeatRequest, OffsetCommitRequest), duration_ms)
+
     def _leave_out(self):
         """An application is busy for longer than the group waits; a static member is kept all the same."""
         if (member := self._member()) is not None:

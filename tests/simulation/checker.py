@@ -43,6 +43,10 @@ class Checker:
         self.floor = {}  # what was committed when the generation began
         self.moved = set()  # partitions whose position an application moved: commits may go back
         self.owners = {}  # (generation, partition) -> who adopted it
+        self.keeps = False  # the protocol is cooperative
+        self.both_give_ms = 0  # for so long two members may hand out records of one partition
+        self.given = defaultdict(dict)  # by partition: (process, which of its ownerships) -> its first record's instant
+        self.thawed_at = {}  # by process: what it was given before, it may see now
         self.is_over = False  # processes are cleared away, the dead too: what they say then is no finding
         self.is_calm = False  # the whole simulation is without faults, stalls and crashes
         self.processes = {}  # by member id: who spoke under it last
@@ -70,7 +74,8 @@ class Checker:
         """`unanswered`: what the process waits for on its open connections."""
         if key == JOIN and COMMIT in unanswered and process.name not in self.unsettled:
             self.fail(f"{process.name} writes JoinGroup, and waits for the answer to a commit")
-        if key in (COMMIT, HEARTBEAT) and JOIN in unanswered:
+        # Who keeps partitions while it joins (cooperative) asks in their generation whether it still counts.
+        if (key == COMMIT or (key == HEARTBEAT and not self.keeps)) and JOIN in unanswered:
             self.fail(f"{process.name} speaks for a generation that it has left: JoinGroup is unanswered")
         if key == JOIN:
             self.unsettled.discard(process.name)
@@ -83,6 +88,17 @@ class Checker:
         while reached in self.processed[tp]:
             reached += 1
         self.gap_free[tp] = reached
+
+    def on_given(self, who, began_at, tp):
+        """A record, to (process, which of its ownerships of the partition, and that since when)."""
+        now, given = self.loop.time(), self.given[tp]
+        given.setdefault(who, now)
+        if now == self.thawed_at.get(who[0]):
+            return
+        for (other, _), first_at in given.items():
+            both_ms = (now - first_at) * 1000
+            if other != who[0] and first_at >= began_at and both_ms > self.both_give_ms:
+                self.fail(f"{who[0]} and {other} are both given {tp} for {both_ms:.0f} ms")
 
     def on_generation(self, group):
         if group.state is not GroupState.EMPTY:
@@ -200,11 +216,13 @@ class Ownerships:
         self.name = name
         self.next = {}  # by owned partition: the next offset, None: any
         self.reached = {}  # by partition: behind what was delivered last
+        self.began_at = {}  # by partition
         self.numbers = defaultdict(int)  # by partition: which ownership of it this is
 
     def assigned(self, tps):
         for tp in tps:
             self.numbers[tp] += 1
+            self.began_at[tp] = self.checker.loop.time()
             self.next.setdefault(tp, None)
 
     def revoked(self, tps):
@@ -221,6 +239,7 @@ class Ownerships:
             self.checker.fail(f"{self.name} was given {tp}@{record.offset}, which it does not own")
             return
         checker = self.checker
+        checker.on_given((self.name, self.numbers[tp]), self.began_at[tp], tp)
         is_told = tp in checker.moved or (tp, record.offset) in checker.may_repeat
         if checker.is_exact and record.offset in checker.processed[tp] and not is_told:
             checker.fail(f"{self.name} was given {tp}@{record.offset} again, and nothing was wrong")

@@ -21,6 +21,7 @@ class Transport(asyncio.Transport):
         self.node = node
         self.protocol = protocol
         self.is_closed = False
+        self.is_deaf = False  # nothing of what is written arrives any more, and nobody learns it
         self.is_cut = False  # nothing arrives any more, in either direction
         self.up_at = self.down_at = 0.0  # when the last bytes on their way arrive
         self.requests = []  # frames that the broker has and has not answered, the first being worked at
@@ -89,6 +90,7 @@ class Network:
         self.late_ms = 0
         self.open = []
         self.blocked_until = {}  # (name of a process, node): nothing passes before
+        self.lost = {}  # (name of a process, API key): until then such a request makes its connection deaf
         self.held = {}  # (name of a process, API key, whether up): the next one is (so late, and then this happens)
         self.outside = contextvars.Context()
         self.bytes_up = 0
@@ -121,6 +123,10 @@ class Network:
         transport.unanswered.append(key)
         transport.up_at = self._arrival(transport.process, transport.node, transport.up_at)
         transport.up_at += self._held_seconds(transport.process, key, is_up=True)
+        if self.loop.time() < self.lost.get((transport.process.name, key), 0.0):
+            transport.is_deaf = True
+        if transport.is_deaf:
+            return
         self.loop.call_at(transport.up_at, self._arrive, transport, data, context=self.outside)
 
     def _arrive(self, transport, data):
@@ -162,6 +168,11 @@ class Network:
             key = (process.name, node)
             self.blocked_until[key] = max(self.blocked_until.get(key, 0.0), self.loop.time() + duration_ms / 1000)
 
+    def lose(self, process, request_types, duration_ms):
+        """What the process writes of these is lost for so long, and what it writes behind it on the same connection."""
+        for each in request_types:
+            self.lost[process.name, each.API_KEY] = self.loop.time() + duration_ms / 1000
+
     def hold(self, process, request_type, late_ms, then, *, is_up):
         """The next request of this type, or the answer to it, is late; when it is on its way something happens."""
         self.held[process.name, request_type.API_KEY, is_up] = late_ms, then
@@ -175,5 +186,6 @@ class Network:
     def heal(self):
         self.weather = 0.0
         self.held.clear()
+        self.lost.clear()
         # What is on its way is late all the same: at most by the longest fault.
         self.blocked_until.clear()

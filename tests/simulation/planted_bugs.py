@@ -125,6 +125,14 @@ BUGS = (
         (9, 129, 69),
     ),
     Bug(
+        "hands out while no heartbeat is answered",
+        "aiogroup/runtime/session_watchdog.py",
+        "return self._may_withhold and self.is_unanswered",
+        "return False",
+        ("unheard",),
+        (148, 198),
+    ),
+    Bug(
         "stops its heartbeats during callbacks",
         "aiogroup/membership/states.py",
         "frozenset({MemberState.PREPARING, MemberState.SYNCING, MemberState.ADOPTING, MemberState.STABLE})",

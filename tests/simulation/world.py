@@ -55,10 +55,14 @@ AIMED = {
     "outlived": ("outlive",),
 }
 """Every tenth seed."""
+UNHEARD = {"unheard": ("mute",)}
+"""One seed in fifty."""
 STATIC = ("aimed", "outlived")  # who comes back gets what it had
 AIMED_STYLES = (*STYLES, "batches", "batches")
 CALM = ("calm", "quick", "late")
 JITTERS_MS = (1, 20, 150)
+WAY_MS = 1_000
+"""How long an answer may be on its way, which counts from when it came: the weather is worse, but then others are."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ def beginning(seed):
     """The first choices of every simulation: (randomness, jitter, profile)."""
     rng = random.Random(seed)
     jitter_ms, profile = rng.choice(JITTERS_MS), rng.choice(tuple(PROFILES))
+    if seed % 50 == 48:
+        return rng, jitter_ms, "unheard"
     return rng, jitter_ms, tuple(AIMED)[seed // 10 % len(AIMED)] if seed % 10 == 9 else profile
 
 
@@ -106,6 +112,10 @@ class World(Aims):
         self.checker.is_calm = self.profile in CALM
         self.late_ms = 2_000 if self.profile == "late" else 0
         self.settings = self._settings()
+        self.checker.keeps = self.strategy == ("cooperative-sticky",)
+        self.checker.both_give_ms = (
+            self.settings["session_timeout_ms"] + self.settings["heartbeat_interval_ms"] + WAY_MS
+        )
         self.names = itertools.count(1)
         self.shared_names = set()  # two processes had it at a time: one of them is to be fenced
         self.faults_end_at = START_SECONDS + FAULTS_MS / 1000
@@ -161,7 +171,7 @@ class World(Aims):
             cancels=rng.random() < 0.5,
             fidgets=rng.random() < 0.3,
         )
-        if self.profile in ("quick", "late", "outlived"):  # nobody may notice anything
+        if self.profile in ("quick", "late", "outlived", "unheard"):  # nobody may notice anything
             habits = replace(habits.settled(), fidgets=habits.fidgets)
         number = next(self.names)
         member = Member(self, f"m{number}", instance_id=instance_id, style=style, habits=habits, settings=settings)
@@ -184,7 +194,7 @@ class World(Aims):
 
     async def make_faults(self):
         rng = self.rng
-        kinds = (PROFILES | AIMED)[self.profile]
+        kinds = (PROFILES | AIMED | UNHEARD)[self.profile]
         until = self.faults_end_at
         while self.loop.time() < until and not self.checker.violations:
             await sleep_ms(rng.randrange(200, 4_000))
@@ -228,6 +238,7 @@ class World(Aims):
         process.frozen_ms += (self.loop.time() - began_at) * 1000
         if not member.is_dead:
             member.tell("thaws")
+            self.checker.thawed_at[process.name] = self.loop.time()
             self.loop.thaw(process)
 
     def _zombie(self):
@@ -340,7 +351,7 @@ class World(Aims):
 
     async def run(self):
         rng = self.rng
-        least = 2 if self.profile in AIMED else 1
+        least = 2 if self.profile in AIMED or self.profile in UNHEARD else 1
         self.brokers.add_partitions(TOPIC, max(least, rng.randrange(1, 5)))
         for _ in range(3):
             self.append()
