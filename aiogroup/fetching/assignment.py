@@ -71,17 +71,23 @@ class Assignment:
         return added
 
     def make(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
-        """The same in two steps: they can be looked up, and are not ours yet."""
+        """The same in two steps: they can be looked up, and are not ours yet.
+
+        Until they are taken nothing of theirs is delivered, told or fetched: each keeps its own tally. In a cooperative
+        round they are taken after others were given up, or never, when the generation ends before.
+        """
         made = []
         for tp, policy in policies.items():
             self._ownerships_count += 1
-            made.append(Partition(tp, self._ownerships_count, policy, self.tally))
+            made.append(Partition(tp, self._ownerships_count, policy))
         return made
 
     def take(self, made: Iterable[Partition]) -> None:
         taken = {partition.tp: partition for partition in made}
         self._partitions |= taken
         self.tally.touched |= dict.fromkeys(taken)
+        for partition in taken.values():
+            partition.count_in(self.tally)
         self.changes_count += 1
 
     def remove(self, tps: Iterable[TopicPartition]) -> list[Partition]:

@@ -249,6 +249,19 @@ class Partition:
             self.fetch_offset = self.ledger.position
             self.epochs.forget_from(self.ledger.position)
 
+    def count_in(self, tally: Tally) -> None:
+        """From now on this tally counts what is buffered here, and its turns are ours."""
+        if tally is self.tally:
+            return
+        self.tally.turns.pop(self, None)
+        self.tally.fetched_bytes -= self.fetched_bytes
+        self.tally.decoded_bytes -= self.decoded_bytes
+        self.tally = tally
+        tally.fetched_bytes += self.fetched_bytes
+        tally.decoded_bytes += self.decoded_bytes
+        if self.is_due:
+            tally.turns.setdefault(self)
+
     def close(self) -> None:
         """The ownership ended."""
         self.ledger.close()

@@ -136,7 +136,7 @@ class Member(group_members.Member):
 
     @property
     def generation(self):
-        return self.consumer.group_metadata().generation_id
+        return self.consumer.group_metadata().generation
 
 
 class Group:
