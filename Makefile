@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help venv jars check fast test soak demo bench bench-quick bench-recovery bench-spark format clean
+.PHONY: help venv jars check fast test soak demo bench bench-quick bench-recovery bench-spark dist format clean
 
 help:
 	@echo "make test         set up, then all tests: the fast ones, the simulations, then those on real Kafka"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench        the benchmarks, more than an hour (make bench-quick: the small ones, a few minutes)"
 	@echo "make bench-spark  1,000,000 records that Spark drains into Parquet, three times"
 	@echo "make bench-recovery  coming back to 1,000,000 records: the first live one, their age, the catch-up (QUICK=1: small)"
+	@echo "make dist         the sdist and the wheel, in dist/"
 	@echo "make clean        remove the virtual environment and the caches of the tools"
 
 venv: $(STAMP)
@@ -91,6 +92,11 @@ bench-recovery: jars
 
 bench-spark: jars
 	$(PY) -m benchmarks.draining_spark
+
+# The wheel is built from the sdist, in a folder of its own. The list of files of an earlier build is not asked.
+dist: $(STAMP)
+	rm -rf dist *.egg-info
+	$(PY) -m build --no-isolation
 
 format: $(STAMP)
 	$(PY) -m ruff format .

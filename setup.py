@@ -1,10 +1,38 @@
 """Only what pyproject.toml has no stable words for: the C of aiogroup/native. Without a compiler it is left out."""
 
+from pathlib import Path
+
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
 NATIVE = "aiogroup/native"
 
+
+class BuildExtension(build_ext):
+    """An optional extension that could not be compiled leaves nothing of an earlier build behind."""
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except Exception:
+            Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
+            raise
+
+
+class BuildWheel(bdist_wheel):
+    """A wheel without the compiled C is tagged as what it is: Python alone, for every version and machine."""
+
+    def run(self) -> None:
+        self.run_command("build")
+        if not any(Path(path).exists() for path in self.get_finalized_command("build_ext").get_outputs()):
+            self.distribution.ext_modules = None
+            self.root_is_pure = True
+        super().run()
+
+
 setup(
+    cmdclass={"build_ext": BuildExtension, "bdist_wheel": BuildWheel},
     ext_modules=[
         Extension(
             "aiogroup.native._native",
@@ -16,5 +44,5 @@ setup(
             extra_compile_args=["-O3", "-Wall"],
             optional=True,
         )
-    ]
+    ],
 )

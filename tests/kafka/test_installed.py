@@ -1,0 +1,269 @@
+"""What is built is whole: each artifact is installed into an empty environment outside of the clone and used there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from aiogroup.devkafka.jars import cache_dir
+from aiogroup.devkafka.ports import free_ports
+from aiogroup.devkafka.waiting import wait_until
+from aiogroup.native import IS_COMPILED
+from tests.test_readme import README, TEN_LINES
+
+ROOT = Path(__file__).parents[2]
+INSTALLERS = {"wheel": "pip==26.3", "sdist": "pip==22.3.1", "clone": "uv"}
+"""Each artifact by another installer: the newest pip, the oldest that knows Python 3.11, and uv."""
+EXTRAS_LEFT_OUT = {"pyspark", "py4j", "pytest", "fastapi", "uvicorn"}
+LIMIT_S = 60
+
+NAMES = """
+import importlib, pkgutil, sys
+import aiogroup
+
+assert not [name for name in aiogroup.__all__ if not hasattr(aiogroup, name)]
+for each in pkgutil.walk_packages(aiogroup.__path__, "aiogroup."):
+    if each.name.endswith(".__main__"):
+        print("command", each.name.removesuffix(".__main__"))
+        continue
+    try:
+        importlib.import_module(each.name)
+    except ModuleNotFoundError as error:
+        print("missing", error.name)
+print("command aiogroup")
+"""
+PRODUCE = """
+import asyncio, sys
+from aiokafka import AIOKafkaProducer
+
+async def main(servers, topic):
+    async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+        for number in range(3):
+            await producer.send_and_wait(topic, b"%d" % number, partition=0)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@dataclass
+class Environment:
+    """An environment with nothing in it but what was installed, and a folder that is no clone to run in."""
+
+    folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def bin(self) -> Path:
+        return self.folder / "environment" / "bin"
+
+    @property
+    def python(self) -> str:
+        return str(self.bin / "python")
+
+    def settings(self) -> dict[str, str]:
+        left = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+        return {**left, **self.variables}
+
+    def run(self, *command: str | Path, cwd: Path | None = None, code: int = 0) -> str:
+        ended = subprocess.run(
+            [str(each) for each in command],
+            cwd=cwd or self.folder,
+            env=self.settings(),
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert ended.returncode == code, f"{command}\n{ended.stdout}\n{ended.stderr}"
+        return ended.stdout
+
+
+def copy_of_the_clone(folder: Path) -> Path:
+    """As it is on disk, without what git ignores: no stale `*.egg-info` or `build` decides what is in an artifact."""
+    left_out = (".git", ".venv*", "*.egg-info", "build", "dist", "*.so", "__pycache__", ".*_cache", ".hypothesis")
+    return Path(shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*left_out)))
+
+
+def build(source: Path, into: Path, *options: str, **variables: str) -> None:
+    command = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", str(into), str(source)]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """To be looked at; whoever builds takes a copy."""
+    return copy_of_the_clone(tmp_path_factory.mktemp("copied") / "aiogroup")
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The sdist, the wheel that is built from it, and a clone."""
+    folder = tmp_path_factory.mktemp("dist")
+    build(copy_of_the_clone(folder / "clone"), folder)
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return {"sdist": sdist, "wheel": wheel, "clone": folder / "clone"}
+
+
+@pytest.fixture(scope="module")
+def environment_of(
+    artifacts: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Environment]:
+    """The environment into which an artifact was installed with the extra `devkafka`, made when first asked for."""
+
+    @cache
+    def make(artifact: str) -> Environment:
+        made = Environment(tmp_path_factory.mktemp(f"from-{artifact}"))
+        made.run(sys.executable, "-m", "venv", made.folder / "environment")
+        install = ("install", "-q", "-c", ROOT / "constraints.txt")
+        made.run(made.python, "-m", "pip", *install, INSTALLERS[artifact])
+        if artifact == "clone":
+            for line in re.findall(r"`pip install ([^`]+)`", README):
+                what = line.strip("'")
+                made.run(made.bin / "uv", "pip", *install, "--python", made.python, what, cwd=artifacts["clone"])
+        else:
+            made.run(made.python, "-m", "pip", *install, f"{artifacts[artifact]}[devkafka]")
+        # The jars are there already. What a Java makes of them goes elsewhere, so that nothing is left behind.
+        known = made.folder / "cache" / "aiogroup" / "devkafka"
+        known.mkdir(parents=True)
+        for record in cache_dir().glob("*.json"):
+            shutil.copy(record, known)
+        made.variables = {"XDG_CACHE_HOME": str(known.parents[1])}
+        return made
+
+    return make
+
+
+@pytest.fixture(params=INSTALLERS)
+def installed(request: pytest.FixtureRequest, environment_of: Callable[[str], Environment]) -> Environment:
+    return environment_of(request.param)
+
+
+@contextmanager
+def kafka(installed: Environment) -> Iterator[str]:
+    """The servers of a Kafka that the installed package has started, as the README says."""
+    (port,) = free_ports(1)
+    command = [installed.python, "-m", "aiogroup.devkafka", "up", "--port", str(port), "--topic", "orders"]
+    log = installed.folder / "up.log"
+    with log.open("wb") as file:
+        up = subprocess.Popen(command, cwd=installed.folder, env=installed.settings(), stdout=file, stderr=file)
+
+    def is_up() -> bool:
+        assert up.poll() is None, log.read_text()
+        return "Ctrl-C ends it" in log.read_text()
+
+    try:
+        wait_until(is_up, LIMIT_S * 1000, log.read_text)
+        yield f"127.0.0.1:{port}"
+        up.send_signal(signal.SIGINT)
+        assert up.wait(LIMIT_S) == 0, log.read_text()
+    finally:
+        up.kill()
+        up.wait()
+
+
+def data_files(folder: Path) -> set[str]:
+    """What the package reads at run time and is no module."""
+    paths = {path.relative_to(folder) for path in (folder / "aiogroup").rglob("*") if path.is_file()}
+    return {
+        str(path) for path in paths if path.suffix not in {".py", ".c", ".h", ".so"} and "__pycache__" not in str(path)
+    }
+
+
+def test_both_artifacts_hold_every_data_file(clone, artifacts):
+    wanted = data_files(clone)
+    assert {"aiogroup/py.typed", "aiogroup/devkafka/kafka-4.3.1-jars.txt"} <= wanted
+    with zipfile.ZipFile(artifacts["wheel"]) as wheel:
+        names = set(wheel.namelist())
+    assert wanted - names == set()
+    assert not [name for name in names if not name.startswith(("aiogroup/", "aiogroup-"))]
+    assert not [name for name in names if name.endswith((".c", ".h"))], "only a compiler reads them"
+
+
+def test_the_sdist_holds_every_file_of_the_clone(clone, artifacts):
+    with tarfile.open(artifacts["sdist"]) as sdist:
+        held = {name.partition("/")[2] for name in sdist.getnames()}
+    files = {str(path.relative_to(clone)) for path in clone.rglob("*") if path.is_file()}
+    assert {name for name in files if not name.startswith((".", "benchmarks/results/"))} - held == set()
+
+
+def test_tests_run_in_the_unpacked_sdist(artifacts, tmp_path):
+    shutil.unpack_archive(artifacts["sdist"], tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not kafka"]
+    chosen = ["tests/test_docs.py", "tests/test_public_names.py", "tests/test_readme.py", "tests/assignors"]
+    ended = subprocess.run([*command, *chosen], cwd=unpacked, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+
+
+def has_c(wheel: Path) -> bool:
+    with zipfile.ZipFile(wheel) as opened:
+        return any("/_native." in name for name in opened.namelist())
+
+
+def test_the_wheel_is_tagged_for_what_is_in_it(artifacts):
+    wheel = artifacts["wheel"]
+    assert has_c(wheel) or not IS_COMPILED
+    assert has_c(wheel) == ("-none-any" not in wheel.name)
+
+
+def test_a_wheel_built_without_a_compiler_is_for_every_python(tmp_path):
+    build(copy_of_the_clone(tmp_path / "clone"), tmp_path, "--wheel", CC="false")
+    (wheel,) = tmp_path.glob("*.whl")
+    assert not has_c(wheel)
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        (tag,) = [opened.read(name).decode() for name in opened.namelist() if name.endswith(".dist-info/WHEEL")]
+        assert not [name for name in opened.namelist() if ".data/" in name]
+    assert "Root-Is-Purelib: true" in tag
+
+
+def test_every_name_and_command_is_there(installed):
+    words = [line.split() for line in installed.run(installed.python, "-c", NAMES).splitlines()]
+    assert {name for word, name in words if word == "missing"} <= EXTRAS_LEFT_OUT
+    commands = [[installed.python, "-m", name] for word, name in words if word == "command"]
+    assert [installed.python, "-m", "aiogroup.devkafka"] in commands
+    console = "from importlib.metadata import distribution as d; print(*d('aiogroup').entry_points.names)"
+    names = installed.run(installed.python, "-c", console).split()
+    assert "aiogroup" in names
+    for command in [*commands, *([str(installed.bin / name)] for name in names)]:
+        assert installed.run(*command, "--help").startswith("usage:"), command
+
+
+def test_fetch_makes_ready_what_up_starts(environment_of):
+    installed = environment_of("wheel")
+    assert "53 jars ready" in installed.run(installed.python, "-m", "aiogroup.devkafka", "fetch")
+
+
+def test_the_ten_lines_read_what_an_installed_kafka_holds(installed):
+    program, printed = installed.folder / "ten_lines.py", installed.folder / "printed"
+    with kafka(installed) as servers:
+        installed.run(installed.python, "-c", PRODUCE, servers, "orders")
+        program.write_text(TEN_LINES.replace("localhost:9092", servers))
+        with printed.open("wb") as out:
+            reading = subprocess.Popen(
+                [installed.python, program], cwd=installed.folder, env=installed.settings(), stdout=out
+            )
+        try:
+            wait_until(lambda: printed.read_text().count("\n") == 3, LIMIT_S * 1000, printed.read_text)
+            listing = [installed.bin / "aiogroup", "members", "list", "--group", "billing"]
+            assert "orders:0,1,2,3" in installed.run(*listing, "--bootstrap-server", servers)
+            reading.send_signal(signal.SIGTERM)
+            assert reading.wait(LIMIT_S) == 0
+        finally:
+            reading.kill()
+            reading.wait()
+    assert printed.read_text().splitlines() == ["0 0 b'0'", "0 1 b'1'", "0 2 b'2'"]
