@@ -116,10 +116,11 @@ class Consumer:
             raise
 
     async def stop(
-        self, timeout_ms: int = 30_000, *, drain: bool = True, leave_group: bool | None = None
+        self, timeout_ms: int = 20_000, *, drain: bool = True, leave_group: bool | None = None
     ) -> StopReport:
         """Hand over, commit what is processed, leave the group, close; never longer than `timeout_ms`.
 
+        The default ends within the 30 s that Kubernetes gives a pod (`terminationGracePeriodSeconds`).
         With `drain` a record that another task holds may be finished first, for at most half of the time-out. Not one
         that came to a task which has ended, as that of `asyncio.wait_for(consumer.getone(), ...)` on Python 3.11 has:
         nobody knows who holds it. It is in the report, and comes again.

@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,6 +20,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from aiogroup import Consumer, ConsumerConfig
+from aiogroup.admin import list_members
 from aiogroup.assignors.foreign import resolve
 from tests.support.kafka import Place, eventually
 
@@ -74,39 +75,77 @@ def test_what_is_not_there_yet_is_not_there():
     assert not [name for name in ("catch_up", "recovery") if hasattr(Consumer, name)]
 
 
+@pytest.fixture
+def start_the_ten_lines(tmp_path):
+    """Run them with a place's servers, topic and group in the place of their own; what they print goes to files."""
+    with ExitStack() as stack:
+
+        def start(place):
+            program, printed, errors = tmp_path / "ten_lines.py", tmp_path / "printed", tmp_path / "errors"
+            program.write_text(
+                TEN_LINES.replace("localhost:9092", place.cluster.bootstrap_servers)
+                .replace('"orders"', repr(place.topic))
+                .replace('"billing"', repr(place.group))
+            )
+            with printed.open("wb") as out, errors.open("wb") as err:
+                running = subprocess.Popen(
+                    [sys.executable, str(program)],
+                    cwd=ROOT,
+                    env={**os.environ, "PYTHONPATH": str(ROOT)},
+                    stdout=out,
+                    stderr=err,
+                )
+            stack.callback(running.wait)
+            stack.callback(running.kill)
+            return running, printed, errors
+
+        yield start
+
+
+async def members_of(place):
+    found = await list_members(place.group, bootstrap_servers=place.cluster.bootstrap_servers)
+    return [each.member_id for each in found]
+
+
 @pytest.mark.kafka
-def test_the_ten_lines_run(kafka_cluster, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_ten_lines_run_and_leave(kafka_cluster, start_the_ten_lines, number):
     place = Place(kafka_cluster, f"topic-{uuid4().hex[:8]}", f"group-{uuid4().hex[:8]}")
     kafka_cluster.create_topic(place.topic)
-    asyncio.run(place.produce(range(3)))
-    program, printed, errors = tmp_path / "ten_lines.py", tmp_path / "printed", tmp_path / "errors"
-    program.write_text(
-        TEN_LINES.replace("localhost:9092", kafka_cluster.bootstrap_servers)
-        .replace('"orders"', repr(place.topic))
-        .replace('"billing"', repr(place.group))
-    )
-    with printed.open("wb") as out, errors.open("wb") as err:
-        running = subprocess.Popen(
-            [sys.executable, str(program)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=out,
-            stderr=err,
-        )
-    try:
-        until = time.monotonic() + 30
-        while printed.read_text().count("\n") < 3:
-            assert running.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        running.send_signal(signal.SIGINT)  # what the page says of Ctrl-C
-        assert running.wait(20) == -signal.SIGINT
-    finally:
-        running.kill()
-        running.wait()
+    await place.produce(range(3))
+    running, printed, errors = start_the_ten_lines(place)
+    await eventually(lambda: running.poll() is not None or printed.read_text().count("\n") == 3, 30)
+    running.send_signal(number)
+    code = await asyncio.to_thread(running.wait, 20)
+    assert await members_of(place) == []  # whoever starts next waits for nobody's session
     assert printed.read_text().splitlines() == ["0 0 b'0'", "0 1 b'1'", "0 2 b'2'"]
-    assert errors.read_text().splitlines()[-1] == "KeyboardInterrupt"
-    assert asyncio.run(place.committed()) == 3
+    assert await place.committed() == 3
+    if number == signal.SIGTERM:
+        assert code == 0
+        assert "Traceback" not in errors.read_text()
+    else:  # what the page says of Ctrl-C
+        assert code == -signal.SIGINT
+        assert errors.read_text().splitlines()[-1] == "KeyboardInterrupt"
+
+
+@pytest.mark.kafka
+async def test_the_ten_lines_leave_while_they_wait_for_their_first_partition(kafka_cluster, start_the_ten_lines):
+    place = Place(kafka_cluster, f"topic-{uuid4().hex[:8]}", f"group-{uuid4().hex[:8]}")
+    kafka_cluster.create_topic(place.topic)
+    await place.produce(range(3))
+    async with place.consumer() as other:
+        await other.getone()  # with a record in hand it lets the newcomer wait
+        running, printed, errors = start_the_ten_lines(place)
+
+        async def has_joined():
+            return len(await members_of(place)) == 2
+
+        await eventually(has_joined, 30)
+        running.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(running.wait, 20)
+        assert "ConsumerStoppedError" in errors.read_text()
+        assert len(await members_of(place)) == 1
+    assert printed.read_text() == ""
 
 
 @pytest.mark.kafka

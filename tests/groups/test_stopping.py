@@ -96,3 +96,14 @@ async def test_a_call_that_stop_cuts_off_tells_of_no_lost_coordinator(group):
     with pytest.raises(ConsumerStoppedError):
         await asking
     assert not member.count(events.CoordinatorLost)
+
+
+async def test_a_stop_without_a_time_out_leaves_room_in_the_30_s_that_kubernetes_gives(group):
+    (member,) = await group.joined("m")
+    record, _ = await group.holding(member)
+    group.brokers.mute.update(each.line for each in group.network.sent)
+    since_ms = group.now_ms
+    report = await member.do(member.consumer.stop())
+    assert report.in_hand == {record.tp: 1}
+    assert 10_000 <= group.now_ms - since_ms <= 20_000
+    member.release()

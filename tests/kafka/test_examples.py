@@ -94,12 +94,13 @@ async def members_count(place: Place) -> int:
     return len(group["members"])
 
 
-async def test_hello_prints_and_commits_on_ctrl_c(make_place, run):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_hello_prints_commits_and_leaves(make_place, run, number):
     place = make_place()
     await place.produce(range(5))
     hello = run(place, str(EXAMPLES / "hello_group.py"))
     await hello.says(rf"{place.topic}-0 @(\d): b'\d'", times=5)
-    assert await hello.end(signal.SIGINT) == 0, hello.output
+    assert await hello.end(number) == 0, hello.output
     assert "Traceback" not in hello.output
     assert await place.committed() == 5
     assert await members_count(place) == 0
