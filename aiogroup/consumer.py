@@ -35,6 +35,7 @@ from aiogroup.runtime.clock import now_ms, wall_ms
 from aiogroup.runtime.engine import Engine, Group
 from aiogroup.runtime.inspection import health_of, metrics_of
 from aiogroup.runtime.merged import Merged, MergeSettings
+from aiogroup.runtime.readers import is_request
 from aiogroup.runtime.refresher import EARLIEST, LATEST
 from aiogroup.runtime.shutdown import Shutdown, StopReport
 from aiogroup.settings import ConsumerSettings
@@ -184,6 +185,7 @@ class Consumer:
         engine.requests.iterate()
         return engine.context.delivery.cursor
 
+    @is_request
     async def __anext__(self) -> Record:
         return await anext(self._started().context.delivery.cursor)
 
@@ -222,12 +224,14 @@ class Consumer:
         settings = MergeSettings(max_task_idle_ms, timestamp, buffered_records_per_partition, stalled, on_bad_timestamp)
         return Merged(settings, self.config, self._started, self._iterated)
 
+    @is_request
     async def getone(self, *partitions: TopicPartition) -> Record:
         """The next record, of these partitions if any are named; waits for one.
 
         Raises:
             ConsumerStoppedError: the consumer is, or was meanwhile, stopped.
-            ConcurrentConsumptionError: another request is waiting.
+            ConcurrentConsumptionError: another request is waiting, or another task that still runs holds a record that
+                this would say is processed.
             RecordDeserializationError, OffsetOutOfRangeError, LogTruncationError, NoOffsetForPartitionError: `seek` to
                 go on.
             TopicAuthorizationError: add the ACL; PollIntervalExceeded: ask again, if `raise_on_poll_interval`.
@@ -237,6 +241,7 @@ class Consumer:
         engine = self._asked(partitions)
         return await engine.requests.one(self._named(partitions))
 
+    @is_request
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> Records:
@@ -250,6 +255,7 @@ class Consumer:
         engine = self._asked(partitions)
         return await engine.requests.batch(max(0, timeout_ms), limit, self._named(partitions))
 
+    @is_request
     async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> Records:
         """As `getmany`; without a time-out it returns with records only. See `Records.metadata` (KIP-695)."""
         if timeout_ms is not None:

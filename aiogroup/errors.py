@@ -65,7 +65,10 @@ class IllegalOperation(AiogroupError, aiokafka_errors.IllegalOperation):  # noqa
 
 
 class ConcurrentConsumptionError(IllegalStateError):
-    """Two requests for records at once: await one before the next, or use `auto_ack=False` for several workers."""
+    """Two tasks read at once: one waits for records, or still holds one that the other's request would call processed.
+
+    Let one task read, or give each its own partitions by `getone(tp)`; or use `auto_ack=False` and `record.ack()`.
+    """
 
 
 class ConsumerStoppedError(AiogroupError, aiokafka_errors.ConsumerStoppedError):

@@ -47,7 +47,7 @@ class Delivery:
         turn_ms: int,
         max_bytes: int = sys.maxsize,
     ) -> None:
-        self.cursor = Cursor()
+        self.cursor = Cursor(is_shared=not auto_ack)
         self.merging: Merging | None = None  # it has a cursor of its own, which is open
         self.to_inflate: deque[Partition] = deque()
         self.opened: dict[TopicPartition, Partition] = {}
@@ -66,6 +66,11 @@ class Delivery:
         self._held: dict[int, Partition] = {}
         self._turns = assignment.tally.turns
         self._iterated: tuple[Partition, Record] | None = None
+
+    @property
+    def auto_ack(self) -> bool:
+        """A request says that what was in hand is processed; so it matters who makes it."""
+        return self._auto_ack
 
     # What is in hand.
 

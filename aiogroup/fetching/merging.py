@@ -77,7 +77,7 @@ class Merging:
         timestamp: TimestampOf | None = None,
         on_bad_timestamp: OnBadTimestamp | None = None,
     ) -> None:
-        self.cursor = Cursor()
+        self.cursor = Cursor(is_shared=not delivery.auto_ack)
         self.rule = rule
         self._assignment = assignment
         self._delivery = delivery

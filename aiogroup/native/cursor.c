@@ -11,6 +11,8 @@ typedef struct {
     PyObject *wait;    /* () -> coroutine of the next record */
     PyObject *records; /* a list, NULL when closed */
     PyObject *spare;   /* a Next that nobody else holds is used again */
+    PyObject *opener;  /* the context that `open` was called in, NULL when closed */
+    char is_shared;    /* whoever steps it gets the next record */
     Py_ssize_t index;
     int64_t turn_ends_ns;
 } Cursor;
@@ -202,10 +204,18 @@ PyTypeObject Next_Type = {
 
 /* Cursor. */
 
+/* Each task has a context of its own, so the current context tells tasks apart at the cost of reading a pointer. Tasks
+ * that were made with one and the same context are told apart when the slice or the turn is over, by whom `wait` asks. */
+static PyObject *
+current_context(void)
+{
+    return PyThreadState_Get()->context;
+}
+
 static PyObject *
 cursor_next(Cursor *self)
 {
-    if (!has_record(self)) {
+    if (!has_record(self) || (!self->is_shared && current_context() != self->opener)) {
         return call_wait(self);
     }
     Next *next = (Next *)self->spare;
@@ -229,9 +239,15 @@ cursor_next(Cursor *self)
 static PyObject *
 cursor_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    Cursor *self = (Cursor *)PyType_GenericNew(type, args, kwargs);
+    static char *names[] = {"is_shared", NULL};
+    int is_shared = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p:Cursor", names, &is_shared)) {
+        return NULL;
+    }
+    Cursor *self = (Cursor *)type->tp_alloc(type, 0);
     if (self != NULL) {
         self->wait = Py_NewRef(Py_None);
+        self->is_shared = (char)is_shared;
     }
     return (PyObject *)self;
 }
@@ -250,6 +266,7 @@ cursor_open(Cursor *self, PyObject *args)
         return NULL;
     }
     Py_XSETREF(self->records, Py_NewRef(records));
+    Py_XSETREF(self->opener, Py_XNewRef(current_context()));
     self->index = index + 1;
     self->turn_ends_ns = monotonic_ns() + turn_ns;
     return Py_NewRef(PyList_GET_ITEM(records, index));
@@ -266,6 +283,7 @@ static PyObject *
 cursor_close(Cursor *self, PyObject *unused)
 {
     Py_CLEAR(self->records);
+    Py_CLEAR(self->opener);
     Py_RETURN_NONE;
 }
 
@@ -275,6 +293,7 @@ cursor_traverse(Cursor *self, visitproc visit, void *arg)
     Py_VISIT(self->wait);
     Py_VISIT(self->records);
     Py_VISIT(self->spare);
+    Py_VISIT(self->opener);
     return 0;
 }
 
@@ -283,6 +302,7 @@ cursor_clear(Cursor *self)
 {
     Py_CLEAR(self->records);
     Py_CLEAR(self->spare);
+    Py_CLEAR(self->opener);
     Py_CLEAR(self->wait);
     return 0;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -345,16 +346,19 @@ def _next_key(source: Source) -> int:
 class Cursor:
     """The iterator of `async for`: hands over the records of one slice while a turn lasts, then asks `wait`.
 
-    Nothing is taken before what `__anext__` returned is awaited: dropping or cancelling it loses no record.
+    Nothing is taken before what `__anext__` returned is awaited: dropping or cancelling it loses no record. Only the
+    task that opened it is given its records, and `wait` is asked for every other one, unless it `is_shared`.
 
     Attributes:
         wait: returns an awaitable of the next record; it opens the cursor for those behind that.
         index: how many of the slice's records were handed over.
     """
 
-    __slots__ = ("_records", "_turn_ends_ns", "index", "wait")
+    __slots__ = ("_is_shared", "_opener", "_records", "_turn_ends_ns", "index", "wait")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_shared: bool = False) -> None:
+        self._is_shared = is_shared
+        self._opener: object = None
         self.wait: Callable[[], Awaitable[Record]]
         self.index = 0
         self._records: list[Record] = []
@@ -365,6 +369,7 @@ class Cursor:
         if not 0 <= index < len(records):
             raise ValueError("there is no record at this index")
         self._records = records
+        self._opener = _current_task()
         self.index = index + 1
         self._turn_ends_ns = time.monotonic_ns() + turn_ns
         return records[index]
@@ -372,6 +377,7 @@ class Cursor:
     def close(self) -> None:
         """Hand over nothing more; `index` stays."""
         self._records = []
+        self._opener = None
 
     def take(self) -> Record | None:
         """The next record of the turn, `None` when there is none."""
@@ -384,6 +390,18 @@ class Cursor:
     def __aiter__(self) -> Cursor:
         return self
 
-    async def __anext__(self) -> Record:
+    def __anext__(self) -> Awaitable[Record]:
+        if self._is_shared or self._opener is _current_task():
+            return self._next()
+        return self.wait()
+
+    async def _next(self) -> Record:
         record = self.take()
         return record if record is not None else await self.wait()
+
+
+def _current_task() -> object:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs here
+        return None

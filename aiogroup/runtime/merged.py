@@ -14,6 +14,7 @@ from aiogroup.fetching.merging import Merging, OnBadTimestamp, TimestampOf
 from aiogroup.records import Record
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.engine import Engine
+from aiogroup.runtime.readers import is_request
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
@@ -110,6 +111,7 @@ class Merged(AsyncIterator[Record]):
         engine.requests.iterate()
         return self._begun(engine).cursor
 
+    @is_request
     async def __anext__(self) -> Record:
         """The next record by time.
 
@@ -144,6 +146,7 @@ class Merged(AsyncIterator[Record]):
             self._merging.cursor.wait = self._next
         return self._merging
 
+    @is_request
     async def _next(self) -> Record:
         if self._is_closed:
             raise StopAsyncIteration

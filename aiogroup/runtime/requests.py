@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
@@ -24,6 +24,7 @@ from aiogroup.errors import (
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context
+from aiogroup.runtime.readers import Readers, is_request, note_readers, readers
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
@@ -35,6 +36,7 @@ ASKED_AGAIN_MS: Final = 1_000
 """So long after a request for named partitions that got none of their records these are still waited for."""
 BATCH_COUNT: Final = 100_000
 """Without `max_poll_records` a batch is bounded all the same, as what is buffered is."""
+_ALL: Final = object()
 
 
 class Requests:
@@ -57,7 +59,9 @@ class Requests:
         self._turn_count = 0
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None
-        self._holders: dict[object, asyncio.Task[object] | None] = {}
+        # With auto_ack: who was given what may be in hand, by partition, and under `_ALL` who was given it by a merge.
+        # Without: everybody who asked, each by itself.
+        self._holders: dict[object, Readers] = {}
         self._context = context
         self._may_deliver = may_deliver
         self._on_request = on_request
@@ -70,6 +74,7 @@ class Requests:
         self._needed: dict[frozenset[TopicPartition], int | None] = {}
         context.delivery.cursor.wait = self.next
 
+    @is_request
     async def next(self) -> Record:
         """The next record for `async for` where the cursor has none; opens it for those behind.
 
@@ -77,9 +82,11 @@ class Requests:
             StopAsyncIteration: the consumer was stopped.
         """
         self._check_iterable()
-        with self._asking():
+        with self._asking() as who:
             await asyncio.sleep(0)
             record = await self._wait(self._context.delivery.open_cursor, None)
+            if record is not None:
+                self._note_holder(who, (TopicPartition(record.topic, record.partition),))
         if record is None:
             raise StopAsyncIteration
         return record
@@ -94,9 +101,12 @@ class Requests:
     ) -> Record:
         """The same for a merge, for which `enough_count` buffered records of a partition are enough."""
         self._check_iterable()
-        with self._asking(enough_count=enough_count):
+        with self._asking(enough_count=enough_count) as who:
             await asyncio.sleep(0)
             record = await self._wait(take, None, decode_ahead, wake_at_ms)
+            if record is not None:
+                self._holders.clear()
+                self._note_holder(who, (_ALL,))
         if record is None:
             raise StopAsyncIteration
         return record
@@ -114,10 +124,12 @@ class Requests:
             self._note_need(only, is_met=bool(taken))
             return next((records[0] for records in taken.values()), None)
 
-        with self._asking(only):
+        with self._asking(only) as who:
             await self._let_loop_run(1)
             record = await self._wait(take, None)
             self._turn_count += 1
+            if record is not None:
+                self._note_holder(who, (TopicPartition(record.topic, record.partition),))
         if record is None:
             raise ConsumerStoppedError("the consumer was stopped while it waited for a record")
         return record
@@ -136,11 +148,13 @@ class Requests:
             self._note_need(only, is_met=bool(taken))
             return Records(taken, self._take_metadata()) if taken else None
 
-        with self._asking(only):
+        with self._asking(only) as who:
             until_ms = None if timeout is None else now_ms() + timeout
             await self._let_loop_run(count)
             records = await self._wait(take, until_ms, decode_ahead)
-            self._turn_count += records.count if records is not None else 0
+            if records is not None:
+                self._turn_count += records.count
+                self._note_holder(who, records)
         return records if records is not None else Records({}, {} if self.is_stopped else self._take_metadata())
 
     def _check_named(self, only: frozenset[TopicPartition]) -> None:
@@ -170,14 +184,19 @@ class Requests:
             self._context.fetchable.pulse()
 
     def iterate(self) -> None:
-        """A new `async for` begins: what an earlier one left in hand comes again."""
+        """A new `async for` begins: what an earlier one left in hand comes again.
+
+        Raises:
+            ConcurrentConsumptionError: another task that still runs holds it.
+        """
+        self._check_not_held(frozenset(), readers())
         record = self._context.delivery.take_back_iterated()
         if record is not None:
             self._context.tell(events.RecordRedelivered(record.topic, record.partition, record.offset))
 
     def ask_too_late(self, only: frozenset[TopicPartition] = frozenset()) -> None:
         """A request after stop gets nothing, but says that what was in hand is processed: stop may wait for that."""
-        if not self._context.is_in_callback:
+        if not self._context.is_in_callback and self._held_by_another(only, readers()) is None:
             self._context.delivery.process_all(only)
             self._context.group_changed.pulse()
 
@@ -190,12 +209,12 @@ class Requests:
         self._context.interrupt()
 
     @contextmanager
-    def _asking(self, only: frozenset[TopicPartition] = frozenset(), *, enough_count: int = 0) -> Iterator[None]:
-        """A request: what was in hand is processed, and the poll watchdog is told, however the request ends.
+    def _asking(self, only: frozenset[TopicPartition] = frozenset(), *, enough_count: int = 0) -> Iterator[Readers]:
+        """A request of these readers: what was in hand is processed, and the poll watchdog is told, however it ends.
 
         Named partitions count each for itself, so that each may have a worker of its own.
         """
-        config = self._context.config
+        config, who = self._context.config, readers()
         self._check_outside_callback()
         self._check()
         if config.auto_ack and any(not only or not other or only & other for other in self._asking_of):
@@ -203,6 +222,7 @@ class Requests:
                 "another request for records is waiting: await one before the next, or use auto_ack=False and "
                 "record.ack() for several workers"
             )
+        self._check_not_held(only, who)
         self._asking_of.append(only)
         self.asked_count += 1
         if enough_count != self._context.assignment.tally.enough_count:
@@ -211,14 +231,15 @@ class Requests:
             self._context.assignment.failed_commit.clear()  # a loss was told when it happened; commits are not its own
         self.last_asked_at_ms = now_ms()
         self._forget_needed(only)
-        self._note_holder(only)
+        if not config.auto_ack:
+            self._note_worker(who)
         self._on_request()
         try:
             if not self.is_stopped:  # after stop nothing more counts as processed
                 self._context.delivery.process_all(only)
                 if not self._may_deliver():
                     self._context.group_changed.pulse()  # a rebalance may wait for this
-            yield
+            yield who
         finally:
             self._asking_of.remove(only)
             if only in self._needed:
@@ -238,21 +259,45 @@ class Requests:
         if self._context.is_in_callback:
             raise IllegalStateError("records cannot be asked for inside a rebalance callback; return from it first")
 
-    def _note_holder(self, only: frozenset[TopicPartition]) -> None:
-        task = asyncio.current_task()
-        if not self._context.config.auto_ack:
-            self._holders = {each: each for each in self._holders.values() if each is not None and not each.done()}
-            self._holders[task] = task
-            return
-        if not only:
-            self._holders.clear()
-        self._holders[only] = task
+    def _note_holder(self, who: Readers, places: Iterable[object]) -> None:
+        """These readers were given records of these partitions, in the step that ends their request."""
+        note_readers(who)
+        if self._context.config.auto_ack:
+            for place in places:
+                self._holders[place] = who
+
+    def _note_worker(self, who: Readers) -> None:
+        self._holders = {each: each for each in self._holders.values() if not each[-1].done()}
+        if who:
+            self._holders[who] = who
+
+    def _held_by_another(self, only: frozenset[TopicPartition], who: Readers) -> tuple[TopicPartition, Readers] | None:
+        """A record in hand that a request of `who` would say is processed, while the task that holds it still runs."""
+        holders = self._holders
+        if not self._context.config.auto_ack or all(each == who for each in holders.values()):
+            return None
+        for tp in self._context.delivery.in_hand():
+            holder = holders.get(tp) or holders.get(_ALL)
+            if (not only or tp in only) and holder and not holder[-1].done() and not set(holder) & set(who):
+                return tp, holder
+        return None
+
+    def _check_not_held(self, only: frozenset[TopicPartition], who: Readers) -> None:
+        held = self._held_by_another(only, who)
+        if held is not None:
+            tp, holder = held
+            raise ConcurrentConsumptionError(
+                f"the task {holder[-1].get_name()!r} still holds a record of {tp.topic}-{tp.partition}, and reading on "
+                "would say that it is processed. Let one task read, or name other partitions in getone() and "
+                "getmany(); or let that task call commit() or skip() first; or use auto_ack=False and record.ack() for "
+                "several workers"
+            )
 
     def is_held_elsewhere(self) -> bool:
         """Whether another task than the caller's may hold a record, and still say that it is processed."""
-        here = asyncio.current_task()
+        here = set(readers())
         return self._context.delivery.is_in_hand() and any(
-            task is not None and task is not here and not task.done() for task in self._holders.values()
+            not each[-1].done() and not here & set(each) for each in self._holders.values()
         )
 
     async def _wait(

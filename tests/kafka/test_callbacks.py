@@ -51,7 +51,7 @@ async def test_they_wait_while_the_application_holds_a_record_and_heartbeats_go_
     place, listener, ears = make_place(2), Listener(), Ears()
     await place.produce(range(3))
     async with listening(place, listener, session_timeout_ms=1_000, observers=[ears]) as consumer:
-        await take(consumer, 2)
+        await asyncio.create_task(take(consumer, 2))  # a task that has ended, so that another one may read on
         other = place.consumer()
         joining = asyncio.create_task(other.start())
         await eventually(lambda: ears.heard(RebalanceStarted)[1:])

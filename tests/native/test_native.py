@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import copy
 import gc
 import os
@@ -391,9 +392,9 @@ async def taken(cursor):
     return [record async for record in cursor]
 
 
-def opened(kind, count=3, turn_ns=10**12):
+def opened(kind, count=3, turn_ns=10**12, *, is_shared=False):
     """A cursor behind the first of its records, and the others."""
-    cursor = kind.Cursor()
+    cursor = kind.Cursor(is_shared=is_shared)
     records = reader(kind, w.built(count + 1)).read(count + 1, 0)
     assert cursor.open(records, 0, turn_ns) is records[0]
 
@@ -515,3 +516,50 @@ def test_the_environment_may_ask_for_python():
     environment = os.environ | {"AIOGROUP_PURE_PYTHON": "1"}
     done = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "aiogroup.native.pure"]
+
+
+async def stepped_elsewhere(cursor):
+    """What another task is given that steps the cursor, `None` where it is told to ask."""
+
+    async def step():
+        return [record async for record in cursor]
+
+    return await asyncio.create_task(step())
+
+
+async def test_a_cursor_gives_its_records_to_the_task_that_opened_it(kind):
+    cursor, records = opened(kind)
+    assert await stepped_elsewhere(cursor) == []
+    assert (await anext(cursor), cursor.index) == (records[0], 2)
+
+
+async def test_a_step_that_was_made_by_the_opener_may_be_awaited_elsewhere(kind):
+    """As `asyncio.wait_for(anext(cursor), 1)` does before Python 3.12."""
+    cursor, records = opened(kind)
+    assert await asyncio.ensure_future(anext(cursor)) is records[0]
+
+
+async def test_a_shared_cursor_gives_its_records_to_whoever_steps_it(kind):
+    cursor, records = opened(kind, is_shared=True)
+    assert await stepped_elsewhere(cursor) == records
+
+
+async def test_a_closed_cursor_keeps_nobody_s_context(kind):
+    cursor, records = opened(kind)
+    variable = contextvars.ContextVar("kept")
+
+    async def open_here():
+        kept = Kept()
+        variable.set(kept)
+        cursor.open(records, 0, 1)
+        return weakref.ref(kept)
+
+    alive = await asyncio.create_task(open_here())
+    cursor.close()
+    await asyncio.sleep(0)  # the loop itself holds the task until then
+    gc.collect()
+    assert alive() is None
+
+
+class Kept:
+    """Something that a task's context holds."""

@@ -14,6 +14,7 @@ from aiogroup.membership.liveness import PollClock
 from aiogroup.runtime.clock import now_ms, sleep_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.link import Link
+from aiogroup.runtime.readers import is_request
 from aiogroup.runtime.requests import Requests
 from aiogroup.runtime.supervisor import Supervisor
 from tests.support.records import assigned, fetched, offsets, tp
@@ -47,9 +48,11 @@ class Reading:
         partition.put(fetched(partition, count, base, acknowledge=lambda record: partition.ledger.ack(record.offset)))
         self.context.changed.pulse()
 
+    @is_request
     async def one(self):
         return (await self.requests.one(NONE)).offset
 
+    @is_request
     async def many(self, timeout=None, max_count=None):
         return offsets((await self.requests.batch(timeout, max_count, NONE)).all())
 

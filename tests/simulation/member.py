@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 
 from aiokafka.structs import TopicPartition
 
@@ -12,6 +13,7 @@ from aiogroup.errors import (
     AiogroupError,
     BrokerError,
     CommitFailedError,
+    ConcurrentConsumptionError,
     ConnectionLostError,
     ConsumerStoppedError,
     FencedInstanceIdError,
@@ -24,6 +26,7 @@ from tests.simulation.loop import Process
 
 STYLES = ("iterate", "one", "batches", "acks")
 COMMIT_ERRORS = (CommitFailedError, RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError)
+INTRUDES_EVERY = 5
 QUIET = (events.HeartbeatSent, events.HeartbeatAcknowledged, events.OffsetsCommitted)
 
 
@@ -57,6 +60,7 @@ class Member:
         self.commit_ended_at = 0.0  # its application's last one, which waits for a join
         self.hand_over_ends_at = 0.0  # when a stop waits no longer for what is in hand
         self.on_busy = None
+        self.intrusions = itertools.cycle((_by_getone, _by_getmany, _by_anext, _by_loop))
         self.task = None
         if self.is_slow:
             world.checker.slow.add(name)
@@ -185,6 +189,15 @@ class Member:
                 if self.checker.is_calm:
                     self.checker.fail(f"{self.process.name}: {error!r}, and nothing was wrong")
 
+    async def _intrude(self):
+        """A mistake of the application: it asks for records while its other task works at one, and is refused."""
+        if self.is_stopping or not self.in_hand & self.consumer.assignment():
+            return
+        way = next(self.intrusions)
+        with contextlib.suppress(ConcurrentConsumptionError):
+            await way(self.consumer)
+            self.tell(f"reads on {way.__name__} beside its other task")
+
     async def _work(self, records, began=None):
         """The application does something with each; then they are processed. `began`: the ownerships they came of."""
         rng = self.rng
@@ -199,6 +212,8 @@ class Member:
                 self.on_busy()
                 await sleep_ms(busy_ms)
             if habits.work_ms:
+                if self.style != "acks" and record.offset % INTRUDES_EVERY == 0:
+                    self.world.spawn(self._intrude())
                 await sleep_ms(rng.randrange(habits.work_ms))
             if habits.stall_ms and rng.random() < habits.stall_share:
                 self.tell(f"stalls for {habits.stall_ms} ms")
@@ -365,3 +380,20 @@ def named(record):
 
 def short(tps):
     return " ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(tps)) or "nothing"
+
+
+async def _by_getone(consumer):
+    await consumer.getone()
+
+
+async def _by_getmany(consumer):
+    await consumer.getmany(timeout_ms=0)
+
+
+async def _by_anext(consumer):
+    await anext(consumer)
+
+
+async def _by_loop(consumer):
+    async for _ in consumer:
+        return

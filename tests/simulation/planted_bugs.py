@@ -76,6 +76,18 @@ OWNERSHIP = "aiogroup/runtime/ownership.py"
 
 BUGS = (
     Bug(
+        "lets a second task read on",
+        "aiogroup/runtime/requests.py",
+        "        if held is not None:\n            tp, holder = held",
+        "        if False:\n            tp, holder = held",
+    ),
+    Bug(
+        "an iterator does not look who steps it",
+        "aiogroup/fetching/delivery.py",
+        "self.cursor = Cursor(is_shared=not auto_ack)",
+        "self.cursor = Cursor(is_shared=True)",
+    ),
+    Bug(
         "goes on after it was fenced",
         CLASSIC,
         "self._refuse(Remedy.FENCED, ErrorCode.FENCED_INSTANCE_ID)",
