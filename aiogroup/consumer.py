@@ -263,9 +263,17 @@ class Consumer:
         limit = self._limit(max_records)
         return await self._asked().requests.batch(timeout_ms, limit, frozenset())
 
-    async def skip(self) -> None:
-        """What is in hand counts as processed: the next `async for` goes on behind it."""
-        self._running().context.delivery.process_all()
+    async def skip(self, *partitions: TopicPartition) -> None:
+        """Go on behind what is in hand, which counts as processed, and behind a poison record.
+
+        That is the one whose RecordDeserializationError (or TimestampError) the last request for records raised; of a
+        damaged batch, all of it. With `partitions`, as where each has a worker of its own, only these are meant.
+
+        Raises:
+            IllegalStateError: a partition is not assigned.
+        """
+        engine = self._running()
+        engine.requests.skip(frozenset(self._owned(tp).tp for tp in partitions))
 
     # Offsets.
 
@@ -344,7 +352,7 @@ class Consumer:
         lane: Literal["live", "catch-up"] | None = None,
         drop_pending: bool = False,
     ) -> None:
-        """The next record of the partition is at `offset`; what is buffered or in hand of it is dropped.
+        """The next record of the partition is at `offset`; what is in hand of it is taken back, not processed.
 
         With two lanes (`enable_parallel_rebalance`) it moves the one that `offset` lies in, or `lane`; the other goes
         back to what it has not processed. Below where the live lane began everything from `offset` on is read again
@@ -772,9 +780,8 @@ class Consumer:
             why = "a seek in on_partitions_assigned" if is_first else "seek with drop_pending"
             partition.lanes.seek(offset, lane, drop_pending=drop_pending or is_first, why=why)
         else:
-            engine.context.delivery.forget([partition])
             leader = leader_of(engine.context.link.cluster, partition.tp)
-            partition.start_at(offset, leader_epoch=leader_epoch, leader=leader)
+            engine.context.delivery.seek(partition, offset, leader_epoch=leader_epoch, leader=leader)
         engine.context.positions_wanted.pulse()
         engine.context.fetchable.pulse()
         engine.context.group_changed.pulse()

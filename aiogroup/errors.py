@@ -308,8 +308,8 @@ class CorruptRecordError(RecordError, aiokafka_errors.CorruptRecordException):
     def __init__(self, tp: TopicPartition, offset: int, message: str) -> None:
         super().__init__(
             tp,
-            f"{tp.topic}-{tp.partition} at offset {offset}: {message}; seek() to it fetches it again, seek() behind it "
-            "skips it",
+            f"{tp.topic}-{tp.partition} at offset {offset}: {message}; seek() to it fetches it again, skip() goes "
+            "on behind it",
         )
         self.offset = offset
 
@@ -336,8 +336,8 @@ class RecordDeserializationError(CorruptRecordError):
     """A record cannot be given to the application; all before it were, and the position stays on it.
 
     `topic`, `partition`, `offset` say which, `key` and `value` are its bytes where they could be read, `lane` is the
-    one that stands on it, "live" or "catch-up" (KIP-333).
-    `seek(tp, offset + 1)` skips it.
+    one that stands on it, "live" or "catch-up" (KIP-333). `__cause__` is what the deserializer raised.
+    `await consumer.skip()` goes on behind it, as `seek(tp, offset + 1)` does.
     """
 
     def __init__(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aiogroup.errors import RecordDeserializationError
@@ -23,6 +25,7 @@ __all__ = ["DecodeSettings", "PartitionDecoder"]
 Deserializer: TypeAlias = Callable[[bytes], Any]
 
 SLICE_BYTES: Final = 1024 * 1024
+_OFFSET: Final = attrgetter("offset")
 _NO_DATA = memoryview(b"")
 
 
@@ -50,13 +53,21 @@ class DecodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Poison:
-    """What cannot be delivered. Its error is made anew each time: each raise would lengthen the traceback."""
+    """What cannot be delivered. Its error is made anew each time: each raise would lengthen the traceback.
+
+    `end` is the first offset behind it. Where only a deserializer refused the record, `batch`, `reader` and `raw` (the
+    records behind it that were read already) are kept: the decoder goes on with them when the record is skipped.
+    """
 
     offset: int
+    end: int
     message: str
     cause: Exception
     key: bytes | None = None
     value: bytes | None = None
+    batch: Batch | LegacyBatch | None = None
+    reader: Reader | LegacyReader | None = None
+    raw: Sequence[Record] = ()
 
     def error(self, tp: TopicPartition, lane: str) -> RecordDeserializationError:
         error = RecordDeserializationError(tp, self.offset, self.message, key=self.key, value=self.value, lane=lane)
@@ -80,7 +91,7 @@ class PartitionDecoder:
     """
 
     __slots__ = (
-        "_aborted", "_aborted_producers", "_acknowledge", "_batch", "_data", "_poison", "_pos",
+        "_aborted", "_aborted_producers", "_acknowledge", "_batch", "_data", "_poison", "_pos", "_raw",
         "_reader", "_record_bytes", "_settings", "_tp", "_undelivered", "first_batch_bytes",
         "incomplete_batch_bytes", "next_offset",
         "slice_bytes",
@@ -107,6 +118,7 @@ class PartitionDecoder:
         self._batch: Batch | LegacyBatch | None = None
         self._reader: Reader | LegacyReader | None = None
         self._undelivered: list[Record] = []
+        self._raw: Sequence[Record] = ()  # read and not deserialized yet: they stood behind a record that was skipped
         self._poison: _Poison | None = None
         self.first_batch_bytes = self.incomplete_batch_bytes = self.slice_bytes = 0
         self._record_bytes = 1  # of one on average
@@ -123,12 +135,18 @@ class PartitionDecoder:
         return None if self._poison is None else self._poison.offset
 
     @property
+    def poison_end(self) -> int | None:
+        """The first offset behind what cannot be delivered: a record, or what is left of a damaged batch."""
+        return None if self._poison is None else self._poison.end
+
+    @property
     def fetched_bytes(self) -> int:
         return len(self._data)
 
     @property
     def inflated_bytes(self) -> int:
-        return self._batch.inflated_bytes if self._batch is not None else 0
+        batch = self._batch if self._poison is None else self._poison.batch
+        return batch.inflated_bytes if batch is not None else 0
 
     @property
     def exhausted(self) -> bool:
@@ -176,7 +194,7 @@ class PartitionDecoder:
             self._find_batch()
         except BaseException:
             # Ctrl-C in the middle: the position is behind these, so they must not be forgotten.
-            self._reader = None
+            self._reader, self._raw = None, ()
             self._undelivered = taken + self._undelivered
             raise
         if taken:
@@ -184,6 +202,34 @@ class PartitionDecoder:
         if self._poison is not None:
             raise self._poison.error(self._tp, self._settings.lane)
         return None
+
+    def skip_to(self, offset: int) -> bool:
+        """Go on at `offset`, forwards only; False where the bytes must be fetched again from there.
+
+        That is at a poison record (a deserializer may have failed for a moment), behind damage, and where aborted
+        transactions were told of: which of them are over is only known to who reads everything in between.
+        """
+        poison = self._poison
+        if offset <= self.next_offset:
+            return poison is None or offset < poison.offset
+        batch_end = self._batch.next_offset if poison is None and self._batch is not None else self.next_offset
+        if poison is not None:
+            if poison.batch is None:
+                return False
+            batch_end = poison.batch.next_offset
+        if offset > batch_end and (self._aborted or self._aborted_producers):
+            return False
+        if poison is not None:
+            self._poison = None
+            self._batch, self._reader, self._raw = poison.batch, poison.reader, poison.raw
+        self.next_offset = offset
+        self._raw = self._raw[bisect_left(self._raw, offset, key=_OFFSET) :]
+        if self._reader is not None and self._reader.left <= 0 and not self._raw:
+            self._finish(self._reader)
+        if self._reader is None and self._batch is not None and self._batch.next_offset <= offset:
+            self._pass(self._batch)
+        self._undelivered = self._undelivered[bisect_left(self._undelivered, offset, key=_OFFSET) :]
+        return True
 
     # Between batches.
 
@@ -208,13 +254,13 @@ class PartitionDecoder:
                     return
                 batch = batches.read_batch(self._data[self._pos : self._pos + size])
             except BatchError as error:
-                self._poison_here(error.offset, str(error), error)
+                self._poison_here(error.offset, None, str(error), error)
                 return
             self._pos += size
             try:
                 deliverable = self._is_deliverable(batch)
             except BatchError as error:
-                self._poison_here(error.offset, _damage(batch, error), error)
+                self._poison_here(error.offset, batch.next_offset, _damage(batch, error), error)
                 return
             if deliverable:
                 self._batch = batch
@@ -222,6 +268,8 @@ class PartitionDecoder:
                 self._pass(batch)
 
     def _is_deliverable(self, batch: Batch | LegacyBatch) -> bool:
+        if batch.next_offset <= self.next_offset and not (self._aborted or self._aborted_producers):
+            return False  # skipped: whether it is damaged does not matter
         if self._settings.check_crcs and not batch.is_intact():
             raise BatchError("checksum is wrong", batch.base_offset)
         if self._settings.read_committed and self._is_aborted(batch):
@@ -274,22 +322,29 @@ class PartitionDecoder:
         assert reader is not None
         try:
             room_count = 1 + (SLICE_BYTES - self.slice_bytes) // self._record_bytes
-            taken = reader.read(min(max_records - len(out), room_count), self.next_offset)
+            taken = self._read(reader, min(max_records - len(out), room_count))
         except ValueError as error:
             self._poison_at(reader, error)
             return
         if self._settings.deserializes:
-            taken = self._deserialize(taken)
+            taken = self._deserialize(taken, reader)
         if taken:
             self.slice_bytes += len(taken) * self._record_bytes
             out += taken
             self.next_offset = taken[-1].offset + 1
         if self._poison is not None:
-            self._drop_to_poison()
-        elif reader.left <= 0:
+            self.next_offset = max(self.next_offset, self._poison.offset)
+            self._batch = self._reader = None
+        elif reader.left <= 0 and not self._raw:
             self._finish(reader)
 
-    def _deserialize(self, records: list[Record]) -> list[Record]:
+    def _read(self, reader: Reader | LegacyReader, count: int) -> list[Record]:
+        if not self._raw:
+            return reader.read(count, self.next_offset)
+        records, self._raw = list(self._raw[:count]), self._raw[count:]
+        return records
+
+    def _deserialize(self, records: list[Record], reader: Reader | LegacyReader) -> list[Record]:
         """Key and value in place; only what stands before a record whose deserializer raised, which is noted."""
         settings = self._settings
         for index, record in enumerate(records):
@@ -301,7 +356,11 @@ class PartitionDecoder:
                 if value is not None and settings.value_deserializer is not None:
                     record.value = settings.value_deserializer(value)
             except Exception as error:  # noqa: BLE001 (the application's code)
-                self._poison = _Poison(record.offset, f"the {what} deserializer raised {error!r}", error, key, value)
+                message, raw = f"the {what} deserializer raised {error!r}", (*records[index + 1 :], *self._raw)
+                self._raw = ()
+                self._poison = _Poison(
+                    record.offset, record.offset + 1, message, error, key, value, self._batch, reader, raw
+                )
                 return records[:index]
         return records
 
@@ -318,15 +377,12 @@ class PartitionDecoder:
     # Poison.
 
     def _poison_at(self, batch: Batch | LegacyBatch | Reader | LegacyReader, error: Exception) -> None:
-        self._poison_here(batch.base_offset, _damage(batch, error), error)
+        self._poison_here(batch.base_offset, batch.next_offset, _damage(batch, error), error)
 
-    def _poison_here(self, offset: int | None, message: str, cause: Exception) -> None:
-        self._poison = _Poison(max(self.next_offset, offset or 0), message, cause)
-        self._drop_to_poison()
-
-    def _drop_to_poison(self) -> None:
-        assert self._poison is not None
-        self.next_offset = max(self.next_offset, self._poison.offset)
+    def _poison_here(self, offset: int | None, end: int | None, message: str, cause: Exception) -> None:
+        """Damaged bytes: nothing in them, or behind them here, is read."""
+        self.next_offset = at = max(self.next_offset, offset or 0)
+        self._poison = _Poison(at, max(at + 1, end or 0), message, cause)
         self._batch = self._reader = None
         self._data = _NO_DATA
 

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING
 from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.decode import PartitionDecoder
+from aiogroup.fetching.epochs import NO_EPOCH
 from aiogroup.fetching.position import Partition, PositionState, Slice
+from aiogroup.fetching.truncation import NOBODY, Leader
 from aiogroup.fetching.turn import Turn
 from aiogroup.native import Cursor
 from aiogroup.records import PartitionMetadata, Record
@@ -142,6 +144,45 @@ class Delivery:
             self._held.pop(id(partition), None)
             if self._iterated is not None and self._iterated[0] is partition:
                 self._iterated = None
+
+    def seek(self, partition: Partition, offset: int, *, leader_epoch: int = NO_EPOCH, leader: Leader = NOBODY) -> None:
+        """The application moves the partition: what is in hand of it is taken back, what is buffered behind stays.
+
+        With `leader_epoch`, that of the record before, `leader` must confirm it first: then everything is dropped.
+        """
+        self.forget([partition])
+        is_in_thread = bool(partition.buffer) and partition.buffer[0] is self.inflating
+        if leader_epoch == NO_EPOCH and not is_in_thread and partition.go_on_at(offset):
+            return
+        partition.start_at(offset, leader_epoch=leader_epoch, leader=leader)
+        partition.tally.moved[partition.tp] = None
+
+    def pass_over(self, partition: Partition, offset: int) -> bool:
+        """Go on behind the record at `offset`, which could not be delivered; False where it is not the next one.
+
+        What is in hand stays there. Of a damaged batch nothing could be: it is passed over as a whole.
+        """
+        self.close_cursor()
+        piece = partition.slice
+        if partition.ready_count and piece is not None:
+            if piece.records[piece.index].offset != offset:
+                return False
+            piece.index += 1
+            is_last = piece.index == len(piece.records)
+            partition.ledger.pass_over(piece.end if is_last else offset + 1)
+            partition.weigh()
+            return True
+        decoder = partition.buffer[0] if partition.buffer else None
+        if decoder is None or decoder is self.inflating or decoder.poison_offset != offset:
+            return False
+        end = decoder.poison_end or offset + 1
+        partition.ledger.pass_over(end)
+        if decoder.skip_to(end):
+            partition.weigh()
+        else:
+            partition.drop_buffer()
+            partition.tally.moved[partition.tp] = None
+        return True
 
     def take_back_iterated(self) -> Record | None:
         """The record that an ended `async for` left in hand becomes the next one again."""

@@ -89,6 +89,13 @@ class Planner:
             share = self._shares[node_id] = Share()
         return share
 
+    def moved(self, node_id: int) -> dict[TopicPartition, Asked]:
+        """What this broker is to be asked for since a seek, and is not yet."""
+        wanted = self.share(node_id).session.wanted
+        return {
+            tp: wanted[tp] for tp in self._assignment.tally.moved if tp in wanted and self._nodes.get(tp) == node_id
+        }
+
     def is_at(self, node_id: int, tp: TopicPartition, asked: Asked) -> bool:
         """What this broker tells of the partition is of interest still, wherever the position is now."""
         if self._assignment.get(tp) is not asked.partition or self._nodes.get(tp) != node_id:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from enum import StrEnum
@@ -48,6 +49,7 @@ class PositionState(StrEnum):
 
 _FETCHING: Final = PositionState.FETCHING  # as an attribute of the enum it would be looked up at each question
 _VALIDATING: Final = PositionState.VALIDATING
+_OFFSET: Final = attrgetter("offset")
 
 
 class Slice:
@@ -92,12 +94,14 @@ class Tally:
 
     __slots__ = (
         "batch_bytes", "decoded_bytes", "enough_count", "fetched_bytes", "in_flight_bytes", "is_narrow",
-        "needed", "needs_records", "touched", "turns",
+        "moved", "needed", "needs_records", "touched", "turns",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.touched: dict[TopicPartition, None] = {}
         """Fetched from in another way than when the planner last looked, perhaps."""
+        self.moved: dict[TopicPartition, None] = {}
+        """Sought away from what was buffered, and not named in a request to their broker since then."""
         self.turns: OrderedDict[Partition, None] = OrderedDict()
         """Those with something to deliver or to tell: whose turn it is first."""
         self.fetched_bytes = 0
@@ -222,6 +226,31 @@ class Partition:
         self.error = None
         self.failures_count = 0
         self.backoff_until_ms = 0
+
+    def go_on_at(self, offset: int) -> bool:
+        """A seek forwards within what is buffered: what stands at `offset` and behind it stays, and so does a request
+        that is under way. False where that cannot be: then `start_at` drops what is left.
+        """
+        if self.state is not _FETCHING or self.is_broken or not self.ledger.position <= offset <= self.fetch_offset:
+            return False
+        piece = self.slice
+        if piece is not None:
+            piece.index = bisect_left(piece.records, offset, piece.index, key=_OFFSET)
+            piece.cut()
+            if not piece.records:
+                self.slice, offset = None, max(offset, piece.end)
+        while len(self.buffer) > 1 and self.buffer[1].next_offset <= offset:
+            self.use_up()
+        if self.buffer and not self.buffer[0].skip_to(offset):
+            return False
+        self.weigh()
+        self.starts_count += 1
+        self.ledger.close()
+        self.ledger = Ledger(offset)
+        self.was_reset = self.is_held = False
+        self.failures_count = 0
+        self.backoff_until_ms = 0
+        return True
 
     def await_reset(self, policy: ResetPolicy) -> None:
         """The position must be looked up by policy."""

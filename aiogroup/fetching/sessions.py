@@ -23,11 +23,13 @@ from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Asked", "FetchSession", "SessionRequest", "epoch_after", "request_for"]
+__all__ = ["Asked", "FetchSession", "SessionRequest", "epoch_after", "request_for", "without_session"]
 
 NO_SESSION: Final = 0
 OPENING: Final = 0
 """The epoch that asks for a new session, and closes the one whose id is given (FetchMetadata.INITIAL_EPOCH)."""
+NEVER: Final = -1
+"""The epoch of a request that opens no session and touches none (FetchMetadata.FINAL_EPOCH)."""
 MAX_EPOCH: Final = 2**31 - 1
 
 
@@ -66,6 +68,12 @@ class SessionRequest:
     @property
     def is_full(self) -> bool:
         return self.session_epoch == OPENING
+
+
+def without_session(partitions: dict[TopicPartition, Asked]) -> SessionRequest:
+    """For these alone; what a session has under way goes on."""
+    has_ids = all(each.topic_id != ZERO_UUID for each in partitions.values())
+    return SessionRequest(NO_SESSION, NEVER, partitions, {}, has_ids)
 
 
 class FetchSession:

@@ -23,7 +23,7 @@ from aiogroup.fetching.planner import WAIT_MIN_MS, FetchPlan, Planner
 from aiogroup.fetching.position import PREFERRED_REPLICA_MS, UNKNOWN, Partition
 from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
 from aiogroup.fetching.room import Room
-from aiogroup.fetching.sessions import Asked, SessionRequest, request_for
+from aiogroup.fetching.sessions import Asked, SessionRequest, request_for, without_session
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.fetch import FetchResponse, PartitionData
@@ -80,6 +80,7 @@ class Fetchers:
         self._is_awaited = False  # a fetcher waits for what another one's request holds
         self._lets_others_go_on = False  # before the next request is made
         self._sent_at_ms: dict[int, int] = {}
+        self._asking_for_moved: set[int] = set()
         config = context.config
         self._room = Room(self._tally, config.lane_buffer_bytes(lane), config.max_partition_fetch_bytes)
         self._policy = parse_reset_policy(config.auto_offset_reset)
@@ -105,6 +106,8 @@ class Fetchers:
                 self._running[node_id] = self._context.supervisor.spawn(name, self._run_one, node_id)
             for node_id in self._running.keys() - nodes:
                 self._running.pop(node_id).cancel()
+            if self._tally.moved:
+                self._ask_for_moved()
             self._look_for_silent_brokers(now_ms())
             await self._context.fetchable.wait(now_ms() + LOOK_MS)
 
@@ -173,6 +176,8 @@ class Fetchers:
         session = share.session
         begun = session.begin()
         share.named = begun.partitions
+        for tp in [each for each in self._tally.moved if each in session.held]:
+            del self._tally.moved[tp]
         request = request_for(begun, context.config, max_bytes=plan.max_bytes, max_wait_ms=wait_ms)
         reserved_bytes = max(plan.max_bytes, self._room.largest_bytes)
         self._tally.in_flight_bytes += reserved_bytes
@@ -205,6 +210,67 @@ class Fetchers:
                 self._is_awaited = False
                 self._lets_others_go_on = True  # or a quiet broker would take the room again each time
                 context.fetchable.pulse()
+
+    # After a seek.
+
+    def _ask_for_moved(self) -> None:
+        """A request that waits at its broker for other records must not hold up who waits for these."""
+        for node_id in self._sent_at_ms.keys() - self._asking_for_moved:
+            if self._planner.moved(node_id):
+                self._asking_for_moved.add(node_id)
+                self._context.supervisor.spawn(f"{self._channel}er {node_id} after a seek", self._run_moved, node_id)
+
+    async def _run_moved(self, node_id: int) -> None:
+        """Fetch what a seek moved, until a request of the session names it.
+
+        Without a session and on a connection of its own, so that the request under way goes on for the others. These
+        requests do not wait at the broker: the next seek would wait for them.
+        """
+        context, idle_ms = self._context, WAIT_MIN_MS
+        try:
+            while asked := self._planner.moved(node_id):
+                if await self._fetch_moved(node_id, asked):
+                    idle_ms = WAIT_MIN_MS
+                else:
+                    until_ms, idle_ms = now_ms() + idle_ms, idle_ms * 2
+                    await context.fetchable.wait(until_ms)
+                self._look()
+        finally:
+            self._asking_for_moved.discard(node_id)
+
+    async def _fetch_moved(self, node_id: int, asked: dict[TopicPartition, Asked]) -> bool:
+        """One request and its answer; whether records came."""
+        context, begun = self._context, without_session(asked)
+        plan = self._planner.plan(node_id, self._room.share_bytes(1))
+        if not plan.max_bytes:
+            return False
+        request = request_for(begun, context.config, max_bytes=plan.max_bytes, max_wait_ms=0)
+        reserved_bytes = max(plan.max_bytes, self._room.largest_bytes)
+        self._tally.in_flight_bytes += reserved_bytes
+        try:
+            at_most = None if begun.has_ids else BY_NAME
+            channel = f"{self._channel} after a seek"
+            response = await context.link.send(node_id, request, channel, at_most=at_most)
+            received_at_ms, has_records = now_ms(), False
+            by_id = {each.topic_id: tp.topic for tp, each in asked.items()}
+            for topic in response.responses:
+                for data in topic.partitions:
+                    tp = TopicPartition(topic.topic or by_id.get(topic.topic_id, ""), data.partition_index)
+                    if tp in asked:
+                        has_records = has_records or bool(data.records)
+                        self._take_partition(node_id, asked[tp], data, received_at_ms)
+            return has_records
+        except (AuthenticationFailedError, ConsumerStoppedError):
+            raise
+        except AiogroupError as error:
+            context.tell(events.FetchFailed(node_id, None, None, str(error)))
+            for tp in asked:
+                self._tally.moved.pop(tp, None)  # the session's next request asks for them
+            return False
+        finally:
+            context.delivery.look_again()
+            context.changed.pulse()
+            self._tally.in_flight_bytes -= reserved_bytes
 
     # The answer.
 

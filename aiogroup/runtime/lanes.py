@@ -221,7 +221,7 @@ class PartitionLanes:
         poisons = [at for each in self.cursors if (at := each.poison_offset) is not None]
         poison_at = min(poisons, default=None)
         moved = self.book.seek(offset, lane, drop_pending=drop_pending, poison_at=poison_at)
-        self._move(moved)
+        self._move(moved, is_seek=True)
         if moved.drops_all and moved.dropped:
             self._tell_dropped(moved.dropped, why)
 
@@ -249,21 +249,27 @@ class PartitionLanes:
         if offset < lanes.live.processed:
             self._move(lanes.truncate(offset))
 
-    def _move(self, moved: Moved, leader_epoch: int | None = None) -> None:
+    def _move(self, moved: Moved, leader_epoch: int | None = None, *, is_seek: bool = False) -> None:
         live, context = self.live, self._owner.context
         epoch = live.epoch_before(moved.live) if leader_epoch is None else leader_epoch
         # A seek in the other lane leaves what is buffered; one in this lane has it fetched, and deserialized, again.
         is_there = moved.lane != LIVE and live.position == moved.live and not live.ledger.has_unprocessed
         self._forget(self.cursors)
         if not is_there:
-            context.delivery.forget([live])
-            live.start_at(moved.live, leader_epoch=epoch, leader=leader_of(context.link.cluster, live.tp))
+            leader = leader_of(context.link.cluster, live.tp)
+            if is_seek:
+                context.delivery.seek(live, moved.live, leader_epoch=epoch, leader=leader)
+            else:
+                context.delivery.forget([live])
+                live.start_at(moved.live, leader_epoch=epoch, leader=leader)
         self.book.move(moved)
         self.done.clear()
         self._left.clear()
         self._begun_count = count(self.book.pending)
         self.is_told = not self.book.pending
         self.link()
+        if is_seek and live.tp in self._owner.assignment:
+            self._owner.assignment.tally.moved[live.tp] = None
         self._owner.share_out()
         self._owner.wanted.pulse()
         context.positions_wanted.pulse()  # the leader is to confirm where they stand now

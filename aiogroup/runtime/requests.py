@@ -69,6 +69,7 @@ class Requests:
         self._check = check
         self._is_settled = is_settled
         self._told_poison: dict[TopicPartition, int] = {}
+        self._raised: TopicPartition | None = None  # of the poison record that the last request raised
         self._asking_of: list[frozenset[TopicPartition]] = []  # each request under way, empty for all partitions
         # What requests name and found nothing of; until when that counts, once they have ended.
         self._needed: dict[frozenset[TopicPartition], int | None] = {}
@@ -194,6 +195,23 @@ class Requests:
         if record is not None:
             self._context.tell(events.RecordRedelivered(record.topic, record.partition, record.offset))
 
+    def skip(self, only: frozenset[TopicPartition]) -> None:
+        """What is in hand counts as processed, and the poison record is passed over: the one that the last request
+        raised, or those of named partitions.
+        """
+        context = self._context
+        context.delivery.process_all(only)
+        raised, self._raised = self._raised, None
+        for tp in only or ({raised} if raised is not None else ()):
+            partition, offset = context.assignment.get(tp), self._told_poison.get(tp)
+            if partition is None or offset is None:
+                continue
+            lanes = (partition, *(partition.lanes.cursors if partition.lanes is not None else ()))
+            if any(context.delivery.pass_over(each, offset) for each in lanes):
+                del self._told_poison[tp]
+        context.fetchable.pulse()
+        context.group_changed.pulse()
+
     def ask_too_late(self, only: frozenset[TopicPartition] = frozenset()) -> None:
         """A request after stop gets nothing, but says that what was in hand is processed: stop may wait for that."""
         if not self._context.is_in_callback and self._held_by_another(only, readers()) is None:
@@ -230,6 +248,7 @@ class Requests:
         if config.enable_auto_commit:
             self._context.assignment.failed_commit.clear()  # a loss was told when it happened; commits are not its own
         self.last_asked_at_ms = now_ms()
+        self._raised = None
         self._forget_needed(only)
         if not config.auto_ack:
             self._note_worker(who)
@@ -341,6 +360,7 @@ class Requests:
 
     def _tell_poison(self, error: RecordDeserializationError | TimestampError) -> None:
         """Once for each: every request that meets it raises it again."""
+        self._raised = error.tp
         if self._told_poison.get(error.tp) != error.offset:
             self._told_poison[error.tp] = error.offset
             self._context.tell(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))

@@ -329,6 +329,100 @@ def test_seek_takes_back_what_is_in_hand():
     assert take_all(delivery) == {0: [2, 3, 4]}
 
 
+def test_a_seek_forwards_keeps_what_is_buffered_behind_it_and_the_request_under_way():
+    delivery, partition = one_partition()
+    partition.put(fetched(partition, 10, base=10))
+    partition.fetch_offset = 20
+    take_all(delivery, 2)  # a slice of four is decoded, and two of it are given
+    changes_count, starts_count, ledger = partition.changes_count, partition.starts_count, partition.ledger
+    for offset in (3, 6, 13):
+        delivery.seek(partition, offset)
+        assert partition.position == partition.ledger.committable == offset
+        assert not delivery.is_in_hand()
+        assert take_all(delivery, 2) == {0: [offset, offset + 1]}
+    assert partition.changes_count == changes_count  # so the answer to the request counts
+    assert (partition.starts_count, partition.fetch_offset) == (starts_count + 3, 20)
+    delivery.process_all()
+    ledger.ack(1)  # of what was in hand before: late, and nothing to this ownership any more
+    assert take_all(delivery) == {0: list(range(15, 20))}
+    assert not partition.tally.moved
+
+
+def test_a_seek_to_the_end_of_what_is_buffered_waits_for_what_is_on_its_way():
+    delivery, partition = one_partition()
+    partition.fetch_offset = 10
+    delivery.seek(partition, 10)
+    assert take_all(delivery) == {}
+    partition.put(fetched(partition, 3, base=10))
+    assert take_all(delivery) == {0: [10, 11, 12]}
+
+
+@pytest.mark.parametrize("offset", [1, 11])
+def test_a_seek_backwards_or_behind_what_is_buffered_drops_it_and_is_asked_for_at_once(offset):
+    delivery, partition = one_partition()
+    partition.fetch_offset = 10
+    take_all(delivery, 2)
+    delivery.seek(partition, offset)
+    assert partition.fetch_offset == partition.position == offset
+    assert partition.buffered_bytes == 0
+    assert list(partition.tally.moved) == [tp(0)]
+
+
+def test_a_seek_that_its_leader_must_confirm_drops_what_is_buffered():
+    delivery, partition = one_partition()
+    partition.fetch_offset = 10
+    delivery.seek(partition, 5, leader_epoch=3)
+    assert not partition.buffer
+
+
+def test_a_seek_to_a_poison_record_gives_it_another_chance():
+    delivery, partition = one_partition(0)
+    partition.put(fetched(partition, 6, **poison_at(3)))
+    partition.fetch_offset = 6
+    assert take_all(delivery) == {0: [0, 1, 2]}
+    with pytest.raises(RecordDeserializationError):
+        take_all(delivery)
+    delivery.seek(partition, 3)
+    assert not partition.buffer
+    assert partition.fetch_offset == 3
+
+
+def test_what_is_decompressed_in_a_thread_is_not_touched_by_a_seek():
+    delivery, partition = one_partition()
+    partition.fetch_offset = 10
+    delivery.inflating = partition.buffer[0]
+    delivery.seek(partition, 5)
+    assert delivery.inflating.next_offset == 0
+    assert partition.fetch_offset == 5
+
+
+@pytest.mark.parametrize("auto_ack", [True, False])
+def test_a_poison_record_is_passed_over_and_what_is_in_hand_stays_there(auto_ack):
+    delivery, partition = one_partition(0, auto_ack=auto_ack)
+    partition.put(fetched(partition, 6, **poison_at(3)))
+    assert take_all(delivery, 3) == {0: [0, 1, 2]}
+    with pytest.raises(RecordDeserializationError):
+        take_all(delivery)
+    assert not delivery.pass_over(partition, 2)
+    assert delivery.pass_over(partition, 3)
+    assert not delivery.pass_over(partition, 3)
+    assert (partition.position, partition.ledger.committable) == (4, 0)
+    assert take_all(delivery) == {0: [4, 5]}
+
+
+def test_a_damaged_batch_is_passed_over_as_a_whole():
+    delivery, partition = one_partition(3)
+    damaged = bytearray(wire_batches.built(3, 3))
+    damaged[-3] ^= 1
+    partition.put(fetched(partition, 0, 3, data=bytes(damaged)))
+    partition.fetch_offset = 6
+    assert take_all(delivery) == {0: [0, 1, 2]}
+    with pytest.raises(RecordDeserializationError):
+        take_all(delivery)
+    assert delivery.pass_over(partition, 3)
+    assert partition.fetch_offset == partition.position == 6
+
+
 # The record that an ended loop left in hand.
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
+from aiogroup.errors import RecordDeserializationError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.range_cursor import BoundedDecoder
 from aiogroup.fetching.two_lanes import TwoLanes
@@ -305,7 +306,13 @@ async def test_a_reset_below_what_was_told_takes_it_back(home):
 @pytest.mark.parametrize("way", ["seek", "seek_to_committed"])
 async def test_a_lane_that_is_sent_where_it_stands_reads_anew(home, way):
     """A deserializer may have failed for a moment: what it said of a record is not kept."""
-    home.live.put(fetched(home.live, 10, 50))
+
+    def refuse(value):
+        raise ValueError("not now")
+
+    home.live.put(fetched(home.live, 10, 50, value_deserializer=refuse))
+    with pytest.raises(RecordDeserializationError):
+        home.context.delivery.take(10)
     if way == "seek":
         home.live.lanes.seek(50)
     else:

@@ -8,7 +8,13 @@ import random
 import pytest
 
 from aiogroup.config import ConsumerConfig
-from aiogroup.errors import AiogroupError, ConcurrentConsumptionError, ConsumerStoppedError, IllegalStateError
+from aiogroup.errors import (
+    AiogroupError,
+    ConcurrentConsumptionError,
+    ConsumerStoppedError,
+    IllegalStateError,
+    RecordDeserializationError,
+)
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership.liveness import PollClock
 from aiogroup.runtime.clock import now_ms, sleep_ms
@@ -329,6 +335,70 @@ async def test_new_loop_gets_the_record_that_the_last_one_left_in_hand_and_it_is
     reading.requests.iterate()
     assert (await reading.requests.next()).offset == 0
     assert [(event.name, event.offset) for event in reading.events] == [("record_redelivered", 0)]
+
+
+# A poison record.
+
+
+def bad_at(*offsets):
+    """A key deserializer that refuses these."""
+
+    def read(key):
+        if int(key[1:]) in offsets:
+            raise ValueError("unreadable")
+        return key
+
+    return {"key_deserializer": read}
+
+
+def put_bad(reading, number, *offsets):
+    partition = reading.assignment[tp(number)]
+    partition.put(fetched(partition, 4, **bad_at(*offsets)))
+
+
+async def test_skip_goes_on_behind_the_poison_record_that_the_last_request_raised(reading):
+    put_bad(reading, 0, 0, 1)
+    for offset in (0, 1):
+        with pytest.raises(RecordDeserializationError) as raised:
+            await reading.one()
+        assert raised.value.offset == offset
+        reading.requests.skip(NONE)
+    assert await reading.many() == [2, 3]
+    assert reading.assignment[tp(0)].ledger.committable == 2
+
+
+async def test_skip_passes_over_no_record_that_another_request_raised():
+    reading = Reading(0, 1)
+    put_bad(reading, 0, 0)
+    put_bad(reading, 1)
+    with pytest.raises(RecordDeserializationError):
+        await reading.one()
+    assert await reading.many() == [0, 1, 2, 3]
+    reading.requests.skip(NONE)  # what is in hand is processed; the poison record was raised before
+    assert not reading.delivery.is_in_hand()
+    with pytest.raises(RecordDeserializationError):
+        await reading.one()
+
+
+async def test_skip_of_a_named_partition_leaves_the_others_alone():
+    reading = Reading(0, 1)
+    put_bad(reading, 0, 0)
+    put_bad(reading, 1, 0)
+    for number in (0, 1):
+        with pytest.raises(RecordDeserializationError):
+            await reading.requests.one(frozenset({tp(number)}))
+    reading.requests.skip(frozenset({tp(0)}))
+    assert (await reading.requests.one(frozenset({tp(0)}))).offset == 1
+    with pytest.raises(RecordDeserializationError):
+        await reading.requests.one(frozenset({tp(1)}))
+    assert reading.delivery.in_hand() == {tp(0): 1}
+
+
+async def test_skip_without_a_poison_record_passes_over_nothing(reading):
+    reading.put(3)
+    reading.requests.skip(frozenset({tp(0)}))
+    reading.requests.skip(NONE)
+    assert await reading.many() == [0, 1, 2]
 
 
 # Fairness.
