@@ -25,10 +25,11 @@ __all__ = ["Ledger"]
 
 
 class Ledger:
-    __slots__ = ("_acked", "_done_count", "_is_closed", "_runs", "position")
+    __slots__ = ("_acked", "_done_count", "_is_closed", "_runs", "delivered", "position")
 
     def __init__(self, position: int) -> None:
         self.position = position
+        self.delivered = position  # behind the last record that was handed out; `position` may be further
         self._runs: deque[Sequence[int]] = deque()  # in hand: mostly ranges, so that a batch costs one entry
         self._done_count = 0  # so many of the first run are not in hand any more, never all
         self._acked: set[int] = set()
@@ -54,6 +55,7 @@ class Ledger:
         assert not offsets or (offsets[0] >= self.position and position > offsets[-1])
         if offsets:
             self._runs.append(offsets)
+            self.delivered = offsets[-1] + 1
         self.position = position
 
     def pass_over(self, position: int) -> None:
@@ -86,6 +88,7 @@ class Ledger:
         """Seek: what is in hand is taken back, not processed."""
         self.process_all()
         self.position = position
+        self.delivered = min(self.delivered, position)
 
     def close(self) -> None:
         """The ownership ended."""

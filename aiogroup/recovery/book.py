@@ -105,7 +105,16 @@ class Book(Generic[R]):
     @property
     def told(self) -> Lanes:
         """By what was told to the coordinator: what the application did not name stays there."""
-        return self._lanes(lambda _, told: told)
+        return self._pass(self._lanes(lambda _, told: told))
+
+    def _pass(self, lanes: Lanes) -> Lanes:
+        """Nobody can name offsets without a record: where all that was delivered of a range was told, so are those."""
+        cursors = {each.end: each.ledger for each in self.ranges}
+        passed = (
+            each if each.end is None or each.processed < cursors[each.end].delivered else each.done_up_to(each.position)
+            for each in lanes.ranges
+        )
+        return replace(lanes, ranges=tuple(passed))
 
     @property
     def pending(self) -> Ranges:
@@ -156,7 +165,7 @@ class Book(Generic[R]):
         Raises:
             ValueError: it lies in none.
         """
-        return self._tell(self.told.commit(offset), user)
+        return self._tell(self._pass(self.told.commit(offset)), user)
 
     def shorter(self, commit: LaneCommit, limit_chars: int) -> LaneCommit:
         """The same for a broker that takes no more characters; later ones are not longer either."""
@@ -279,4 +288,7 @@ class Book(Generic[R]):
         for each in made:
             if (each.start, each.end) in done:
                 each.ledger.pass_over(each.end)
+                # As far as there were records it is the application's to name, who was handed them.
+                of = (one.ledger.delivered for one in self.ranges if one.start <= each.start < one.end)
+                each.ledger.delivered = min(max(of, default=each.end), each.end)
         return made

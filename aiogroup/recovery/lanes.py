@@ -43,11 +43,24 @@ class Lane:
         """Nothing of the range is pending."""
         return self.end is not None and self.processed >= self.end
 
+    def takes(self, offset: int) -> bool:
+        """Whether a commit may say that the range is done up to `offset`: that was delivered, and something is pending.
+
+        That everything is done may be said again: who heard no answer commits the same offset once more.
+        """
+        if self.end is None or not self.start < offset <= min(self.position, self.end):
+            return False
+        return not self.is_done or offset == self.end
+
     def done_up_to(self, offset: int) -> Lane:
         """The same, where a commit says that everything below `offset` is done. Of a range it takes nothing back."""
         if self.end is None:
             return replace(self, processed=offset)
         return replace(self, processed=max(self.processed, offset))
+
+    def all_done(self) -> Lane:
+        """The same, where what was delivered up to its end is done."""
+        return self if self.end is None or self.position < self.end else self.done_up_to(self.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +122,26 @@ class Lanes:
     def commit(self, offset: int) -> Lanes:
         """The lanes once everything below `offset` is done in the lane that it lies in.
 
+        The catch-up lane reads range after range: what was delivered to its end before the range of `offset` is done,
+        too. Else a part that a seek or a job's result cut off would stay pending, and nobody would ever name it.
+
         Raises:
-            ValueError: it lies in none: nothing was delivered up to there from a range, nor from the live lane.
+            ValueError: it lies in none: nothing was delivered up to there from a range, nor from the live lane; or it
+                lies in a range that is done.
         """
         for index, each in enumerate(self.ranges):
-            if each.end is not None and each.start < offset <= min(each.position, each.end):
-                done = each.done_up_to(offset)
-                return replace(self, ranges=(*self.ranges[:index], done, *self.ranges[index + 1 :]))
+            if each.takes(offset):
+                before = tuple(lower.all_done() for lower in self.ranges[:index])
+                return replace(self, ranges=(*before, each.done_up_to(offset), *self.ranges[index + 1 :]))
         if self.live.start <= offset <= self.live.position:
             return replace(self, live=self.live.done_up_to(offset))
-        ranges = [f"above {each.start} up to {each.position}" for each in self.ranges if each.position > each.start]
+        open_ranges = [each for each in self.ranges if each.position > each.start and not each.is_done]
+        delivered = " and ".join(f"above {each.start} up to {each.position}" for each in open_ranges)
+        done = tuple(Range(each.start, each.end) for each in self.ranges if each.end is not None and each.is_done)
         raise ValueError(
             f"{offset} is next to process in no lane. To commit are, of pending ranges {show(self.pending)}, offsets "
-            f"{' and '.join(ranges) or '(none were delivered)'}, and of the live lane those from {self.live.start} up "
-            f"to {self.live.position}"
+            f"{delivered or '(none were delivered)'}, and of the live lane those from {self.live.start} up to "
+            f"{self.live.position}{f'; done already: {show(done)}' if done else ''}"
         )
 
     # Moving.

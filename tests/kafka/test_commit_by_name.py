@@ -16,6 +16,7 @@ from aiogroup import CommitFailedError, ConsumerStoppedError, IllegalStateError,
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.testing import Proxy
 from tests.support.kafka import Listener, eventually, turns
+from tests.support.reading import producing
 from tests.support.recovery import MANUAL, MODE, Reading, committed_with, leave_at
 
 EAGER = {"partition_assignment_strategy": ["range"]}
@@ -233,3 +234,67 @@ async def test_without_lanes_it_is_refused_while_the_partition_is_away_and_free_
         with told:  # once
             await consumer.commit()
         assert await place.committed() == 150
+
+
+# In the lanes: what is durable and what the lanes say is one truth.
+
+
+async def test_a_part_of_a_range_that_a_seek_cut_off_is_done_with_the_rest_of_it(make_place):
+    place, reading = make_place(), Reading()
+    tp = place.tp()
+    await leave_at(place, committed=70, end=120)
+    async with place.consumer(**MODE, **MANUAL, max_poll_records=10) as consumer:
+        await reading.until(consumer, lambda: reading.has(70, 90))
+        await consumer.commit({tp: 75})  # behind what is processed
+        await reading.until(consumer, lambda: reading.has(70, 95))
+        await place.produce(range(120, 150))
+        consumer.seek(tp, await consumer.position(tp), lane="live")
+        await reading.until(consumer, lambda: reading.has(70, 150))
+        await consumer.commit({tp: 150})
+        assert (await committed_with(place))[0] == 75  # of the other lane it says what was said before
+        await consumer.commit({tp: 120})
+        assert not consumer.child_consumer_is_alive()
+        assert await committed_with(place) == (150, "")
+
+
+async def test_what_of_a_range_is_done_is_said_once_more_only_as_a_whole(make_place):
+    place, reading = make_place(), Reading()
+    tp = place.tp()
+    await leave_at(place, committed=70, end=120)
+    async with place.consumer(**MODE, **MANUAL) as consumer:
+        await place.produce(range(120, 150))
+        await reading.until(consumer, lambda: reading.has(70, 150))
+        await consumer.commit({tp: 100})
+        await consumer.commit({tp: 100})
+        await consumer.commit({tp: 140})
+        await consumer.commit({tp: 120})
+        assert await committed_with(place) == (140, "")
+        await consumer.commit({tp: 120})  # who heard no answer says it again
+        for offset in (71, 100, 119):
+            with pytest.raises(ValueError, match=rf"{offset} is next to process in no lane.*done already: \[70, 120\)"):
+                await consumer.commit({tp: offset})
+            with pytest.raises(ValueError, match="done already"):
+                consumer.offsets_for_transaction({tp: offset})
+        assert await committed_with(place) == (140, "")
+
+
+async def test_a_range_that_ends_with_a_marker_is_done_with_its_last_record(make_place, unique_name):
+    place, reading = make_place(), Reading()
+    tp = place.tp()
+    await leave_at(place, committed=0, end=0)
+    async with producing(place.cluster.bootstrap_servers, transactional_id=unique_name("id")) as producer:
+        await produce_in_a_transaction(place, producer, range(50))
+        async with place.consumer(**MODE, **MANUAL) as consumer:
+            assert consumer.lanes()[tp].ranges == ((0, 51),)
+            await produce_in_a_transaction(place, producer, range(51, 101))
+            await reading.until(consumer, lambda: reading.has(0, 50) and reading.has(51, 101))
+            await consumer.commit({tp: 50})
+            await consumer.commit({tp: 101})
+            assert await committed_with(place) == (101, "")
+
+
+async def produce_in_a_transaction(place, producer, values):
+    """Its end takes an offset, too."""
+    async with producer.transaction():
+        for value in values:
+            await producer.send(place.topic, str(value).encode(), partition=0)

@@ -48,6 +48,11 @@ class World:
         if stable:
             self.stable = self.end
 
+    def mark(self, count):
+        """Offsets without a record: the ends of transactions."""
+        self.end += count
+        self.stable = self.end
+
     def truncate(self, offset):
         """An unclean leader: what stood from there on is gone."""
         offset = max(offset, self.log_start)
@@ -56,7 +61,7 @@ class World:
         if self.committed is not None and self.committed[2] < 0 and self.committed[0] > self.log_start:
             self.blind = max(self.blind, self.committed[0])
         for at in range(offset, self.end):
-            self.owed.pop(self.records.pop(at)[0], None)
+            self.owed.pop(self.records.pop(at, (-1,))[0], None)
         self.end = offset
         self.stable = min(self.stable, offset)
         self.epoch += 1
@@ -64,7 +69,8 @@ class World:
 
     def retain(self, offset):
         for at in range(self.log_start, min(offset, self.end)):
-            self.removed.setdefault(at, []).append(self.records.pop(at)[0])
+            if at in self.records:
+                self.removed.setdefault(at, []).append(self.records.pop(at)[0])
         self.log_start = max(self.log_start, min(offset, self.end))
         self.stable = max(self.stable, self.log_start)
 
@@ -164,6 +170,8 @@ class Member:
         self.book = Book(PLACE, recovery, self.live, self._make, world.fresh_id, self._note_of)
         self.in_hand = []  # (ledger, offset, number)
         self.in_flight = None
+        self.is_cut = False
+        self.last = {}  # by lane: the last that was delivered
         self.wishes = {}  # what a seek wants again: owed as soon as a commit says so
         if world.committed is None:  # durable before the first delivery, or the policy would say otherwise next time
             self.commit()
@@ -191,6 +199,7 @@ class Member:
         epoch = self.live.epoch_before(position)
         if epoch < 0 or (cut := world.end_of(epoch)) >= position:
             return
+        self.is_cut = True  # what was processed and not named may be followed by nothing that will be
         self._move(self.book.lanes.truncate(cut))
 
     def deliver_live(self, count):
@@ -204,7 +213,7 @@ class Member:
             return  # out of range: the policy would say; nothing is passed over by waiting
         for at in range(ledger.position, min(ledger.position + count, limit)):
             self._hand_out(ledger, at)
-            self.live.epochs[at + 1] = world.records[at][1]
+            self.live.epochs[at + 1] = world.epoch_before(at + 1)
 
     def deliver_catch_up(self, count):
         world = self.world
@@ -221,11 +230,15 @@ class Member:
             limit = world.stable if self.read_committed else world.end
             for at in range(ledger.position, min(ledger.position + count, each.end, limit)):
                 self._hand_out(ledger, at)
-                each.epochs[at + 1] = world.records[at][1]
+                each.epochs[at + 1] = world.epoch_before(at + 1)
             return
 
     def _hand_out(self, ledger, at):
+        if at not in self.world.records:
+            ledger.pass_over(at + 1)
+            return
         ledger.deliver([at], at + 1)
+        self.last["live" if ledger is self.live.ledger else "catch-up"] = at
         self.in_hand.append((ledger, at, self.world.records[at][0]))
 
     def process(self, count, *, newest=False):
@@ -286,6 +299,11 @@ class Member:
                 self.in_hand.remove(entry)
                 self._done(ledger, at, number)
         return self.send(self.book.commit_named(offset))
+
+    def commit_last(self):
+        """By name, and no more than that: the last that was delivered by each lane."""
+        for offset in [each + 1 for each in self.last.values()]:
+            self.commit_named(offset)
 
     # Moving.
 

@@ -125,6 +125,20 @@ def test_a_commit_takes_nothing_back_of_a_range_and_what_it_says_of_the_live_lan
     assert (done.low_water, done.live.processed) == (90, 130)
 
 
+@pytest.mark.parametrize("offset", [71, 100, 119])
+def test_inside_of_a_range_that_is_done_nothing_is_to_commit(offset):
+    done = lanes((70, 120, 120, 120))
+    with pytest.raises(ValueError, match=r"pending ranges none.*\(none were delivered\).*done already: \[70, 120\)"):
+        done.commit(offset)
+    assert done.commit(120) == done  # who heard no answer says it again; it is not the live lane's
+
+
+def test_what_the_catch_up_lane_delivered_before_is_done_too_and_what_a_job_was_left_is_not():
+    three = lanes((70, 75, 90, 90), (90, 90, 90, 95), (95, 95, 110, 120)).commit(105)
+    assert three.pending == (Range(90, 95), Range(105, 120))
+    assert lanes((70, 75, 90, 90), (90, 90, 110, 120)).commit(130).pending == (Range(75, 90), Range(90, 120))
+
+
 @pytest.mark.parametrize(
     ("mark", "is_new"),
     [(Mark(OLD, 70, 150), False), (Mark(OLD, 71, 150), True), (Mark(OLD, 70, 151), True), (Mark(OLD, 0, 0), False)],
@@ -219,6 +233,46 @@ def test_a_seek_makes_nothing_durable_that_was_processed_and_not_committed():
     assert one.commit_named(75).offset == 75
     assert one.commit_named(85).offset == 85
     assert one.commit_processed().offset == 85
+
+
+def test_what_a_seek_cut_off_is_done_with_the_rest_of_the_range():
+    one = book(after(70, Log(0, 120)))
+    deliver(one.ranges[0], 90, processed=True)
+    one.commit_named(75)
+    one.move(one.seek(130))
+    assert one.told.pending == (Range(75, 90), Range(90, 120))
+    assert one.commit_named(120).offset == 75  # the live lane's, as nothing more was delivered of the range
+    deliver(one.ranges[1], 120)
+    assert (one.commit_named(120).offset, one.told.pending) == (120, ())
+
+
+def test_offsets_without_a_record_are_done_with_the_last_record_before_them():
+    one = book(after(70, Log(0, 120)))
+    deliver(one.ranges[0], 100)
+    one.ranges[0].ledger.pass_over(120)
+    deliver(one.live, 130)
+    assert one.commit_named(99).offset == 99
+    assert one.commit_named(130).offset == 99
+    assert (one.commit_named(100).offset, one.told.pending) == (130, ())
+
+
+def test_a_range_without_a_record_is_done_when_it_was_read():
+    one = book(after(70, Log(0, 71)))
+    assert one.commit_named(71).offset == 70
+    one.ranges[0].ledger.pass_over(71)
+    assert one.commit_named(71).offset == 71
+
+
+def test_nothing_is_done_by_a_seek_that_was_not_named():
+    one = book(after(70, Log(0, 120)))
+    deliver(one.ranges[0], 120, processed=True)
+    one.move(one.seek(130))
+    assert one.commit_named(120).offset == 120
+    two = book(after(70, Log(0, 120)))
+    deliver(two.ranges[0], 120, processed=True)
+    two.live.ledger = Ledger(130)
+    two.move(two.seek(130))
+    assert (two.commit_named(130).offset, two.pending) == (70, ())
 
 
 def test_the_applications_own_metadata_stays_as_long_as_the_low_water_mark_does():

@@ -19,6 +19,7 @@ OPS = {
     "seek": (0, 40), "seek_live": (0, 6), "seek_catch_up": (0, 40), "seek_drop": (0, 40),
     "reset": (0, 10), "foreign": (0, 10), "plain": (0, 12), "edit": (0, 120),
     "job": (), "work": (1, 20), "write": (), "write_frozen": (), "fold": (), "handed": (), "limit": (60, 220),
+    "mark": (1, 2), "named": (),
 }  # fmt: skip
 WEIGHTS = {"live": 5, "catch_up": 5, "process": 6, "commit": 5, "append": 5, "work": 2, "crash": 2}
 """Each operation with the bounds of its number; those that make the others worth something come more often."""
@@ -32,6 +33,7 @@ class Play:
         self.member = self.zombie = None
         self.job = Job(self.world)
         self.hand_off = hand_off
+        self.is_named = False  # the application commits by name, and nothing else
 
     def start(self, **settings):
         self.member = Member(self.world, hand_off=self.hand_off, **settings)
@@ -122,14 +124,11 @@ class Play:
         world.append(3)
         world.limit_chars = 4096
         self.hand_off = False
+        if self.is_named and self.member is not None and not self.member.hand_off:
+            self.read_all()  # in the ownership that it is
         for _ in range(3):
             self.start()
-            for _ in range(200):
-                if not self.member.book.is_catching_up and self.member.live.ledger.position >= world.end:
-                    break
-                self.member.deliver_live(50)
-                self.member.deliver_catch_up(50)
-                self.member.process(200)
+            self.read_all()
             assert self.member.commit()
             member = self.member
             if world.end < member.live.ledger.position:
@@ -139,6 +138,19 @@ class Play:
         assert world.committed[0] == world.end, f"stuck: {world.committed}"
         assert not read_committed_of(*world.committed[:2]).token, f"stuck: {world.committed}"
         assert world.owed == {}, f"skipped: {sorted(world.owed.values())}"
+
+    def read_all(self):
+        world, member = self.world, self.member
+        for _ in range(200):
+            if not member.book.is_catching_up and member.live.ledger.position >= world.end:
+                break
+            member.deliver_live(50)
+            member.deliver_catch_up(50)
+            member.process(200)
+        if self.is_named:
+            member.commit_last()
+            lanes, told = member.book.lanes, member.book.told
+            assert member.is_cut or told.pending == lanes.pending, f"stuck: {told.pending} for who commits by name"
 
 
 BY_MEMBER = {
@@ -165,6 +177,7 @@ BY_JOB = {
 ON_COMMIT = {"reset": Play.reset, "foreign": Play.foreign, "edit": Play.edit}
 OTHERWISE = {
     "append": lambda one, number: one.world.append(number),
+    "mark": lambda one, number: one.world.mark(number),
     "append_open": lambda one, number: one.world.append(number, stable=False),
     "close": lambda one, _: one.close(),
     "truncate": lambda one, number: one.world.truncate(one.world.end - number),
@@ -177,6 +190,7 @@ OTHERWISE = {
     "plain": Play.plain,
     "job": lambda one, _: one.begin_job(),
     "handed": lambda one, _: one.hand_over(),
+    "named": lambda one, _: setattr(one, "is_named", True),
     "limit": Play.set_limit,
 }
 
@@ -288,6 +302,13 @@ ATTEMPTS = {
     "a commit arrives, its answer does not, and the application seeks back": [
         ("append", 9), ("crash", 0), ("catch_up", 8), ("process", 8), ("commit_late", 0), ("seek", 1),
         ("land_unheard", 0), ("catch_up", 2), ("commit", 0), ("crash", 0),
+    ],
+    "a seek in the live lane cuts off what is processed and not named, and the rest is named": [
+        ("append", 12), ("crash", 0), ("catch_up", 8), ("process", 8), ("commit_named", 6), ("named", 0),
+        ("append", 3), ("seek_live", 0),
+    ],
+    "a range ends with what holds no record, for who commits by name": [
+        ("append", 9), ("mark", 2), ("crash", 0), ("append", 3), ("named", 0),
     ],
     "a commit is acknowledged behind a seek that took its records back": [
         ("append", 9), ("crash", 0), ("catch_up", 8), ("process", 8), ("commit_late", 0), ("seek", 1), ("land", 0),

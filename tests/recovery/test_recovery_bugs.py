@@ -21,8 +21,8 @@ BUGS = (
     Bug(
         "a commit covers what was not delivered",
         LANES,
-        "each.start < offset <= min(each.position, each.end)",
-        "each.start < offset <= each.end",
+        "not self.start < offset <= min(self.position, self.end)",
+        "not self.start < offset <= self.end",
     ),
     Bug(
         "a seek back to before the live lane is forgotten",
@@ -104,6 +104,30 @@ BUGS = (
         "live.position, live.position",
     ),
     Bug("a range is done as soon as it is read", BOOK, "ledger.committable, told)", "ledger.position, told)"),
+    Bug(
+        "what a seek cut off of a range is left to be named by itself",
+        LANES,
+        "before = tuple(lower.all_done() for lower in self.ranges[:index])",
+        "before = self.ranges[:index]",
+    ),
+    Bug(
+        "a commit by name covers ranges before it that were not delivered",
+        LANES,
+        "self if self.end is None or self.position < self.end else",
+        "self if self.end is None else",
+    ),
+    Bug(
+        "offsets without a record are to be named, too",
+        BOOK,
+        "each if each.end is None or each.processed < cursors[each.end].delivered else",
+        "each if True else",
+    ),
+    Bug(
+        "where all was named that was delivered, the whole range is done",
+        BOOK,
+        "else each.done_up_to(each.position)",
+        "else each.done_up_to(each.end)",
+    ),
     Bug("a late answer covers what a seek took back", BOOK, "if commit.turn != self.turn:", "if False:"),
 )
 
