@@ -2,8 +2,9 @@
 
     python examples/fastapi_worker.py           # PORT=8000; or: uvicorn --app-dir examples fastapi_worker:app
 
-`/livez` fails when only a restart helps, `/healthz` (also `/readyz`) whenever no records flow: a rebalance is alive and
-not ready. SIGTERM finishes the record in hand, commits, leaves the group and exits 0.
+`/livez` fails when only a restart helps, `/healthz` (also `/readyz`) whenever no records can flow: a rebalance, brokers
+that do not answer and a topic that does not exist are alive and not ready. SIGTERM finishes the record in hand,
+commits, leaves the group and exits 0.
 """
 
 import asyncio
@@ -67,7 +68,8 @@ async def healthz(response: Response) -> dict[str, object]:
     told = await livez(response)
     if not app.state.consumer.health().is_ready:
         response.status_code = 503
-    return {**told, "handled_count": app.state.handled_count}
+    missing_topics = app.state.consumer.health().missing_topics
+    return {**told, "missing_topics": missing_topics, "handled_count": app.state.handled_count}
 
 
 @app.get("/lag")

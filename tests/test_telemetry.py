@@ -100,6 +100,7 @@ def test_applications_structlog_is_used_as_it_is():
         (HealthStatus.READY, True, True),
         (HealthStatus.DEGRADED, True, True),
         (HealthStatus.JOINING, True, False),
+        (HealthStatus.UNREACHABLE, True, False),
         (HealthStatus.PARKED, False, False),
         (HealthStatus.FAILED, False, False),
         (HealthStatus.STOPPED, False, False),

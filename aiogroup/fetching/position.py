@@ -205,6 +205,11 @@ class Partition:
     def _has_position(self) -> bool:
         return self.state is _FETCHING or self.state is _VALIDATING
 
+    @property
+    def awaits_position(self) -> bool:
+        """Records are to be read from it, and where is being looked up or checked."""
+        return not (self.is_paused or self.state in (PositionState.FETCHING, PositionState.STUCK))
+
     def start_at(
         self, offset: int, *, leader_epoch: int = NO_EPOCH, leader: Leader = NOBODY, was_reset: bool = False
     ) -> None:

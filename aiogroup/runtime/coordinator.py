@@ -73,6 +73,7 @@ class Line:
         self.membership = membership
         self.lock = anyio.Lock(fast_acquire=True)  # a turn of the loop more, and others would overtake a heartbeat
         self.node_id = UNKNOWN_NODE
+        self._unknown_since_ms: int | None = None  # while it is looked for
         self._context = context
         self._finding = asyncio.Lock()
         self._was_found = False
@@ -103,6 +104,8 @@ class Line:
         """
         async with self._finding:
             failures_count = 0
+            if self.node_id == UNKNOWN_NODE:
+                self._unknown_since_ms = now_ms()
             while self.node_id == UNKNOWN_NODE:
                 try:
                     await self._look_up()
@@ -112,6 +115,11 @@ class Line:
                     failures_count += 1
                     await sleep_ms(self._context.config.backoff_ms(failures_count))
             return self.node_id
+
+    def searched_ms(self, now: int) -> int:
+        """For how long it has been looked for; 0 while it is known."""
+        is_known = self.node_id != UNKNOWN_NODE or self._unknown_since_ms is None
+        return 0 if is_known else now - (self._unknown_since_ms or now)
 
     def lose(self, why: str) -> None:
         """The coordinator moved or is silent: close its connections, so that nothing waits for it any longer."""

@@ -327,6 +327,7 @@ class Engine:
             self.group.liveness.poll_clock.on_assignment(holds, now_ms())
         if self.catch_up is not None:
             self.catch_up.follow()
+        self.fetchers.note_assignment()
         context.fetchable.pulse()
         context.positions_wanted.pulse()
         context.interrupt()  # a merge must see what is new
@@ -366,7 +367,7 @@ class Engine:
 
     def _on_refreshed(self, cluster: Cluster) -> None:
         subscription, group = self.subscription, self.group
-        self.topics.look(subscription.names() | {tp.topic for tp in subscription.assigned}, cluster)
+        self.topics.look(self.topics_named(), cluster)
         if self.requests.is_stopped or subscription.is_manual:
             return
         appeared = self._match()
@@ -380,6 +381,10 @@ class Engine:
                 self._change_topics(group, names, "the topics that match the pattern changed")
             elif (why := group.rebalance.leader.stale_assignment()) is not None:
                 group.coordinator.handle(f.RejoinWanted(why))
+
+    def topics_named(self) -> frozenset[str]:
+        """All topics that are subscribed to, or of which partitions are assigned by hand."""
+        return self.subscription.names() | {tp.topic for tp in self.subscription.assigned}
 
     def _match(self) -> frozenset[str]:
         """Look which topics the pattern matches. Returns those that were made since all were last looked through."""

@@ -80,6 +80,8 @@ class Fetchers:
         self._is_awaited = False  # a fetcher waits for what another one's request holds
         self._lets_others_go_on = False  # before the next request is made
         self._sent_at_ms: dict[int, int] = {}
+        self._tried_since_ms: dict[int, int] = {}  # by node: since the first try that it has not answered
+        self._answered_at_ms = now_ms()
         self._asking_for_moved: set[int] = set()
         config = context.config
         self._room = Room(self._tally, config.lane_buffer_bytes(lane), config.max_partition_fetch_bytes)
@@ -100,12 +102,16 @@ class Fetchers:
             nodes = set(self._planner.nodes)
             if UNKNOWN in nodes:
                 self._refresher.want()
+                self._tried_since_ms.setdefault(UNKNOWN, now_ms())
+            else:
+                self._tried_since_ms.pop(UNKNOWN, None)
             nodes.discard(UNKNOWN)
             for node_id in nodes - self._running.keys():
                 name = f"{self._channel}er {node_id}"
                 self._running[node_id] = self._context.supervisor.spawn(name, self._run_one, node_id)
             for node_id in self._running.keys() - nodes:
                 self._running.pop(node_id).cancel()
+                self._tried_since_ms.pop(node_id, None)
             if self._tally.moved:
                 self._ask_for_moved()
             self._look_for_silent_brokers(now_ms())
@@ -131,6 +137,17 @@ class Fetchers:
         if any(now - sent_at_ms > limit_ms for sent_at_ms in self._sent_at_ms.values()):
             self._refresher.want()
 
+    def note_assignment(self) -> None:
+        """Partitions came or went: what is asked from now on is not overdue yet."""
+        self._answered_at_ms = now_ms()
+
+    def unanswered_ms(self, now: int) -> int:
+        """For how long no broker has answered a fetch, although some are asked or cannot be; 0: none is wanted."""
+        tried_since_ms = min(self._tried_since_ms.values(), default=None)
+        if tried_since_ms is None and not any(each.awaits_position for each in self._assignment):
+            return 0
+        return now - max(tried_since_ms or 0, self._answered_at_ms)
+
     def heard_at_ms(self, partition: Partition) -> int | None:
         return self._planner.heard_at_ms(partition)
 
@@ -141,6 +158,7 @@ class Fetchers:
         context, config = self._context, self._context.config
         wait_ms = WAIT_MIN_MS
         drained_count = failures_count = 0
+        self._tried_since_ms[node_id] = now_ms()
         await context.link.get_ready(node_id, self._channel)  # while the positions are looked up
         while True:
             self._look()
@@ -148,6 +166,7 @@ class Fetchers:
             plan = self._planner.plan(node_id, self._room.share_bytes(len(self._running) - len(self._sent_at_ms)))
             self._is_awaited = self._is_awaited or plan.is_blocked
             if not plan.max_bytes:
+                self._tried_since_ms.pop(node_id, None)
                 await context.fetchable.wait(self._planner.wake_at_ms)
                 continue
             # A partition with a full buffer may be drained any moment: do not stay away from it for long. While the
@@ -181,12 +200,14 @@ class Fetchers:
         request = request_for(begun, context.config, max_bytes=plan.max_bytes, max_wait_ms=wait_ms)
         reserved_bytes = max(plan.max_bytes, self._room.largest_bytes)
         self._tally.in_flight_bytes += reserved_bytes
-        self._sent_at_ms[node_id] = now_ms()
+        self._sent_at_ms[node_id] = now = now_ms()
+        self._tried_since_ms.setdefault(node_id, now)
         response: FetchResponse | None = None
         try:
             at_most = None if begun.has_ids else BY_NAME
             response = await context.link.send(node_id, request, self._channel, at_most=at_most)
-            received_at_ms = now_ms()
+            received_at_ms = self._answered_at_ms = now_ms()
+            self._tried_since_ms.pop(node_id, None)
             # A broker gives its first batch whole, however long that is (KIP-74): it is counted on from now on.
             answer_bytes = sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
             if answer_bytes > plan.max_bytes:

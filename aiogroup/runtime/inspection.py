@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aiogroup.errors import named
 from aiogroup.membership.states import MemberState
 from aiogroup.runtime.clock import now_ms
@@ -9,6 +11,9 @@ from aiogroup.runtime.engine import Engine
 from aiogroup.telemetry.health import Health, HealthStatus
 
 __all__ = ["health_of", "metrics_of"]
+
+UNANSWERED_FETCH_MS: Final = 30_000
+"""When no fetch of any leader was answered for so long, no broker can be reached."""
 
 
 def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
@@ -30,22 +35,48 @@ def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
             why = f"reads while the group rebalances: {state.value}"  # cooperative
         elif state is not MemberState.STABLE:
             status, why = HealthStatus.JOINING, state.value
-        if group.liveness.session_watchdog.is_unanswered:
-            setting, session_ms = group.membership.settings.session_of(group.membership.identity)
-            status, why = HealthStatus.UNREACHABLE, f"no heartbeat was answered for {setting}={session_ms}"
-    if engine.subscription.is_empty:
-        status, why = HealthStatus.JOINING, "nothing is subscribed or assigned"
-    elif engine.topics.missing:
-        why += f"; no broker knows {', '.join(sorted(engine.topics.missing))}"
-    elif engine.subscription.pattern is not None and not engine.subscription.names():
-        why += f"; no topic matches {engine.subscription.pattern.pattern!r}"
+    missing = tuple(sorted(engine.topics.missing))
+    status, why = _with_topics(engine, missing, status, why)
     overdue = [each.tp for each in engine.context.assignment if each.lanes is not None and each.lanes.is_overdue]
     if overdue:
         status = HealthStatus.DEGRADED if status is HealthStatus.READY else status
         why += f"; no job moved what is pending of {named(overdue)}"
+    if status is not HealthStatus.PARKED and (silence := _silence(engine, now)):
+        status, why = HealthStatus.UNREACHABLE, silence
     if engine.context.inbox.fatal is not None:
         status, why = HealthStatus.FAILED, str(engine.context.inbox.fatal)
-    return Health(status, why, len(engine.context.assignment), since_request_ms, since_heartbeat_ms)
+    return Health(status, why, len(engine.context.assignment), since_request_ms, since_heartbeat_ms, missing)
+
+
+def _with_topics(engine: Engine, missing: tuple[str, ...], status: HealthStatus, why: str) -> tuple[HealthStatus, str]:
+    """What becomes of the status by what is, or is not, there to be read."""
+    subscription, is_ready = engine.subscription, status is HealthStatus.READY
+    if subscription.is_empty:
+        return HealthStatus.JOINING, "nothing is subscribed or assigned"
+    if not missing:
+        if subscription.pattern is not None and not subscription.names():
+            why += f"; no topic matches {subscription.pattern.pattern!r}"
+        return status, why
+    unknown = f"no broker knows {', '.join(missing)}"
+    if is_ready and engine.topics_named() <= set(missing):
+        return HealthStatus.JOINING, f"nothing to read; {unknown}"
+    return HealthStatus.DEGRADED if is_ready else status, f"{why}; {unknown}"
+
+
+def _silence(engine: Engine, now: int) -> str:
+    """Who has not answered for too long; empty while somebody does, or nothing is asked."""
+    group = engine.group
+    if group is not None and not engine.subscription.is_manual:
+        membership = group.membership
+        setting, session_ms = membership.settings.session_of(membership.identity)
+        if group.liveness.session_watchdog.is_unanswered:
+            return f"no heartbeat was answered for {setting}={session_ms}"
+        searched_ms = group.coordinator.searched_ms(now)
+        if membership.is_rebalancing and searched_ms >= session_ms:
+            return f"no coordinator of the group was found for {searched_ms} ms"
+    limit_ms = max(UNANSWERED_FETCH_MS, 2 * engine.context.config.fetch_max_wait_ms)
+    unanswered_ms = engine.fetchers.unanswered_ms(now)
+    return f"no broker has answered a fetch for {unanswered_ms} ms" if unanswered_ms >= limit_ms else ""
 
 
 def metrics_of(engine: Engine) -> dict[str, float | int | None]:

@@ -14,9 +14,9 @@ class HealthStatus(StrEnum):
     READY = "ready"
     """Reads, or waits for records."""
     DEGRADED = "degraded"
-    """Reads, and no job moves what was handed off: it is read here after all (KIP-333)."""
+    """Reads what is there: some of its topics do not exist, or no job moves what was handed off (KIP-333)."""
     JOINING = "joining"
-    """Alive; the group gives out partitions, or nothing is subscribed yet."""
+    """Alive; the group gives out partitions, nothing is subscribed yet, or no topic of the subscription exists."""
     PARKED = "parked"
     """The application stopped asking for records, so the partitions were given up (KIP-62)."""
     UNREACHABLE = "unreachable"
@@ -30,7 +30,8 @@ class HealthStatus(StrEnum):
 class Health:
     """`is_alive` for a liveness probe, `is_ready` for readiness; a member that
     rebalances is alive, and ready only where records flow all the same (cooperative).
-    One whose topic does not exist is ready, as it does what it can; `why` says so.
+    One that no broker answers is alive too, and not ready: a restart would not help.
+    `missing_topics` are subscribed or assigned, and no broker knows them.
 
     Ages are milliseconds, `None` when it has not happened yet.
     """
@@ -40,6 +41,7 @@ class Health:
     partitions_count: int
     since_request_ms: int | None
     since_heartbeat_ms: int | None
+    missing_topics: tuple[str, ...] = ()
 
     @property
     def is_alive(self) -> bool:

@@ -155,6 +155,17 @@ async def test_the_fastapi_worker_tells_its_health_and_lag_and_drains_on_sigterm
     assert await place.committed(0) == 100
 
 
+async def test_the_fastapi_worker_is_not_ready_while_its_topic_does_not_exist(make_place, run, unique_name):
+    place, wrong = make_place(), unique_name("ordres")
+    worker = run(place, str(EXAMPLES / "fastapi_worker.py"), PORT="0", KAFKA_TOPIC=wrong)
+    url = await worker.says(r"running on (http://127\.0\.0\.1:\d+)")
+    async with httpx.AsyncClient(base_url=url) as client:
+        told = await ask(client, "/healthz", lambda response: bool(response.json()["missing_topics"]))
+        assert (told.status_code, told.json()["missing_topics"]) == (503, [wrong])
+        assert (await client.get("/livez")).status_code == 200
+    assert await worker.end(signal.SIGTERM) == 0, worker.output
+
+
 async def test_the_fastapi_worker_under_uvicorns_own_command(make_place, run):
     place = make_place()
     await place.produce(range(3))
