@@ -785,6 +785,7 @@ class Consumer:
         engine.context.positions_wanted.pulse()
         engine.context.fetchable.pulse()
         engine.context.group_changed.pulse()
+        engine.context.changed.pulse()
 
     def _move_if_still(self, partition: Partition, offset: int, **how: Any) -> None:  # noqa: ANN401 (of _move)
         if self._running().by_hand.is_still(partition):

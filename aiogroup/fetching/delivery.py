@@ -68,6 +68,7 @@ class Delivery:
         self._held: dict[int, Partition] = {}
         self._turns = assignment.tally.turns
         self._iterated: tuple[Partition, Record] | None = None
+        self.taken_back_from: Partition | None = None  # the last time
 
     @property
     def auto_ack(self) -> bool:
@@ -193,6 +194,7 @@ class Delivery:
         partition, record = iterated
         if not partition.ledger.has_unprocessed or partition.position is None:
             return None
+        self.taken_back_from = partition
         partition.ledger.move(record.offset)
         self._held.pop(id(partition), None)
         piece = partition.slice

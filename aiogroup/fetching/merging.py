@@ -145,6 +145,8 @@ class Merging:
         sources: list[tuple[Partition, Slice]] = []
         sights = {}
         for partition in self._in_order:
+            if partition.is_delayed:
+                return False  # the next record by time may be the one that it gives again
             piece, is_open = partition.slice, partition.is_open
             if is_open and (piece is None or piece.index >= len(piece.keys)):
                 piece = self._head(partition)

@@ -133,7 +133,7 @@ class Partition:
         "backoff_until_ms", "begin_offset", "behind", "behind_bytes", "buffer", "changes_count",
         "committed", "committed_metadata",
         "decoded_bytes", "end_offset", "epochs", "error", "failures_count", "fetch_bytes", "fetch_error",
-        "fetch_offset", "fetched_bytes", "heard_at_ms", "is_broken", "is_held", "is_leaving",
+        "fetch_offset", "fetched_bytes", "heard_at_ms", "is_broken", "is_delayed", "is_held", "is_leaving",
         "is_left_out", "is_new", "is_paused", "lanes", "last_stable_offset",
         "leader", "ledger", "most_bytes", "ownership", "preferred_replica", "preferred_until_ms",
         "received_at_ms", "reset_policy", "reset_why", "search", "slice", "starts_count", "state", "tally",
@@ -161,6 +161,7 @@ class Partition:
         self.is_held = False  # nothing is delivered until the position is committed
         self.is_new = False  # nor until the assigned callback has returned
         self.is_leaving = False  # nor when it is being revoked, or its topic is not subscribed to any more
+        self.is_delayed = False  # nor while a record that failed waits until it is given again
         self.is_left_out = False  # the planner asks for no more while so much is buffered
         self.buffer: deque[PartitionDecoder] = deque()
         self.fetched_bytes = self.decoded_bytes = 0
@@ -189,7 +190,7 @@ class Partition:
     @property
     def is_open(self) -> bool:
         """Its records may be handed out."""
-        is_barred = self.is_paused or self.is_held or self.is_new or self.is_leaving
+        is_barred = self.is_paused or self.is_held or self.is_new or self.is_leaving or self.is_delayed
         if is_barred or (self.behind is not None and not self.behind.is_delivered):
             return False
         return self.state is not PositionState.VALIDATING
@@ -225,7 +226,7 @@ class Partition:
         self.leader = leader
         self.fetch_offset = offset
         self.was_reset = was_reset
-        self.is_held = False
+        self.is_held = self.is_delayed = False
         self.is_broken = False
         self._check_position()
         self.error = None
@@ -252,7 +253,7 @@ class Partition:
         self.starts_count += 1
         self.ledger.close()
         self.ledger = Ledger(offset)
-        self.was_reset = self.is_held = False
+        self.was_reset = self.is_held = self.is_delayed = False
         self.failures_count = 0
         self.backoff_until_ms = 0
         return True

@@ -37,7 +37,7 @@ class RangeCursor(Partition):
     @property
     def is_open(self) -> bool:
         live = self.live
-        if self.is_paused or live.is_held or live.is_new or live.is_leaving:
+        if self.is_paused or self.is_delayed or live.is_held or live.is_new or live.is_leaving:
             return False
         return self.former is None or self.former.is_delivered
 

@@ -21,6 +21,7 @@ from aiogroup.errors import (
     TimestampError,
     named,
 )
+from aiogroup.fetching.redelivery import Redeliveries
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context
@@ -69,6 +70,7 @@ class Requests:
         self._check = check
         self._is_settled = is_settled
         self._told_poison: dict[TopicPartition, int] = {}
+        self._redeliveries = Redeliveries(context.config)
         self._raised: TopicPartition | None = None  # of the poison record that the last request raised
         self._asking_of: list[frozenset[TopicPartition]] = []  # each request under way, empty for all partitions
         # What requests name and found nothing of; until when that counts, once they have ended.
@@ -191,9 +193,12 @@ class Requests:
             ConcurrentConsumptionError: another task that still runs holds it.
         """
         self._check_not_held(frozenset(), readers())
-        record = self._context.delivery.take_back_iterated()
-        if record is not None:
-            self._context.tell(events.RecordRedelivered(record.topic, record.partition, record.offset))
+        delivery = self._context.delivery
+        record = delivery.take_back_iterated()
+        if record is not None and delivery.taken_back_from is not None:
+            count = self._redeliveries.note(delivery.taken_back_from, record, now_ms())
+            if count == 10 ** (len(str(count)) - 1):  # the 1st, 10th, 100th time
+                self._context.tell(events.RecordRedelivered(record.topic, record.partition, record.offset, count))
 
     def skip(self, only: frozenset[TopicPartition]) -> None:
         """What is in hand counts as processed, and the poison record is passed over: the one that the last request
@@ -211,6 +216,7 @@ class Requests:
                 del self._told_poison[tp]
         context.fetchable.pulse()
         context.group_changed.pulse()
+        context.changed.pulse()
 
     def ask_too_late(self, only: frozenset[TopicPartition] = frozenset()) -> None:
         """A request after stop gets nothing, but says that what was in hand is processed: stop may wait for that."""
@@ -336,7 +342,7 @@ class Requests:
             if self.is_stopped:
                 return None
             context.inbox.raise_next()
-            wake = until_ms
+            wake, again_at_ms = until_ms, self._redeliveries.look(now_ms()) if self._redeliveries.delayed else None
             if self._may_deliver():
                 if decode_ahead():
                     await asyncio.sleep(0)
@@ -356,6 +362,8 @@ class Requests:
                 wake = wake_at_ms() if until_ms is None else until_ms
             if until_ms is not None and now_ms() >= until_ms:
                 return None
+            if again_at_ms is not None:
+                wake = again_at_ms if wake is None else min(wake, again_at_ms)
             await context.changed.wait(wake)
 
     def _tell_poison(self, error: RecordDeserializationError | TimestampError) -> None:

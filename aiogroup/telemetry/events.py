@@ -313,6 +313,7 @@ class RecordRedelivered(Event):
     topic: str
     partition: int
     offset: int
+    redelivered_count: int
 
 
 @dataclass(frozen=True, slots=True)
