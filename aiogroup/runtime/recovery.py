@@ -135,7 +135,7 @@ class Recoveries:
             tell(events.RangeTruncated(tp.topic, tp.partition, gone.start, gone.end))
         self._start(partition, recovery)
         partition.committed, partition.committed_metadata = committed.offset, committed.metadata
-        partition.is_held = self._is_left_to_jobs(recovery)
+        partition.is_held = self._concerns_jobs(recovery)
         if recovery.truncated_at is not None:
             offset, epoch = last_known(committed.offset, committed.leader_epoch, found)
             self._tell_truncated(partition, offset, epoch, recovery.truncated_at)
@@ -152,12 +152,15 @@ class Recoveries:
         config, tp = self._context.config, partition.tp
         recovery = recover(offset, log, min_backlog=config.parallel_min_backlog, fresh_id=fresh_id())
         self._start(partition, recovery, was_reset=True)
-        partition.is_held = config.enable_auto_commit or self._is_left_to_jobs(recovery)
+        partition.is_held = config.enable_auto_commit or self._concerns_jobs(recovery)
         self._context.tell(events.PositionFromPolicy(tp.topic, tp.partition, offset, partition.reset_policy.kind))
 
-    def _is_left_to_jobs(self, recovery: Recovery) -> bool:
-        """Then it is committed before the first delivery, auto-commit or not: jobs can only see what is written."""
-        return self._context.config.parallel_handoff and bool(recovery.pending)
+    def _concerns_jobs(self, recovery: Recovery) -> bool:
+        """Then it is committed before the first delivery, auto-commit or not: jobs can only see what is written.
+
+        Ranges are left to them, or were, and are read here from now on.
+        """
+        return bool(recovery.pending) and (self._context.config.parallel_handoff or bool(recovery.since_s))
 
     def _start(self, partition: Partition, recovery: Recovery, *, was_reset: bool = False) -> None:
         leader = leader_of(self._context.link.cluster, partition.tp)

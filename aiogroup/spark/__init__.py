@@ -7,12 +7,15 @@ The extra `aiogroup[spark]` brings PySpark; Java 17 or 21 comes from the machine
 
 from aiogroup.spark.drain import drain, pending_ranges
 from aiogroup.spark.errors import (
+    CatchupGroupError,
     ClaimLostError,
     ConnectorMissingError,
     DrainError,
     ForeignTokenError,
     IncompleteError,
+    IsolationLevelError,
     JavaMissingError,
+    NotHandedOffError,
     NotProcessedError,
     PySparkMissingError,
     RangeBeyondEndError,
@@ -24,23 +27,28 @@ from aiogroup.spark.progress import DrainReport, Progress
 from aiogroup.spark.reading import read_ranges
 from aiogroup.spark.session import make_session
 from aiogroup.spark.sinks import to_parquet
-from aiogroup.spark.standing import Pending
+from aiogroup.spark.standing import Lagging, Pending, Standing
 
 __all__ = [
+    "CatchupGroupError",
     "ClaimLostError",
     "ConnectorMissingError",
     "DrainError",
     "DrainReport",
     "ForeignTokenError",
     "IncompleteError",
+    "IsolationLevelError",
     "JavaMissingError",
+    "Lagging",
     "Missing",
+    "NotHandedOffError",
     "NotProcessedError",
     "Pending",
     "Progress",
     "PySparkMissingError",
     "RangeBeyondEndError",
     "SparkStartError",
+    "Standing",
     "TopicGoneError",
     "drain",
     "make_session",

@@ -6,16 +6,20 @@ import argparse
 import logging
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiogroup.errors import AiogroupError, ConfigError
-from aiogroup.spark.drain import SESSION_TIMEOUT_MS, SLICE_RECORDS, drain, pending_ranges
+from aiogroup.spark.access import Access
+from aiogroup.spark.drain import SESSION_TIMEOUT_MS, SLICE_RECORDS, check_sizes, drain, standing_of
 from aiogroup.spark.progress import DrainReport
 from aiogroup.spark.reading import TASK_RECORDS
 from aiogroup.spark.session import CONNECTOR, make_session
 from aiogroup.spark.sinks import load_function, to_parquet
+from aiogroup.spark.standing import Lagging
 from aiogroup.verifiable.properties import load_properties
 
 if TYPE_CHECKING:
@@ -32,10 +36,13 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("--group", required=True)
         each.add_argument("--topic", required=True, action="append", help="may be given several times")
         each.add_argument("--catchup-group", help="the service's parallel_group_id; GROUP.catchup by default")
-        each.add_argument("--isolation-level", choices=("read_uncommitted", "read_committed"), help="the service's")
+        each.add_argument(
+            "--isolation-level", choices=("read_uncommitted", "read_committed"), help="the service's by default"
+        )
         each.add_argument(
             "--command-config", type=Path, metavar="FILE", help="Java properties: security.protocol, sasl.*, ssl.*"
         )
+        each.add_argument("--traceback", action="store_true", help="show all of an error, not one line of it")
     goal = draining.add_mutually_exclusive_group(required=True)
     goal.add_argument("--to", metavar="parquet:PATH", help="one folder for each slice")
     goal.add_argument("--foreach", metavar="MODULE:FUNCTION", help="called with the DataFrame of each slice")
@@ -50,54 +57,142 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What was asked for, checked before anything is begun."""
+
+    access: Access
+    arguments: argparse.Namespace
+    process: Callable[[DataFrame], object] | None
+    conf: dict[str, str]
+    jars: tuple[str, ...]
+
+
+class _ProcessError(Exception):
+    """What `process` raised, in one line; the cause has all of it."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 when nothing is pending any more, 1 on an error, 2 for bad arguments, 3 when some is left."""
-    given = _parser().parse_args(arguments)
+    """The exit code.
+
+    0 when nothing is pending any more, 1 on an error, 2 for bad arguments (by argparse), 3 when some is left, or when
+    the group is behind and no token says what is left to jobs.
+    """
+    parser = _parser()
+    parsed = parser.parse_args(arguments)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what went wrong is said once, below
     try:
-        return _show(given) if given.command == "pending" else _drain(given)
+        given = _check(parsed)
     except (AiogroupError, OSError, ValueError) as error:
-        print(f"aiogroup: {error}", file=sys.stderr)  # noqa: T201 (a command line)
+        parser.error(str(error))
+    try:
+        return _show(given) if parsed.command == "pending" else _drain(given)
+    except Exception as error:  # noqa: BLE001 (the application's function, and Spark, raise anything)
+        if parsed.traceback:
+            traceback.print_exc()
+        _tell(error if isinstance(error, (AiogroupError, OSError, ValueError, _ProcessError)) else _first_line(error))
         return 1
     except KeyboardInterrupt:
-        print("aiogroup: interrupted; the slice is pending still", file=sys.stderr)  # noqa: T201
+        _tell("interrupted; the slice is pending still")
         return 130
 
 
-def _show(given: argparse.Namespace) -> int:
-    for tp, each in sorted(pending_ranges(**_access(given)).items()):
+def _check(parsed: argparse.Namespace) -> _Given:
+    """Raises:
+    ConfigError, OSError, ValueError: something that was given cannot be meant.
+    """
+    properties = {} if parsed.command_config is None else load_properties(parsed.command_config)
+    if parsed.isolation_level is not None:
+        properties["isolation.level"] = parsed.isolation_level
+    access = Access.of(
+        parsed.bootstrap_server, parsed.group, parsed.topic, properties, catchup_group_id=parsed.catchup_group
+    )
+    if parsed.command == "pending":
+        return _Given(access, parsed, None, {}, ())
+    check_sizes(access, parsed.slice_records, parsed.task_records, parsed.session_timeout_ms)
+    jars = tuple(filter(None, parsed.jars.split(",")))
+    if missing := [each for each in jars if not Path(each).is_file()]:
+        raise ConfigError(f"--jars: no such jar: {', '.join(missing)}")
+    return _Given(access, parsed, _goal(parsed), _conf(parsed.conf), jars)
+
+
+def _show(given: _Given) -> int:
+    standing = standing_of(given.access, is_patient=True)
+    for tp, each in sorted(standing.items()):
         for start, end in each.ranges:
             _say(f"{tp.topic}\t{tp.partition}\t{start}-{end}\t{end - start}\t{each.log_start}\t{each.log_end}")
-    return 0
+    return _tell_lagging(standing.lagging.values())
 
 
-def _drain(given: argparse.Namespace) -> int:
-    process, access = _goal(given), _access(given)
-    pending = pending_ranges(**access)  # what is wrong with the group is told before Spark takes its time to start
-    count = sum(each.record_count for each in pending.values())
-    _tell(f"{count:,} offsets pending in {len(pending)} partitions")
-    if not pending or count < given.min_records:
-        return 3 if count else 0
+def _tell_lagging(lagging: Iterable[Lagging]) -> int:
+    """The exit code that this alone makes."""
+    told = sorted(lagging, key=lambda each: each.tp)
+    for each in told:
+        _tell(each)
+    return 3 if told else 0
+
+
+def _drain(given: _Given) -> int:
+    arguments, access = given.arguments, given.access
+    # What is wrong with the group is told before Spark takes its time to start.
+    for is_patient in (False, True):
+        standing = standing_of(access, is_patient=is_patient)
+        count = sum(each.record_count for each in standing.values())
+        is_enough = bool(standing) and count >= arguments.min_records
+        if is_enough or not standing.lagging:
+            break
+    if standing or not standing.lagging:
+        _tell(f"{count:,} offsets pending in {len(standing)} partitions")
+    if not is_enough:
+        return max(3 if count else 0, _tell_lagging(standing.lagging.values()))
     # Like Ctrl-C: the claim is given back, so that another driver need not wait for the session to end.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    spark = make_session(
-        given.master, jars=filter(None, given.jars.split(",")), connector=given.connector, conf=_conf(given.conf)
-    )
+    spark = make_session(arguments.master, jars=given.jars, connector=arguments.connector, conf=given.conf)
     try:
         report = drain(
             spark,
-            process,
-            **access,
-            min_records=given.min_records,
-            slice_records=given.slice_records,
-            task_records=given.task_records,
-            session_timeout_ms=given.session_timeout_ms,
+            _in_one_line(given),
+            bootstrap_servers=access.bootstrap_servers,
+            group_id=access.group_id,
+            topics=access.topics,
+            properties=access.properties,
+            catchup_group_id=access.catchup_group_id,
+            min_records=arguments.min_records,
+            slice_records=arguments.slice_records,
+            task_records=arguments.task_records,
+            session_timeout_ms=arguments.session_timeout_ms,
             on_progress=_tell,
         )
     finally:
         spark.stop()
     _say(_summary(report))
-    return 0 if report.is_complete else 3
+    return max(0 if report.is_complete else 3, _tell_lagging(report.lagging.values()))
+
+
+def _in_one_line(given: _Given) -> Callable[[DataFrame], object]:
+    """`process`, whose error says whose it is and where it was raised."""
+    process, name = given.process, given.arguments.foreach or f"--to {given.arguments.to}"
+    assert process is not None
+    path = getattr(getattr(process, "__code__", None), "co_filename", "")
+
+    def run(frame: DataFrame) -> object:
+        try:
+            return process(frame)
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            at = next((each for each in reversed(frames) if each.filename == path), None)
+            where = f" ({Path(path).name}, line {at.lineno})" if at is not None and given.arguments.foreach else ""
+            raise _ProcessError(
+                f"{name} raised {_first_line(error)}{where}; the slice is pending still (--traceback shows all of it)"
+            ) from error
+
+    return run
+
+
+def _first_line(error: BaseException) -> str:
+    """The type and the first line of the message: Spark's go on with Java's stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
 
 
 def _goal(given: argparse.Namespace) -> Callable[[DataFrame], object]:
@@ -107,19 +202,6 @@ def _goal(given: argparse.Namespace) -> Callable[[DataFrame], object]:
     if kind != "parquet" or not path:
         raise ConfigError(f"--to {given.to}: parquet:PATH is needed, or --foreach MODULE:FUNCTION")
     return to_parquet(path)
-
-
-def _access(given: argparse.Namespace) -> dict[str, Any]:
-    properties = {} if given.command_config is None else load_properties(given.command_config)
-    if given.isolation_level is not None:
-        properties["isolation.level"] = given.isolation_level
-    return {
-        "bootstrap_servers": given.bootstrap_server,
-        "group_id": given.group,
-        "topics": given.topic,
-        "properties": properties,
-        "catchup_group_id": given.catchup_group,
-    }
 
 
 def _conf(pairs: Sequence[str]) -> dict[str, str]:

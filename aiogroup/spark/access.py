@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from aiogroup.config import ConsumerConfig, check_topic_name
@@ -62,6 +62,17 @@ class Access:
         )
         access.config()
         return access
+
+    @property
+    def isolation_level(self) -> str | None:
+        """The one that the caller named, if any."""
+        is_named = "isolation.level" in self.properties or "isolation_level" in self.consumer
+        return self.config().isolation_level if is_named else None
+
+    def at(self, isolation_level: str) -> Access:
+        """The same with this isolation level."""
+        consumer = {name: value for name, value in self.consumer.items() if name != "isolation_level"}
+        return replace(self, properties={**self.properties, "isolation.level": isolation_level}, consumer=consumer)
 
     def settings(self) -> dict[str, Any]:
         """For a `Consumer` without a group."""

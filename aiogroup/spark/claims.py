@@ -30,8 +30,10 @@ class Claims:
     What `hold` gave is kept until `release`, also when another driver joins: it gets its share then.
     """
 
-    def __init__(self, access: Access, session_timeout_ms: int) -> None:
-        settings: dict[str, Any] = {
+    @staticmethod
+    def settings(access: Access, session_timeout_ms: int) -> dict[str, Any]:
+        """Of the consumer that joins."""
+        return {
             **access.settings(),
             "group_id": access.catchup_group_id,
             "client_id": "aiogroup-spark",
@@ -43,7 +45,9 @@ class Claims:
             "max_poll_interval_ms": NO_LIMIT_MS,
             "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS,
         }
-        self._consumer = Consumer(*access.topics, listener=self, **settings)
+
+    def __init__(self, access: Access, session_timeout_ms: int) -> None:
+        self._consumer = Consumer(*access.topics, listener=self, **self.settings(access, session_timeout_ms))
         self._numbers = count(1)
         self._claimed: dict[TopicPartition, int] = {}
         self._held: frozenset[TopicPartition] = frozenset()

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, ConfigError
 from aiogroup.recovery.ranges import count, subtract, union
 from aiogroup.recovery.token import DoneRanges, write_done
@@ -22,13 +23,13 @@ from aiogroup.spark.gaps import Missing, explain
 from aiogroup.spark.progress import DrainReport, Progress
 from aiogroup.spark.reading import TASK_RECORDS, check_connector
 from aiogroup.spark.slices import Piece, Slice, cut
-from aiogroup.spark.standing import Pending, look
+from aiogroup.spark.standing import Pending, Standing, look, look_at_rest
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SESSION_TIMEOUT_MS", "SLICE_RECORDS", "drain", "pending_ranges"]
+__all__ = ["SESSION_TIMEOUT_MS", "SLICE_RECORDS", "check_sizes", "drain", "pending_ranges", "standing_of"]
 
 SLICE_RECORDS: Final = 1_000_000
 SESSION_TIMEOUT_MS: Final = 30_000
@@ -36,8 +37,6 @@ IDLE_MS: Final = 1_000
 DROPS_IN_A_ROW: Final = 3
 LAGGING_LOOKS: Final = 5
 """A leader that was just elected may tell an end that is a moment old."""
-
-Standing = dict[TopicPartition, Pending]
 
 
 def pending_ranges(
@@ -52,19 +51,42 @@ def pending_ranges(
     """What the group has left to jobs, by partition: `Pending.ranges` are not done yet, by its own token.
 
     `properties` are those of a Java consumer (security, isolation.level), `consumer` settings of `Consumer` that have
-    no Java name. `catchup_group_id` is the service's `parallel_group_id`, `<group_id>.catchup` by default.
+    no Java name. `catchup_group_id` is the service's `parallel_group_id`, `<group_id>.catchup` by default. Where no
+    isolation level is named it is the service's.
+
+    `Standing.lagging` has the partitions of which the group is behind and no token says what is left to jobs.
 
     Raises:
         GroupNotFoundError: the cluster has no such group.
         TopicGoneError: a topic is not there.
         ForeignTokenError: the commit's token must not be obeyed.
+        NotHandedOffError: the service reads its ranges itself.
+        CatchupGroupError: the service reads the progress of jobs from another group.
+        IsolationLevelError: the service reads committed records only, and uncommitted ones were asked for.
         GroupAuthorizationError, TopicAuthorizationError: grant what the message says.
         ConfigError: a setting cannot be meant.
         AiogroupError: no broker was reached, or it refused.
     """
     access = Access.of(bootstrap_servers, group_id, topics, properties, consumer, catchup_group_id)
+    return standing_of(access, is_patient=True)
+
+
+def standing_of(access: Access, *, is_patient: bool) -> Standing:
+    """As `pending_ranges`. Without patience a running member may lag by what it has read and not committed yet."""
     with start_blocking_portal() as portal:
-        return portal.call(look, access)
+        return portal.call(look_at_rest if is_patient else look, access)
+
+
+def check_sizes(access: Access, slice_records: int, task_records: int, session_timeout_ms: int) -> None:
+    """Refuse what could only fail later, once Spark has started.
+
+    Raises:
+        ConfigError: a number cannot be meant.
+    """
+    for name, value in (("slice_records", slice_records), ("task_records", task_records)):
+        if value < 1:
+            raise ConfigError(f"{name}={value}: at least 1 is needed")
+    ConsumerConfig.of(**Claims.settings(access, session_timeout_ms))
 
 
 def drain(
@@ -103,18 +125,17 @@ def drain(
         Exception: what `process` raised; the slice is pending still.
     """
     access = Access.of(bootstrap_servers, group_id, topics, properties, consumer, catchup_group_id)
-    for name, value in (("slice_records", slice_records), ("task_records", task_records)):
-        if value < 1:
-            raise ConfigError(f"{name}={value}: at least 1 is needed")
+    check_sizes(access, slice_records, task_records, session_timeout_ms)
     check_connector(spark)
     with start_blocking_portal() as portal:
         job = _Job(spark, process, access, portal, slice_records, task_records, on_progress)
         standing = job.look()
-        if not standing or sum(each.record_count for each in standing.values()) < min_records:
-            return job.report()
-        claims = Claims(access, session_timeout_ms)
-        with portal.wrap_async_context_manager(claims):
-            job.run(claims, others_timeout_ms)
+        if standing and sum(each.record_count for each in standing.values()) >= min_records:
+            claims = Claims(access, session_timeout_ms)
+            with portal.wrap_async_context_manager(claims):
+                job.run(claims, others_timeout_ms)
+        if job.standing.lagging:
+            job.standing = portal.call(look_at_rest, access)
         return job.report()
 
 
@@ -128,13 +149,19 @@ class _Job:
     task_records: int
     on_progress: Callable[[Progress], object]
     begun_at_ms: int = field(default_factory=wall_ms)
-    standing: Standing = field(default_factory=dict)
+    standing: Standing = field(default_factory=Standing)
     so_far: DrainReport = field(default_factory=DrainReport)
     drops_in_a_row: int = 0
     overtaken_by: Exception | None = None
 
     def report(self) -> DrainReport:
-        return replace(self.so_far, left_count=self.left_count, elapsed_ms=wall_ms() - self.begun_at_ms)
+        elapsed_ms, lagging = wall_ms() - self.begun_at_ms, self.standing.lagging
+        return replace(self.so_far, left_count=self.left_count, elapsed_ms=elapsed_ms, lagging=lagging)
+
+    @property
+    def reading(self) -> Access:
+        """With the isolation level that the last look found."""
+        return self.access.at(self.standing.isolation_level)
 
     @property
     def left_count(self) -> int:
@@ -195,7 +222,7 @@ class _Job:
         if not pieces:
             return 0, missing
         try:
-            watched = Watched(self.spark, pieces, self.access, self.task_records)
+            watched = Watched(self.spark, pieces, self.reading, self.task_records)
             with self._job_group() as did_run:
                 self.process(watched.frame)
                 counted = watched.count(did_run=did_run())
@@ -204,7 +231,7 @@ class _Job:
                 self.overtaken_by = error
                 return None
             raise
-        found = self.portal.call(explain, self.access, [(piece.tp, gap) for piece, gap in counted.gaps])
+        found = self.portal.call(explain, self.reading, [(piece.tp, gap) for piece, gap in counted.gaps])
         unchecked_count = sum(map(len, pieces)) - counted.records - found.total_count
         return counted.records, missing + found + Missing(unchecked_count=unchecked_count)
 
@@ -279,5 +306,6 @@ def _entry(pending: Pending, done: Slice) -> OffsetAndMetadata:
     """What is done of this token so far, and now. The offset is for lag tools."""
     ranges = pending.token.pending
     left = subtract(subtract(ranges, pending.done), done.ranges)
-    text = write_done(DoneRanges(pending.token.id, subtract(ranges, left)), pending.place)
+    done_ranges = DoneRanges(pending.token.id, subtract(ranges, left), wall_ms() // 1_000)
+    text = write_done(done_ranges, pending.place)
     return OffsetAndMetadata(left[0].start if left else pending.token.live, text)

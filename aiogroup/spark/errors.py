@@ -8,12 +8,15 @@ from aiogroup.errors import AiogroupError
 from aiogroup.structs import TopicPartition
 
 __all__ = [
+    "CatchupGroupError",
     "ClaimLostError",
     "ConnectorMissingError",
     "DrainError",
     "ForeignTokenError",
     "IncompleteError",
+    "IsolationLevelError",
     "JavaMissingError",
+    "NotHandedOffError",
     "NotProcessedError",
     "PySparkMissingError",
     "RangeBeyondEndError",
@@ -55,6 +58,45 @@ class ForeignTokenError(DrainError):
         super().__init__(
             f"the group's commit has a token that aiogroup did not write there: {told}. Start the service, which reads "
             "again from the committed offset and commits a token of its own; then run the job"
+        )
+
+
+class NotHandedOffError(DrainError):
+    """The service reads its ranges itself: a job would process their records a second time.
+
+    Set `parallel_handoff=True` in the service. It commits a token that says so when it takes its partitions over.
+    """
+
+    def __init__(self, tps: Iterable[TopicPartition]) -> None:
+        self.partitions = frozenset(tps)
+        super().__init__(
+            f"what is pending of {_named(self.partitions)} is not left to jobs: the service that committed it reads it "
+            "itself (parallel_handoff is off there, or its aiogroup is older than this one). Start the service with "
+            "parallel_handoff=True, then run the job"
+        )
+
+
+class CatchupGroupError(DrainError):
+    """The service reads the progress of jobs from another group: it would never hear of this one's."""
+
+    def __init__(self, group_id: str, tps: Iterable[TopicPartition]) -> None:
+        self.group_id = group_id
+        self.partitions = frozenset(tps)
+        super().__init__(
+            f"the service does not read what jobs do from the group {group_id!r}, says its token of "
+            f"{_named(self.partitions)}: name the service's parallel_group_id (catchup_group_id, --catchup-group)"
+        )
+
+
+class IsolationLevelError(DrainError):
+    """The job was told to read uncommitted records, and the service reads committed ones only."""
+
+    def __init__(self, tps: Iterable[TopicPartition]) -> None:
+        self.partitions = frozenset(tps)
+        super().__init__(
+            f"the service reads {_named(self.partitions)} with isolation level read_committed, and this job was told "
+            "to read uncommitted records, aborted ones among them: leave isolation.level (--isolation-level) away, "
+            "and the job takes the service's"
         )
 
 
@@ -104,3 +146,7 @@ class ClaimLostError(DrainError):
             "service had a new token. They are pending still. Give the driver more time (session_timeout_ms) or "
             "smaller slices (slice_records)"
         )
+
+
+def _named(tps: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(tps))

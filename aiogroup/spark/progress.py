@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from aiogroup.recovery.ranges import Ranges
 from aiogroup.spark.gaps import Missing
+from aiogroup.spark.standing import Lagging
 from aiogroup.structs import TopicPartition
 
 __all__ = ["DrainReport", "Progress"]
@@ -50,7 +51,8 @@ class DrainReport:
 
     `record_count` came out of them, and `missing` says what Kafka has at the other offsets. `dropped_count` slices were
     processed and not committed, as the claim or the token's id had changed: somebody repeats them. `left_count` offsets
-    are pending still, because there are fewer than `min_records` or other drivers have claimed them.
+    are pending still, because there are fewer than `min_records` or other drivers have claimed them. `lagging` are
+    partitions of which the group is behind without a token, so that no job can know what is left to it.
     """
 
     record_count: int = 0
@@ -60,8 +62,9 @@ class DrainReport:
     dropped_count: int = 0
     left_count: int = 0
     elapsed_ms: int = 0
+    lagging: dict[TopicPartition, Lagging] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
-        """Nothing of the group is pending any more."""
-        return self.left_count == 0
+        """Nothing of the group is pending any more, as far as the group says what is."""
+        return self.left_count == 0 and not self.lagging

@@ -45,8 +45,8 @@ def load_function(name: str) -> Callable[[DataFrame], object]:
         sys.path.insert(0, here)
     try:
         found = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{name!r} cannot be loaded: {error}") from error
+    except Exception as error:
+        raise ConfigError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise ConfigError(f"{name!r} is no function; give one that takes a DataFrame")
     function: Callable[[DataFrame], object] = found

@@ -1,4 +1,8 @@
-"""What is pending: the token in the group's commit, what jobs have done of it, and where the logs begin and end."""
+"""What is pending: the token in the group's commit, what jobs have done of it, and where the logs begin and end.
+
+A service with hand-off commits a token when it takes a partition over. So where a group is behind and there is none,
+nobody has said what is pending: that is told, and never taken for "nothing".
+"""
 
 from __future__ import annotations
 
@@ -28,14 +32,20 @@ from aiogroup.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from aiogroup.recovery.ranges import Ranges, above, below, count, subtract
-from aiogroup.recovery.token import DoneRanges, Place, Token, read_committed, read_done
-from aiogroup.runtime.clock import sleep_ms, timeout_ms
+from aiogroup.recovery.token import DoneRanges, HandOffNote, Place, Token, read_committed, read_done, second_group_mark
+from aiogroup.runtime.clock import now_ms, sleep_ms, timeout_ms
 from aiogroup.runtime.link import METADATA, Link
 from aiogroup.spark.access import Access
-from aiogroup.spark.errors import ForeignTokenError, TopicGoneError
+from aiogroup.spark.errors import (
+    CatchupGroupError,
+    ForeignTokenError,
+    IsolationLevelError,
+    NotHandedOffError,
+    TopicGoneError,
+)
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Pending", "look"]
+__all__ = ["Lagging", "Pending", "Standing", "look", "look_at_rest"]
 
 T = TypeVar("T")
 BY_NAME: Final = 9
@@ -49,6 +59,55 @@ MOVING: Final = frozenset(
     }
 )
 """Ask again in a moment: the coordinator moves, or a transaction is about to commit offsets (KIP-447)."""
+
+
+REST_MS: Final = 10_000
+"""So long a running member may take to commit what it has just read: twice the usual interval of auto-commit."""
+AGAIN_MS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Lagging:
+    """A partition of which the group has not read everything, and no token says what of it is left to jobs.
+
+    `committed` is the group's offset, `None` where it has none.
+    """
+
+    tp: TopicPartition
+    committed: int | None
+    log_start: int
+    log_end: int
+
+    @property
+    def lag_count(self) -> int:
+        """Offsets between the group's and the log's end."""
+        return max(0, self.log_end - max(self.committed or 0, self.log_start))
+
+    def __str__(self) -> str:
+        where = "has committed nothing" if self.committed is None else f"has committed {self.committed}"
+        return (
+            f"{self.tp.topic}-{self.tp.partition}: the group {where} and is {self.lag_count:,} offsets behind, and no "
+            "token says that these are left to jobs. The service writes one when it takes the partition over with "
+            "parallel_handoff=True: start it (again), then run the job"
+        )
+
+
+class Standing(dict[TopicPartition, "Pending"]):
+    """What the group has left to jobs, by partition; and what nobody has left to anybody.
+
+    `lagging` are partitions with records that the group has not read, without a token. `isolation_level` is the
+    service's, or the stricter one that the caller named.
+    """
+
+    def __init__(
+        self,
+        pending: Mapping[TopicPartition, Pending] | None = None,
+        lagging: Mapping[TopicPartition, Lagging] | None = None,
+        isolation_level: str = "read_uncommitted",
+    ) -> None:
+        super().__init__(pending or {})
+        self.lagging = dict(lagging or {})
+        self.isolation_level = isolation_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +148,35 @@ class Pending:
         return count(self.readable)
 
 
-async def look(access: Access) -> dict[TopicPartition, Pending]:
-    """Ask the brokers: every partition with a usable token. Empty: the group is there, and nothing is pending.
+async def look_at_rest(access: Access) -> Standing:
+    """As `look`; a running member gets time to commit what it has just read.
+
+    It is behind for a moment all the time. Once it has committed up to where the log ended at first it is not lagging.
+    """
+    standing, until_ms = await look(access), now_ms() + REST_MS
+    ends: dict[TopicPartition, int] = {}
+    while True:
+        for tp, each in standing.lagging.items():
+            ends.setdefault(tp, each.log_end)
+        standing.lagging = {tp: each for tp, each in standing.lagging.items() if (each.committed or 0) < ends[tp]}
+        if not standing.lagging or now_ms() >= until_ms:
+            return standing
+        if not await list_members(access.group_id, **access.settings()):
+            return standing
+        await sleep_ms(AGAIN_MS)
+        standing = await look(access)
+
+
+async def look(access: Access) -> Standing:
+    """Ask the brokers: every partition with a usable token, and those that lag without one.
 
     Raises:
         GroupNotFoundError: the cluster has no such group.
         TopicGoneError: a topic is not there.
         ForeignTokenError: a token must not be obeyed.
+        NotHandedOffError: the service reads its ranges itself.
+        CatchupGroupError: the second commit log is another group's offsets.
+        IsolationLevelError: the service's is stricter than the one that the caller named.
         GroupAuthorizationError, TopicAuthorizationError: the message says what to grant.
         KafkaTimeoutError: not done in `default_api_timeout_ms`.
         AiogroupError: no broker was reached, or it refused.
@@ -110,10 +191,11 @@ async def look(access: Access) -> dict[TopicPartition, Pending]:
             committed = await asking.committed(access.group_id, tps)
             if not committed:
                 await list_members(access.group_id, **access.settings())  # a group without commits, or no group
-                return {}
             tokens = _tokens(committed, cluster)
+            access = access.at(_isolation_level(access, _notes(access, tokens)))
             done = await asking.committed(access.catchup_group_id, list(tokens)) if tokens else {}
-            return await _with_bounds(access, tokens, {tp: metadata for tp, (_, metadata) in done.items()})
+            offsets = {tp: committed[tp][0] if tp in committed else None for tp in tps}
+            return await _with_bounds(access, offsets, tokens, {tp: metadata for tp, (_, metadata) in done.items()})
     except KafkaTimeoutError:
         raise
     except TimeoutError as error:
@@ -139,19 +221,41 @@ def _tokens(
     return tokens
 
 
+def _notes(access: Access, tokens: Mapping[TopicPartition, tuple[Place, Token]]) -> dict[TopicPartition, HandOffNote]:
+    """What the service tells jobs; it is this very job that it tells."""
+    notes = {tp: token.handoff for tp, (_, token) in tokens.items() if token.handoff is not None}
+    if notes.keys() != tokens.keys():
+        raise NotHandedOffError(tokens.keys() - notes.keys())
+    mark = second_group_mark(access.catchup_group_id)
+    if others := [tp for tp, note in notes.items() if note.second_group != mark]:
+        raise CatchupGroupError(access.catchup_group_id, others)
+    return notes
+
+
+def _isolation_level(access: Access, notes: Mapping[TopicPartition, HandOffNote]) -> str:
+    strict = [tp for tp, note in notes.items() if note.read_committed]
+    named = access.isolation_level
+    if strict and named == "read_uncommitted":
+        raise IsolationLevelError(strict)
+    return named or ("read_committed" if strict else "read_uncommitted")
+
+
 async def _with_bounds(
-    access: Access, tokens: Mapping[TopicPartition, tuple[Place, Token]], done: Mapping[TopicPartition, str]
-) -> dict[TopicPartition, Pending]:
-    if not tokens:
-        return {}
+    access: Access,
+    offsets: Mapping[TopicPartition, int | None],
+    tokens: Mapping[TopicPartition, tuple[Place, Token]],
+    done: Mapping[TopicPartition, str],
+) -> Standing:
     async with Consumer(**access.settings()) as reader:
-        starts = await reader.beginning_offsets(tokens)
-        ends = await reader.end_offsets(tokens)
+        starts = await reader.beginning_offsets(offsets)
+        ends = await reader.end_offsets(offsets)
     found = {}
     for tp, (place, token) in tokens.items():
         said = read_done(done.get(tp, ""), place) or DoneRanges("", ())
         found[tp] = Pending(place, token, said.done if said.id == token.id else (), starts[tp], ends[tp])
-    return found
+    others = (Lagging(tp, offset, starts[tp], ends[tp]) for tp, offset in offsets.items() if tp not in tokens)
+    lagging = {each.tp: each for each in others if each.lag_count}
+    return Standing(found, lagging, access.config().isolation_level)
 
 
 class _Asking:

@@ -154,6 +154,17 @@ async def test_where_nothing_was_committed_the_backlog_is_told_to_jobs_too(make_
         assert await place.committed() == 0
 
 
+async def test_a_service_that_reads_its_ranges_itself_again_says_so_at_the_assignment(make_place):
+    place = make_place()
+    await leave_at(place, committed=70, end=120)
+    where = await where_of(place)
+    async with place.consumer(**LEFT, **MANUAL):
+        assert (await token_of(place, where)).handoff is not None
+    async with place.consumer(**MODE, **MANUAL):
+        token = await token_of(place, where)
+        assert (token.pending, token.handoff) == ((Range(70, 120),), None)
+
+
 async def test_a_seek_at_the_assignment_is_not_committed_for_the_application(make_place):
     place, listener = make_place(), Listener()
     await leave_at(place, committed=70, end=120)

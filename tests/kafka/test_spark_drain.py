@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from functools import partial
 
 import pytest
 from aiokafka.admin import RecordsToDelete
+from aiokafka.structs import OffsetAndMetadata
 
 from aiogroup.admin import list_members
+from aiogroup.recovery.token import read_done
 from aiogroup.spark import (
     ClaimLostError,
     IncompleteError,
@@ -21,7 +24,7 @@ from aiogroup.spark import (
 from aiogroup.spark.access import Access
 from aiogroup.spark.gaps import Gap, explain
 from tests.support.kafka import eventually
-from tests.support.spark import access, leave_behind, run
+from tests.support.spark import access, commit_by_hand, leave_behind, place_of, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -48,6 +51,7 @@ def place(make_place):
     place = make_place(2)
     for partition in range(2):
         run(place.produce(range(200), partition))
+    run(commit_by_hand(place, {place.tp(partition): OffsetAndMetadata(200, "") for partition in range(2)}))
     return place
 
 
@@ -85,9 +89,17 @@ def test_what_is_pending_is_drained_once_and_committed_as_done(spark, place):
     }
     assert [each.left_count for each in told] == [105, 25, 0]
     assert run(place.committed(0)) == 10  # the group's own commit is the service's
+    assert abs(run(said_done(place)).at_s - time.time()) < 300
     again = Kept()
     assert drain(spark, again, **access(place)).slice_count == 0
     assert again.slices == []
+
+
+async def said_done(place):
+    """What the second commit log says of the first partition."""
+    async with place.admin() as admin:
+        found = (await admin.list_consumer_group_offsets(f"{place.group}.catchup"))[place.tp()]
+    return read_done(found.metadata, await place_of(place))
 
 
 def test_two_drivers_share_the_partitions(spark, make_place):
@@ -141,6 +153,20 @@ def test_a_result_under_another_id_is_dropped_and_repeated(spark, place):
     report = drain(spark, process, **access(place))
     assert (report.dropped_count, report.slice_count, report.is_complete) == (1, 1, True)
     assert [len(each) for each in kept.slices] == [50, 55]
+
+
+def test_a_group_that_is_reset_while_the_job_runs_is_not_called_done(spark, place):
+    """Nobody's result counts any more, the service is down, and the records are read by nobody: that is told."""
+    run(leave_behind(place, {0: [(0, 50)]}, live=60))
+
+    def process(frame):
+        frame.count()
+        run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(5, "")}))
+
+    report = drain(spark, process, **access(place))
+    assert (report.dropped_count, report.left_count, report.is_complete) == (1, 0, False)
+    (lagging,) = report.lagging.values()
+    assert (lagging.tp, lagging.committed, lagging.lag_count) == (place.tp(), 5, 195)
 
 
 def test_a_token_that_changes_each_time_ends_the_job(spark, place):
@@ -198,13 +224,14 @@ def test_retention_deleted_a_part(spark, place):
 
 
 @pytest.mark.parametrize(
-    ("level", "records", "missing"),
+    ("service", "level", "records", "missing"),
     [
-        ("read_committed", [0, 1, 6], Missing(control_count=3, aborted_count=2)),
-        ("read_uncommitted", [0, 1, 3, 4, 6], Missing(control_count=3)),
+        ("read_uncommitted", "read_committed", [0, 1, 6], Missing(control_count=3, aborted_count=2)),
+        ("read_committed", None, [0, 1, 6], Missing(control_count=3, aborted_count=2)),
+        ("read_uncommitted", None, [0, 1, 3, 4, 6], Missing(control_count=3)),
     ],
 )
-def test_transactions(spark, make_place, unique_name, level, records, missing):
+def test_transactions(spark, make_place, unique_name, service, level, records, missing):
     place = make_place()
 
     async def produce():
@@ -216,9 +243,9 @@ def test_transactions(spark, make_place, unique_name, level, records, missing):
                 await getattr(producer, f"{ends}_transaction")()
 
     run(produce())
-    run(leave_behind(place, {0: [(0, 8)]}, live=8))
+    run(leave_behind(place, {0: [(0, 8)]}, live=8, read_committed=service == "read_committed"))
     kept = Kept()
-    report = drain(spark, kept, **access(place), properties={"isolation.level": level})
+    report = drain(spark, kept, **access(place), properties={"isolation.level": level} if level else {})
     assert kept.all() == [(0, offset) for offset in records]
     assert report.missing == missing
     assert report.is_complete

@@ -59,9 +59,15 @@ async def metadata_of(place):
         return (await admin.list_consumer_group_offsets(place.group))[place.tp()].metadata
 
 
-def test_a_commit_without_a_token_leaves_nothing_to_jobs(spark, place):
+def test_a_commit_without_a_token_leaves_nothing_to_jobs_and_is_told_where_records_are_left(spark, place):
     run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(3, "the application's own")}))
-    assert pending_ranges(**access(place)) == {}
+    standing = pending_ranges(**access(place))
+    assert standing == {}
+    assert standing.lagging[place.tp()].lag_count == 17
+    report = drain(spark, never, **access(place))
+    assert not report.is_complete
+    assert report.lagging == standing.lagging
+    run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(20, "the application's own")}))
     assert drain(spark, never, **access(place)).is_complete
 
 
@@ -197,6 +203,17 @@ def test_executors_need_nothing_but_the_connector(place, connector, tmp_path):
     assert done.stdout.splitlines()[0].startswith("12 records in 1 slices, ")
 
 
+def test_a_function_that_raises_is_one_line(place, connector):
+    run(leave_behind(place, {0: [(3, 9)]}, live=20))
+    done = command(place, "--foreach", "tests.support.spark:explode", "--jars", connector)
+    assert done.returncode == 1
+    first, last = done.stderr.splitlines()
+    assert first == "aiogroup: 6 offsets pending in 1 partitions"
+    assert last.startswith("aiogroup: tests.support.spark:explode raised ZeroDivisionError: this is (spark.py, line ")
+    assert last.endswith("the slice is pending still (--traceback shows all of it)")
+    assert pending_ranges(**access(place))[place.tp()].done == ()
+
+
 def test_a_session_without_the_connector(place, connector, tmp_path):
     run(leave_behind(place, {0: [(3, 9)]}, live=20))
     clients = next(each for each in connector.split(",") if "kafka-clients" in each)
@@ -207,18 +224,16 @@ def test_a_session_without_the_connector(place, connector, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "said"),
+    ("arguments", "environment", "code", "said"),
     [
-        (("--to", "csv:x"), {}, "parquet:PATH is needed"),
-        (("--foreach", "tests.support.spark:nobody"), {}, "cannot be loaded"),
-        (("--to", "parquet:x", "--jars", "nowhere.jar"), {}, "no such jar: nowhere.jar"),
-        (("--to", "parquet:x"), {"JAVA_HOME": "/nowhere"}, "install Java 17 or 21"),
+        (("--foreach", "tests.support.spark:nobody"), {}, 2, "cannot be loaded"),
+        (("--to", "parquet:x"), {"JAVA_HOME": "/nowhere"}, 1, "install Java 17 or 21"),
     ],
 )
-def test_what_the_command_cannot_do_is_one_line(place, arguments, environment, said):
+def test_what_the_command_cannot_do_is_one_line(place, arguments, environment, code, said):
     run(leave_behind(place, {0: [(3, 9)]}, live=20))
     done = command(place, *arguments, **environment)
-    assert done.returncode == 1
+    assert done.returncode == code
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert pending_ranges(**access(place))[place.tp()].done == ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from uuid import UUID
 
+import pytest
+
 from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConnectionLostError
@@ -108,3 +110,13 @@ async def test_a_topic_that_is_not_known_is_looked_up_later():
     assert await world.begin() == "a topic is not known"
     world.link.cluster = known
     assert await world.begin() == ""
+
+
+@pytest.mark.parametrize("text", ["aiogroup/2 0123456789abcdef of tomorrow", "aiogroup/1 0123456789abcdef damaged"])
+async def test_a_token_that_cannot_be_read_is_told_and_not_written_again_as_the_applications(text):
+    world = World()
+    assert await world.begin(Committed(70, text, 3)) == ""
+    (recovery,) = world.begun
+    assert (recovery.pending, recovery.live, recovery.user) == (((70, 120),), 120, "")
+    (told,) = world.told
+    assert type(told) is events.ForeignToken

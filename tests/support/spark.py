@@ -12,8 +12,8 @@ from aiogroup import ConsumerConfig, TopicPartition
 from aiogroup.devkafka import jars
 from aiogroup.devkafka.errors import DevKafkaError
 from aiogroup.recovery import ranges
+from aiogroup.recovery.token import HandOffNote, Token, make_id, second_group_mark, write_committed
 from aiogroup.recovery.token import Place as TokenPlace
-from aiogroup.recovery.token import Token, make_id, write_committed
 from aiogroup.runtime.link import Link
 from aiogroup.spark import make_session
 from aiogroup.spark.errors import JavaMissingError, PySparkMissingError
@@ -54,12 +54,24 @@ async def place_of(place: Place, partition: int = 0) -> TokenPlace:
     return TokenPlace(cluster.cluster_id or "", place.topic, cluster.topics[place.topic].topic_id, partition)
 
 
-async def leave_behind(place: Place, pending: Mapping[int, Iterable[tuple[int, int]]], live: int, id: str = "") -> str:  # noqa: A002
+async def leave_behind(
+    place: Place,
+    pending: Mapping[int, Iterable[tuple[int, int]]],
+    live: int,
+    id: str = "",  # noqa: A002
+    *,
+    second_group: str = "",
+    read_committed: bool = False,
+    handed_off: bool = True,
+) -> str:
     """Commit for the group what a service commits that leaves these ranges to jobs; the id of its tokens."""
+    mark = second_group_mark(second_group or f"{place.group}.catchup")
     token_id = id or make_id(os.urandom(8))
     entries = {}
     for partition, pairs in pending.items():
-        token = Token(token_id, live, 0, ranges.read(pairs))
+        spans = ranges.read(pairs)
+        note = HandOffNote(mark, read_committed, (1_750_000_000,) * len(spans)) if handed_off else None
+        token = Token(token_id, live, 0, spans, note)
         text = write_committed(token, await place_of(place, partition))
         entries[place.tp(partition)] = OffsetAndMetadata(token.pending[0].start, text)
     await commit_by_hand(place, entries)
@@ -70,6 +82,11 @@ async def commit_by_hand(place: Place, entries: Mapping[TopicPartition, OffsetAn
     async with place.unsubscribed(enable_auto_commit=False) as consumer:
         consumer.assign(list(entries))
         await consumer.commit(dict(entries))
+
+
+def explode(frame: object) -> None:
+    """A function for `--foreach` that fails."""
+    raise ZeroDivisionError("this is\nno good")
 
 
 def access(place: Place) -> dict[str, object]:
