@@ -111,12 +111,6 @@ BUGS = (
         "before = self.ranges[:index]",
     ),
     Bug(
-        "a commit by name covers ranges before it that were not delivered",
-        LANES,
-        "self if self.end is None or self.position < self.end else",
-        "self if self.end is None else",
-    ),
-    Bug(
         "offsets without a record are to be named, too",
         BOOK,
         "each if each.end is None or each.processed < cursors[each.end].delivered else",

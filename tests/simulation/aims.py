@@ -34,7 +34,7 @@ class Aims:
 
     def _outlive(self):
         """A commit is on its way when its member is cut off, for longer than a session; then the member comes back."""
-        committing = [each for each in self.alive if each.is_running and each.style == "batches"]
+        committing = [each for each in self.alive if each.is_running and each.style in ("batches", "lanes")]
         member = self.rng.choice(committing) if committing else self._member()
         if member is not None and max(self.network.blocked_until.values(), default=0) < self.loop.time():
             duration_ms = self.settings["session_timeout_ms"] + self.rng.choice((500, 2_000, 4_000))

@@ -49,10 +49,12 @@ from aiogroup.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from aiogroup.recovery.token import Place
 from tests.simulation.fetches import Sessions
 from tests.simulation.log import Log
 
 PORT = 9_092
+CLUSTER_ID = "simulated"
 RANGES = tuple(ApiVersion(key, each.MIN_VERSION, each.MAX_VERSION) for key, each in sorted(REQUESTS.items()))
 
 
@@ -104,6 +106,9 @@ class Brokers:
 
     def topic_id(self, topic):
         return UUID(int=1 + sorted(self.topics).index(topic))
+
+    def place(self, tp):
+        return Place(CLUSTER_ID, tp.topic, self.topic_id(tp.topic), tp.partition)
 
     def now_ms(self):
         return int(self.loop.time() * 1000)
@@ -226,7 +231,7 @@ class Brokers:
             )
             topics.append(MetadataResponseTopic(name=name, topic_id=self.topic_id(name), partitions=partitions))
         brokers = tuple(MetadataResponseBroker(node, f"node{node}", PORT) for node in self.up)
-        return MetadataResponse(brokers=brokers, cluster_id="simulated", topics=tuple(topics))
+        return MetadataResponse(brokers=brokers, cluster_id=CLUSTER_ID, topics=tuple(topics))
 
     def _found(self, request):
         (key,) = request.coordinator_keys

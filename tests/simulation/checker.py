@@ -13,6 +13,9 @@ from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup.records import CATCH_UP
+from aiogroup.recovery.ranges import find
+from aiogroup.recovery.token import read_committed
 from aiogroup.telemetry import events
 
 REFUSED = (25, 82)
@@ -36,6 +39,7 @@ class Checker:
     def __init__(self, loop, tell):
         self.loop = loop
         self.tell = tell
+        self.place = None  # of a partition: what its tokens are bound to
         self.violations = []
         self.processed = defaultdict(set)  # by partition: what somebody's application has processed
         self.gap_free = defaultdict(int)  # the highest offset below which all of that is
@@ -137,11 +141,21 @@ class Checker:
                     self.fail(f"{process.name}: a commit is refused, and nothing was wrong")
                 if code:
                     continue
+                self._check_token(process, tp, offset, each.committed_metadata or "")
                 if offset > self.gap_free[tp]:
                     self.fail(f"{process.name} committed {tp} = {offset}; processed without a gap: {self.gap_free[tp]}")
                 if offset < self.floor.get(tp, 0) and tp not in self.moved:
                     self.fail(f"{process.name} committed {tp} = {offset}, below {self.floor[tp]} where it began")
                 self.committed[tp] = offset
+
+    def _check_token(self, process, tp, offset, metadata):
+        """What is neither pending nor from the live lane on is processed (KIP-333)."""
+        token = read_committed(offset, metadata, self.place(tp)).token if metadata else None
+        if token is None:
+            return
+        said = {at for at in range(offset, token.live) if find(token.pending, at) is None}
+        if left := sorted(said - self.processed[tp]):
+            self.fail(f"{process.name} committed {tp} = {offset}, {metadata!r}: {left} are not processed")
 
     def _on_assignments(self, request):
         seen = {}
@@ -243,6 +257,8 @@ class Ownerships:
         is_told = tp in checker.moved or (tp, record.offset) in checker.may_repeat
         if checker.is_exact and record.offset in checker.processed[tp] and not is_told:
             checker.fail(f"{self.name} was given {tp}@{record.offset} again, and nothing was wrong")
+        if record.lane == CATCH_UP:
+            return  # its ranges may lie apart
         expected = self.next[tp]
         if is_again:
             expected = None

@@ -16,9 +16,10 @@ def main():
     options = parser.parse_args()
     bug = next(each for each in BUGS if each.name == options.bug)
     plant(bug)
-    from tests.simulation.world import beginning, simulate
+    from tests.simulation.world import LANES, LANES_FROM, beginning, simulate
 
-    fitting = (seed for seed in itertools.count() if not bug.profiles or beginning(seed)[-1] in bug.profiles)
+    first = LANES_FROM if set(bug.profiles) & LANES.keys() else 0
+    fitting = (seed for seed in itertools.count(first) if not bug.profiles or beginning(seed)[-1] in bug.profiles)
     for seed in (*bug.seeds, *itertools.islice(fitting, options.seeds)):
         violations = simulate(seed).checker.violations
         if violations:

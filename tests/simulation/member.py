@@ -64,7 +64,7 @@ class Member:
         self.task = None
         if self.is_slow:
             world.checker.slow.add(name)
-        if self.is_slow or style in ("batches", "acks") or not world.checker.is_calm:
+        if self.is_slow or style in ("batches", "acks", "lanes") or not world.checker.is_calm:
             world.checker.is_exact = False
         if instance_id is not None and habits.stall_ms:  # it falls silent, and its name keeps its partitions
             world.checker.excused.add(name)
@@ -267,6 +267,42 @@ class Member:
                 offsets = {tp: each[-1].offset + 1 for tp, each in batch.items() if self._is_still(tp, began)}
                 await self._commit("after a batch", offsets if self.rng.random() < 0.5 else None)
             self._fidget()
+
+    async def _read_lanes(self):
+        """What each lane gave is committed by name, again and again until that is taken, as careless ones do it."""
+        while True:
+            batch = await self._in_time("getmany", self.consumer.getmany(timeout_ms=1_000, max_records=20), 1_000)
+            for records in batch.values():
+                for record in records:
+                    self.ownerships.delivered(record)
+            began = dict(self.ownerships.numbers)
+            for records in batch.values():
+                await self._work(records, began)
+            for lane in ("catch-up", "live"):
+                ends = {named(record): record.offset + 1 for record in batch.all() if record.lane == lane}
+                for tp, offset in ends.items():
+                    await self._insist(tp, offset, began)
+
+    async def _insist(self, tp, offset, began):
+        """It does not look whether the partition is there: it stops when it is told that it came, or came back."""
+        limit_ms = self.settings["default_api_timeout_ms"]
+        for _ in range(40):
+            if self.is_stopping or self.ownerships.numbers[tp] != began.get(tp):
+                return
+            try:
+                await self._in_time("commit", self.consumer.commit({tp: offset}), limit_ms)
+                return
+            except COMMIT_ERRORS:
+                await sleep_ms(self.rng.randrange(1, 200))
+            except BrokerError as error:
+                if not error.retriable:
+                    raise
+            except ValueError as error:
+                if self._is_still(tp, began):
+                    self.checker.fail(
+                        f"{self.process.name} was handed {tp} up to {offset}, and may not say so: {error}"
+                    )
+                return
 
     async def _commit(self, why, offsets=None):
         limit_ms = self.settings["default_api_timeout_ms"]

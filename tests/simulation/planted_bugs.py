@@ -73,6 +73,7 @@ COMMITTER = "aiogroup/runtime/committer.py"
 COORDINATOR = "aiogroup/runtime/coordinator.py"
 REBALANCE = "aiogroup/runtime/rebalance.py"
 OWNERSHIP = "aiogroup/runtime/ownership.py"
+NAMED_OFFSETS = "aiogroup/runtime/named_offsets.py"
 
 BUGS = (
     Bug(
@@ -298,5 +299,14 @@ BUGS = (
         "            self._turn_count += 1",
         ("quick", "calm"),
         (6, 7),
+    ),
+    Bug(
+        "takes an offset of an earlier ownership for one of this",
+        NAMED_OFFSETS,
+        "context, waiting = self._context, self.undecided(bound)",
+        "context, waiting = self._context, []",
+        ("lanes",),
+        (1_000_025,),
+        more=((NAMED_OFFSETS, "or self._positions.is_undecided(partition):", "or False:"),),
     ),
 )

@@ -55,6 +55,9 @@ AIMED = {
     "outlived": ("outlive",),
 }
 """Every tenth seed."""
+LANES = {"lanes": ("outlive", "outlive", "outlive", "freeze", "crash", "restart", "lead", "move")}
+"""Two lanes read (KIP-333), and the application commits by name: the seeds from `LANES_FROM` on."""
+LANES_FROM = 1_000_000
 UNHEARD = {"unheard": ("mute",)}
 """One seed in fifty."""
 STATIC = ("aimed", "outlived")  # who comes back gets what it had
@@ -85,6 +88,8 @@ def beginning(seed):
     """The first choices of every simulation: (randomness, jitter, profile)."""
     rng = random.Random(seed)
     jitter_ms, profile = rng.choice(JITTERS_MS), rng.choice(tuple(PROFILES))
+    if seed >= LANES_FROM:
+        return rng, jitter_ms, "lanes"
     if seed % 50 == 48:
         return rng, jitter_ms, "unheard"
     return rng, jitter_ms, tuple(AIMED)[seed // 10 % len(AIMED)] if seed % 10 == 9 else profile
@@ -102,6 +107,7 @@ class World(Aims):
         self.checker = Checker(loop, self.tell)
         self.brokers = Brokers(loop, self.rng, NODES, self.tell)
         self.brokers.checker = self.checker
+        self.checker.place = self.brokers.place
         self.network = Network(loop, self.rng, self.brokers, self.tell)
         self.brokers.network = self.network
         self.network.jitter_ms = jitter_ms
@@ -151,6 +157,8 @@ class World(Aims):
             case "outlived":
                 self.strategy = settings["partition_assignment_strategy"] = ("range",)
                 return settings | {"default_api_timeout_ms": 30_000}
+            case "lanes":
+                return settings | {"enable_parallel_rebalance": True, "parallel_min_backlog": 1}
         return settings
 
     # Members.
@@ -159,7 +167,9 @@ class World(Aims):
         rng = self.rng
         style = rng.choice(AIMED_STYLES if self.profile in STATIC else STYLES)
         settings = dict(self.settings)
-        settings["enable_auto_commit"] = style != "batches"
+        if self.profile in LANES:
+            style = "lanes"
+        settings["enable_auto_commit"] = style not in ("batches", "lanes")
         settings["auto_ack"] = style != "acks"
         poll_ms = settings["max_poll_interval_ms"]
         habits = Habits(
@@ -173,6 +183,8 @@ class World(Aims):
         )
         if self.profile in ("quick", "late", "outlived", "unheard"):  # nobody may notice anything
             habits = replace(habits.settled(), fidgets=habits.fidgets)
+        if self.profile in LANES:
+            habits = replace(habits.settled(), work_ms=50, breaks=False)
         number = next(self.names)
         member = Member(self, f"m{number}", instance_id=instance_id, style=style, habits=habits, settings=settings)
         member.tell(f"begins: {instance_id or 'dynamic'}, {style}, {habits}")
@@ -194,7 +206,7 @@ class World(Aims):
 
     async def make_faults(self):
         rng = self.rng
-        kinds = (PROFILES | AIMED | UNHEARD)[self.profile]
+        kinds = (PROFILES | AIMED | UNHEARD | LANES)[self.profile]
         until = self.faults_end_at
         while self.loop.time() < until and not self.checker.violations:
             await sleep_ms(rng.randrange(200, 4_000))
@@ -345,7 +357,7 @@ class World(Aims):
 
     def append(self):
         partition = self.rng.randrange(len(self.brokers.topics[TOPIC]))
-        self.brokers.append(TOPIC, partition, self.rng.randrange(1, 6))
+        self.brokers.append(TOPIC, partition, self.rng.randrange(1, 30 if self.profile in LANES else 6))
 
     # The whole of it.
 
