@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import io
+import json
 import logging
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 
+from aiogroup import TopicPartition
 from aiogroup.telemetry import events
 from aiogroup.telemetry.health import Health, HealthStatus
 from aiogroup.telemetry.log import Log
@@ -76,7 +82,50 @@ def test_heartbeats_are_not_printed_where_nothing_was_configured(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_applications_structlog_is_used_as_it_is():
+PAGE = (Path(__file__).parents[1] / "docs/events.md").read_text()
+
+
+@pytest.fixture
+def lines():
+    """What the JSON formatter of the page makes of what goes to the logger `aiogroup`, from DEBUG on."""
+    (block,) = (each for each in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "class Json" in each)
+    names: dict[str, Any] = {}
+    exec(block.partition("\nhandler =")[0], names)
+    told, handler, log = io.StringIO(), logging.StreamHandler(), logging.getLogger("aiogroup")
+    handler.setStream(told)
+    handler.setFormatter(names["Json"]())
+    log.addHandler(handler)
+    level = log.level
+    log.setLevel(logging.DEBUG)
+    yield lambda: [json.loads(line) for line in told.getvalue().splitlines()]
+    log.removeHandler(handler)
+    log.setLevel(level)
+
+
+def test_a_json_formatter_of_the_standard_library_has_each_field_on_its_own(lines):
+    log = Log("billing", "pod-1")
+    log.on_event(events.CoordinatorFound(1))
+    log.on_event(events.PartitionsLost((TopicPartition("orders", 0),), "fenced"))
+    assert lines() == [
+        {"level": "INFO", "logger": "aiogroup", "event": "coordinator_found", "node_id": 1, "group": "billing",
+         "client_id": "pod-1"},
+        {"level": "WARNING", "logger": "aiogroup", "event": "partitions_lost", "partitions": [["orders", 0]],
+         "why": "fenced", "group": "billing", "client_id": "pod-1"},
+    ]  # fmt: skip
+    assert json.dumps(lines()[0]) in " ".join(PAGE.split())
+
+
+def test_no_field_of_an_event_hides_one_of_a_log_record(lines):
+    for kind in KINDS:
+        Log("billing", "pod-1").on_event(made(kind))
+    for kind, line in zip(KINDS, lines(), strict=True):
+        assert line.keys() == {"level", "logger", "event", "group", "client_id", *made(kind).fields()}, kind
+        assert line["event"] == made(kind).name
+
+
+@pytest.fixture
+def structlog_entries():
+    """What reaches an application's structlog that filters nothing."""
     seen = []
 
     def keep(_logger, level, entry):
@@ -84,14 +133,55 @@ def test_applications_structlog_is_used_as_it_is():
         raise structlog.DropEvent
 
     structlog.configure(processors=[keep])
-    try:
-        Log("billing", "pod-1").on_event(events.HeartbeatMissed("closed"))
-    finally:
-        structlog.reset_defaults()
-    ((level, entry),) = seen
+    yield seen
+    structlog.reset_defaults()
+
+
+def test_applications_structlog_is_used_as_it_is(structlog_entries):
+    Log("billing", "pod-1").on_event(events.HeartbeatMissed("closed"))
+    ((level, entry),) = structlog_entries
     assert level == "warning"
     assert entry["event"] == "heartbeat_missed"
     assert (entry["why"], entry["group"], entry["client_id"]) == ("closed", "billing", "pod-1")
+
+
+def test_structlog_that_is_configured_after_the_consumer_was_made_is_used(request):
+    log = Log("billing", "pod-1")
+    entries = request.getfixturevalue("structlog_entries")
+    log.on_event(events.HeartbeatMissed("closed"))
+    assert len(entries) == 1
+
+
+@pytest.mark.parametrize(
+    ("level", "loud"),
+    [
+        (logging.NOTSET, {"info", "warning", "error"}),
+        (logging.DEBUG, {"debug", "info", "warning", "error"}),
+        (logging.WARNING, {"warning", "error"}),
+    ],
+)
+def test_structlog_without_a_filter_hears_what_the_level_of_the_logger_says(structlog_entries, level, loud):
+    logger = logging.getLogger("aiogroup")
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        for kind in KINDS:
+            Log("billing", "pod-1").on_event(made(kind))
+    finally:
+        logger.setLevel(before)
+    assert {level for level, _ in structlog_entries} == loud
+    assert len(structlog_entries) == len([kind for kind in KINDS if kind.LEVEL in loud])
+
+
+def test_positions_of_one_round_are_one_event_for_each_policy():
+    found = {TopicPartition("orders", number): ("latest", 10 + number) for number in (2, 0)}
+    found[TopicPartition("orders", 1)] = ("earliest", 0)
+    one, other = TopicPartition("orders", 0), TopicPartition("orders", 2)
+    assert events.PositionFromPolicy.of_round(found) == [
+        events.PositionFromPolicy((TopicPartition("orders", 1),), (0,), "earliest"),
+        events.PositionFromPolicy((one, other), (10, 12), "latest"),
+    ]
+    assert events.PositionFromPolicy.of_round({}) == []
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,7 @@ class Positions:
     async def _resolve_policy(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
         asked = self._ask(partitions)
         wanted = {tp: _timestamp(each.reset_policy) for tp, (each, _) in asked.items()}
+        started: dict[TopicPartition, tuple[str, int]] = {}
 
         def take(found: Offsets) -> None:
             for tp, answer in found.items():
@@ -186,12 +187,19 @@ class Positions:
                     continue
                 del wanted[tp]
                 if partition.changes_count == changes_count:
+                    if partition.reset_why == NOT_COMMITTED:
+                        started[tp] = partition.reset_policy.kind, answer.offset
                     self._start_at(partition, answer.offset)
 
         rounds_count = failures_count = 0
         while wanted:
             read_committed = self._context.config.read_committed
-            why = await self._refresher.ask_leaders(dict(wanted), until_ms, take, read_committed=read_committed)
+            try:
+                why = await self._refresher.ask_leaders(dict(wanted), until_ms, take, read_committed=read_committed)
+            finally:
+                for event in events.PositionFromPolicy.of_round(started):
+                    self._context.tell(event)
+                started.clear()
             if not wanted or not why:
                 continue
             rounds_count += 1
@@ -206,9 +214,7 @@ class Positions:
         partition.start_at(offset, leader=leader_of(self._context.link.cluster, partition.tp), was_reset=True)
         partition.is_held = self.is_committed_at_once
         tp, policy = partition.tp, partition.reset_policy
-        if partition.reset_why == NOT_COMMITTED:
-            self._context.tell(events.PositionFromPolicy(tp.topic, tp.partition, offset, policy.kind))
-        else:
+        if partition.reset_why != NOT_COMMITTED:
             self._context.tell(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset_why))
         self._context.fetchable.pulse()
         self._context.changed.pulse()

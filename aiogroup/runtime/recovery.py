@@ -85,6 +85,7 @@ class Recoveries:
                 is_committed = self._context.config.read_committed
                 refused = await self._refresher.ask_leaders(wanted, until_ms, take.update, read_committed=is_committed)
                 why = why or refused
+        started: dict[TopicPartition, tuple[str, int]] = {}
         for tp, (partition, changes_count) in asked.items():
             lacks = tp not in starts or tp not in ends or (times.get(tp, -1) >= 0 and tp not in by_time)
             if lacks or (tp in known and known[tp][1] >= 0 and tp not in epochs):
@@ -104,6 +105,9 @@ class Recoveries:
                 at = by_time[tp].offset if tp in by_time else -1
                 offset = log.start if times[tp] == EARLIEST else at if at >= 0 else log.end
                 self._take_up_new(partition, offset, log)
+                started[tp] = partition.reset_policy.kind, offset
+        for event in events.PositionFromPolicy.of_round(started):
+            self._context.tell(event)
         return why
 
     @staticmethod
@@ -149,11 +153,10 @@ class Recoveries:
 
     def _take_up_new(self, partition: Partition, offset: int, log: Log) -> None:
         """Nothing is committed: what the policy says is durable, with the token, before the first delivery."""
-        config, tp = self._context.config, partition.tp
+        config = self._context.config
         recovery = recover(offset, log, min_backlog=config.parallel_min_backlog, fresh_id=fresh_id())
         self._start(partition, recovery, was_reset=True)
         partition.is_held = config.enable_auto_commit or self._concerns_jobs(recovery)
-        self._context.tell(events.PositionFromPolicy(tp.topic, tp.partition, offset, partition.reset_policy.kind))
 
     def _concerns_jobs(self, recovery: Recovery) -> bool:
         """Then it is committed before the first delivery, auto-commit or not: jobs can only see what is written.

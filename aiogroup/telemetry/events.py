@@ -5,6 +5,7 @@ The class name in snake case is the log key, the fields are the log's fields. `L
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -234,12 +235,18 @@ class UncommittedAtRevoke(Event):
 
 @dataclass(frozen=True, slots=True)
 class PositionFromPolicy(Event):
-    """Nothing was committed for a partition: the policy said where to start."""
+    """Nothing was committed for these partitions: the policy said where to start. `offsets` are in the same order."""
 
-    topic: str
-    partition: int
-    offset: int
+    partitions: tuple[TopicPartition, ...]
+    offsets: tuple[int, ...]
     policy: str
+
+    @classmethod
+    def of_round(cls, found: Mapping[TopicPartition, tuple[str, int]]) -> list[PositionFromPolicy]:
+        """One event for each policy, of partitions whose positions were looked up together."""
+        policies = sorted({policy for policy, _ in found.values()})
+        of = {policy: sorted(tp for tp in found if found[tp][0] == policy) for policy in policies}
+        return [cls(tuple(tps), tuple(found[tp][1] for tp in tps), policy) for policy, tps in of.items()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 import structlog
@@ -78,7 +79,7 @@ def kind_name(kind):
 
 @pytest.mark.parametrize("with_thread", [False, True], ids=["no-thread", "thread"])
 @pytest.mark.parametrize("at", ["heartbeat_acknowledged", "rebalance_completed", "offsets_committed"])
-async def test_a_faulty_log_processor_costs_nothing_and_is_told_on_stderr(make_place, capsys, at, with_thread):
+async def test_a_faulty_log_processor_costs_nothing_and_is_told_on_stderr(make_place, capsys, at, with_thread, caplog):
     place, ears, written = make_place(), Ears(), []
 
     def faulty(_logger, _level, entry):
@@ -88,6 +89,7 @@ async def test_a_faulty_log_processor_costs_nothing_and_is_told_on_stderr(make_p
         raise structlog.DropEvent
 
     await place.produce(range(10))
+    caplog.set_level(logging.DEBUG, logger="aiogroup")
     structlog.configure(processors=[faulty])
     try:
         settings = {"heartbeat_thread": with_thread, "heartbeat_interval_ms": 100}

@@ -63,8 +63,18 @@ async def test_without_a_commit_the_policy_decides_and_is_durable_at_once(
         assert await consumer.position(tp) == expected
         assert await consumer.committed(tp) == expected
     (told,) = ears.heard(PositionFromPolicy)
-    assert (told.offset, told.policy) == (expected, policy)
+    assert (told.partitions, told.offsets, told.policy) == ((tp,), (expected,), policy)
     assert not ears.heard(OffsetReset)
+
+
+async def test_positions_that_are_looked_up_together_are_told_together(make_place):
+    place, ears = make_place(8), Ears()
+    for number in range(8):
+        await place.produce(["its leader is known now"], number)
+    async with place.consumer(auto_offset_reset="earliest", observers=[ears]) as consumer:
+        assert consumer.assignment() == {place.tp(number) for number in range(8)}
+        (told,) = ears.heard(PositionFromPolicy)
+    assert told == PositionFromPolicy(tuple(place.tp(number) for number in range(8)), (0,) * 8, "earliest")
 
 
 async def test_none_says_so_until_a_seek(kafka_cluster, unique_name, tp):
