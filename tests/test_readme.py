@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
+import json
 import os
 import re
 import signal
@@ -171,3 +172,24 @@ async def test_the_listener_hears_what_comes_and_goes(kafka_cluster, capsys):
     with pytest.raises(asyncio.CancelledError):
         await counting
     assert sorted(capsys.readouterr().out.splitlines()) == [f"leaves: {place.topic} 0 0", f"leaves: {place.topic} 1 3"]
+
+
+@pytest.mark.kafka
+async def test_a_record_that_is_no_json_is_skipped_by_the_cause_of_the_error(kafka_cluster, capsys):
+    place = Place(kafka_cluster, f"topic-{uuid4().hex[:8]}", f"group-{uuid4().hex[:8]}")
+    kafka_cluster.create_topic(place.topic)
+    await place.produce(["1", "not json", "3"])
+    (block,) = (each for each in BLOCKS if "JSONDecodeError" in each)
+    names: dict[str, Any] = {}
+    exec(block, names)
+    read = []
+
+    async def handle(record):
+        read.append(record.value)
+
+    async with place.consumer(auto_offset_reset="earliest", value_deserializer=json.loads) as consumer:
+        reading = asyncio.create_task(names["read"](consumer, handle))
+        await eventually(lambda: read == [1, 3])
+        await consumer.stop()
+        await reading
+    assert capsys.readouterr().out == f"skipped: {place.tp()} 1 b'not json'\n"
