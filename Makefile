@@ -3,8 +3,10 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+SMALL_STAMP := $(VENV)/.installed-for-the-demo
 .DEFAULT_GOAL := help
-.PHONY: help venv jars check fast test soak demo bench bench-quick bench-recovery bench-spark dist format clean
+.PHONY: help venv jars check fast test soak demo bench bench-quick bench-recovery bench-spark dist format clean \
+  test-python test-this-python
 
 help:
 	@echo "make test         set up, then all tests: the fast ones, the simulations, then those on real Kafka"
@@ -15,37 +17,54 @@ help:
 	@echo "make bench        the benchmarks, more than an hour (make bench-quick: the small ones, a few minutes)"
 	@echo "make bench-spark  1,000,000 records that Spark drains into Parquet, three times"
 	@echo "make bench-recovery  coming back to 1,000,000 records: the first live one, their age, the catch-up (QUICK=1: small)"
+	@echo "make test-python  the tests that say the most on another Python (PYTHON=python3.13), with and without the C"
 	@echo "make dist         the sdist and the wheel, in dist/"
 	@echo "make clean        remove the virtual environment and the caches of the tools"
 
 venv: $(STAMP)
 
 # A candidate is run, not only looked up: version managers leave names behind that do not start.
-$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard aiogroup/native/*.[ch])
-	@if ! $(PY) -c '' 2>/dev/null; then \
-	  for python in python3.11 python3; do \
-	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
-	  done; \
-	  if [ -z "$$found" ]; then \
-	    echo "error: Python 3.11 or newer is missing (Debian: apt-get install python3.11 python3.11-venv;" \
-	      "macOS: brew install python@3.11)" >&2; exit 1; \
-	  fi; \
-	  if ! $$found -c 'import ensurepip, venv' 2>/dev/null; then \
-	    echo "error: $$found has no venv module (Debian: apt-get install python3-venv)" >&2; exit 1; \
-	  fi; \
-	  echo "virtual environment of $$($$found --version) in $(VENV)"; \
-	  $$found -m venv --clear $(VENV); \
-	fi
-	@$(PY) -m pip --version >/dev/null 2>&1 || { echo "error: $(VENV) has no pip; run 'make clean' and try again" >&2; exit 1; }
-	@# The build back end is installed from the constraints too, so that no build takes another one.
-	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt setuptools
+PYTHONS := python3.11 python3
+define ENVIRONMENT
+@if ! $(PY) -c '' 2>/dev/null; then \
+  for python in $(PYTHONS); do \
+    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
+  done; \
+  if [ -z "$$found" ]; then \
+    echo "error: Python 3.11 or newer is missing (Debian: apt-get install python3.11 python3.11-venv;" \
+      "macOS: brew install python@3.11)" >&2; exit 1; \
+  fi; \
+  if ! $$found -c 'import ensurepip, venv' 2>/dev/null; then \
+    echo "error: $$found has no venv module (Debian: apt-get install python3-venv)" >&2; exit 1; \
+  fi; \
+  echo "virtual environment of $$($$found --version) in $(VENV)"; \
+  $$found -m venv --clear $(VENV); \
+fi
+@$(PY) -m pip --version >/dev/null 2>&1 || { echo "error: $(VENV) has no pip; run 'make clean' and try again" >&2; exit 1; }
+@# The build back end is installed from the constraints too, so that no build takes another one.
+$(PIP) setuptools
+endef
+PIP = $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
+define SAY_COMPILED
+@$(PY) -c 'from aiogroup.native import IS_COMPILED as c; print("aiogroup.native is", "compiled" if c else \
+  "NOT compiled (no C compiler, or no Python.h): records are slower, tests of the C are left out")'
+endef
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard aiogroup/native/*.[ch])
+
+$(STAMP): $(SOURCES)
+	$(ENVIRONMENT)
 	@# pip knows --group from 25.1 on only; Python 3.11 brings an older one.
 	$(PY) -c 'import tomllib; groups = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]; \
 	  print(*(line for group in groups.values() for line in group), sep="\n")' > $(VENV)/groups.txt
-	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -c constraints.txt \
-	  -e '.[devkafka,fastapi,spark]' -r $(VENV)/groups.txt
-	@$(PY) -c 'from aiogroup.native import IS_COMPILED as c; print("aiogroup.native is", "compiled" if c else \
-	  "NOT compiled (no C compiler, or no Python.h): records are slower, tests of the C are left out")'
+	$(PIP) --no-build-isolation -e '.[devkafka,fastapi,spark]' -r $(VENV)/groups.txt
+	$(SAY_COMPILED)
+	@touch $@
+
+# What the demo needs, without PySpark and the tools: a quarter of it all.
+$(SMALL_STAMP): $(SOURCES)
+	$(ENVIRONMENT)
+	$(PIP) --no-build-isolation -e '.[devkafka]'
+	$(SAY_COMPILED)
 	@touch $@
 
 jars: $(STAMP)
@@ -69,6 +88,23 @@ test: jars
 	$(PY) -m pytest -m "kafka and not spark" -n 3 --dist loadfile
 	$(PY) -m pytest -m spark
 
+# Another Python, in an environment of its own: fast tests and simulations with and without the C, and of those on Kafka
+# the files that exercise the most, on asyncio and on uvloop.
+PYTHON := python3.13
+ON_KAFKA := $(addprefix tests/kafka/test_,$(addsuffix .py,commit cooperative delivery_processed heartbeat_thread \
+  pure_python stop uvloop))
+test-python:
+	$(MAKE) VENV=.venv-$(notdir $(PYTHON)) PYTHONS=$(PYTHON) test-this-python
+
+test-this-python: jars
+	$(FAST)
+	$(PY) -m pytest -m "simulation and not kafka" -n 2
+	$(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadfile
+	AIOGROUP_PURE_PYTHON=1 $(FAST)
+	AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest -m "simulation and not kafka" -n 2
+	EVENT_LOOP=uvloop $(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadfile
+	EVENT_LOOP=uvloop AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadfile
+
 # SEEDS=n simulations from seed FIRST on, on all cores; SEED=n replays one, with its trace.
 SEEDS := 10000
 FIRST := 0
@@ -78,7 +114,9 @@ soak: $(STAMP)
 fast: $(STAMP)
 	$(FAST)
 
-demo: jars
+# Where everything is installed already, that will do.
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(SMALL_STAMP))
+	$(PY) -m aiogroup.devkafka fetch
 	$(PY) -m examples.demo
 
 bench: jars
@@ -103,4 +141,4 @@ format: $(STAMP)
 	$(PY) -m ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 # What runs in the background of a script ignores Ctrl-C, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if os.environ.get("EVENT_LOOP") == "uvloop":
+
+    def pytest_asyncio_loop_factories():
+        """All tests of this folder on uvloop, in place of asyncio's own event loop."""
+        import uvloop
+
+        return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

@@ -31,9 +31,10 @@ EXTRAS_LEFT_OUT = {"pyspark", "py4j", "pytest", "fastapi", "uvicorn"}
 LIMIT_S = 60
 
 NAMES = """
-import importlib, pkgutil, sys
+import importlib.metadata, pkgutil
 import aiogroup
 
+assert aiogroup.__version__ == importlib.metadata.version("aiogroup")
 assert not [name for name in aiogroup.__all__ if not hasattr(aiogroup, name)]
 for each in pkgutil.walk_packages(aiogroup.__path__, "aiogroup."):
     if each.name.endswith(".__main__"):
