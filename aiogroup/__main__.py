@@ -54,8 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = _settings(given)
         if given.command == "list":
-            for each in asyncio.run(list_members(given.group, **settings)):
+            members = asyncio.run(list_members(given.group, **settings))
+            for each in members:
                 _say(_line(each))
+            if not members:  # not to stdout, whose lines are members
+                sys.stderr.write(f"aiogroup: group {given.group!r} has no members\n")
             return 0
         for each in asyncio.run(remove_members(given.group, given.names, reason=given.reason, **settings)):
             _say(f"removed {each.name} from {given.group}: {_line(each)}")

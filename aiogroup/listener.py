@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import inspect
 from collections.abc import Awaitable
 from typing import Any, Protocol, TypeAlias
@@ -63,16 +64,23 @@ AnyListener: TypeAlias = HearsRevoked | HearsAssigned | HearsLost
 
 
 def check_listener(listener: object) -> None:
-    """Refuse what has none of the callbacks.
+    """Refuse what has none of the callbacks, or one more that nobody would call.
 
     Raises:
-        TypeError: it is not a listener.
+        TypeError: it is not a listener, or one of its names is misspelt.
     """
     names = ("on_partitions_revoked", "on_partitions_assigned", "on_partitions_lost")
     if listener is None:
         return
     if isinstance(listener, type):
         raise TypeError(f"listener {listener!r} is a class: give an object of it")
+    for name in dir(type(listener)):
+        if name.startswith("on_partition") and name not in names and callable(getattr(type(listener), name)):
+            nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+            raise TypeError(
+                f"listener {listener!r} has {name}, which is never called: did you mean {nearest}? Give a method of "
+                "your own another name"
+            )
     if not any(callable(getattr(listener, name, None)) for name in names):
         raise TypeError(f"listener {listener!r} has none of {', '.join(names)}")
 

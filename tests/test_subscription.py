@@ -150,6 +150,39 @@ def test_listener_without_a_callback_is_refused(listener):
         by_topics("orders").subscribe(["orders"], None, listener)
 
 
+class Misspelt(Everything):
+    def on_partition_revoked(self, revoked):
+        pass
+
+
+class Renamed(Theirs):
+    async def on_partitions_assign(self, assigned):
+        pass
+
+
+class Own(Theirs):
+    on_partitions_count = 3
+
+    def when_partitions_go(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("listener", "name", "meant"),
+    [
+        (Misspelt(), "on_partition_revoked", "on_partitions_revoked"),
+        (Renamed(), "on_partitions_assign", "on_partitions_assigned"),
+    ],
+)
+def test_a_misspelt_callback_is_refused_with_the_name_that_was_meant(listener, name, meant):
+    with pytest.raises(TypeError, match=f"has {name}, which is never called: did you mean {meant}?"):
+        check_listener(listener)
+
+
+def test_what_else_a_listener_has_is_its_own():
+    check_listener(Own())
+
+
 async def test_callbacks_are_called_sync_or_async():
     listener = Everything()
     for callback in ("revoked", "assigned", "lost"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -215,3 +217,10 @@ def test_two_owners_are_found(second):
     first = history((1, "partitions_assigned", 0, 1), (5, "partitions_revoked", 1))
     with pytest.raises(ContractError, match="two owners"):
         one_owner(first, history(*second))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["consumer", "--help"], ["producer", "--help"]], ids=" ".join)
+def test_help_is_no_failure(arguments):
+    run = subprocess.run([sys.executable, "-m", "aiogroup.verifiable", *arguments], capture_output=True, check=False)
+    assert run.returncode == 0
+    assert b"usage:" in run.stdout

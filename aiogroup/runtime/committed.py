@@ -44,7 +44,7 @@ class CommittedOffsets:
         Raises:
             AiogroupError: the coordinator did not answer until `until_ms`, or refused.
         """
-        failures_count = 0
+        failures_count, began_at_ms = 0, now_ms()
         while True:
             try:
                 found, last = await self._fetch_once(tps, until_ms)
@@ -53,7 +53,7 @@ class CommittedOffsets:
             except (ConnectionLostError, KafkaTimeoutError) as error:
                 last = error
             if now_ms() >= until_ms:
-                raise last
+                raise timed_out("the look-up of committed offsets", began_at_ms, failures_count + 1, last) or last
             failures_count += 1
             await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 
@@ -101,3 +101,11 @@ class CommittedOffsets:
             case _:
                 raise BrokerError(code, row.name, f"{what}: {row.message}")
         return BrokerError(code, row.name, f"{what}: {row.message}", retriable=True)
+
+
+def timed_out(what: str, began_at_ms: int, tries_count: int, last: AiogroupError | None) -> AiogroupError | None:
+    """What to raise when the time is over: how long it was tried, where `last` knows only of the last try."""
+    if isinstance(last, KafkaTimeoutError) and tries_count > 1:
+        took_ms = now_ms() - began_at_ms
+        return KafkaTimeoutError(f"{what} was tried {tries_count} times in {took_ms} ms; the last time {last}")
+    return last

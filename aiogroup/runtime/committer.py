@@ -31,7 +31,7 @@ from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from aiogroup.runtime.clock import Signal, now_ms, sleep_ms
-from aiogroup.runtime.committed import BY_NAME, CommittedOffsets
+from aiogroup.runtime.committed import BY_NAME, CommittedOffsets, timed_out
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.link import COMMIT
@@ -62,6 +62,9 @@ class Committer:
         self._context = context
         self._coordinator = coordinator
         self._order = CommitOrder()
+        self._failed: dict[
+            TopicPartition, CommitEntry
+        ] = {}  # what the application's own commits could not make durable
         self._busy_count = 0  # commits that may still write something under the generation as it is
         self._settled = Signal()
 
@@ -168,7 +171,17 @@ class Committer:
             FencedInstanceIdError, GroupAuthorizationError, TopicAuthorizationError, BrokerError: refused.
         """
         turn = self._begin(entries, automatic=automatic)
-        await self._context.supervisor.finish("commit", lambda: self._commit_counted(turn, timeout))
+        try:
+            await self._context.supervisor.finish("commit", lambda: self._commit_counted(turn, timeout))
+        except BaseException:
+            if not automatic:
+                self._failed |= turn.pending
+            raise
+
+    def failed(self) -> dict[TopicPartition, int]:
+        """Offsets that the application's own commits could not make durable, of partitions that are still owned."""
+        owned = self._context.assignment
+        return {tp: each.offset for tp, each in self._failed.items() if owned.is_owned_since(tp, each.ownership)}
 
     def _begin(self, entries: Entries, *, automatic: bool) -> Turn:
         self._busy_count += 1
@@ -192,7 +205,7 @@ class Committer:
         committed: dict[TopicPartition, int] = {}
         not_owned: set[TopicPartition] = set()
         refused: AiogroupError | None = None
-        failures_count = 0
+        failures_count, began_at_ms = 0, now_ms()
         last: AiogroupError | None = None
         while pending:
             self._drop_not_owned(turn, not_owned)
@@ -200,7 +213,7 @@ class Committer:
             if not pending:
                 break
             if left_ms <= 0:
-                raise last or self._timed_out(pending)
+                raise timed_out("the commit", began_at_ms, failures_count, last) or self._timed_out(pending)
             if turn.is_member and self._must_wait():
                 last = RebalanceInProgressError("the group is rebalancing; ask for records, then commit again")
                 await self._wait_for_round(until_ms)
@@ -318,6 +331,7 @@ class Committer:
                 match remedy_for(Rpc.OFFSET_COMMIT, code):
                     case Remedy.PROCEED:
                         self._note_committed(tp, entry)
+                        self._failed.pop(tp, None)
                         self._order.acknowledge(turn, tp)
                         committed[tp] = entry.offset
                         del pending[tp]

@@ -87,6 +87,9 @@ class Connection(AIOKafkaConnection):
             **kwargs,
         )
 
+    why_silent = ""
+    """Said behind "the connection broke" until the first answer has come."""
+
     def authenticator_oauth(self) -> _Oauth:
         return _Oauth(sasl_oauth_token_provider=self._sasl_oauth_token_provider)
 
@@ -181,7 +184,7 @@ class Connection(AIOKafkaConnection):
         except KafkaConnectionError as error:
             if isinstance(error.__cause__, ProtocolError):
                 raise ProtocolError(str(error.__cause__)) from error
-            raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke") from error
+            raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke{self.why_silent}") from error
         finally:
             timer.cancel()
 
@@ -204,6 +207,7 @@ class Connection(AIOKafkaConnection):
         if not isinstance(pending, _Pending):
             super()._handle_frame(bytes(frame))
             return
+        self.why_silent = ""
         answered_id = int.from_bytes(frame[:4], "big", signed=True)
         if answered_id != correlation_id:
             raise ProtocolError(f"answer {answered_id} came where {correlation_id} was expected")

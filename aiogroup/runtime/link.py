@@ -277,6 +277,7 @@ class Link:
             where += f" at {broker.host}:{broker.port}"
         limit_ms = min(CONNECT_TIMEOUT_MS, self._config.request_timeout_ms)
         connection = Connection(broker.host, broker.port, self._config)
+        connection.why_silent = self._why_silent()
         try:
             async with timeout_ms(limit_ms):
                 await connection.connect()
@@ -300,7 +301,7 @@ class Link:
         if isinstance(error, TimeoutError):
             return KafkaTimeoutError(f"connecting to {where} took longer than {limit_ms} ms")
         if type(error).__name__ in AUTHENTICATION_ERRORS:
-            return AuthenticationFailedError(f"{where} refused the credentials for {self._config.sasl_mechanism}")
+            return AuthenticationFailedError(self._why_refused(type(error).__name__, where))
         if isinstance(error, ssl.SSLCertVerificationError):
             return ConnectionLostError(
                 f"cannot connect to {where}: its certificate is not trusted ({error.verify_message}); trust its "
@@ -311,9 +312,35 @@ class Link:
         if isinstance(error, TokenError):
             return ConnectionLostError(f"cannot connect to {where}: {error}")
         return ConnectionLostError(
-            f"cannot connect to {where}: {type(error).__name__} during the handshake; does its listener speak "
-            f"security_protocol={self._config.security_protocol!r}?"
+            f"cannot connect to {where}: {type(error).__name__} during the handshake. The listener of this port speaks "
+            f"probably another protocol than security_protocol={self._config.security_protocol!r}: set the listener's, "
+            "or use another port"
         )
+
+    def _why_refused(self, error: str, where: str) -> str:
+        protocol, mechanism = self._config.security_protocol, self._config.sasl_mechanism
+        match error:
+            case "IllegalSaslStateError":
+                plain = "SSL" if protocol == "SASL_SSL" else "PLAINTEXT"
+                return (
+                    f"{where} takes no credentials, but security_protocol={protocol!r} sends some: its listener has no "
+                    f"SASL. Use security_protocol={plain!r}, or the port of a listener with {protocol}"
+                )
+            case "UnsupportedSaslMechanismError":
+                return (
+                    f"{where} does not offer sasl_mechanism={mechanism!r}: use one of its sasl.enabled.mechanisms, or "
+                    "enable this one there"
+                )
+            case _:
+                return f"{where} refused the credentials for {mechanism}"
+
+    def _why_silent(self) -> str:
+        """What a connection that breaks before its first answer means while no broker has ever answered."""
+        if self.cluster.brokers:
+            return ""
+        protocol = self._config.security_protocol
+        why = f" before the first answer: does the listener of this port speak security_protocol={protocol!r}?"
+        return why if "SASL" in protocol else f"{why} One with SASL closes connections that do not authenticate"
 
 
 def _cluster(response: MetadataResponse, *, is_of_all: bool) -> Cluster:

@@ -26,7 +26,8 @@ CLOSE_RESERVE_MS: Final = 250
 class StopReport:
     """What `stop` could not do. Empty when everything was done: `is_clean`.
 
-    `not_committed` holds processed offsets that are not durable, `in_hand` how many records of each partition the
+    `not_committed` holds processed offsets that are not durable (with auto-commit off: those that the application's own
+    commits could not make durable), `in_hand` how many records of each partition the
     application held unprocessed: both come again. `problems` says why, and what no call raises any more: an error of
     the last callback, for example.
     """
@@ -132,7 +133,7 @@ class Shutdown:
 
     def _left_over(self, group: Group) -> dict[TopicPartition, int]:
         if not self._context.config.enable_auto_commit:
-            return {}  # what to commit is the application's own business
+            return group.committer.failed()  # what to commit is the application's own business, and so it tried
         return {tp: entry.offset for tp, entry in group.committer.processed(self._context.assignment).items()}
 
     async def _step(self, what: str, work: Awaitable[object], limit_ms: int | None = None) -> None:

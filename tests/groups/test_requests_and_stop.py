@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
-from aiogroup import CommitFailedError, IllegalStateError
+from aiogroup import CommitFailedError, IllegalStateError, KafkaTimeoutError
 from aiogroup.protocol.messages.fetch import FetchRequest
+from aiogroup.protocol.messages.offset_commit import OffsetCommitResponse
 from aiogroup.telemetry import events
 from tests.groups.scripted import POLL_MS, TOPIC, sleep_ms
 from tests.support.group_members import named, until
@@ -108,3 +110,32 @@ async def test_a_commit_in_the_lost_callback_is_refused_and_says_who_repeats_the
     assert "perhaps to this member" in str(refused[1])
     await until(lambda: [each.tp for each in member.records].count(record.tp) == 2, 60, member.tail)  # and so it is
     assert not member.count(events.ListenerFailed)
+
+
+async def test_a_commit_that_timed_out_is_in_the_report_of_stop_also_without_auto_commit(group):
+    timeouts = {"request_timeout_ms": 30_000, "default_api_timeout_ms": 60_000, "max_poll_interval_ms": 120_000}
+    member = await group.member("m", reads=False, **timeouts).start()
+    await group.shared_out(member)
+    group.produce(0, 0, 0)
+    record = await member.do(member.consumer.getone())
+    group.brokers.withheld = OffsetCommitResponse
+    with pytest.raises(KafkaTimeoutError) as raised:
+        await member.do(member.consumer.commit({record.tp: 1}))
+    assert re.search(r"the commit was tried \d times in 6\d{4} ms; the last time ", str(raised.value))
+    report = await member.stop()
+    assert report.not_committed == {record.tp: 1}
+    assert not report.is_clean
+
+
+async def test_a_commit_that_succeeds_later_is_in_no_report(group):
+    member = await group.member("m", reads=False, request_timeout_ms=6_000, default_api_timeout_ms=7_000).start()
+    await group.shared_out(member)
+    group.produce(0)
+    record = await member.do(member.consumer.getone())
+    group.brokers.withheld = OffsetCommitResponse
+    with pytest.raises(KafkaTimeoutError):
+        await member.do(member.consumer.commit())
+    group.brokers.withheld = ()
+    await member.do(member.consumer.commit())
+    assert await member.do(member.consumer.committed(record.tp)) == 1
+    assert (await member.stop()).not_committed == {}

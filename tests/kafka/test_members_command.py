@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from aiogroup import GroupAuthorizationError, GroupNotFoundError, KafkaTimeoutError, MemberNotFoundError
+from aiogroup import Consumer, GroupAuthorizationError, GroupNotFoundError, KafkaTimeoutError, MemberNotFoundError
+from aiogroup.__main__ import main
 from aiogroup.admin import list_members, remove_members
 from aiogroup.devkafka import Cluster
 from aiogroup.errors import ConnectionLostError
@@ -108,6 +109,17 @@ async def test_a_group_that_does_not_exist_is_told(kafka_cluster, group):
         await list_members(group, **servers)
     with pytest.raises(GroupNotFoundError, match=group):
         await remove_members(group, ["one"], **servers)
+
+
+async def test_a_group_without_members_is_told_where_no_member_would_be_printed(kafka_cluster, topic, group, capsys):
+    async with Consumer(topic, bootstrap_servers=kafka_cluster.bootstrap_servers, group_id=group) as consumer:
+        assert len(await list_members(group, bootstrap_servers=kafka_cluster.bootstrap_servers)) == 1
+        assert consumer.assignment()
+        await consumer.getmany(timeout_ms=100)
+    arguments = ["members", "list", "--bootstrap-server", kafka_cluster.bootstrap_servers, "--group", group]
+    assert await asyncio.to_thread(main, arguments) == 0
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", f"aiogroup: group '{group}' has no members\n")
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,32 @@ async def test_tls_to_a_plain_listener_ends_with_a_typed_error(secure):
     assert "security_protocol" in str(raised.value)
 
 
+NO_SASL, SILENT, OTHER = "takes no credentials", "before the first answer", "another protocol than"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told", "advice"),
+    [
+        ("SASL_PLAINTEXT", "PLAINTEXT", NO_SASL, "security_protocol='PLAINTEXT'"),
+        ("SASL_SSL", "SSL", NO_SASL, "security_protocol='SSL'"),
+        ("PLAINTEXT", "SASL_PLAINTEXT", SILENT, "One with SASL closes"),
+        ("SSL", "SASL_SSL", SILENT, "One with SASL closes"),
+        ("SSL", "PLAINTEXT", OTHER, "security_protocol='SSL'"),
+        ("PLAINTEXT", "SSL", OTHER, "security_protocol='PLAINTEXT'"),
+        ("SASL_PLAINTEXT", "SSL", OTHER, "security_protocol='SASL_PLAINTEXT'"),
+        ("SASL_SSL", "SASL_PLAINTEXT", OTHER, "security_protocol='SASL_SSL'"),
+    ],
+)
+async def test_another_listeners_protocol_is_told_with_what_to_do(secure, ours, theirs, told, advice):
+    settings = _settings(secure, ours, bootstrap_servers=secure.bootstrap(theirs), request_timeout_ms=3_000)
+    consumer = Consumer("secured", **settings)
+    with pytest.raises(AiogroupError) as raised:
+        await asyncio.wait_for(consumer.start(), 10)
+    assert told in str(raised.value)
+    assert advice in str(raised.value)
+    assert "refused the credentials" not in str(raised.value)
+
+
 async def test_a_token_provider_that_fails_is_a_typed_error_without_the_token(secure, everything_logged):
     class Broken(Token):
         async def token(self) -> str:
