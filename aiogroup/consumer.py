@@ -360,7 +360,8 @@ class Consumer:
 
         Raises:
             IllegalStateError: the partition is not assigned.
-            ValueError: `offset` is no number from 0 to 2^63 - 1, or `lane` does not go there.
+            ValueError: `offset` is no number from 0 to 2^63 - 1, or `lane` does not go there. Where it is not known yet
+                where the lanes begin, the next request for records raises it.
         """
         if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MAX_OFFSET:
             raise ValueError(f"seek: the offset is a whole number between 0 and {MAX_OFFSET}, not {offset!r}")
@@ -788,8 +789,14 @@ class Consumer:
         engine.context.changed.pulse()
 
     def _move_if_still(self, partition: Partition, offset: int, **how: Any) -> None:  # noqa: ANN401 (of _move)
-        if self._running().by_hand.is_still(partition):
-            self._move(partition, offset, **how)
+        """A seek that waited for the lanes: it is the positions task's call now, and no error of that task."""
+        context = self._started().context
+        try:
+            if self._running().by_hand.is_still(partition):
+                self._move(partition, offset, **how)
+        except ValueError as error:
+            context.inbox.put(error)
+            context.changed.pulse()
 
     async def _seek_to(self, partitions: tuple[TopicPartition, ...], mark: int) -> bool:
         engine = self._running()

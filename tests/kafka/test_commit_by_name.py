@@ -298,3 +298,23 @@ async def produce_in_a_transaction(place, producer, values):
     async with producer.transaction():
         for value in values:
             await producer.send(place.topic, str(value).encode(), partition=0)
+
+    async def is_there():
+        return (await other.end_offsets([place.tp()]))[place.tp()] == values[-1] + 2
+
+    async with place.consumer(group_id=None) as other:
+        await eventually(is_there)
+
+
+async def test_a_seek_that_turns_out_impossible_when_the_lanes_are_known_is_told_and_stops_nothing(make_place):
+    place, reading = make_place(), Reading()
+    tp = place.tp()
+    async with reading_behind_a_proxy(place, **MODE, **EAGER) as (proxy, consumer, _):
+        with proxy.hold("ListOffsets") as held:
+            await lose(proxy, consumer, "lost")
+            await eventually(lambda: held.used_count)
+            consumer.seek(tp, 80, lane="live")
+        await eventually(lambda: consumer.lanes())
+        with pytest.raises(ValueError, match="the live lane began at 150"):
+            await consumer.poll(5_000)
+        await reading.until(consumer, lambda: reading.has(70, 150))
