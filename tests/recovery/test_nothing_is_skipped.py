@@ -278,6 +278,10 @@ ATTEMPTS = {
         ("process", 2), ("write", 0), ("fold", 0), ("commit", 0), ("crash", 0), ("catch_up", 6), ("process", 1),
         ("commit", 0), ("crash", 0),
     ],
+    "an offset of a later range is named behind a seek that took an earlier one back": [
+        ("append", 5), ("crash", 0), ("catch_up", 8), ("catch_up", 8), ("ack", 4), ("ack", 1), ("seek", 1),
+        ("commit_named", 10), ("crash", 0),
+    ],
     "a job frozen over a truncation that grew again": [
         ("append", 12), ("handed", 0), ("commit", 0), ("job", 0), ("work", 12), ("truncate", 14), ("append", 12),
         ("crash", 0), ("write_frozen", 0), ("fold", 0), ("commit", 0), ("crash", 0), ("write", 0), ("fold", 0),
