@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import logging
 import os
 import re
@@ -150,10 +152,12 @@ async def test_poison(make_place):
     assert await place.committed() == 5
 
 
-async def test_logging(make_place, caplog):
+async def test_logging(make_place, monkeypatch):
     place, names = make_place(), run("logging")
     await place.produce(["1"])
-    logger, level = logging.getLogger("aiogroup"), logging.getLogger("aiogroup").level
+    logger, level, said = logging.getLogger("aiogroup"), logging.getLogger("aiogroup").level, io.StringIO()
+    monkeypatch.setattr(logging.root, "handlers", [])  # as in a program that has just begun
+    monkeypatch.setattr(sys, "stderr", said)
     try:
         names["configure_logging"]()
         counter = names["Counter"]()
@@ -163,9 +167,11 @@ async def test_logging(make_place, caplog):
     finally:
         logger.setLevel(level)
     assert counter.of["rebalance_completed"] == 1
-    logged = [record.getMessage() for record in caplog.records if record.name == "aiogroup"]
-    assert any("rebalance_completed" in each for each in logged)
-    assert not any("heartbeat_acknowledged" in each for each in logged)  # DEBUG
+    logged = [each for each in map(json.loads, said.getvalue().splitlines()) if each["logger"] == "aiogroup"]
+    (completed,) = (each for each in logged if each["event"] == "rebalance_completed")
+    assert completed["level"] == "INFO"
+    assert completed["group"] == place.group
+    assert not [each for each in logged if each["event"] == "heartbeat_acknowledged"]  # DEBUG
 
 
 @pytest.fixture(scope="module")
