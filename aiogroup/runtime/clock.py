@@ -7,8 +7,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
-__all__ = ["Signal", "after_ms", "now_ms", "sleep_ms", "timeout_ms", "wall_ms"]
+__all__ = ["FOREVER_MS", "Signal", "after_ms", "now_ms", "sleep_ms", "timeout_ms", "wall_ms"]
+
+
+FOREVER_MS: Final = 2**62
+"""An instant that never comes."""
 
 
 class _Here(threading.local):

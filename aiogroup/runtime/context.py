@@ -15,7 +15,7 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.delivery import Delivery
-from aiogroup.runtime.clock import Signal, now_ms
+from aiogroup.runtime.clock import FOREVER_MS, Signal, now_ms
 from aiogroup.runtime.link import Link
 from aiogroup.runtime.supervisor import Supervisor
 from aiogroup.telemetry import events
@@ -114,6 +114,8 @@ class Context:
     """A partition's position must be looked up."""
     inflate_wanted: Signal = field(default_factory=Signal)
     round: Round = Round()
+    answered_until_ms: int = FOREVER_MS
+    """Nothing is handed out from then on: no heartbeat was answered for a session (`Heartbeat.counts_until_ms`)."""
     number: int = field(default_factory=itertools.count().__next__, init=False)
 
     def __post_init__(self) -> None:

@@ -281,14 +281,13 @@ class Engine:
     # What the tasks tell each other.
 
     def may_deliver(self) -> bool:
-        """The gate: closed while a rebalance wants, or has, what we held, or nobody says that it is still ours."""
+        """The gate: closed while a rebalance wants, or has, what we held."""
         group = self.group
         if group is None:
             return True
         if self.subscription.is_manual:
             return group.membership.state is MemberState.LEFT
-        is_open = group.membership.may_deliver and not group.rebalance.ownership.is_closed
-        return is_open and not group.liveness.session_watchdog.withholds
+        return group.membership.may_deliver and not group.rebalance.ownership.is_closed
 
     def is_settled(self) -> bool:
         """What is assigned now stays so, as far as is known: no rebalance brings what is missing."""

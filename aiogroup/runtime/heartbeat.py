@@ -5,6 +5,7 @@ It runs in the main loop, or with `heartbeat_thread` in the thread's (`heartbeat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from aiogroup.errors import AiogroupError, AuthenticationFailedError, GroupAuthorizationError
@@ -14,22 +15,24 @@ from aiogroup.membership.liveness import HeartbeatClock
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
-from aiogroup.runtime.clock import now_ms, timeout_ms
+from aiogroup.runtime.clock import FOREVER_MS, now_ms, timeout_ms
 from aiogroup.runtime.coordinator import Line, Surroundings
 from aiogroup.runtime.link import HEARTBEAT
 from aiogroup.telemetry import events
 
-__all__ = ["FOREVER_MS", "Heartbeat"]
-
-FOREVER_MS: Final = 2**62
-"""An instant that never comes."""
+__all__ = ["Heartbeat"]
 
 LATE_MS: Final = 50
 """Later than this a free loop is not."""
 
 
 class Heartbeat:
-    def __init__(self, context: Surroundings, coordinator: Line) -> None:
+    """`on_count(until_ms)` is told each new `counts_until_ms`."""
+
+    def __init__(
+        self, context: Surroundings, coordinator: Line, on_count: Callable[[int], None] = lambda _until_ms: None
+    ) -> None:
+        self._on_count = on_count
         self._context = context
         self._coordinator = coordinator
         self._identity: Identity | None = None
@@ -50,7 +53,7 @@ class Heartbeat:
             identity = membership.heartbeats_as
             if identity is None:
                 self._identity = None
-                self.counts_until_ms = FOREVER_MS  # nothing is held that another member could have been given
+                self._count_until(FOREVER_MS)  # nothing is held that another member could have been given
                 await self._context.group_changed.wait()
             elif identity != self._identity:
                 self._identity = identity
@@ -74,12 +77,17 @@ class Heartbeat:
         is_ours = identity is not None and identity == self._identity
         return is_ours and now_ms() > self.clock.due_at_ms + LATE_MS
 
+    def _count_until(self, until_ms: int) -> None:
+        if until_ms != self.counts_until_ms:
+            self.counts_until_ms = until_ms
+            self._on_count(until_ms)
+
     def _count_anew(self, now: int) -> None:
         """The coordinator has just said that it counts this member. A static one it drops by another time-out."""
         assert self._identity is not None
         is_over = now >= self.counts_until_ms
         config = self._context.config
-        self.counts_until_ms = now + (self._named_session_ms if self._identity.is_static else config.session_timeout_ms)
+        self._count_until(now + (self._named_session_ms if self._identity.is_static else config.session_timeout_ms))
         if is_over:
             self._context.group_changed.pulse()  # the outage that the session watchdog told of is over
 

@@ -50,10 +50,10 @@ from aiogroup.membership.facts import Fact
 from aiogroup.membership.liveness import PollClock
 from aiogroup.membership.stand_in import StandIn, Standing
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.runtime.clock import Signal, timeout_ms
+from aiogroup.runtime.clock import FOREVER_MS, Signal, timeout_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import UNKNOWN_NODE, Coordinator, Line
-from aiogroup.runtime.heartbeat import FOREVER_MS, Heartbeat
+from aiogroup.runtime.heartbeat import Heartbeat
 from aiogroup.runtime.link import Link
 from aiogroup.runtime.poll_watchdog import PollWatchdog
 from aiogroup.runtime.supervisor import Supervisor, start_thread
@@ -154,9 +154,15 @@ class HeartbeatThread:
     """Has the methods of `Heartbeat`, for the main loop; `on_fact` takes what the thread learns of the member."""
 
     def __init__(
-        self, context: Context, coordinator: Coordinator, poll_clock: PollClock, on_fact: Callable[[Fact], None]
+        self,
+        context: Context,
+        coordinator: Coordinator,
+        poll_clock: PollClock,
+        on_fact: Callable[[Fact], None],
+        on_count: Callable[[int], None],
     ) -> None:
         self._context = context
+        self._on_count = on_count
         self._coordinator = coordinator
         self._poll_clock = poll_clock
         self._on_fact = on_fact
@@ -277,7 +283,7 @@ class HeartbeatThread:
         config = self._context.config
         surroundings = _Surroundings(config, Link(config), self._tell)
         self._line = _ThreadLine(surroundings, StandIn(lambda: self._standing, self._news.add_fact), self._news)
-        self._heartbeat = Heartbeat(surroundings, self._line)
+        self._heartbeat = Heartbeat(surroundings, self._line, self._on_count)
         watchdog = PollWatchdog(surroundings, self._line, self._poll_clock, lambda: None)
         supervisor = self._supervisor
         await supervisor.start()

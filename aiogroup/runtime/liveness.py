@@ -36,9 +36,9 @@ class Liveness:
         self.poll_clock = PollClock(self._interval_ms, now_ms())
         self.heartbeat: Heartbeat | HeartbeatThread
         if context.config.heartbeat_thread:
-            self.heartbeat = HeartbeatThread(context, coordinator, self.poll_clock, self._on_fact)
+            self.heartbeat = HeartbeatThread(context, coordinator, self.poll_clock, self._on_fact, self._on_count)
         else:
-            self.heartbeat = Heartbeat(context, coordinator)
+            self.heartbeat = Heartbeat(context, coordinator, self._on_count)
             context.link.is_heartbeat_late = self.heartbeat.is_late
         self.session_watchdog = SessionWatchdog(context, self.heartbeat, self._session)
 
@@ -61,6 +61,11 @@ class Liveness:
 
     def _session(self) -> tuple[str, int]:
         return self._coordinator.membership.settings.session_of(self._coordinator.identity)
+
+    def _on_count(self, until_ms: int) -> None:
+        """From the heartbeat thread, too: it is one value."""
+        if not self._context.config.deliver_while_unreachable:
+            self._context.answered_until_ms = until_ms
 
     def _on_fact(self, fact: Fact) -> None:
         """What the thread learnt. It may have parked the member although records are asked for by now."""

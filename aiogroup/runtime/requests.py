@@ -60,6 +60,7 @@ class Requests:
         self._turn_count = 0
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None
+        self._looked_at_ms = 0  # the clock, as the request under way read it since the loop last ran
         # With auto_ack: who was given what may be in hand, by partition, and under `_ALL` who was given it by a merge.
         # Without: everybody who asked, each by itself.
         self._holders: dict[object, Readers] = {}
@@ -87,6 +88,7 @@ class Requests:
         self._check_iterable()
         with self._asking() as who:
             await asyncio.sleep(0)
+            self._looked_at_ms = now_ms()
             record = await self._wait(self._context.delivery.open_cursor, None)
             if record is not None:
                 self._note_holder(who, (TopicPartition(record.topic, record.partition),))
@@ -106,6 +108,7 @@ class Requests:
         self._check_iterable()
         with self._asking(enough_count=enough_count) as who:
             await asyncio.sleep(0)
+            self._looked_at_ms = now_ms()
             record = await self._wait(take, None, decode_ahead, wake_at_ms)
             if record is not None:
                 self._holders.clear()
@@ -253,7 +256,7 @@ class Requests:
             self._bound_partitions(enough_count)
         if config.enable_auto_commit:
             self._context.assignment.failed_commit.clear()  # a loss was told when it happened; commits are not its own
-        self.last_asked_at_ms = now_ms()
+        self.last_asked_at_ms = self._looked_at_ms = now_ms()
         self._raised = None
         self._forget_needed(only)
         if not config.auto_ack:
@@ -343,9 +346,11 @@ class Requests:
                 return None
             context.inbox.raise_next()
             wake, again_at_ms = until_ms, self._redeliveries.look(now_ms()) if self._redeliveries.delayed else None
-            if self._may_deliver():
+            # The loop may have been blocked, so the clock is asked: nobody has closed the gate yet.
+            if self._may_deliver() and self._looked_at_ms < context.answered_until_ms:
                 if decode_ahead():
                     await asyncio.sleep(0)
+                    self._looked_at_ms = now_ms()
                     continue
                 try:
                     taken = take()
@@ -365,6 +370,7 @@ class Requests:
             if again_at_ms is not None:
                 wake = again_at_ms if wake is None else min(wake, again_at_ms)
             await context.changed.wait(wake)
+            self._looked_at_ms = now_ms()
 
     def _tell_poison(self, error: RecordDeserializationError | TimestampError) -> None:
         """Once for each: every request that meets it raises it again."""
@@ -389,6 +395,7 @@ class Requests:
         if is_turn_over or time.monotonic() >= self._turn_ends_at:
             self._turn_count = 0
             await asyncio.sleep(0)
+            self._looked_at_ms = now_ms()
             self.begin_turn()
 
     def _take_metadata(self) -> dict[TopicPartition, PartitionMetadata]:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from aiogroup.runtime.clock import now_ms
+from aiogroup.runtime.clock import FOREVER_MS, now_ms
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.heartbeat import FOREVER_MS
 from aiogroup.telemetry import events
 
 __all__ = ["SessionWatchdog"]
@@ -31,17 +30,11 @@ class SessionWatchdog:
         self._context = context
         self._heartbeat = heartbeat
         self._session = session
-        self._may_withhold = not context.config.deliver_while_unreachable
 
     @property
     def is_unanswered(self) -> bool:
         """No answer for a session: whether this member still counts is not known."""
         return now_ms() >= self._heartbeat.counts_until_ms
-
-    @property
-    def withholds(self) -> bool:
-        """Nothing may be handed out for that reason."""
-        return self._may_withhold and self.is_unanswered
 
     async def run(self) -> None:
         context, is_told = self._context, False
@@ -55,8 +48,7 @@ class SessionWatchdog:
                 continue
             if not is_told:
                 is_told = True
-                if self._may_withhold:
-                    context.interrupt()
+                context.interrupt()
                 setting, session_ms = self._session()
                 context.tell(events.SessionUnanswered(setting, session_ms, tuple(sorted(context.assignment.names))))
             await context.group_changed.wait()

@@ -139,9 +139,9 @@ BUGS = (
     ),
     Bug(
         "hands out while no heartbeat is answered",
-        "aiogroup/runtime/session_watchdog.py",
-        "return self._may_withhold and self.is_unanswered",
-        "return False",
+        "aiogroup/runtime/requests.py",
+        "if self._may_deliver() and self._looked_at_ms < context.answered_until_ms:",
+        "if self._may_deliver():",
         ("unheard",),
         (148, 198),
     ),
