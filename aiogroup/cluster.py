@@ -13,6 +13,7 @@ from aiogroup.structs import TopicPartition
 __all__ = ["Broker", "Cluster", "PartitionInfo", "TopicInfo"]
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+NO_ID: Final = uuid.UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,11 @@ class Cluster:
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
         topic = self.topics.get(tp.topic)
         return None if topic is None else topic.partitions.get(tp.partition)
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """By what a topic is told from another one of the same name; brokers before Kafka 2.8 do not say it."""
+        info = self.topics.get(topic)
+        return None if info is None or info.topic_id == NO_ID else info.topic_id
 
     def partitions_of(self, topic: str) -> frozenset[TopicPartition]:
         info = self.topics.get(topic)

@@ -309,12 +309,17 @@ class Consumer:
         failed = engine.context.assignment.failed_commit
         lost = frozenset(failed) if offsets is None else frozenset()
         if entries:
-            await group.committer.commit(entries, until_ms - now_ms())
+            try:
+                await group.committer.commit(entries, until_ms - now_ms())
+            except CommitFailedError as error:
+                failed -= error.not_owned if offsets is None else frozenset()
+                raise
         if lost:
             failed -= lost
             raise CommitFailedError(
                 f"delivered, and lost before they were committed: {sorted(lost)}. Their new owner repeats the records; "
-                "process faster (max_poll_records) or raise max_poll_interval_ms and session_timeout_ms",
+                "process faster (max_poll_records) or raise max_poll_interval_ms and session_timeout_ms. Where a topic "
+                "was deleted and made anew, the old one's records are gone, and the new one is read from its start",
                 not_owned=lost,
                 committed={tp: entry.offset for tp, entry in entries.items()},
             )
@@ -385,9 +390,12 @@ class Consumer:
         owned = [self._owned(tp) for tp in partitions or engine.by_hand.names]
         group = self._grouped("seek_to_committed")
         until_ms = now_ms() + self.config.default_api_timeout_ms
+        numbers = [each.ownership for each in owned]
         found = await group.committer.committed.fetch([each.tp for each in owned], until_ms) if owned else {}
-        for partition in filter(engine.by_hand.is_still, owned):
+        for partition in engine.by_hand.still(owned, numbers):
             committed = found[partition.tp]
+            if committed is not None and engine.positions.is_of_former_topic(partition.tp, committed):
+                continue
             if partition.lanes is not None:
                 partition.lanes.return_to_durable(committed)
             elif committed is not None:
@@ -634,6 +642,7 @@ class Consumer:
         `seek_to_committed`. Of no offsets, as of a lane without a record in this batch, it makes none.
 
         Raises:
+            CommitFailedError: the topic was deleted and made anew, and the offset is of the old one.
             IllegalStateError: a partition is not assigned, or it came back and where it goes on is not known yet: its
                 offsets are of an earlier ownership. Abort the transaction, and ask for records.
             IllegalOperation: there is no group.
@@ -654,6 +663,7 @@ class Consumer:
                     "theirs come again"
                 )
             entries = engine.named_offsets.entries(bound)
+            engine.context.assignment.refuse_former(entries)
             given |= {(each.tp, each.ownership) for each in owned}
         self._given_to_transaction = (engine.requests.asked_count, given)
         return {tp: OffsetAndMetadata(entry.offset, entry.metadata) for tp, entry in entries.items()}
@@ -801,10 +811,10 @@ class Consumer:
     async def _seek_to(self, partitions: tuple[TopicPartition, ...], mark: int) -> bool:
         engine = self._running()
         owned = [self._owned(tp) for tp in partitions or engine.by_hand.names]
+        numbers = [each.ownership for each in owned]
         found = await engine.enquiries.list_offsets({each.tp: mark for each in owned})
-        for partition in owned:
-            if engine.by_hand.is_still(partition):
-                self._move(partition, found[partition.tp].offset)
+        for partition in engine.by_hand.still(owned, numbers):
+            self._move(partition, found[partition.tp].offset)
         return True
 
     async def _offsets_at(

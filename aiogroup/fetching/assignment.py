@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from uuid import UUID
 
 from aiogroup.config import ResetPolicy
 from aiogroup.fetching.position import Partition, Tally
+from aiogroup.offsets.commit_plan import CommitEntry, Turn, made_anew_error
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Assignment"]
@@ -17,7 +19,7 @@ class Assignment:
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._ownerships_count = 0
-        self._former: set[TopicPartition] = set()
+        self._former: dict[TopicPartition, tuple[UUID | None, int]] = {}
         self.changes_count = 0
         self.tally = Tally()
         self.failed_commit: set[TopicPartition] = set()
@@ -95,9 +97,42 @@ class Assignment:
         removed = [self._partitions.pop(tp) for tp in tuple(tps) if tp in self._partitions]
         for partition in removed:
             partition.close()
-            self._former.add(partition.tp)
+            self._former[partition.tp] = partition.topic_id, max(partition.former_end, partition.ledger.position)
         self.changes_count += 1
         return removed
+
+    def name_topic(self, partition: Partition, topic_id: UUID) -> UUID | None:
+        """The metadata tells which topic the partition is of. Returns the one of that name that we read before."""
+        partition.topic_id = topic_id
+        former_id, former_end = self._former.get(partition.tp, (None, 0))
+        if former_id in (None, topic_id):
+            return None
+        partition.former_end = former_end
+        return former_id
+
+    def name_topics(self, turn: Turn) -> None:
+        """Of which topics the offsets of a commit are that begins now."""
+        for tp, entry in turn.pending.items():
+            partition = self._partitions.get(tp)
+            if partition is None or partition.ownership != entry.ownership:
+                continue
+            if partition.topic_id is not None:
+                turn.topic_ids[tp] = partition.topic_id
+            if partition.is_of_former_log(entry.offset):
+                turn.made_anew.add(tp)
+
+    def begin_anew(self, partition: Partition, topic_id: UUID) -> None:
+        """The topic was deleted and made anew: another log, so that this is another ownership."""
+        self._ownerships_count += 1
+        _, former_end = self._former.get(partition.tp, (None, 0))
+        partition.former_end = max(partition.former_end, former_end)
+        partition.begin_anew(self._ownerships_count, topic_id)
+
+    def refuse_former(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
+        """Raises `CommitFailedError` for offsets that can only be of a topic that was deleted and made anew."""
+        former = [tp for tp, each in entries.items() if tp in self and self[tp].is_of_former_log(each.offset)]
+        if former:
+            raise made_anew_error(former)
 
     def is_owned_since(self, tp: TopicPartition, ownership: int) -> bool:
         """The partition is ours without interruption since the ownership with this number began."""

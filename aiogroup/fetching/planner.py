@@ -122,8 +122,8 @@ class Planner:
         """When to look again although nothing was touched."""
         return self._due_heap[0][0] if self._due_heap else None
 
-    def look(self, cluster: Cluster, now_ms: int) -> list[Partition]:
-        """Take in what happened. Returns partitions whose topic was made anew: their position means nothing now."""
+    def look(self, cluster: Cluster, now_ms: int) -> None:
+        """Take in what happened."""
         tally = self._assignment.tally
         while self._due_heap and self._due_heap[0][0] <= now_ms:
             at_ms, tp = heapq.heappop(self._due_heap)
@@ -133,10 +133,9 @@ class Planner:
         if cluster is not self._cluster:
             self._cluster = cluster
             tally.touched |= {each.tp: None for each in self._assignment}
-        if not tally.touched:
-            return []
         touched, tally.touched = tally.touched, {}
-        return [each for tp in touched if (each := self._look_at(tp, cluster, now_ms)) is not None]
+        for tp in touched:
+            self._look_at(tp, cluster, now_ms)
 
     def plan(self, node_id: int, free_bytes: int) -> FetchPlan:
         """What to ask `node_id` for, given that `free_bytes` of the buffers' bound are left."""
@@ -147,7 +146,7 @@ class Planner:
             return FetchPlan(0, full_count + wanted_count, is_blocked=wanted_count > 0)
         return FetchPlan(max(max_bytes, *share.large.values(), 0) if wanted_count else 0, full_count)
 
-    def _look_at(self, tp: TopicPartition, cluster: Cluster, now_ms: int) -> Partition | None:
+    def _look_at(self, tp: TopicPartition, cluster: Cluster, now_ms: int) -> None:
         partition = self._assignment.get(tp)
         node_id = None if partition is None else node_for(partition, cluster, now_ms)
         former_id = self._nodes.get(tp)
@@ -161,15 +160,15 @@ class Planner:
                 del self._nodes[tp]
         if partition is None or node_id is None:
             self._due.pop(tp, None)
-            return None
+            return
         self._nodes[tp] = node_id
         share = self.share(node_id)
         share.members.add(tp)
         self._note_due(partition, now_ms)
         if self._is_asked_for(partition, share, now_ms):
-            return self._ask(partition, share, cluster)
-        share.session.drop(tp)
-        return None
+            self._ask(partition, share, cluster)
+        else:
+            share.session.drop(tp)
 
     def _note_due(self, partition: Partition, now_ms: int) -> None:
         at_ms = partition.backoff_until_ms
@@ -208,16 +207,11 @@ class Planner:
         share_bytes = min(room_bytes, config.fetch_max_bytes // max(1, len(share.members)))
         return min(most_bytes, max(share_bytes, 2 * tally.batch_bytes, SHARE_FLOOR_BYTES))
 
-    def _ask(self, partition: Partition, share: Share, cluster: Cluster) -> Partition | None:
-        tp = partition.tp
-        info, topic = cluster.partition(tp), cluster.topics.get(tp.topic)
-        topic_id = ZERO_UUID if topic is None else topic.topic_id
-        if topic_id != ZERO_UUID:
-            is_anew = partition.topic_id is not None and partition.topic_id != topic_id
-            partition.topic_id = topic_id
-            if is_anew:
-                share.session.drop(tp)
-                return partition
+    def _ask(self, partition: Partition, share: Share, cluster: Cluster) -> None:
+        tp, info = partition.tp, cluster.partition(partition.tp)
+        if partition.topic_id is None:
+            partition.topic_id = cluster.topic_id(tp.topic)
+        topic_id = partition.topic_id or ZERO_UUID
         if partition.fetch_bytes:
             share.large[tp] = partition.fetch_bytes
         max_bytes = max(self._partition_bytes(partition, share), partition.fetch_bytes)
@@ -226,4 +220,3 @@ class Planner:
         share.session.want(
             tp, Asked(partition, partition.changes_count, topic_id, epoch, partition.fetch_offset, max_bytes)
         )
-        return None

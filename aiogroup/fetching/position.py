@@ -133,8 +133,8 @@ class Partition:
         "backoff_until_ms", "begin_offset", "behind", "behind_bytes", "buffer", "changes_count",
         "committed", "committed_metadata",
         "decoded_bytes", "end_offset", "epochs", "error", "failures_count", "fetch_bytes", "fetch_error",
-        "fetch_offset", "fetched_bytes", "heard_at_ms", "is_broken", "is_delayed", "is_held", "is_leaving",
-        "is_left_out", "is_new", "is_paused", "lanes", "last_stable_offset",
+        "fetch_offset", "fetched_bytes", "former_end", "heard_at_ms", "is_broken", "is_delayed", "is_held",
+        "is_leaving", "is_left_out", "is_new", "is_paused", "lanes", "last_stable_offset",
         "leader", "ledger", "most_bytes", "ownership", "preferred_replica", "preferred_until_ms",
         "received_at_ms", "reset_policy", "reset_why", "search", "slice", "starts_count", "state", "tally",
         "topic_id", "tp", "was_reset",
@@ -183,6 +183,7 @@ class Partition:
         self.heard_at_ms: int | None = None  # where the log ends, by an answer or as no news
         self.error: AiogroupError | None = None
         self.topic_id: UUID | None = None  # of the topic that the position is meant in
+        self.former_end = 0  # up to where a former topic of the same name was read, by this consumer
         self.behind: Any = None  # the cursor whose records come before ours, in ordered mode (KIP-333)
         self.most_bytes = 0  # so much waits behind it at most; 0: what is usual
         self.lanes: Any = None  # this is the live lane, and these are all (KIP-333, `runtime/lanes.py`)
@@ -296,6 +297,32 @@ class Partition:
         tally.decoded_bytes += self.decoded_bytes
         if self.is_due:
             tally.turns.setdefault(self)
+
+    def begin_anew(self, ownership: int, topic_id: UUID) -> None:
+        """The topic was deleted and made anew: nothing that is known of the log is true of this one."""
+        self.former_end = max(self.former_end, self.ledger.position)
+        self.start_at(0)
+        self.ownership = ownership
+        self.topic_id = topic_id
+        self.committed, self.committed_metadata = None, ""
+        self.begin_offset = self.end_offset = self.last_stable_offset = None
+        self.received_at_ms = self.heard_at_ms = None
+        self.fetch_bytes = 0
+        self.fetch_error = ""
+        self.preferred_replica = UNKNOWN
+        self.state = PositionState.COMMITTED
+
+    def is_of_former_log(self, offset: int) -> bool:
+        """An offset to commit that can only be of the topic that was deleted: this one was not read up to there."""
+        return (self.position or 0) < offset <= self.former_end
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Something was delivered that is not durable."""
+        if self.lanes is not None:
+            return bool(self.lanes.has_uncommitted)
+        position, committed = self.position, self.committed
+        return self.ledger.has_unprocessed or (position is not None and committed is not None and position > committed)
 
     def close(self) -> None:
         """The ownership ended."""

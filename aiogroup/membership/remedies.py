@@ -31,6 +31,8 @@ class Remedy(Enum):
     """No error."""
     RETRY = auto()
     """The same request, after a backoff."""
+    REFRESH = auto()
+    """The metadata may be out of date, as where a topic was deleted or made anew: refresh it, then the same request."""
     REDISCOVER = auto()
     """Look the coordinator up again, then the same request; the member id is kept."""
     REJOIN = auto()
@@ -123,7 +125,9 @@ _TABLE: Final[dict[Rpc, dict[E, Remedy]]] = {
         **_COORDINATOR,
         E.REQUEST_TIMED_OUT: Remedy.REDISCOVER,
         E.COORDINATOR_LOAD_IN_PROGRESS: Remedy.RETRY,
-        E.UNKNOWN_TOPIC_OR_PARTITION: Remedy.RETRY,
+        E.UNKNOWN_TOPIC_OR_PARTITION: Remedy.REFRESH,
+        E.UNKNOWN_TOPIC_ID: Remedy.REFRESH,  # Java retries with the id that it has; that of a deleted topic is refused
+        E.INCONSISTENT_TOPIC_ID: Remedy.REFRESH,  # no broker is known to send it here; it means the same
         E.REBALANCE_IN_PROGRESS: Remedy.REJOIN,
         E.UNKNOWN_MEMBER_ID: Remedy.FORGET_MEMBER,
         E.ILLEGAL_GENERATION: Remedy.NEXT_GENERATION,
@@ -133,15 +137,15 @@ _TABLE: Final[dict[Rpc, dict[E, Remedy]]] = {
         E.OFFSET_METADATA_TOO_LARGE: Remedy.REFUSE_PARTITION,
         E.INVALID_COMMIT_OFFSET_SIZE: Remedy.REFUSE_PARTITION,
         E.TOPIC_AUTHORIZATION_FAILED: Remedy.REFUSE_PARTITION,
-        E.UNKNOWN_TOPIC_ID: Remedy.RETRY,
     },
     Rpc.OFFSET_FETCH: {
         **_ALWAYS,
         **_COORDINATOR,
         E.COORDINATOR_LOAD_IN_PROGRESS: Remedy.RETRY,
         E.UNSTABLE_OFFSET_COMMIT: Remedy.RETRY,
-        E.UNKNOWN_TOPIC_OR_PARTITION: Remedy.RETRY,
-        E.UNKNOWN_TOPIC_ID: Remedy.RETRY,
+        E.UNKNOWN_TOPIC_OR_PARTITION: Remedy.REFRESH,
+        E.UNKNOWN_TOPIC_ID: Remedy.REFRESH,
+        E.INCONSISTENT_TOPIC_ID: Remedy.REFRESH,
         E.REBALANCE_IN_PROGRESS: Remedy.RETRY,
         E.UNKNOWN_MEMBER_ID: Remedy.FORGET_MEMBER,
         E.STALE_MEMBER_EPOCH: Remedy.RETRY,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 from aiogroup.config import MAX_COMMIT_METADATA
+from aiogroup.errors import CommitFailedError, named
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
 
-__all__ = ["CommitEntry", "CommitOrder", "Committed", "Offsets", "Turn", "read_offsets"]
+__all__ = ["CommitEntry", "CommitOrder", "Committed", "Offsets", "Turn", "made_anew_error", "read_offsets"]
 
 Offsets: TypeAlias = Mapping[TopicPartition, "int | tuple[int, str] | OffsetAndMetadata"]
 MAX_OFFSET: Final = 2**63 - 1
@@ -46,15 +48,21 @@ class Turn:
     """One call of a commit: what is still `pending` of it, and what of that was `sent` last.
 
     `is_member`: it is a member's, under its generation; otherwise (manual `assign`) it is nobody's. It stays so.
+    `topic_ids` says of which topics the offsets are, where that is known. `made_anew` are those partitions whose topic
+    was deleted: the one that has its name now has other records. `stale` are those of which the last answer said that
+    the metadata may be out of date.
     """
 
-    __slots__ = ("is_member", "pending", "sent", "tps")
+    __slots__ = ("is_member", "made_anew", "pending", "sent", "stale", "topic_ids", "tps")
 
     def __init__(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
         self.tps = frozenset(entries)
         self.pending = dict(entries)
         self.is_member = True
         self.sent: dict[TopicPartition, CommitEntry] = {}
+        self.topic_ids: dict[TopicPartition, UUID] = {}
+        self.made_anew: set[TopicPartition] = set()
+        self.stale: set[TopicPartition] = set()
 
 
 class CommitOrder:
@@ -85,7 +93,8 @@ class CommitOrder:
         ownership, turns = turn.pending[tp].ownership, self._turns[tp]
         for earlier in turns[: turns.index(turn)]:
             entry = earlier.pending.get(tp)
-            if entry is not None and (entry.ownership == ownership or not earlier.is_member):
+            is_of_same_log = earlier.topic_ids.get(tp) == turn.topic_ids.get(tp)
+            if entry is not None and (entry.ownership == ownership or (not earlier.is_member and is_of_same_log)):
                 del earlier.pending[tp]
 
     def end(self, turn: Turn) -> None:
@@ -106,6 +115,21 @@ def _covers(other: CommitEntry | None, entry: CommitEntry) -> bool:
         and (other.ownership, other.starts_count) == (entry.ownership, entry.starts_count)
         and other.offset >= entry.offset
     )
+
+
+def made_anew_error(
+    made_anew: Collection[TopicPartition],
+    lost: Collection[TopicPartition] = (),
+    committed: Mapping[TopicPartition, int] | None = None,
+) -> CommitFailedError:
+    """What is told of offsets of a deleted topic's records; `lost` are partitions that were lost as ever."""
+    why = (
+        f"not committed, since the topic was deleted and made anew: {named(made_anew)}. The offsets are of the old "
+        "topic's records; the new topic is read from its start"
+    )
+    if lost:
+        why += f". Not committed either, since they were given up or lost meanwhile: {named(lost)}"
+    return CommitFailedError(why, not_owned={*made_anew, *lost}, committed=committed)
 
 
 def read_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -79,6 +79,7 @@ HAND_OFF: Final = (
 TOKEN: Final = re.compile(
     rf"aiogroup/1 {ID} live=(?P<live>{NUMBER})(?:@(?P<epoch>{NUMBER}))? pending=(?P<pending>{RANGES})(?: {HAND_OFF})? "
     rf"{CHECKSUM}"
+    "(?P<topic>[0-9a-f]{8})?"  # tokens that were written before 0.2.0 lack it
 )
 USER: Final = re.compile(rf" (?P<length>{NUMBER}):(?P<text>.*)", re.DOTALL)
 DONE: Final = re.compile(rf"aiogroup-done/1 {ID} done=(?P<done>{RANGES})(?: at=(?P<at>{NUMBER}))? {CHECKSUM}")
@@ -126,13 +127,15 @@ class Found:
     """What committed metadata says: a usable `token` or `None`, and the application's own text without ours.
 
     `foreign` says why there is a token that must not be obeyed; "" where there is none, or a usable one. `id` is that
-    of a token, usable or not.
+    of a token, usable or not. `is_of_former_topic`: it was written for a topic of this name that was deleted, so the
+    offset means nothing either.
     """
 
     token: Token | None
     user: str
     foreign: str = ""
     id: str = ""
+    is_of_former_topic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,8 @@ def read_committed(offset: int, metadata: str, place: Place) -> Found:
     token_id, body = match["id"], metadata[: match.start("checksum") - 1]
     if match["place"] != _place_checksum(place):
         return Found(None, user, "it was written for another cluster or topic", token_id)
+    if match["topic"] not in (None, _topic_checksum(place)):
+        return Found(None, user, "it was written for a topic that was deleted and made anew", token_id, True)
     if match["checksum"] != _checksum(body, place, offset):
         return Found(None, user, "its checksum is not that of this offset and partition", token_id)
     try:
@@ -223,7 +228,8 @@ def _write_token(token: Token, place: Place) -> str:
     if token.handoff is not None:
         level = "read_committed" if token.handoff.read_committed else "read_uncommitted"
         body += f" handoff=1:{token.handoff.second_group}:{level}:{','.join(map(str, token.handoff.since_s))}"
-    return f"{body} {_checksum(body, place, token.pending[0].start)}{_place_checksum(place)}"
+    offset = token.pending[0].start
+    return f"{body} {_checksum(body, place, offset)}{_place_checksum(place)}{_topic_checksum(place)}"
 
 
 def _with_a_gap_closed(token: Token) -> Token:
@@ -320,6 +326,11 @@ def _checksum(body: str, place: Place, offset: int | None = None) -> str:
 def _place_checksum(place: Place) -> str:
     """Of what a mirror changes: the cluster, and the topic's name."""
     return _hash(place.cluster_id, place.topic, chars=8)
+
+
+def _topic_checksum(place: Place) -> str:
+    """Of what tells a topic from a former one of the same name."""
+    return _hash(place.topic_id.hex, chars=8)
 
 
 def _hash(*parts: str, chars: int) -> str:

@@ -83,6 +83,11 @@ class ByHand:
         """Not to a rebalance callback: that is about what the group gave us."""
         return bool(self._prepared) and not self._context.is_in_callback
 
+    def still(self, partitions: Iterable[Partition], numbers: Iterable[int]) -> list[Partition]:
+        """Those whose ownership is the one with this number still: also no topic was made anew meanwhile."""
+        asked = zip(partitions, numbers, strict=True)
+        return [each for each, number in asked if each.ownership == number and self.is_still(each)]
+
     def is_still(self, partition: Partition) -> bool:
         """The same ownership goes on, or is about to begin."""
         is_ours = self._context.assignment.is_owned_since(partition.tp, partition.ownership)

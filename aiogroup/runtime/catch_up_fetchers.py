@@ -74,14 +74,6 @@ class CatchUpFetchers(Fetchers):
         )
         self._catch_up = catch_up
 
-    def _look(self) -> None:
-        # A live lane whose buffer is full is not looked at: in ordered mode it would wait for these records for ever.
-        for cursor in self._planner.look(self._context.link.cluster, now_ms()):
-            assert isinstance(cursor, RangeCursor)
-            if cursor.live.lanes is not None:
-                cursor.live.topic_id = cursor.topic_id
-                self._read_anew(cursor.live)
-
     def _decoder(self, partition: Partition, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (of PartitionDecoder)
         assert isinstance(partition, RangeCursor)
         return BoundedDecoder(partition.end, partition.tp, *settings)

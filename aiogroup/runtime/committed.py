@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import groupby
 
+from aiogroup.cluster import NO_ID
 from aiogroup.errors import (
     AiogroupError,
     BrokerError,
@@ -30,7 +31,7 @@ from aiogroup.structs import TopicPartition
 __all__ = ["BY_NAME", "CommittedOffsets"]
 
 BY_NAME = 9
-"""The last version of OffsetCommit and OffsetFetch that names topics; ids would add nothing for a group member."""
+"""The last version of OffsetCommit and OffsetFetch that names topics: for brokers and topics without ids."""
 
 
 class CommittedOffsets:
@@ -61,15 +62,20 @@ class CommittedOffsets:
         self, tps: Collection[TopicPartition], until_ms: int
     ) -> tuple[dict[TopicPartition, Committed | None], AiogroupError | None]:
         group_id = self._coordinator.identity.group_id
+        ids = {tp.topic: self._context.link.cluster.topic_id(tp.topic) for tp in tps}
+        names = {topic_id: topic for topic, topic_id in ids.items()}
         topics = tuple(
-            OffsetFetchRequestTopic(name=topic, partition_indexes=tuple(tp.partition for tp in of_topic))
+            OffsetFetchRequestTopic(
+                name=topic, topic_id=ids[topic] or NO_ID, partition_indexes=tuple(tp.partition for tp in of_topic)
+            )
             for topic, of_topic in groupby(sorted(tps), key=lambda tp: tp.topic)
         )
         request = OffsetFetchRequest(
             groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=True
         )
         limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
-        response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request, at_most=BY_NAME)
+        at_most = BY_NAME if None in names else None
+        response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request, at_most=at_most)
         assert response is not None
         found: dict[TopicPartition, Committed | None] = {}
         for group in response.groups:
@@ -77,9 +83,11 @@ class CommittedOffsets:
                 return {}, self._mend(group.error_code, f"committed offsets of {group_id!r}")
         for topic in (each for group in response.groups for each in group.topics):
             for answer in topic.partitions:
-                tp = TopicPartition(topic.name, answer.partition_index)
+                tp = TopicPartition(topic.name or names.get(topic.topic_id, ""), answer.partition_index)
                 if answer.error_code:
-                    return {}, self._mend(answer.error_code, f"the committed offset of {tp}", topic.name)
+                    if remedy_for(Rpc.OFFSET_FETCH, answer.error_code) is Remedy.REFRESH:
+                        await self._context.link.look_again(ids, limit_ms)
+                    return {}, self._mend(answer.error_code, f"the committed offset of {tp}", tp.topic)
                 offset, epoch = answer.committed_offset, answer.committed_leader_epoch
                 found[tp] = Committed(offset, answer.metadata or "", epoch) if offset >= 0 else None
         if missing := set(tps) - found.keys():
@@ -92,7 +100,7 @@ class CommittedOffsets:
         match remedy_for(Rpc.OFFSET_FETCH, code):
             case Remedy.REDISCOVER:
                 self._coordinator.lose(f"{what}: {row.name}")
-            case Remedy.RETRY:
+            case Remedy.RETRY | Remedy.REFRESH:
                 pass
             case Remedy.NOT_AUTHORIZED:
                 raise GroupAuthorizationError(f"not authorized to read {what}: grant READ on the group")

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
+from aiogroup.cluster import NO_ID
 from aiogroup.errors import (
     AiogroupError,
     BrokerError,
@@ -22,7 +23,7 @@ from aiogroup.membership.facts import CommitRefused
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
-from aiogroup.offsets.commit_plan import CommitEntry, CommitOrder, Turn
+from aiogroup.offsets.commit_plan import CommitEntry, CommitOrder, Turn, made_anew_error
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -187,6 +188,7 @@ class Committer:
         self._busy_count += 1
         turn = self._order.begin(entries, automatic=automatic)
         turn.is_member = self.is_member
+        self._context.assignment.name_topics(turn)
         return turn
 
     async def _commit_counted(self, turn: Turn, timeout: int) -> None:
@@ -235,13 +237,19 @@ class Committer:
             self._settled.pulse()  # an earlier commit may wait for this one
             if pending and last is not None:
                 failures_count += 1
-                await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
+                await self._back_off(turn, failures_count, until_ms)
         if refused is not None:
             raise refused
         if not_owned:
-            raise self._coordinator.membership.failure or self._lost(not_owned, committed)
+            raise self._coordinator.membership.failure or self._lost(not_owned, committed, turn.made_anew & not_owned)
 
     # Leaves.
+
+    async def _back_off(self, turn: Turn, failures_count: int, until_ms: int) -> None:
+        stale, turn.stale = {tp.topic for tp in turn.stale & turn.pending.keys()}, set()
+        if stale:
+            await self._context.link.look_again(stale, until_ms - now_ms())
+        await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 
     async def _wait_for_round(self, until_ms: int) -> None:
         """What waits for a rebalance does not hold it up."""
@@ -252,6 +260,13 @@ class Committer:
             self._busy_count += 1
 
     def _drop_not_owned(self, turn: Turn, not_owned: set[TopicPartition]) -> None:
+        cluster = self._context.link.cluster
+        turn.made_anew |= {
+            tp for tp, topic_id in turn.topic_ids.items() if cluster.topic_id(tp.topic) not in (None, topic_id)
+        }
+        for tp in turn.made_anew & turn.pending.keys():
+            not_owned.add(tp)
+            del turn.pending[tp]
         if not turn.is_member:
             return
         membership = self._coordinator.membership
@@ -269,7 +284,11 @@ class Committer:
     def _timed_out(pending: Collection[TopicPartition]) -> AiogroupError:
         return KafkaTimeoutError(f"offsets of {named(pending)} were not committed in time; commit again")
 
-    def _lost(self, not_owned: set[TopicPartition], committed: dict[TopicPartition, int]) -> AiogroupError:
+    def _lost(
+        self, not_owned: set[TopicPartition], committed: dict[TopicPartition, int], made_anew: set[TopicPartition]
+    ) -> AiogroupError:
+        if made_anew:
+            return made_anew_error(made_anew, not_owned - made_anew, committed)
         names = named(not_owned)
         why = (
             f"not committed, since they were given up or lost meanwhile: {names}. Their records come again to whom "
@@ -301,11 +320,12 @@ class Committer:
                 generation_id_or_member_epoch=who.generation,
                 member_id=who.member_id,
                 group_instance_id=who.instance_id,
-                topics=_by_topic(turn.sent),
+                topics=_by_topic(turn),
             )
 
         limit_ms = min(timeout, self._context.config.request_timeout_ms)
-        response = await self._coordinator.exchange(COMMIT, limit_ms, request, at_most=BY_NAME)
+        at_most = None if turn.pending.keys() <= turn.topic_ids.keys() else BY_NAME
+        response = await self._coordinator.exchange(COMMIT, limit_ms, request, at_most=at_most)
         return response, identity
 
     async def _take_answer(
@@ -317,45 +337,45 @@ class Committer:
         refused: AiogroupError | None = None
         retry: AiogroupError | None = None
         unauthorized: set[str] = set()
-        for topic in response.topics:
-            for answer in topic.partitions:
-                tp = TopicPartition(topic.name, answer.partition_index)
-                entry = pending.get(tp)
-                if entry is None:
-                    continue
-                code = answer.error_code
-                row = lookup(code)
-                if code == ErrorCode.OFFSET_METADATA_TOO_LARGE and (shorter := self._shorter(tp, entry)) is not None:
-                    pending[tp], retry = shorter, BrokerError(code, row.name, row.message, retriable=True)
-                    continue
-                match remedy_for(Rpc.OFFSET_COMMIT, code):
-                    case Remedy.PROCEED:
-                        self._note_committed(tp, entry)
-                        self._failed.pop(tp, None)
-                        self._order.acknowledge(turn, tp)
-                        committed[tp] = entry.offset
+        answers = _answers(response, turn)
+        for tp, code in answers.items():
+            entry = pending.get(tp)
+            if entry is None:
+                continue
+            row = lookup(code)
+            if code == ErrorCode.OFFSET_METADATA_TOO_LARGE and (shorter := self._shorter(tp, entry)) is not None:
+                pending[tp], retry = shorter, BrokerError(code, row.name, row.message, retriable=True)
+                continue
+            match remedy_for(Rpc.OFFSET_COMMIT, code):
+                case Remedy.PROCEED:
+                    self._note_committed(tp, entry)
+                    self._failed.pop(tp, None)
+                    self._order.acknowledge(turn, tp)
+                    committed[tp] = entry.offset
+                    del pending[tp]
+                case Remedy.RETRY | Remedy.REFRESH | Remedy.REDISCOVER as remedy if not self._is_deleted(tp, code):
+                    if remedy is Remedy.REDISCOVER:
+                        self._coordinator.lose(f"commit: {row.name}")
+                    elif remedy is Remedy.REFRESH:
+                        turn.stale.add(tp)
+                    retry = BrokerError(code, row.name, row.message, retriable=True)
+                case Remedy.REJOIN | Remedy.NEXT_GENERATION | Remedy.FORGET_MEMBER | Remedy.FENCED:
+                    if not turn.is_member:
+                        refused = CommitFailedError(
+                            f"the group has members that commit for it ({row.name}): use subscribe, or another "
+                            "group_id",
+                            not_owned=[tp],
+                        )
                         del pending[tp]
-                    case Remedy.RETRY | Remedy.REDISCOVER as remedy if not self._is_deleted(tp, code):
-                        if remedy is Remedy.REDISCOVER:
-                            self._coordinator.lose(f"commit: {row.name}")
-                        retry = BrokerError(code, row.name, row.message, retriable=True)
-                    case Remedy.REJOIN | Remedy.NEXT_GENERATION | Remedy.FORGET_MEMBER | Remedy.FENCED:
-                        if not turn.is_member:
-                            refused = CommitFailedError(
-                                f"the group has members that commit for it ({row.name}): use subscribe, or another "
-                                "group_id",
-                                not_owned=[tp],
-                            )
-                            del pending[tp]
-                            continue
-                        await self._coordinator.tell(CommitRefused(identity, code))
-                        retry = RebalanceInProgressError(f"the group is rebalancing ({row.name})")
-                    case remedy:
-                        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                            unauthorized.add(tp.topic)
-                        refused = self._refusal(remedy, code, tp)
-                        del pending[tp]
-        if pending and retry is None and (missing := turn.sent.keys() & pending.keys() - _answered(response)):
+                        continue
+                    await self._coordinator.tell(CommitRefused(identity, code))
+                    retry = RebalanceInProgressError(f"the group is rebalancing ({row.name})")
+                case remedy:
+                    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                        unauthorized.add(tp.topic)
+                    refused = self._refusal(remedy, code, tp)
+                    del pending[tp]
+        if pending and retry is None and (missing := turn.sent.keys() & pending.keys() - answers.keys()):
             retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {named(missing)}", retriable=True)
         return committed, TopicAuthorizationError(unauthorized) if unauthorized else refused, retry
 
@@ -379,7 +399,8 @@ class Committer:
 
     def _is_deleted(self, tp: TopicPartition, code: int) -> bool:
         """The metadata says so too: a coordinator alone may only be behind."""
-        return code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._context.link.cluster.lacks(tp.topic)
+        is_unknown = remedy_for(Rpc.OFFSET_COMMIT, code) is Remedy.REFRESH
+        return is_unknown and self._context.link.cluster.lacks(tp.topic)
 
     def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
         partition = self._context.assignment.get(tp)
@@ -394,14 +415,23 @@ class Committer:
             self._context.group_changed.pulse()
 
 
-def _answered(response: OffsetCommitResponse) -> set[TopicPartition]:
-    return {TopicPartition(topic.name, each.partition_index) for topic in response.topics for each in topic.partitions}
+def _answers(response: OffsetCommitResponse, turn: Turn) -> dict[TopicPartition, int]:
+    """The codes by partition; since version 10 the answer names topics by their ids."""
+    names = {topic_id: tp.topic for tp, topic_id in turn.topic_ids.items()}
+    return {
+        TopicPartition(topic.name or names.get(topic.topic_id, ""), each.partition_index): each.error_code
+        for topic in response.topics
+        for each in topic.partitions
+    }
 
 
-def _by_topic(entries: Entries) -> tuple[OffsetCommitRequestTopic, ...]:
+def _by_topic(turn: Turn) -> tuple[OffsetCommitRequestTopic, ...]:
+    entries = turn.sent
+    ids = {tp.topic: topic_id for tp, topic_id in turn.topic_ids.items()}
     return tuple(
         OffsetCommitRequestTopic(
             name=topic,
+            topic_id=ids.get(topic, NO_ID),
             partitions=tuple(
                 OffsetCommitRequestPartition(
                     partition_index=tp.partition,

@@ -321,6 +321,7 @@ class Engine:
 
     def _on_assignment(self) -> None:
         context = self.context
+        self.positions.follow_topics()  # they may have been looked up before the topic was made anew
         if self.group is not None:
             holds = bool(context.assignment) and not self.subscription.is_manual
             self.group.liveness.poll_clock.on_assignment(holds, now_ms())

@@ -43,7 +43,6 @@ BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
 TURN_BYTES: Final = 512 * 1024
 """So much of an answer is copied before the loop runs; a smaller answer is there as a whole or not at all."""
-MADE_ANEW: Final = "the topic was deleted and made anew"
 ALONE_SHARE: Final = 0.9
 """A slice that is so much of what it keeps in memory is not copied."""
 SESSION_ERRORS: Final = (
@@ -86,7 +85,6 @@ class Fetchers:
         config = context.config
         self._room = Room(self._tally, config.lane_buffer_bytes(lane), config.max_partition_fetch_bytes)
         self._policy = parse_reset_policy(config.auto_offset_reset)
-        self._new_policy = parse_reset_policy(config.new_partition_reset)
         self._settings = DecodeSettings(
             check_crcs=config.check_crcs,
             read_committed=config.read_committed,
@@ -120,16 +118,7 @@ class Fetchers:
     def _look(self) -> None:
         """Let the plan follow what happened."""
         self._room.look(self._assignment)
-        while anew := self._planner.look(self._context.link.cluster, now_ms()):
-            for partition in anew:
-                self._read_anew(partition)
-
-    def _read_anew(self, partition: Partition) -> None:
-        """The topic was deleted and made anew: other records stand at the same offsets, a position means nothing."""
-        self._context.delivery.forget([partition])
-        if partition.lanes is not None:
-            partition.lanes.abandon(MADE_ANEW)
-        self._positions.reset(partition, self._new_policy, why=MADE_ANEW)
+        self._planner.look(self._context.link.cluster, now_ms())
 
     def _look_for_silent_brokers(self, now: int) -> None:
         """A fetch that is long overdue: perhaps its broker froze and leads no more; do not wait for the time-out."""

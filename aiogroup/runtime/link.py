@@ -253,6 +253,11 @@ class Link:
             self.on_metadata()
         return snapshot
 
+    async def look_again(self, topics: Iterable[str], timeout: int) -> None:
+        """Ask what these topics are now. Where nobody answers, whoever goes on then is refused again."""
+        with suppress(AiogroupError):
+            await self.fetch_metadata(topics, max(1, timeout))
+
     def close(self) -> list[asyncio.Future[None]]:
         """Close every connection; the futures end when the sockets did, of those that were closed before, too."""
         self.is_closed = True

@@ -29,6 +29,12 @@ class NamedOffset:
     offset: int
     metadata: str
     partition: Partition | None
+    ownership: int
+
+    @property
+    def is_of_former_log(self) -> bool:
+        """The topic was deleted and made anew: the committer refuses it, whatever the lanes of the new one are."""
+        return self.partition is not None and self.partition.is_of_former_log(self.offset)
 
 
 class NamedOffsets:
@@ -48,7 +54,8 @@ class NamedOffsets:
             partition = assignment.get(tp)
             if partition is None and not assignment.was_owned(tp):
                 raise IllegalStateError(f"commit: {why_not_assigned(tp)}")
-            bound.append(NamedOffset(tp, offset, metadata, partition))
+            number = -1 if partition is None else partition.ownership
+            bound.append(NamedOffset(tp, offset, metadata, partition, number))
         self._check(bound)
         return bound
 
@@ -107,18 +114,22 @@ class NamedOffsets:
         self._context.delivery.settle()
         for each in bound:
             partition = each.partition
-            if partition is not None and partition.lanes is not None and self._is_owned(partition):
+            if partition is not None and partition.lanes is not None and self._has_lanes(each, partition):
                 partition.lanes.check(each.offset, each.metadata)
 
     def _entry(self, each: NamedOffset) -> CommitEntry:
         partition = each.partition
         if partition is None or self._positions.is_undecided(partition):  # given up before it was known
             return CommitEntry(each.offset, each.metadata, -1)
-        if partition.lanes is not None and self._is_owned(partition):
+        if partition.lanes is not None and self._has_lanes(each, partition):
             entry: CommitEntry = partition.lanes.named(each.offset, each.metadata)
             return entry
         epoch = partition.epoch_before(each.offset)
-        return CommitEntry(each.offset, each.metadata, partition.ownership, epoch, partition.starts_count)
+        return CommitEntry(each.offset, each.metadata, each.ownership, epoch, partition.starts_count)
+
+    def _has_lanes(self, each: NamedOffset, partition: Partition) -> bool:
+        """Lanes say what it means: not where the ownership ended, or it is of a topic that was deleted."""
+        return self._is_owned(partition) and not each.is_of_former_log
 
     def _is_owned(self, partition: Partition) -> bool:
         return self._context.assignment.is_owned_since(partition.tp, partition.ownership)

@@ -137,7 +137,7 @@ class Ownership:
         assignment = self._context.assignment
         tps = assignment.names
         self._context.delivery.settle()
-        assignment.failed_commit |= {each.tp for each in assignment if _has_uncommitted(each)}
+        assignment.failed_commit |= {each.tp for each in assignment if each.has_uncommitted}
         self._remove(tps)
         return tps
 
@@ -185,11 +185,3 @@ class Ownership:
         finally:
             self.is_waiting = False
         await checkpoint_if_cancelled()
-
-
-def _has_uncommitted(partition: Partition) -> bool:
-    if partition.lanes is not None:
-        return bool(partition.lanes.has_uncommitted)
-    return partition.ledger.has_unprocessed or (
-        partition.position is not None and partition.committed is not None and partition.position > partition.committed
-    )

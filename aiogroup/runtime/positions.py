@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from aiogroup.config import ResetPolicy
+from aiogroup.config import ResetPolicy, parse_reset_policy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, named
 from aiogroup.fetching.position import Partition, PositionState
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.offsets.commit_plan import Committed
+from aiogroup.recovery.token import Place, is_ours, read_committed
 from aiogroup.runtime.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
@@ -22,6 +24,8 @@ from aiogroup.telemetry import events
 __all__ = ["Positions"]
 
 NOT_COMMITTED: Final = "nothing is committed"
+MADE_ANEW: Final = "the topic was deleted and made anew"
+EARLIEST_POLICY: Final = ResetPolicy("earliest")
 
 
 class Positions:
@@ -33,6 +37,7 @@ class Positions:
         self._context = context
         self._refresher = refresher
         self._committer = committer
+        self._new_policy = parse_reset_policy(context.config.new_partition_reset)
         self._asked: dict[Partition, int] = {}  # what is being looked up, as of which change
         self._recoveries = recoveries
         self._recovering: WeakKeyDictionary[Partition, Committed | None] = WeakKeyDictionary()
@@ -84,6 +89,7 @@ class Positions:
         Raises:
             AiogroupError: it could not be looked up until `until_ms`; the partitions stay as they are.
         """
+        self.follow_topics(partitions)
         try:
             of = [each for each in partitions if each.state is PositionState.COMMITTED]
             await self._resolve_committed(of, until_ms)
@@ -117,6 +123,7 @@ class Positions:
             return
         asked = self._ask(partitions)
         found = {} if self._committer is None else await self._committer.committed.fetch(asked, until_ms)
+        self.follow_topics(partitions)  # also those that are not ours yet: nobody else looks at them
         for tp, (partition, changes_count) in asked.items():
             if partition.changes_count != changes_count:
                 continue
@@ -124,6 +131,11 @@ class Positions:
             if self._recoveries is not None and (committed is not None or partition.reset_policy.kind != "none"):
                 self._recovering[partition] = committed
                 partition.state = PositionState.RESET  # its leader is to be asked
+            elif committed is not None and self.is_of_former_topic(tp, committed):
+                topic_id = str(partition.topic_id)
+                self._context.tell(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
+                self.reset(partition, EARLIEST_POLICY, why=MADE_ANEW)
+                self._afterwards.pop(partition, lambda: None)()
             elif committed is not None:
                 leader = leader_of(self._context.link.cluster, tp)
                 partition.start_at(committed.offset, leader_epoch=committed.leader_epoch, leader=leader)
@@ -135,7 +147,10 @@ class Positions:
     async def _recover(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
         """Begin both lanes of what became ours (KIP-333)."""
         recoveries, rounds_count = self._recoveries, 0
-        while recoveries is not None and (left := [each for each in partitions if each in self._recovering]):
+        while recoveries is not None:
+            self.follow_topics(partitions)
+            if not (left := [each for each in partitions if each in self._recovering]):
+                return
             asked = self._ask(left)
             found = {each.tp: self._recovering[each] for each in left}
             times = {each.tp: _timestamp(each.reset_policy) for each in left if found[each.tp] is None}
@@ -163,6 +178,59 @@ class Positions:
         """Two lanes will read it, and it is not known yet where they begin. Without lanes nothing has to be known."""
         is_wanted = partition.state is PositionState.COMMITTED or partition in self._recovering
         return self._recoveries is not None and partition.lanes is None and is_wanted
+
+    def is_of_former_topic(self, tp: TopicPartition, committed: Committed) -> bool:
+        """A token (KIP-333) proves that the offset is one of a topic that was deleted, and restored by name since."""
+        cluster = self._context.link.cluster
+        topic_id = cluster.topic_id(tp.topic)
+        if topic_id is None or not is_ours(committed.metadata):
+            return False
+        place = Place(cluster.cluster_id or "", tp.topic, topic_id, tp.partition)
+        return read_committed(committed.offset, committed.metadata, place).is_of_former_topic
+
+    def follow_topics(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Begin anew where the metadata's topic is another one than the partition's; all that are ours by default."""
+        context, tell = self._context, self._context.tell
+        for partition in context.assignment if partitions is None else partitions:
+            tp, former_id = partition.tp, partition.topic_id
+            topic_id = context.link.cluster.topic_id(tp.topic)
+            if topic_id is None or topic_id == former_id:
+                continue
+            if former_id is not None and not partition.starts_count:
+                self._look_up_anew(partition, topic_id)
+            elif former_id is not None:
+                self._begin_anew(partition, former_id, topic_id)
+            elif (former := context.assignment.name_topic(partition, topic_id)) is not None:
+                tell(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
+
+    def _look_up_anew(self, partition: Partition, topic_id: UUID) -> None:
+        """Nothing was read of the old one in this ownership; of the new one somebody may have committed already."""
+        self._recovering.pop(partition, None)
+        partition.drop_buffer()  # what is asked of the old one does not count
+        partition.topic_id, partition.reset_policy = topic_id, self._new_policy
+        partition.state = PositionState.COMMITTED
+        self._context.positions_wanted.pulse()
+
+    def _begin_anew(self, partition: Partition, former_id: UUID, topic_id: UUID) -> None:
+        """Other records stand at the same offsets: what is buffered, in hand, or to be committed is of no use.
+
+        Everything in the new log was written after we had subscribed, so it is read as a new partition is.
+        """
+        context, tp = self._context, partition.tp
+        context.delivery.settle()
+        position = partition.position
+        if partition.has_uncommitted:
+            context.assignment.failed_commit.add(tp)
+        context.delivery.forget([partition])
+        if partition.lanes is not None:
+            partition.lanes.abandon(MADE_ANEW)
+        self._recovering.pop(partition, None)
+        self._afterwards.pop(partition, None)
+        context.assignment.begin_anew(partition, topic_id)
+        context.tell(events.TopicRecreated(tp.topic, tp.partition, position, str(former_id), str(topic_id)))
+        self.reset(partition, self._new_policy, why=MADE_ANEW)
+        context.group_changed.pulse()  # nothing of it is in hand any more
+        context.changed.pulse()
 
     def reset(self, partition: Partition, policy: ResetPolicy, *, why: str) -> None:
         """Start over as the policy says: the position is looked up, or the application must say where."""

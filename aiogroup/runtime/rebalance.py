@@ -215,6 +215,7 @@ class Rebalance:
         default = parse_reset_policy(self._context.config.auto_offset_reset)
         fresh = parse_reset_policy(self._context.config.new_partition_reset)
         policies: dict[TopicPartition, ResetPolicy] = {}
+        self.note_sight()  # the metadata may have come on another way than by the refresher
         for tp in sorted(change.added):
             is_new = tp.partition >= self._counts_at_first_sight.get(tp.topic, 2**31)
             policies[tp] = fresh if is_new else default

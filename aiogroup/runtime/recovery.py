@@ -125,6 +125,9 @@ class Recoveries:
 
     def _take_up(self, partition: Partition, committed: Committed, found: Found, log: Log) -> None:
         config, tp, tell = self._context.config, partition.tp, self._context.tell
+        if found.is_of_former_topic:
+            self._take_up_former(partition, committed, log)
+            return
         recovery = recover(
             committed.offset,
             log,
@@ -150,6 +153,12 @@ class Recoveries:
             partition.stick(LogTruncationError(tp, offset, cut))
         action = "raised LogTruncationError" if is_raised else "went to the diverging offset"
         self._context.tell(events.LogTruncated(tp.topic, tp.partition, offset, epoch, cut, offset - cut, action))
+
+    def _take_up_former(self, partition: Partition, committed: Committed, log: Log) -> None:
+        """What is committed is an offset of a topic that was deleted, so nothing of this one was read."""
+        tp, topic_id = partition.tp, self._place(partition.tp).topic_id
+        self._context.tell(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", str(topic_id)))
+        self._take_up_new(partition, log.start, log)
 
     def _take_up_new(self, partition: Partition, offset: int, log: Log) -> None:
         """Nothing is committed: what the policy says is durable, with the token, before the first delivery."""

@@ -45,11 +45,8 @@ class Validator:
         """The metadata is new: nothing is fetched from, or delivered under, another leader before it was asked."""
         context = self._context
         cluster = context.link.cluster
+        self._positions.follow_topics()  # another topic of that name has epochs of its own
         for partition in context.assignment:
-            info = cluster.topics.get(partition.tp.topic)
-            if info is not None and partition.topic_id not in (None, info.topic_id):
-                partition.trust()  # another topic of that name has epochs of its own: the fetcher starts over
-                continue
             leader = leader_of(cluster, partition.tp)
             if is_news(partition.leader, leader):
                 context.delivery.close_cursor()

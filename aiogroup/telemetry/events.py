@@ -262,6 +262,21 @@ class OffsetReset(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TopicRecreated(Event):
+    """A topic was deleted and made anew: another log. What was read of the old one, up to `position`, is given up.
+
+    `position` is `None` where it was not known. `old_topic_id` is "" where only a token's checksum tells of it.
+    """
+
+    LEVEL: ClassVar[Level] = "warning"
+    topic: str
+    partition: int
+    position: int | None
+    old_topic_id: str
+    new_topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class LogTruncated(Event):
     """The leader's log parts from what was read (KIP-320): `records_count` offsets before `position` are not in it."""
 

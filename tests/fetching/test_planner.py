@@ -236,15 +236,17 @@ def test_partition_that_comes_later_is_asked_for():
     assert planning.asked() == [0, 2]
 
 
-def test_partition_of_a_topic_that_was_made_anew_is_told_and_not_asked_for():
+def test_partition_of_a_topic_that_was_made_anew_is_asked_for_under_the_new_id_once_it_has_a_position():
     planning = Planning(0, 2)
-    anew = planning.look(seen=cluster(topic_id=2))
-    assert anew == planning.partitions
+    for partition in planning.partitions:
+        planning.assignment.begin_anew(partition, uuid.UUID(int=2))
+    planning.look(seen=cluster(topic_id=2))
     assert planning.asked() == []
-    for partition in anew:
+    for partition in planning.partitions:
         partition.start_at(0)
-    assert planning.look(seen=cluster(topic_id=2)) == []
+    planning.look(seen=cluster(topic_id=2))
     assert planning.asked() == [0, 2]
+    assert {each.topic_id for each in planning.planner.share(1).session.wanted.values()} == {uuid.UUID(int=2)}
 
 
 def test_preferred_replica_is_read_from_while_it_holds():

@@ -16,12 +16,12 @@ from tests.support.kafka import Ears, Listener, eventually, take
 from tests.support.recovery import MANUAL, MODE, leave_at
 
 
-async def make(place):
+async def make(place, partitions=1):
     """Create the topic again; returns when it takes records."""
     async with place.admin() as admin:
 
         async def is_made():
-            answer = await admin.create_topics([NewTopic(place.topic, 1, 1)])
+            answer = await admin.create_topics([NewTopic(place.topic, partitions, 1)])
             return answer.topic_errors[0][1] == 0
 
         await eventually(is_made)

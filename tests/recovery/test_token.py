@@ -50,7 +50,7 @@ def test_a_token_is_written_as_the_specification_says():
     text = write_committed(TOKEN, PLACE)
     assert text.startswith(TEXT)
     assert text.isascii()
-    assert len(text) == len(TEXT) + 24
+    assert len(text) == len(TEXT) + 32
     assert write_committed(TOKEN, PLACE, "hello") == text + " 5:hello"
     assert write_committed(replace(TOKEN, live_epoch=-1), PLACE).startswith(TEXT.replace("@7", ""))
 
@@ -148,7 +148,7 @@ def test_no_edited_token_is_obeyed(data):
         (84, PLACE, "checksum"),
         (86, PLACE, "checksum"),
         (85, replace(PLACE, partition=4), "checksum"),
-        (85, replace(PLACE, topic_id=UUID(int=8)), "checksum"),
+        (85, replace(PLACE, topic_id=UUID(int=8)), "deleted and made anew"),
         (85, replace(PLACE, cluster_id="mirror"), "another cluster or topic"),
         (85, replace(PLACE, topic="source.orders"), "another cluster or topic"),
     ],
@@ -157,6 +157,21 @@ def test_a_token_counts_where_it_was_written_and_with_its_offset(offset, place, 
     found = read_committed(offset, write_committed(TOKEN, PLACE, "mine"), place)
     assert (found.token, found.user, found.id) == (None, "mine", TOKEN.id)
     assert why in found.foreign
+
+
+def test_only_a_token_of_the_same_name_and_cluster_is_of_a_topic_that_was_deleted():
+    text = write_committed(TOKEN, PLACE)
+    assert read_committed(85, text, replace(PLACE, topic_id=UUID(int=8))).is_of_former_topic
+    mirrored = replace(PLACE, topic_id=UUID(int=8), cluster_id="mirror")
+    assert not read_committed(85, text, mirrored).is_of_former_topic
+    assert not read_committed(86, text, PLACE).is_of_former_topic
+
+
+def test_a_token_that_was_written_without_its_topic_is_read_and_proves_nothing_of_it():
+    text = write_committed(TOKEN, PLACE)[:-8]
+    assert read_committed(85, text, PLACE).token == TOKEN
+    found = read_committed(85, text, replace(PLACE, topic_id=UUID(int=8)))
+    assert (found.token, found.is_of_former_topic) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +198,7 @@ def test_the_offset_must_be_the_first_pending_one_whatever_the_checksum_says():
     def sealed(offset):
         body = TEXT.rstrip()
         text = checksum(body, str(offset), PLACE.topic_id.hex, "3", chars=16)
-        return f"{body} {text}{checksum('cluster', 'orders', chars=8)}"
+        return f"{body} {text}{checksum('cluster', 'orders', chars=8)}{checksum(PLACE.topic_id.hex, chars=8)}"
 
     assert sealed(85) == write_committed(TOKEN, PLACE)
     found = read_committed(84, sealed(84), PLACE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+from dataclasses import replace
 from uuid import UUID
 
 from aiogroup.embedded.coordinator import CoordinatorLog, GroupCoordinator
@@ -36,12 +37,19 @@ from aiogroup.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from aiogroup.protocol.messages.offset_commit import (
+    FIRST_BY_ID,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
+from aiogroup.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from aiogroup.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -67,6 +75,8 @@ class Brokers:
         self.nodes = dict.fromkeys(range(nodes), True)
         self.tell = tell
         self.topics = {}
+        self.made_counts = {}  # by topic: how often it was made anew
+        self.gone = set()  # topics that are deleted now
         self.log = CoordinatorLog()
         self.settings = settings or GroupSettings(initial_rebalance_delay_ms=300)
         self.network = None
@@ -97,7 +107,26 @@ class Brokers:
     def add_partitions(self, topic, count):
         logs = self.topics.setdefault(topic, [])
         for _ in range(count):
-            logs.append(Log(self.up[len(logs) % len(self.up)]))
+            logs.append(Log(self.up[len(logs) % len(self.up)], self.made_counts.get(topic, 0)))
+
+    def delete_topic(self, topic, partitions, after_ms):
+        """The coordinator forgets its offsets; after a while there is another one of that name."""
+        self.gone.add(topic)
+        for offsets in self.log.offsets.values():
+            for key in [key for key in offsets if key[0] == topic]:
+                del offsets[key]
+        self.tell("brokers", f"{topic} is deleted")
+        self.checker.on_deleted(topic)
+        self._look_at_fetches()
+        self.loop.call_later(after_ms / 1000, self._make_anew, topic, partitions, context=self.outside)
+
+    def _make_anew(self, topic, partitions):
+        self.made_counts[topic] = self.made_counts.get(topic, 0) + 1
+        self.topics[topic] = []
+        self.add_partitions(topic, partitions)
+        self.gone.discard(topic)
+        self.tell("brokers", f"{topic} is made anew with {partitions} partitions")
+        self._look_at_fetches()
 
     def append(self, topic, partition, count):
         self.topics[topic][partition].append(count)
@@ -105,7 +134,11 @@ class Brokers:
         self._look_at_fetches()
 
     def topic_id(self, topic):
-        return UUID(int=1 + sorted(self.topics).index(topic))
+        return UUID(int=1 + sorted(self.topics).index(topic) + 1_000 * self.made_counts.get(topic, 0))
+
+    def has(self, topic, partition=None):
+        is_there = topic in self.topics and topic not in self.gone
+        return is_there and (partition is None or partition < len(self.topics[topic]))
 
     def place(self, tp):
         return Place(CLUSTER_ID, tp.topic, self.topic_id(tp.topic), tp.partition)
@@ -214,10 +247,11 @@ class Brokers:
             self._work(transport)
 
     def _metadata(self, request):
-        asked = self.topics if request.topics is None else [each.name for each in request.topics]
+        known = [name for name in self.topics if name not in self.gone]
+        asked = known if request.topics is None else [each.name for each in request.topics]
         topics = []
         for name in asked:
-            if name not in self.topics:
+            if not self.has(name):
                 topics.append(MetadataResponseTopic(error_code=E.UNKNOWN_TOPIC_OR_PARTITION, name=name))
                 continue
             partitions = tuple(
@@ -245,6 +279,10 @@ class Brokers:
         for topic in request.topics:
             partitions = []
             for each in topic.partitions:
+                if not self.has(topic.name, each.partition_index):
+                    code = E.UNKNOWN_TOPIC_OR_PARTITION
+                    partitions.append(ListOffsetsPartitionResponse(each.partition_index, code, -1, -1, -1))
+                    continue
                 log = self.topics[topic.name][each.partition_index]
                 code = E.NONE if log.leader == node else E.NOT_LEADER_OR_FOLLOWER
                 offset = -1 if code else 0 if each.timestamp == EARLIEST else log.end
@@ -257,6 +295,10 @@ class Brokers:
         for topic in request.topics:
             results = []
             for each in topic.partitions:
+                if not self.has(topic.topic, each.partition):
+                    code = E.UNKNOWN_TOPIC_OR_PARTITION
+                    results.append(OffsetForLeaderPartitionResult(code, each.partition, -1, -1))
+                    continue
                 log = self.topics[topic.topic][each.partition]
                 code = log.refusal(node, each.current_leader_epoch)
                 epoch, end = (-1, -1) if code else log.end_of(each.leader_epoch)
@@ -269,15 +311,21 @@ class Brokers:
         for ticket, fetch, ends_at in waiting:
             if ticket[0].is_cut:
                 continue
-            names = {self.topic_id(name): name for name in self.topics}
-            read = {key: self._read(ticket[0].node, names[key[0]], each) for key, each in fetch.partitions.items()}
+            names = self._names()
+            read = {key: self._read(ticket[0].node, names.get(key[0]), each) for key, each in fetch.partitions.items()}
             is_worth = fetch.error_code or any(data.error_code or data.records for data in read.values())
             if is_worth or self.loop.time() >= ends_at:
                 self._answer(ticket, fetch.answer(read, names))
             else:
                 self._waiting.append((ticket, fetch, ends_at))
 
+    def _names(self):
+        return {self.topic_id(name): name for name in self.topics if name not in self.gone}
+
     def _read(self, node, name, asked):
+        if name is None or not self.has(name, asked.partition):
+            code = E.UNKNOWN_TOPIC_ID if name is None else E.UNKNOWN_TOPIC_OR_PARTITION
+            return PartitionData(asked.partition, code, -1, -1, -1, records=b"")
         log = self.topics[name][asked.partition]
         code = log.refusal(node, asked.current_leader_epoch)
         if not code and asked.fetch_offset > log.end:
@@ -298,15 +346,65 @@ class Brokers:
             self._tick()
             generations = self._generations()
             self.checker.before_request(transport.process, request, self.coordinator.groups)
+            request, refused = self._named(request, header.api_version)
             answers = self.coordinator.handle(
                 ticket, request, now_ms, version=header.api_version, client_id=header.client_id or ""
             )
+            if refused:
+                answers = [
+                    replace(each, response=self._with(each.response, refused)) if each.ticket is ticket else each
+                    for each in answers
+                ]
             self._look_at_generations(generations)
             self.checker.on_request(transport.process, request, answers)
             if isinstance(request, SyncGroupRequest) and request.assignments:
                 self._spring("assignment")
             self._answer_all(answers)
             self._set_timer()
+
+    def _named(self, request, version):
+        """The coordinator knows topics by name: the request with names, and what a broker refuses before it."""
+        match request:
+            case OffsetCommitRequest():
+                topics, refused = self._split(request.topics, version)
+                return replace(request, topics=topics), refused
+            case OffsetFetchRequest() if version >= FIRST_BY_ID:
+                (group,) = request.groups
+                topics, refused = self._split(group.topics, version)
+                return replace(request, groups=(replace(group, topics=topics),)), refused
+        return request, ()
+
+    def _split(self, topics, version):
+        names, known, refused = self._names(), [], []
+        for topic in topics:
+            name = names.get(topic.topic_id) if version >= FIRST_BY_ID else topic.name
+            if name is not None and self.has(name):
+                known.append(replace(topic, name=name))
+            else:
+                refused.append((topic, E.UNKNOWN_TOPIC_ID if name is None else E.UNKNOWN_TOPIC_OR_PARTITION))
+        return tuple(known), refused
+
+    def _with(self, response, refused):
+        if isinstance(response, OffsetCommitResponse):
+            more = tuple(
+                OffsetCommitResponseTopic(
+                    topic.name,
+                    topic.topic_id,
+                    tuple(OffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions),
+                )
+                for topic, code in refused
+            )
+            return replace(response, topics=response.topics + more)
+        (group,) = response.groups
+        more = tuple(
+            OffsetFetchResponseTopic(
+                topic.name,
+                topic.topic_id,
+                tuple(OffsetFetchResponsePartition(each, -1, -1, "", code) for each in topic.partition_indexes),
+            )
+            for topic, code in refused
+        )
+        return replace(response, groups=(replace(group, topics=group.topics + more),))
 
     def _generations(self):
         return {group_id: group.generation for group_id, group in self.coordinator.groups.items()}
@@ -379,6 +477,7 @@ def refusal(request, code):
                 topics=tuple(
                     OffsetCommitResponseTopic(
                         name=topic.name,
+                        topic_id=topic.topic_id,
                         partitions=tuple(
                             OffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions
                         ),

@@ -61,6 +61,7 @@ class Checker:
         self.is_exact = True  # nothing that is processed comes again
         self.may_repeat = set()  # (partition, offset): a stop has told that its application still held it
         self.let_go = {None}  # member ids that somebody was refused under, or gave up himself
+        self.made_counts = {}  # by topic: how often it was made anew; records say it as their timestamp
         self.excused = set()  # processes that may fall silent: they end, or their application stalls
 
     def now(self):
@@ -85,6 +86,19 @@ class Checker:
             self.unsettled.discard(process.name)
 
     # Offsets.
+
+    def on_deleted(self, topic):
+        """What was processed and committed of it is of a log that is gone."""
+        self.made_counts[topic] = self.made_counts.get(topic, 0) + 1
+        for by_partition in (self.processed, self.gap_free, self.committed, self.floor):
+            for tp in [tp for tp in by_partition if tp.topic == topic]:
+                del by_partition[tp]
+        self.moved = {tp for tp in self.moved if tp.topic != topic}
+        self.may_repeat = {each for each in self.may_repeat if each[0].topic != topic}
+
+    def is_of_former(self, record):
+        """Its topic was deleted since it was written: who has not heard of it may be given it still."""
+        return record.timestamp < self.made_counts.get(record.topic, 0)
 
     def note_processed(self, tp, offset):
         self.processed[tp].add(offset)
@@ -231,6 +245,7 @@ class Ownerships:
         self.next = {}  # by owned partition: the next offset, None: any
         self.reached = {}  # by partition: behind what was delivered last
         self.began_at = {}  # by partition
+        self.logs = {}  # by partition: of which topic of that name that was
         self.numbers = defaultdict(int)  # by partition: which ownership of it this is
 
     def assigned(self, tps):
@@ -246,6 +261,10 @@ class Ownerships:
     def moved(self, tp):
         self.next[tp] = None
 
+    def moved_if_owned(self, tp):
+        if tp in self.next:
+            self.next[tp] = None
+
     def delivered(self, record, *, is_again=False):
         tp = TopicPartition(record.topic, record.partition)
         self.reached[tp] = record.offset + 1
@@ -254,6 +273,10 @@ class Ownerships:
             return
         checker = self.checker
         checker.on_given((self.name, self.numbers[tp]), self.began_at[tp], tp)
+        self.logs[tp] = record.timestamp
+        if checker.is_of_former(record):
+            self.next[tp] = record.offset + 1
+            return
         is_told = tp in checker.moved or (tp, record.offset) in checker.may_repeat
         if checker.is_exact and record.offset in checker.processed[tp] and not is_told:
             checker.fail(f"{self.name} was given {tp}@{record.offset} again, and nothing was wrong")

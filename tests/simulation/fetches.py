@@ -85,6 +85,6 @@ class Fetch:
                     session.partitions[key] = session.partitions.pop(key)
                 if not is_news and not self._is_full:
                     continue
-            topics.append(FetchableTopicResponse(names[topic_id], topic_id, (data,)))
+            topics.append(FetchableTopicResponse(names.get(topic_id, ""), topic_id, (data,)))
         session_id = 0 if session is None else session.session_id
         return FetchResponse(error_code=self.error_code, session_id=session_id, responses=tuple(topics))

@@ -12,8 +12,9 @@ BATCHES_PER_FETCH = 4
 class Log:
     """One partition: what all its replicas have, and who leads it."""
 
-    def __init__(self, leader):
+    def __init__(self, leader, number=0):
         self.leader = leader
+        self.number = number  # of topics of this name; each record says it as its timestamp
         self.epoch = 0
         self.end = 0
         self.starts = {0: 0}  # where each epoch began
@@ -40,7 +41,7 @@ class Log:
     def append(self, count):
         builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
         for number in range(count):
-            builder.append(number, 0, None, b"", [])
+            builder.append(number, self.number, None, b"", [])
         data = builder.build()
         data[0:8] = self.end.to_bytes(8, "big")
         data[12:16] = self.epoch.to_bytes(4, "big")

@@ -56,6 +56,7 @@ class Member:
         self.in_hand = set()  # partitions of which it works at a record
         self.given_up = set()  # partitions that its stop could not hand over
         self.done = {}  # by partition: what its application has processed since it came
+        self.known = {}  # by partition: the topic of that name that it was told of
         self.busy_ms = 0  # its application works for so long at the next record
         self.commit_ended_at = 0.0  # its application's last one, which waits for a join
         self.hand_over_ends_at = 0.0  # when a stop waits no longer for what is in hand
@@ -82,10 +83,17 @@ class Member:
         if not isinstance(event, QUIET):
             self.tell(event)
         try:
+            if isinstance(event, events.TopicRecreated):
+                self._on_recreated(TopicPartition(event.topic, event.partition))
             self.checker.on_event(self, event)
         except Exception as error:
             self.checker.fail(f"the checker failed at {event}: {error!r}")  # the consumer goes on without it
             raise
+
+    def _on_recreated(self, tp):
+        self.known[tp] = self.checker.made_counts.get(tp.topic, 0)
+        self.in_hand.discard(tp)  # it is given up, whether it is worked at or not
+        self.ownerships.moved_if_owned(tp)
 
     @property
     def is_slow(self):
@@ -204,7 +212,7 @@ class Member:
         began = began or dict(self.ownerships.numbers)
         for record in records:
             habits = self.habits
-            if self._is_still(named(record), began):
+            if self._is_still(named(record), began) and record.timestamp >= self.known.get(named(record), 0):
                 self.in_hand.add(named(record))
             if self.busy_ms:
                 busy_ms, self.busy_ms = self.busy_ms, 0
@@ -219,9 +227,14 @@ class Member:
                 self.tell(f"stalls for {habits.stall_ms} ms")
                 await sleep_ms(habits.stall_ms)
             self.in_hand.discard(named(record))
-            self.checker.note_processed(named(record), record.offset)
-            if self._is_still(named(record), began):
+            if not self.checker.is_of_former(record):
+                self.checker.note_processed(named(record), record.offset)
+            if self._is_still(named(record), began) and self._is_last_known(record):
                 self.done[named(record)] = record.offset + 1
+
+    def _is_last_known(self, record):
+        """Nothing came of a newer topic of that name: the application does not know that this one is gone."""
+        return record.timestamp >= self.ownerships.logs.get(named(record), 0)
 
     def _is_still(self, tp, began):
         """Owned without interruption since: what was delivered under an earlier ownership is not ours to commit."""
@@ -264,7 +277,11 @@ class Member:
             for records in batch.values():
                 await self._work(records, began)
             if batch and not self.is_stopping:
-                offsets = {tp: each[-1].offset + 1 for tp, each in batch.items() if self._is_still(tp, began)}
+                offsets = {
+                    tp: each[-1].offset + 1
+                    for tp, each in batch.items()
+                    if self._is_still(tp, began) and self._is_last_known(each[-1])
+                }
                 await self._commit("after a batch", offsets if self.rng.random() < 0.5 else None)
             self._fidget()
 
@@ -322,7 +339,7 @@ class Member:
         except COMMIT_ERRORS as error:
             self._commit_failed(why, error, began_at)
         except BrokerError as error:  # the last one before the time-out
-            if not error.retriable:
+            if not error.retriable and "the topic is deleted" not in str(error):
                 raise
             self._commit_failed(why, error, began_at)
         finally:

@@ -309,4 +309,28 @@ BUGS = (
         (1_000_025,),
         more=((NAMED_OFFSETS, "or self._positions.is_undecided(partition):", "or False:"),),
     ),
+    Bug(
+        "commits by name what was read of a topic that is deleted",
+        COMMITTER,
+        "at_most = None if turn.pending.keys() <= turn.topic_ids.keys() else BY_NAME",
+        "at_most = BY_NAME",
+        ("anew",),
+        (74, 44),
+    ),
+    Bug(
+        "goes on in a topic that was made anew where it stood in the old one",
+        "aiogroup/runtime/positions.py",
+        "                self._begin_anew(partition, former_id, topic_id)",
+        "                partition.topic_id = topic_id",
+        ("anew",),
+        (14, 44),
+    ),
+    Bug(
+        "takes an offset of the old topic for one of the new",
+        "aiogroup/fetching/position.py",
+        "return (self.position or 0) < offset <= self.former_end",
+        "return False",
+        ("anew",),
+        (134,),
+    ),
 )

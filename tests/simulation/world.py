@@ -60,6 +60,8 @@ LANES = {"lanes": ("outlive", "outlive", "outlive", "freeze", "crash", "restart"
 LANES_FROM = 1_000_000
 UNHEARD = {"unheard": ("mute",)}
 """One seed in fifty."""
+ANEW = {"anew": ("make_anew", "make_anew", "make_anew", "restart", "cut", "crash", "ambush", "grow")}
+"""One seed in thirty."""
 STATIC = ("aimed", "outlived")  # who comes back gets what it had
 AIMED_STYLES = (*STYLES, "batches", "batches")
 CALM = ("calm", "quick", "late")
@@ -92,6 +94,8 @@ def beginning(seed):
         return rng, jitter_ms, "lanes"
     if seed % 50 == 48:
         return rng, jitter_ms, "unheard"
+    if seed % 30 == 14:
+        return rng, jitter_ms, "anew"
     return rng, jitter_ms, tuple(AIMED)[seed // 10 % len(AIMED)] if seed % 10 == 9 else profile
 
 
@@ -116,6 +120,8 @@ class World(Aims):
         self.strategy = self.rng.choice(STRATEGIES)
         self.is_static = self.rng.random() < 0.35 or self.profile in STATIC
         self.checker.is_calm = self.profile in CALM
+        if self.profile in ANEW:
+            self.checker.is_exact = False
         self.late_ms = 2_000 if self.profile == "late" else 0
         self.settings = self._settings()
         self.checker.keeps = self.strategy == ("cooperative-sticky",)
@@ -206,7 +212,7 @@ class World(Aims):
 
     async def make_faults(self):
         rng = self.rng
-        kinds = (PROFILES | AIMED | UNHEARD | LANES)[self.profile]
+        kinds = (PROFILES | AIMED | UNHEARD | LANES | ANEW)[self.profile]
         until = self.faults_end_at
         while self.loop.time() < until and not self.checker.violations:
             await sleep_ms(rng.randrange(200, 4_000))
@@ -344,7 +350,30 @@ class World(Aims):
         logs = self.brokers.topics[TOPIC]
         self.brokers.move_leader(TOPIC, self.rng.randrange(len(logs)), self.rng.choice(self.brokers.up))
 
+    def _make_anew(self):
+        """For some it was gone in between; others see the new topic only. It may have fewer partitions than before."""
+        if TOPIC in self.brokers.gone:
+            return
+        logs, rng = self.brokers.topics[TOPIC], self.rng
+        partitions = rng.choice((len(logs), len(logs), max(1, len(logs) - 1)))
+        after_ms = rng.choice((0, 0, 20, 3_000))
+        self.brokers.delete_topic(TOPIC, partitions, after_ms)
+        if rng.random() < 0.7:
+            self.loop.call_later((after_ms + 5) / 1000, self._fill)
+        if rng.random() < 0.5:
+            self._ask_for_round(self._member())
+        if rng.random() < 0.3:
+            self._crash()
+
+    def _fill(self):
+        """More than was committed of the old one: an offset of that would be believed."""
+        if TOPIC not in self.brokers.gone:
+            for number in range(len(self.brokers.topics[TOPIC])):
+                self.brokers.append(TOPIC, number, 40)
+
     def _grow(self):
+        if TOPIC in self.brokers.gone:
+            return
         if len(self.brokers.topics[TOPIC]) < 6:
             self.brokers.add_partitions(TOPIC, 1)
             self.tell("brokers", f"{TOPIC} has {len(self.brokers.topics[TOPIC])} partitions")
@@ -356,6 +385,8 @@ class World(Aims):
             self.append()
 
     def append(self):
+        if TOPIC in self.brokers.gone:
+            return
         partition = self.rng.randrange(len(self.brokers.topics[TOPIC]))
         self.brokers.append(TOPIC, partition, self.rng.randrange(1, 30 if self.profile in LANES else 6))
 
@@ -418,6 +449,8 @@ class World(Aims):
                 return f"{each.process.name} goes on, and another has its name {each.owner}"
             if not each.is_running or not each.consumer.health().is_ready:
                 return f"{each.process.name} is not ready"
+        if TOPIC in self.brokers.gone:
+            return "the topic is gone"
         held = sorted(tp for each in members for tp in each.consumer.assignment())
         wanted = [TopicPartition(TOPIC, number) for number in range(len(self.brokers.topics[TOPIC]))]
         return "" if held == wanted else f"{held} are held, not {wanted}"
