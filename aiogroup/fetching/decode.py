@@ -322,7 +322,8 @@ class PartitionDecoder:
         assert reader is not None
         try:
             room_count = 1 + (SLICE_BYTES - self.slice_bytes) // self._record_bytes
-            taken = self._read(reader, min(max_records - len(out), room_count))
+            count = min(max_records - len(out), room_count)
+            taken = self._take_raw(count) if self._raw else reader.read(count, self.next_offset)
         except ValueError as error:
             self._poison_at(reader, error)
             return
@@ -338,9 +339,7 @@ class PartitionDecoder:
         elif reader.left <= 0 and not self._raw:
             self._finish(reader)
 
-    def _read(self, reader: Reader | LegacyReader, count: int) -> list[Record]:
-        if not self._raw:
-            return reader.read(count, self.next_offset)
+    def _take_raw(self, count: int) -> list[Record]:
         records, self._raw = list(self._raw[:count]), self._raw[count:]
         return records
 
