@@ -241,13 +241,15 @@ class Member:
         return tp in self.ownerships.next and self.ownerships.numbers[tp] == began.get(tp)
 
     async def _read_iterate(self):
+        left_in_hand = {}  # by partition; it comes again, after others where that was so before
         while True:
-            is_first = True
             async for record in self.consumer:
-                self.ownerships.delivered(record, is_again=is_first)
-                is_first = False
+                is_again = left_in_hand.get(record.tp) == record.offset
+                left_in_hand.pop(record.tp, None)
+                self.ownerships.delivered(record, is_again=is_again)
                 if self.habits.breaks and self.rng.random() < 0.1:
-                    break  # a new loop begins with the same record
+                    left_in_hand[record.tp] = record.offset
+                    break
                 await self._work([record])
                 self._fidget()
             else:
