@@ -314,6 +314,21 @@ class CorruptRecordError(RecordError, aiokafka_errors.CorruptRecordException):
         self.offset = offset
 
 
+class RecordTooLargeError(RecordError, aiokafka_errors.RecordTooLargeError):
+    """A batch never came whole, although as much was asked for as it says to be long: a broker or proxy cuts it off.
+
+    `offset` is where it is asked for, `batch_bytes` what it says. It is asked for again and again, with backoff, and
+    the error ends when it comes. `seek` behind the batch goes on without it.
+    """
+
+    def __init__(self, tp: TopicPartition, offset: int, batch_bytes: int, message: str) -> None:
+        super().__init__(
+            tp, f"{tp.topic}-{tp.partition} at offset {offset}: {message}; seek() behind the batch skips it"
+        )
+        self.offset = offset
+        self.batch_bytes = batch_bytes
+
+
 class TimestampError(RecordError):
     """A merge cannot place a record: its timestamp is negative, or extracting it failed. The position stays on it.
 

@@ -51,6 +51,9 @@ class KafkaTimeoutError(KafkaError): ...
 class NoOffsetForPartitionError(KafkaError): ...
 
 
+class RecordTooLargeError(KafkaError): ...
+
+
 class CorruptRecordException(BrokerResponseError): ...  # noqa: N818 (aiokafka's name)
 
 

@@ -24,6 +24,7 @@ SPECIAL = {
     "LogTruncationError": lambda kind: kind(TP, 9, 5),
     "NoOffsetForPartitionError": lambda kind: kind(TP),
     "CorruptRecordError": lambda kind: kind(TP, 9, "no"),
+    "RecordTooLargeError": lambda kind: kind(TP, 9, 3_000_000, "no"),
     "TimestampError": lambda kind: kind(Record(TP, 9, -1, 0, b"k", b"v", ()), "no"),
     "MergeStalledError": lambda kind: kind("no news", partitions=[TP]),
     "RecordDeserializationError": lambda kind: kind(TP, 9, "no", key=b"k", value=b"v"),

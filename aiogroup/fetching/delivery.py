@@ -21,7 +21,7 @@ from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.epochs import NO_EPOCH
-from aiogroup.fetching.position import Partition, PositionState, Slice
+from aiogroup.fetching.position import Partition, Slice
 from aiogroup.fetching.truncation import NOBODY, Leader
 from aiogroup.fetching.turn import Turn
 from aiogroup.native import Cursor
@@ -435,8 +435,8 @@ class Delivery:
             self._turns.move_to_end(partition)
             if not partition.is_open or (only and partition.tp not in only):
                 continue
-            if partition.state is PositionState.STUCK and partition.error is not None:
-                raise partition.error
+            if (error := partition.due_error) is not None:
+                raise error
             yield partition
         is_inflating = self.inflating is not None or self.to_inflate
         if self._withheld is not None and not (self._has_ready or is_inflating):

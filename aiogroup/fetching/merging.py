@@ -24,7 +24,7 @@ from aiogroup.errors import TimestampError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.fetching.merge import Merge, Sight
-from aiogroup.fetching.position import Partition, PositionState, Slice
+from aiogroup.fetching.position import Partition, Slice
 from aiogroup.native import Cursor, Heads, read_times
 from aiogroup.records import Record
 
@@ -184,8 +184,8 @@ class Merging:
 
     def _head(self, partition: Partition) -> Slice | None:
         """The partition's slice with a next record whose time is known."""
-        if partition.state is PositionState.STUCK and partition.error is not None:
-            raise partition.error
+        if (due := partition.due_error) is not None:
+            raise due
         while True:
             piece = partition.slice
             if piece is None or piece.index == len(piece.records):

@@ -226,6 +226,7 @@ class Partition:
         self.epochs.start(offset, leader_epoch)
         self.leader = leader
         self.fetch_offset = offset
+        self.fetch_bytes = 0
         self.was_reset = was_reset
         self.is_held = self.is_delayed = False
         self.is_broken = False
@@ -262,6 +263,7 @@ class Partition:
     def await_reset(self, policy: ResetPolicy) -> None:
         """The position must be looked up by policy."""
         self.drop_buffer()
+        self.error = None
         self.reset_policy = policy
         self.state = PositionState.RESET
 
@@ -271,6 +273,19 @@ class Partition:
         self.error = error
         self.state = PositionState.STUCK
         self.tally.turns.setdefault(self)
+
+    def fail(self, error: AiogroupError) -> None:
+        """The application must hear of it when what is buffered before it is handed out, and until it is over."""
+        self.error = error
+        self.tally.turns.setdefault(self)
+
+    def heal(self) -> None:
+        """What is asked for came."""
+        self.failures_count = 0
+        self.fetch_error = ""
+        self.error = None
+        if self.fetch_bytes:
+            self.fetch_bytes = 0
 
     def drop_buffer(self) -> None:
         """Forget what was fetched and not delivered, and the answer that is on its way."""
@@ -377,7 +392,12 @@ class Partition:
     @property
     def is_due(self) -> bool:
         """Something is left to deliver or to tell."""
-        return bool(self.ready_count or self.buffer) or self.state is PositionState.STUCK
+        return bool(self.ready_count or self.buffer) or self.error is not None
+
+    @property
+    def due_error(self) -> AiogroupError | None:
+        """What the application must hear of now: nothing stands before it any more."""
+        return None if self.ready_count or self.buffer else self.error
 
     @property
     def ready_count(self) -> int:

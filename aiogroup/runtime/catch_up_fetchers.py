@@ -11,6 +11,7 @@ from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.fetching.position import Partition
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
+from aiogroup.fetching.sessions import Asked
 from aiogroup.fetching.two_lanes import TwoLanes
 from aiogroup.membership.classic import ClassicMembership
 from aiogroup.protocol.messages.fetch import PartitionData
@@ -78,8 +79,9 @@ class CatchUpFetchers(Fetchers):
         assert isinstance(partition, RangeCursor)
         return BoundedDecoder(partition.end, partition.tp, *settings)
 
-    def _buffer(self, partition: Partition, offset: int, data: PartitionData) -> None:
-        super()._buffer(partition, offset, data)
+    def _buffer(self, node_id: int, asked: Asked, data: PartitionData) -> None:
+        super()._buffer(node_id, asked, data)
+        partition = asked.partition
         assert isinstance(partition, RangeCursor)
         if partition.fetch_offset >= partition.end and partition.live.lanes is not None:
             partition.live.lanes.fetch_next()

@@ -14,6 +14,7 @@ from aiogroup.errors import (
     AuthenticationFailedError,
     ConsumerStoppedError,
     OffsetOutOfRangeError,
+    RecordTooLargeError,
     TopicAuthorizationError,
 )
 from aiogroup.fetching.assignment import Assignment
@@ -360,8 +361,6 @@ class Fetchers:
         partition.heard_at_ms = received_at_ms
         if not is_there:
             return
-        partition.failures_count = 0
-        partition.fetch_error = ""
         partition.received_at_ms = received_at_ms
         self._note_opened(partition)
         if data.preferred_read_replica >= 0:
@@ -369,22 +368,46 @@ class Fetchers:
             partition.preferred_until_ms = received_at_ms + PREFERRED_REPLICA_MS
             self._context.fetchable.pulse()
         if data.records:
-            self._buffer(partition, offset, data)
+            self._buffer(node_id, asked, data)
+        elif not partition.fetch_bytes:  # else it may be that only the room for its long batch was missing
+            partition.heal()
 
-    def _buffer(self, partition: Partition, offset: int, data: PartitionData) -> None:
+    def _buffer(self, node_id: int, asked: Asked, data: PartitionData) -> None:
         assert data.records is not None
+        partition, offset = asked.partition, asked.fetch_offset
         aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
         records = standing_alone(data.records)
         acknowledge = _Acknowledge(self._context, partition.ledger)
         decoder = self._decoder(partition, records, offset, aborted, self._settings, acknowledge)
         if decoder.incomplete_batch_bytes:
-            partition.fetch_bytes = decoder.incomplete_batch_bytes
+            self._ask_for_whole(node_id, asked, decoder.incomplete_batch_bytes, len(records))
             return
-        partition.fetch_bytes = 0
+        partition.heal()
         extent = extent_of(records, offset)
         partition.is_broken = extent.end is None
         partition.fetch_offset = offset if extent.end is None else extent.end
         partition.put(decoder, extent.epochs)
+
+    def _ask_for_whole(self, node_id: int, asked: Asked, batch_bytes: int, received_bytes: int) -> None:
+        """The answer has only a part of its first batch: as much is asked for as that batch says to be long.
+
+        A broker that follows KIP-74 gives the first batch whole then. One that does not, or a damaged length, would be
+        asked for the same for ever: so from the second time on with backoff, and told.
+        """
+        partition, offset, is_again = asked.partition, asked.fetch_offset, asked.partition.fetch_bytes > 0
+        partition.fetch_bytes = batch_bytes
+        if not is_again:
+            return
+        tp, setting = partition.tp, self._context.config.max_partition_fetch_bytes
+        why = (
+            f"its batch says that it takes {batch_bytes} bytes, and {received_bytes} of them came although "
+            f"{asked.max_bytes} were asked for (max_partition_fetch_bytes={setting}, raised where a batch needs more)"
+        )
+        partition.fetch_error = why
+        partition.back_off(now_ms(), self._context.config)
+        self._context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, f"offset {offset}: {why}"))
+        if partition.failures_count > 1:  # once it may be that others took the room of the answer
+            partition.fail(RecordTooLargeError(tp, offset, batch_bytes, why))
 
     def _note_opened(self, partition: Partition) -> None:
         self._context.delivery.opened[partition.tp] = partition
