@@ -155,6 +155,15 @@ class Book(Generic[R]):
         """What is processed of each lane."""
         return self._tell(self.lanes)
 
+    def is_told(self, offset: int, metadata: str) -> bool:
+        """Whether that is what `commit_processed` would say. Notes nothing."""
+        lanes = self.lanes
+        if self._mark is not None and lanes.needs_new_id(self._mark) and lanes.pending:
+            return False  # the token would have an id that nobody was told
+        user = self.user if lanes.low_water == self._user_at else ""
+        commit = self._write(lanes, self.id, user, self.turn)
+        return (commit.offset, commit.metadata) == (offset, metadata)
+
     def commit_delivered(self) -> LaneCommit:
         """All that was delivered of each lane: it counts as processed."""
         return self._tell(self._lanes(lambda ledger, told: max(ledger.position, told)))

@@ -118,6 +118,18 @@ class Committer:
         """A position that was looked up by policy is worth a commit by itself: else a restart looks up another."""
         return partition.was_reset or partition.ledger.committable > 0
 
+    async def commit_held(self, partitions: Collection[Partition], timeout: int) -> None:
+        """Nothing is delivered of what is held until its position is durable: then it is let go of.
+
+        A position that was reset again while it was committed is another one, which is held until that is durable too.
+        """
+        owned = self._context.assignment.get
+        while held := {each: each.changes_count for each in partitions if each.is_held and owned(each.tp) is each}:
+            await self.commit_first(held, timeout)
+            for partition, changes_count in held.items():
+                if partition.changes_count == changes_count:
+                    partition.is_held = False
+
     async def commit_first(self, held: Iterable[Partition], timeout: int) -> None:
         """What is to be durable before the first delivery: where partitions begin, told and not raised.
 

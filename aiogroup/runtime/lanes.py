@@ -205,11 +205,11 @@ class PartitionLanes:
 
     @property
     def has_uncommitted(self) -> bool:
-        """Something was delivered that is not durable."""
+        """Something was delivered that is not durable. To ask changes nothing."""
         live = self.live
         if live.ledger.has_unprocessed or any(each.ledger.has_unprocessed for each in self.cursors):
             return True
-        return live.committed is not None and self.processed() is not None
+        return live.committed is not None and not self.book.is_told(live.committed, live.committed_metadata)
 
     # Moves.
 

@@ -76,9 +76,7 @@ class Positions:
         held = [each for each in self._context.assignment if each.is_held]
         if not held or self._committer is None or self._committer.is_adopting:
             return
-        await self._committer.commit_first(held, self._context.config.request_timeout_ms // 3)
-        for partition in held:
-            partition.is_held = False
+        await self._committer.commit_held(held, self._context.config.request_timeout_ms // 3)
         self._context.changed.pulse()
 
     async def resolve(self, partitions: list[Partition], until_ms: int, rounds: int | None = None) -> None:

@@ -232,7 +232,7 @@ class Rebalance:
             # They can be given to others when all know that we gave them up: in another round (KIP-429).
             await self._coordinator.tell(f.RejoinWanted(f"gave up {len(change.revoked)} partitions for others"))
         if still():
-            await self._commit_held(added)
+            await self._committer.commit_held(added, self._context.config.request_timeout_ms // 3)
         if still():
             for partition in added:
                 partition.is_new = False
@@ -259,13 +259,6 @@ class Rebalance:
                 if not error.retriable:
                     await self._coordinator.tell(f.Failed(error))
                     return
-
-    async def _commit_held(self, added: list[Partition]) -> None:
-        held = [each for each in added if each.is_held]
-        if held:
-            await self._committer.commit_first(held, self._context.config.request_timeout_ms // 3)
-        for partition in held:
-            partition.is_held = False
 
     def note_sight(self) -> None:
         """Remember how many partitions a topic had when we first saw it: later ones are new."""

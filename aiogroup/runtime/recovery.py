@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
-from aiogroup.errors import AiogroupError, LogTruncationError, UnsupportedVersionError
+from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
 from aiogroup.fetching.position import Partition
 from aiogroup.fetching.truncation import EpochEnd, Remedy, leader_of, remedy_for
 from aiogroup.offsets.commit_plan import Committed
@@ -52,7 +52,8 @@ class Recoveries:
         Returns why some did not begin; they are as they were.
 
         Raises:
-            TopicAuthorizationError, UnsupportedVersionError, AuthenticationFailedError
+            TopicAuthorizationError: these topics may not be read; partitions of others did begin.
+            UnsupportedVersionError, AuthenticationFailedError
         """
         cluster = self._context.link.cluster
         why = "" if all(tp.topic in cluster.topics for tp in asked) else "a topic is not known"
@@ -75,17 +76,16 @@ class Recoveries:
             tp: last_known(each.offset, each.leader_epoch, texts[tp]) for tp, each in found.items() if each is not None
         }
         epochs = await self._ask_epochs({tp: epoch for tp, (_, epoch) in known.items() if epoch >= 0}, until_ms)
-        wanted: dict[TopicPartition, int]
-        for wanted, take in (
-            (dict.fromkeys(asked, EARLIEST), starts),
-            (dict.fromkeys(asked, LATEST), ends),
-            ({tp: at for tp, at in times.items() if at >= 0}, by_time),
-        ):
-            if wanted:
-                is_committed = self._context.config.read_committed
-                refused = await self._refresher.ask_leaders(wanted, until_ms, take.update, read_committed=is_committed)
-                why = why or refused
         started: dict[TopicPartition, tuple[str, int]] = {}
+        refused, unauthorized = await self._ask_offsets(
+            (
+                (dict.fromkeys(asked, EARLIEST), starts),
+                (dict.fromkeys(asked, LATEST), ends),
+                ({tp: at for tp, at in times.items() if at >= 0}, by_time),
+            ),
+            until_ms,
+        )
+        why = why or refused
         for tp, (partition, changes_count) in asked.items():
             lacks = tp not in starts or tp not in ends or (times.get(tp, -1) >= 0 and tp not in by_time)
             if lacks or (tp in known and known[tp][1] >= 0 and tp not in epochs):
@@ -108,7 +108,29 @@ class Recoveries:
                 started[tp] = partition.reset_policy.kind, offset
         for event in events.PositionFromPolicy.of_round(started):
             self._context.tell(event)
+        if unauthorized is not None:
+            raise unauthorized
         return why
+
+    async def _ask_offsets(
+        self,
+        questions: Iterable[tuple[dict[TopicPartition, int], dict[TopicPartition, OffsetAndTimestamp]]],
+        until_ms: int,
+    ) -> tuple[str, TopicAuthorizationError | None]:
+        """Each question's answers go into the mapping beside it; returns what `begin` returns and raises."""
+        why, unauthorized = "", None
+        for wanted, answers in questions:
+            if not wanted:
+                continue
+            is_committed = self._context.config.read_committed
+            try:
+                refused = await self._refresher.ask_leaders(
+                    wanted, until_ms, answers.update, read_committed=is_committed
+                )
+            except TopicAuthorizationError as error:
+                unauthorized, refused = error, str(error)
+            why = why or refused
+        return why, unauthorized
 
     @staticmethod
     def _log(

@@ -170,16 +170,20 @@ class Refresher:
         Returns why some partitions are without an answer; then a refresh of the metadata was asked for, too.
 
         Raises:
-            TopicAuthorizationError, UnsupportedVersionError, AuthenticationFailedError
+            TopicAuthorizationError: of these topics nothing was answered; `take` was given the answers of the others.
+            UnsupportedVersionError, AuthenticationFailedError
         """
         by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
         for tp, at in wanted.items():
             by_leader[self._context.link.cluster.leader(tp)][tp] = at
         why = "no leader is known" if by_leader.pop(-1, None) else ""
+        unauthorized: set[str] = set()
 
         async def ask(node_id: int, part: Mapping[TopicPartition, int]) -> str:
             found: Offsets = {}
-            refusal = await self._ask_leader(node_id, part, until_ms, found, read_committed=read_committed)
+            refusal = await self._ask_leader(
+                node_id, part, until_ms, found, unauthorized, read_committed=read_committed
+            )
             answered = {tp: found[tp] for tp in part if tp in found}  # for what it was not asked it does not speak
             take(answered)
             return refusal or ("" if len(answered) == len(part) else "the answer lacks partitions")
@@ -191,10 +195,12 @@ class Refresher:
         for answer in answers:
             try:
                 why = answer.result() or why
-            except (TopicAuthorizationError, UnsupportedVersionError, AuthenticationFailedError, ConsumerStoppedError):
+            except (UnsupportedVersionError, AuthenticationFailedError, ConsumerStoppedError):
                 raise
             except AiogroupError as error:
                 why = str(error)
+        if refused := unauthorized & {tp.topic for tp in wanted}:
+            raise TopicAuthorizationError(refused)
         if why:
             self.want()
         return why
@@ -205,10 +211,14 @@ class Refresher:
         wanted: Mapping[TopicPartition, int],
         until_ms: int,
         found: Offsets,
+        unauthorized: set[str],
         *,
         read_committed: bool,
     ) -> str:
-        """Put what this leader knows into `found`; say what it refused."""
+        """Put what this leader knows into `found`, and topics that may not be read into `unauthorized`.
+
+        Returns what it refused otherwise.
+        """
         request = ListOffsetsRequest(
             isolation_level=int(read_committed), topics=_by_topic(wanted, self._context.link.cluster)
         )
@@ -226,7 +236,7 @@ class Refresher:
                 row = lookup(answer.error_code)
                 why = f"{tp.topic}-{tp.partition}: {row.name}"
                 if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    raise TopicAuthorizationError([topic.name])
+                    unauthorized.add(topic.name)
                 if answer.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
                     found[tp] = OffsetAndTimestamp(-1, None)
         return why

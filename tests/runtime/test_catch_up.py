@@ -303,6 +303,29 @@ async def test_a_reset_below_what_was_told_takes_it_back(home):
     assert home.live.ledger.committable == 60
 
 
+async def test_to_ask_whether_something_is_uncommitted_changes_nothing(home):
+    lanes, book = home.live.lanes, home.live.lanes.book
+    home.live.committed, home.live.committed_metadata = 10, ""
+    assert lanes.has_uncommitted  # the token
+    entry = lanes.processed()
+    home.live.committed, home.live.committed_metadata = entry.offset, entry.metadata
+    assert not lanes.has_uncommitted
+    home.live.put(fetched(home.live, 20, 50))
+    home.context.delivery.take(20)
+    home.context.delivery.process_all()
+    told = book.told
+    assert lanes.has_uncommitted
+    assert book.told == told
+    entry = lanes.processed()
+    home.live.committed, home.live.committed_metadata = entry.offset, entry.metadata
+    assert not lanes.has_uncommitted
+    home.live.lanes.return_to(60)  # what was told is taken back: the token needs another id, once
+    home.live.start_at(60, was_reset=True)
+    before_id = book.id
+    assert lanes.has_uncommitted
+    assert book.id == before_id
+
+
 @pytest.mark.parametrize("way", ["seek", "seek_to_committed"])
 async def test_a_lane_that_is_sent_where_it_stands_reads_anew(home, way):
     """A deserializer may have failed for a moment: what it said of a record is not kept."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
 from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
+from aiogroup.errors import TopicAuthorizationError
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.fetching.position import PositionState
 from aiogroup.protocol.codec import ZERO_UUID
@@ -16,10 +20,13 @@ from aiogroup.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from aiogroup.runtime.clock import now_ms
+from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.positions import Positions
 from aiogroup.runtime.refresher import Refresher
 from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.structs import TopicPartition
+from tests.support.kafka import eventually
 from tests.support.records import assigned, tp
 
 OFFSETS = {0: 10, 1: 20}
@@ -72,3 +79,62 @@ async def test_positions_are_not_taken_from_who_was_not_asked(context, refresher
     positions = Positions(context, refresher, None)
     await positions.resolve(list(context.assignment), now_ms() + 1_000)
     assert {each.tp.partition: each.position for each in context.assignment} == OFFSETS
+
+
+class OneTopicIsForbidden(BothAnswerForAll):
+    """Every node leads a partition of two topics, of which one may not be read, and names that one first."""
+
+    cluster = Cluster(
+        topics={
+            name: TopicInfo(name, ZERO_UUID, {number: PartitionInfo(number + 1, 0, (), ()) for number in OFFSETS})
+            for name in ("orders", "secret")
+        }
+    )
+
+    async def send(self, node_id, _request, _channel, _limit_ms):
+        number = node_id - 1
+        return ListOffsetsResponse(
+            topics=(
+                ListOffsetsTopicResponse("secret", (ListOffsetsPartitionResponse(number, 29),)),
+                ListOffsetsTopicResponse("orders", (ListOffsetsPartitionResponse(number, 0, offset=OFFSETS[number]),)),
+            )
+        )
+
+
+async def test_a_topic_that_may_not_be_read_costs_its_leaders_other_answers_nothing(context, refresher):
+    context.link = OneTopicIsForbidden()
+    secret = TopicPartition("secret", 0)
+    taken = {}
+    wanted = {secret: EARLIEST} | {tp(number): EARLIEST for number in OFFSETS}
+    with pytest.raises(TopicAuthorizationError) as raised:
+        await refresher.ask_leaders(wanted, now_ms() + 1_000, taken.update, read_committed=False)
+    assert raised.value.topics == {"secret"}
+    assert {each.partition: answer.offset for each, answer in taken.items()} == OFFSETS
+    del wanted[secret]  # who does not ask for it does not hear of it
+    assert await refresher.list_offsets(wanted, now_ms() + 1_000, read_committed=False)
+
+
+async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_is_durable(context, refresher):
+    committed = []
+    (first, second) = context.assignment
+    for partition, offset in ((first, 10), (second, 20)):
+        partition.start_at(offset, was_reset=True)
+        partition.is_held = True
+
+    async def send(entries, _timeout):
+        committed.append({each.partition: entry.offset for each, entry in entries.items()})
+        if len(committed) == 1:
+            first.start_at(5, was_reset=True)  # out of range again, and looked up anew
+            first.is_held = True
+        await asyncio.sleep(0)
+        for each, entry in entries.items():
+            context.assignment[each].committed = entry.offset
+
+    committer = Committer(context, SimpleNamespace(membership=None), is_member=False)
+    committer.commit = lambda entries, timeout, **_: send(entries, timeout)
+    positions = asyncio.create_task(Positions(context, refresher, committer).run())
+    await eventually(lambda: not first.is_held)
+    positions.cancel()
+    assert committed[0] == {0: 10, 1: 20}
+    assert [each[0] for each in committed[1:]] == [5]
+    assert not second.is_held
