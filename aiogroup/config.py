@@ -35,6 +35,8 @@ TURN_MS: Final = 2
 """... and at least once in so many milliseconds of handing records out."""
 LONGEST_EXPANSION_MS: Final = 240_000
 """A broker drops a newcomer that waits for 300 s (CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS); a minute in reserve."""
+FRAME_LIMIT_BYTES: Final = 256 * 1024 * 1024
+"""An answer announced as longer than this is not read."""
 MAX_COMMIT_METADATA: Final = 4096
 """The broker's default `offset.metadata.max.bytes`; it counts characters, we count bytes, the stricter."""
 
@@ -323,6 +325,13 @@ class ConsumerConfig:
             self.isolation_level in ("read_uncommitted", "read_committed"),
             f"isolation_level={self.isolation_level!r}: 'read_uncommitted' or 'read_committed'",
         )
+        for name in ("fetch_max_bytes", "max_partition_fetch_bytes"):
+            given = getattr(self, name)
+            _require(
+                given <= FRAME_LIMIT_BYTES // 2,
+                f"{name}={given} must not be above {FRAME_LIMIT_BYTES // 2}, half of the longest answer that is read: "
+                "an answer may hold one batch more",
+            )
         _require(
             self.max_buffered_bytes >= self.max_partition_fetch_bytes,
             f"max_buffered_bytes={self.max_buffered_bytes} must not be below max_partition_fetch_bytes="

@@ -11,7 +11,14 @@ import pytest
 from aiokafka.abc import AbstractTokenProvider
 
 from aiogroup import Consumer
-from aiogroup.config import OBSOLETE, ConsumerConfig, ResetPolicy, check_topic_name, parse_reset_policy
+from aiogroup.config import (
+    FRAME_LIMIT_BYTES,
+    OBSOLETE,
+    ConsumerConfig,
+    ResetPolicy,
+    check_topic_name,
+    parse_reset_policy,
+)
 from aiogroup.errors import ConfigError, InvalidTopicError
 
 NAMES = {each.name for each in dataclasses.fields(ConsumerConfig)}
@@ -279,3 +286,12 @@ def test_bootstrap_servers_with_a_password_are_refused_without_repeating_it(serv
         ConsumerConfig(bootstrap_servers=servers)
     assert "secret" not in str(refused.value)
     assert refused.value.__cause__ is refused.value.__context__ is None
+
+
+@pytest.mark.parametrize("name", ["fetch_max_bytes", "max_partition_fetch_bytes"])
+def test_no_answer_is_asked_for_that_would_not_be_read(name):
+    most = FRAME_LIMIT_BYTES // 2
+    sizes = {"max_buffered_bytes": 2**30, name: most}
+    assert getattr(ConsumerConfig(**sizes), name) == most
+    with pytest.raises(ConfigError, match=f"{name}={most + 1} must not be above {most}"):
+        ConsumerConfig(**(sizes | {name: most + 1}))

@@ -183,7 +183,7 @@ class Connection(AIOKafkaConnection):
             return await answer
         except KafkaConnectionError as error:
             if isinstance(error.__cause__, ProtocolError):
-                raise ProtocolError(str(error.__cause__)) from error
+                raise ProtocolError(f"{self.host}:{self.port}: {error.__cause__}") from error
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke{self.why_silent}") from error
         finally:
             timer.cancel()

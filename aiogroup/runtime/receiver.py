@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from aiogroup.config import FRAME_LIMIT_BYTES
 from aiogroup.errors import ProtocolError
 from aiogroup.native import blank, next_records
 from aiogroup.native.frames import AT_START, LOST
 from aiogroup.protocol.codec import NOTHING_APART
 
-__all__ = ["FRAME_LIMIT_BYTES", "Receiver"]
+__all__ = ["Receiver"]
 
 SIZE_BYTES: Final = 4
 SCRATCH_BYTES: Final = 16 * 1024
@@ -25,8 +26,6 @@ STEP_BYTES: Final = 256 * 1024
 APART_BYTES: Final = 64 * 1024
 """Records from here on are received apart."""
 KEPT_BYTES: Final = 8 * 1024 * 1024
-FRAME_LIMIT_BYTES: Final = 256 * 1024 * 1024
-"""An answer announced longer than this is garbage: a fetch is at most fetch_max_bytes and one oversized batch."""
 
 
 def _keep_pages() -> None:
@@ -151,7 +150,10 @@ class Receiver(asyncio.BufferedProtocol):
         while count - pos >= SIZE_BYTES and not self._is_ended:
             size = int.from_bytes(self._scratch[pos : pos + SIZE_BYTES], "big", signed=True)
             if not SIZE_BYTES <= size <= FRAME_LIMIT_BYTES:
-                raise ProtocolError(f"a frame of {size} bytes was announced")
+                raise ProtocolError(
+                    f"an answer of {size} bytes was announced, and at most {FRAME_LIMIT_BYTES} are read: no Kafka "
+                    "broker listens there, the listener wants TLS, or a batch is that large"
+                )
             pos += SIZE_BYTES
             here = self._scratch[pos : min(pos + size, count)]
             pos += len(here)

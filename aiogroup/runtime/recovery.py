@@ -67,14 +67,9 @@ class Recoveries:
         starts: dict[TopicPartition, OffsetAndTimestamp] = {}
         ends: dict[TopicPartition, OffsetAndTimestamp] = {}
         by_time: dict[TopicPartition, OffsetAndTimestamp] = {}
-        texts = {
-            tp: read_committed(each.offset, each.metadata, self._place(tp))
-            for tp, each in found.items()
-            if each is not None
-        }
-        known = {
-            tp: last_known(each.offset, each.leader_epoch, texts[tp]) for tp, each in found.items() if each is not None
-        }
+        said = {tp: each for tp, each in found.items() if each is not None}
+        texts = {tp: read_committed(each.offset, each.metadata, self._place(tp)) for tp, each in said.items()}
+        known = {tp: last_known(each.offset, each.leader_epoch, texts[tp]) for tp, each in said.items()}
         epochs = await self._ask_epochs({tp: epoch for tp, (_, epoch) in known.items() if epoch >= 0}, until_ms)
         started: dict[TopicPartition, tuple[str, int]] = {}
         refused, unauthorized = await self._ask_offsets(

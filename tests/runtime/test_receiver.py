@@ -11,8 +11,9 @@ import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aiogroup.config import FRAME_LIMIT_BYTES
 from aiogroup.errors import ProtocolError
-from aiogroup.runtime.receiver import FRAME_LIMIT_BYTES, SCRATCH_BYTES, STEP_BYTES, Receiver
+from aiogroup.runtime.receiver import SCRATCH_BYTES, STEP_BYTES, Receiver
 from tests.support.effort import examples
 
 SIZES = st.one_of(
