@@ -21,6 +21,7 @@ from aiogroup.errors import (
     TimestampError,
     named,
 )
+from aiogroup.fetching.position import Partition
 from aiogroup.fetching.redelivery import Redeliveries
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.clock import now_ms
@@ -70,7 +71,8 @@ class Requests:
         self._on_answer = on_answer
         self._check = check
         self._is_settled = is_settled
-        self._told_poison: dict[TopicPartition, int] = {}
+        # The poison record of each partition that was raised last: its offset, and how often each lane had been moved.
+        self._told_poison: dict[TopicPartition, tuple[int, dict[Partition, int]]] = {}
         self._redeliveries = Redeliveries(context.config)
         self._raised: TopicPartition | None = None  # of the poison record that the last request raised
         self._asking_of: list[frozenset[TopicPartition]] = []  # each request under way, empty for all partitions
@@ -209,13 +211,18 @@ class Requests:
         """
         context = self._context
         context.delivery.process_all(only)
-        raised, self._raised = self._raised, None
-        for tp in only or ({raised} if raised is not None else ()):
-            partition, offset = context.assignment.get(tp), self._told_poison.get(tp)
-            if partition is None or offset is None:
+        tps = only or ({self._raised} if self._raised is not None else frozenset())
+        if self._raised in tps:
+            self._raised = None
+        for tp in tps:
+            told = self._told_poison.get(tp)
+            if told is None:
                 continue
-            lanes = (partition, *(partition.lanes.cursors if partition.lanes is not None else ()))
-            if any(context.delivery.pass_over(each, offset) for each in lanes):
+            # Where a lane was moved since (by a seek, or as the topic was made anew), what stands at that offset now
+            # was not raised: it may be a good record.
+            offset, moves = told
+            now = self._moves(tp)
+            if any(context.delivery.pass_over(each, offset) for each in now if moves.get(each) == now[each]):
                 del self._told_poison[tp]
         context.fetchable.pulse()
         context.group_changed.pulse()
@@ -375,9 +382,18 @@ class Requests:
     def _tell_poison(self, error: RecordDeserializationError | TimestampError) -> None:
         """Once for each: every request that meets it raises it again."""
         self._raised = error.tp
-        if self._told_poison.get(error.tp) != error.offset:
-            self._told_poison[error.tp] = error.offset
+        told, _ = self._told_poison.get(error.tp, (None, None))
+        self._told_poison[error.tp] = error.offset, self._moves(error.tp)
+        if told != error.offset:
             self._context.tell(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
+
+    def _moves(self, tp: TopicPartition) -> dict[Partition, int]:
+        """How often the position of each lane of a partition was set."""
+        partition = self._context.assignment.get(tp)
+        if partition is None:
+            return {}
+        lanes = (partition, *(partition.lanes.cursors if partition.lanes is not None else ()))
+        return {each: each.starts_count for each in lanes}
 
     def begin_turn(self) -> None:
         """The loop has just run."""

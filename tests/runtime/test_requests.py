@@ -394,6 +394,31 @@ async def test_skip_of_a_named_partition_leaves_the_others_alone():
     assert reading.delivery.in_hand() == {tp(0): 1}
 
 
+async def test_skip_passes_over_no_record_where_the_partition_was_moved_since_its_poison(reading):
+    """The deserializer failed for a moment only, and the application goes back to records before."""
+    put_bad(reading, 0, 2)
+    assert await reading.many() == [0, 1]
+    with pytest.raises(RecordDeserializationError):
+        await reading.one()
+    partition = reading.assignment[tp(0)]
+    reading.delivery.seek(partition, 0)
+    partition.put(fetched(partition, 4))
+    assert [await reading.one(), await reading.one()] == [0, 1]
+    reading.requests.skip(frozenset({tp(0)}))
+    assert not reading.delivery.is_in_hand()
+    assert await reading.many() == [2, 3]
+
+
+async def test_skip_of_another_partition_forgets_no_poison_record_that_was_raised():
+    reading = Reading(0, 1)
+    put_bad(reading, 0, 0)
+    with pytest.raises(RecordDeserializationError):
+        await reading.one()
+    reading.requests.skip(frozenset({tp(1)}))
+    reading.requests.skip(NONE)
+    assert await reading.one() == 1
+
+
 async def test_skip_without_a_poison_record_passes_over_nothing(reading):
     reading.put(3)
     reading.requests.skip(frozenset({tp(0)}))
