@@ -25,7 +25,7 @@ _requests: Final[set[CodeType]] = set()
 _last_reader: Final[contextvars.ContextVar[weakref.ref[asyncio.Task[Any]] | None]] = contextvars.ContextVar(
     "aiogroup_last_reader", default=None
 )
-"""The task that last got records here. The tasks that it makes inherit this."""
+"""The task that last asked for records here. The tasks that it makes inherit this."""
 
 
 def is_request(function: F) -> F:
@@ -34,28 +34,33 @@ def is_request(function: F) -> F:
     return function
 
 
-def readers() -> Readers:
-    """The running task, and those that it asks for; empty outside of every task."""
+def readers(last: Readers = ()) -> Readers:
+    """The running task, and those that it asks for; empty outside of every task.
+
+    `last` is given back where the same task made that request, too: what was found out about it holds on.
+    """
     try:
         task: asyncio.Task[Any] | None = asyncio.current_task()
     except RuntimeError:  # no loop runs here: `aiter(consumer)` may be called from anywhere
         return ()
     if task is None:
         return ()
+    if last and last[0] is task:
+        return last
     found: Readers = (task,)
     if sys.version_info < (3, 12):
         while (waiting := _waiting_for(found[-1])) is not None and waiting not in found:
             found = (*found, waiting)
     if getattr(task.get_coro(), "cr_code", None) in _requests:
-        last = _last_reader.get()
-        maker = last() if last is not None else None
+        asked = _last_reader.get()
+        maker = asked() if asked is not None else None
         if maker is not None and maker not in found:
             found = (*found, maker)
     return found
 
 
 def note_readers(who: Readers) -> None:
-    """They got records."""
+    """They ask for records."""
     if who:
         last = _last_reader.get()
         if last is None or last() is not who[-1]:

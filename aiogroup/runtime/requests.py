@@ -65,6 +65,8 @@ class Requests:
         # With auto_ack: who was given what may be in hand, by partition, and under `_ALL` who was given it by a merge.
         # Without: everybody who asked, each by itself.
         self._holders: dict[object, Readers] = {}
+        self._last_readers: Readers = ()
+        self._has_several = False  # others than these may be among the holders
         self._context = context
         self._may_deliver = may_deliver
         self._on_request = on_request
@@ -93,7 +95,7 @@ class Requests:
             self._looked_at_ms = now_ms()
             record = await self._wait(self._context.delivery.open_cursor, None)
             if record is not None:
-                self._note_holder(who, (TopicPartition(record.topic, record.partition),))
+                self._note_holder(who, (record.tp,))
         if record is None:
             raise StopAsyncIteration
         return record
@@ -113,7 +115,6 @@ class Requests:
             self._looked_at_ms = now_ms()
             record = await self._wait(take, None, decode_ahead, wake_at_ms)
             if record is not None:
-                self._holders.clear()
                 self._note_holder(who, (_ALL,))
         if record is None:
             raise StopAsyncIteration
@@ -137,7 +138,7 @@ class Requests:
             record = await self._wait(take, None)
             self._turn_count += 1
             if record is not None:
-                self._note_holder(who, (TopicPartition(record.topic, record.partition),))
+                self._note_holder(who, (record.tp,))
         if record is None:
             raise ConsumerStoppedError("the consumer was stopped while it waited for a record")
         return record
@@ -248,7 +249,7 @@ class Requests:
 
         Named partitions count each for itself, so that each may have a worker of its own.
         """
-        config, who = self._context.config, readers()
+        config, who = self._context.config, readers(self._last_readers)
         self._check_outside_callback()
         self._check()
         if config.auto_ack and any(not only or not other or only & other for other in self._asking_of):
@@ -256,7 +257,8 @@ class Requests:
                 "another request for records is waiting: await one before the next, or use auto_ack=False and "
                 "record.ack() for several workers"
             )
-        self._check_not_held(only, who)
+        if who is not self._last_readers or self._has_several:
+            self._note_readers(only, who)
         self._asking_of.append(only)
         self.asked_count += 1
         if enough_count != self._context.assignment.tally.enough_count:
@@ -296,10 +298,25 @@ class Requests:
 
     def _note_holder(self, who: Readers, places: Iterable[object]) -> None:
         """These readers were given records of these partitions, in the step that ends their request."""
-        note_readers(who)
         if self._context.config.auto_ack:
             for place in places:
                 self._holders[place] = who
+
+    def _note_readers(self, only: frozenset[TopicPartition], who: Readers) -> None:
+        """Others than the last ones ask, or several hold something.
+
+        Raises:
+            ConcurrentConsumptionError: one of those that this request would speak for still runs.
+        """
+        self._check_not_held(only, who)
+        if self._context.config.auto_ack:
+            if only:
+                self._has_several = True
+            else:  # nothing of what anybody held stays in hand
+                self._holders.clear()
+                self._has_several = False
+        self._last_readers = who
+        note_readers(who)
 
     def _note_worker(self, who: Readers) -> None:
         self._holders = {each: each for each in self._holders.values() if not each[-1].done()}
