@@ -15,6 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Final, Literal, Unpack
 
 from aiogroup.errors import ConfigError, InvalidTopicError
@@ -376,7 +377,12 @@ class ConsumerConfig:
                 "heartbeat_thread=True and sasl_mechanism='OAUTHBEARER': the token provider belongs to the main loop, "
                 "which may be blocked when the thread needs a token; use another mechanism, or no heartbeat_thread",
             )
-        elif self.sasl_mechanism != "GSSAPI":
+        elif self.sasl_mechanism == "GSSAPI":
+            _require(
+                find_spec("gssapi") is not None,
+                "sasl_mechanism='GSSAPI' needs the package gssapi, which is not installed: pip install gssapi",
+            )
+        else:
             _require(
                 self.sasl_plain_username is not None and self.sasl_plain_password is not None,
                 f"sasl_mechanism={self.sasl_mechanism!r} needs sasl_plain_username and sasl_plain_password",

@@ -83,6 +83,7 @@ OUT_OF_RANGE = [
     ({"isolation_level": "serializable"}, "isolation_level"),
     ({"security_protocol": "TLS"}, "security_protocol"),
     ({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "MD5"}, "sasl_mechanism"),
+    ({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}, "pip install gssapi"),
     ({"auto_offset_reset": "first"}, "auto_offset_reset"),
     ({"new_partition_reset": "first"}, "new_partition_reset"),
     *(

@@ -10,6 +10,7 @@ import logging
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import structlog
@@ -82,7 +83,7 @@ def test_heartbeats_are_not_printed_where_nothing_was_configured(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-PAGE = (Path(__file__).parents[1] / "docs/events.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs/how-to-logging.md").read_text()
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def lines():
     """What the JSON formatter of the page makes of what goes to the logger `aiogroup`, from DEBUG on."""
     (block,) = (each for each in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "class Json" in each)
     names: dict[str, Any] = {}
-    exec(block.partition("\nhandler =")[0], names)
+    exec(block, names)
     told, handler, log = io.StringIO(), logging.StreamHandler(), logging.getLogger("aiogroup")
     handler.setStream(told)
     handler.setFormatter(names["Json"]())
@@ -107,19 +108,27 @@ def test_a_json_formatter_of_the_standard_library_has_each_field_on_its_own(line
     log.on_event(events.CoordinatorFound(1))
     log.on_event(events.PartitionsLost((TopicPartition("orders", 0),), "fenced"))
     assert lines() == [
-        {"level": "INFO", "logger": "aiogroup", "event": "coordinator_found", "node_id": 1, "group": "billing",
-         "client_id": "pod-1"},
-        {"level": "WARNING", "logger": "aiogroup", "event": "partitions_lost", "partitions": [["orders", 0]],
-         "why": "fenced", "group": "billing", "client_id": "pod-1"},
+        {"time": ANY, "level": "INFO", "logger": "aiogroup", "event": "coordinator_found", "node_id": 1,
+         "group": "billing", "client_id": "pod-1"},
+        {"time": ANY, "level": "WARNING", "logger": "aiogroup", "event": "partitions_lost",
+         "partitions": [["orders", 0]], "why": "fenced", "group": "billing", "client_id": "pod-1"},
     ]  # fmt: skip
-    assert json.dumps(lines()[0]) in " ".join(PAGE.split())
+    assert json.dumps(lines()[0] | {"time": 1767225600.5}) in " ".join(PAGE.split())
+
+
+def test_the_json_formatter_keeps_the_message_and_the_traceback_of_other_loggers(lines):
+    log = logging.getLogger("aiogroup.application")  # its records reach the same handler
+    log.error("cannot handle %s", 5, exc_info=ValueError("no such order"))
+    (line,) = lines()
+    assert line["message"] == "cannot handle 5"
+    assert "ValueError: no such order" in line["exception"]
 
 
 def test_no_field_of_an_event_hides_one_of_a_log_record(lines):
     for kind in KINDS:
         Log("billing", "pod-1").on_event(made(kind))
     for kind, line in zip(KINDS, lines(), strict=True):
-        assert line.keys() == {"level", "logger", "event", "group", "client_id", *made(kind).fields()}, kind
+        assert line.keys() == {"time", "level", "logger", "event", "group", "client_id", *made(kind).fields()}, kind
         assert line["event"] == made(kind).name
 
 

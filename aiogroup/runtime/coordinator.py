@@ -172,7 +172,8 @@ class Line:
             if timeout >= self._context.config.request_timeout_ms and self.node_id == node_id:
                 self.lose(f"no answer within {timeout} ms")
             # A connection that was not made, or not answered on, in its own time says so itself.
-            why = str(error) or f"the coordinator of {self._group_id!r} did not answer within {timeout} ms"
+            done = "was not found" if node_id == UNKNOWN_NODE else "did not answer"
+            why = str(error) or f"the coordinator of {self._group_id!r} {done} within {timeout} ms"
             raise KafkaTimeoutError(why) from error
         except (ConnectionLostError, ProtocolError) as error:
             if self.node_id == node_id:

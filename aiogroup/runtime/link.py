@@ -317,9 +317,9 @@ class Link:
         if isinstance(error, TokenError):
             return ConnectionLostError(f"cannot connect to {where}: {error}")
         return ConnectionLostError(
-            f"cannot connect to {where}: {type(error).__name__} during the handshake. The listener of this port speaks "
-            f"probably another protocol than security_protocol={self._config.security_protocol!r}: set the listener's, "
-            "or use another port"
+            f"cannot connect to {where}: {type(error).__name__} during the handshake. The listener of this port "
+            f"probably speaks another protocol than security_protocol={self._config.security_protocol!r}: set the "
+            "listener's, or use another port"
         )
 
     def _why_refused(self, error: str, where: str) -> str:

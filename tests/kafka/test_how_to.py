@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,27 @@ async def test_kubernetes(make_place, tmp_path):
     assert "Traceback" not in told.read_text()
     assert await place.committed() == 2
     assert not await list_members(place.group, bootstrap_servers=place.cluster.bootstrap_servers)
+
+
+def test_kubernetes_may_end_the_program_while_it_joins(tmp_path):
+    program, told, (block,) = tmp_path / "service.py", tmp_path / "told", blocks("kubernetes")
+    with socket.create_server(("127.0.0.1", 0)) as silent, told.open("wb") as errors:
+        program.write_text(block.replace("localhost:9092", f"127.0.0.1:{silent.getsockname()[1]}"))
+        running = subprocess.Popen(
+            [sys.executable, str(program)], env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=errors
+        )
+        try:
+            silent.settimeout(30)
+            connection, _ = silent.accept()
+            with connection:
+                connection.settimeout(30)
+                assert connection.recv(1)  # of a request that nobody answers
+                running.send_signal(signal.SIGTERM)
+                assert running.wait(20) == 0
+        finally:
+            running.kill()
+            running.wait()
+    assert "Traceback" not in told.read_text()
 
 
 async def test_workers(make_place):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from aiogroup.config import ConsumerConfig
-from aiogroup.errors import BrokerError
+from aiogroup.errors import BrokerError, KafkaTimeoutError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership import facts as f
@@ -35,12 +37,19 @@ class Answering(Coordinator):
         return self.answer
 
 
-def coordinator_of(member):
+class Lost(Coordinator):
+    """No broker says where it is."""
+
+    async def find(self):
+        return await asyncio.Future()
+
+
+def coordinator_of(member, kind=Answering):
     config = ConsumerConfig(group_id="billing")
     assignment = Assignment()
     delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
     context = Context(config, Link(config), Supervisor(print), assignment, delivery, lambda event: None)
-    return Answering(context, member.machine)
+    return kind(context, member.machine)
 
 
 async def leave(answer):
@@ -77,6 +86,11 @@ async def test_the_member_hears_that_its_coordinator_is_lost_whoever_found_out()
     coordinator.node_id = 1
     coordinator.lose("commit: NOT_COORDINATOR")
     assert fenced(member) == "syncing"  # the next one may not know the id yet
+
+
+async def test_a_coordinator_that_was_never_found_is_not_said_to_be_silent():
+    with pytest.raises(KafkaTimeoutError, match="the coordinator of 'billing' was not found within 10 ms"):
+        await coordinator_of(Member(), Lost).exchange("commit", 10, lambda: None)
 
 
 def fenced(member):
