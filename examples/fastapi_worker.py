@@ -4,7 +4,7 @@
 
 `/livez` fails when only a restart helps, `/healthz` (also `/readyz`) whenever no records can flow: a rebalance, brokers
 that do not answer and a topic that does not exist are alive and not ready. SIGTERM finishes the record in hand,
-commits, leaves the group and exits 0.
+commits, leaves the group and exits 0 (the command `uvicorn` exits by the signal instead).
 """
 
 import asyncio
