@@ -435,7 +435,7 @@ class Delivery:
             self._turns.move_to_end(partition)
             if not partition.is_open or (only and partition.tp not in only):
                 continue
-            if (error := partition.due_error) is not None:
+            if partition.error is not None and (error := partition.due_error) is not None:
                 raise error
             yield partition
         is_inflating = self.inflating is not None or self.to_inflate
