@@ -205,7 +205,7 @@ def test_the_run_under_way_ends_with_who_is_ended(number):
         [run] = runs()
         process.send_signal(number)
         assert process.wait(10) == 130
-        assert not run.is_running() or run.status() == psutil.STATUS_ZOMBIE
+        wait_until(lambda: not run.is_running() or run.status() == psutil.STATUS_ZOMBIE, 10_000, lambda: "its end")
 
 
 def test_the_highest_tick_stands_for_all_and_missing_scenarios_are_counted():
