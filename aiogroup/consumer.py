@@ -385,13 +385,14 @@ class Consumer:
         return await self._seek_to(partitions, LATEST)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
-        """To the committed offsets; a partition without one stays where it is. Raises as `committed`."""
+        """To the committed offsets. What is in hand of a partition without one is taken back. Raises as `committed`."""
         engine = self._running()
         owned = [self._owned(tp) for tp in partitions or engine.by_hand.names]
         group = self._grouped("seek_to_committed")
         until_ms = now_ms() + self.config.default_api_timeout_ms
         numbers = [each.ownership for each in owned]
         found = await group.committer.committed.fetch([each.tp for each in owned], until_ms) if owned else {}
+        engine.context.delivery.settle()
         for partition in engine.by_hand.still(owned, numbers):
             committed = found[partition.tp]
             if committed is not None and engine.positions.is_of_former_topic(partition.tp, committed):
@@ -400,6 +401,8 @@ class Consumer:
                 partition.lanes.return_to_durable(committed)
             elif committed is not None:
                 self._move(partition, committed.offset, committed.leader_epoch)
+            elif partition.ledger.has_unprocessed:
+                self._move(partition, partition.ledger.committable)
         return {tp: None if each is None else each.offset for tp, each in found.items()}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

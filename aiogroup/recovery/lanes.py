@@ -180,6 +180,10 @@ class Lanes:
             )
         return Moved(live.processed, live.start, union(pending, (Range(offset, live.start),)), CATCH_UP, is_new_id=True)
 
+    def taken_back(self) -> Moved:
+        """Each lane at what it has not processed: nothing stays in hand."""
+        return Moved(self.live.processed, self.live.start, self.pending, CATCH_UP)
+
     def durable(self, offset: int, token: Token | None) -> Moved:
         """Each lane where this commit says; what it knows nothing of yet, as it is older, is pending."""
         base = offset if token is None else token.live

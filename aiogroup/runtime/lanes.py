@@ -235,10 +235,11 @@ class PartitionLanes:
         self.live.trust()
 
     def return_to_durable(self, committed: Committed | None) -> None:
-        """Each lane goes back to what is committed for it."""
-        if committed is None:
-            return
+        """Each lane goes back to what is committed for it; where nothing is, to what it has not processed."""
         self._owner.settle()
+        if committed is None:
+            self._move(self.book.lanes.taken_back())
+            return
         token = read_committed(committed.offset, committed.metadata, self.book.place).token
         self._move(self.book.lanes.durable(committed.offset, token))
 

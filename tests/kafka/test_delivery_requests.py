@@ -259,6 +259,25 @@ async def test_rule_11_seek_drops_the_buffer_and_takes_back_what_is_in_hand(make
         assert await take(consumer, 1) == ["7"]
 
 
+@pytest.mark.parametrize("with_lanes", [False, True], ids=["one lane", "two lanes"])
+@pytest.mark.parametrize("way", ["getmany", "loop"])
+async def test_seek_to_committed_takes_back_what_is_in_hand_where_nothing_is_committed(make_place, way, with_lanes):
+    """As after the abort of a group's first transaction: the next commit must not cover the records of that one."""
+    place = make_place()
+    await place.produce(range(10))
+    lanes = {"enable_parallel_rebalance": True, "parallel_min_backlog": 1} if with_lanes else {}
+    async with place.consumer(enable_auto_commit=False, **lanes) as consumer:
+        if way == "getmany":
+            await take_batch(consumer, 4)
+        else:
+            async for _ in consumer:
+                break
+        assert await consumer.seek_to_committed() == {place.tp(): None}
+        assert await take(consumer, 10) == [str(value) for value in range(10)]
+        await consumer.commit()
+        assert await place.committed() == 10
+
+
 async def _committed(place, offset):
     return await place.committed() == offset
 
