@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections import deque
@@ -116,7 +117,10 @@ class Node:
 
     def pause(self) -> None:
         """SIGSTOP: sockets stay open and nothing answers, as in a long garbage collection."""
-        self._running().send_signal(signal.SIGSTOP)
+        process = self._running()
+        process.send_signal(signal.SIGSTOP)
+        if hasattr(os, "waitid"):  # on a busy machine its threads may run on for a moment, and answer
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._paused = True
 
     def resume(self) -> None:
