@@ -24,7 +24,7 @@ from aiogroup.errors import (
 from aiogroup.fetching.position import Partition
 from aiogroup.fetching.redelivery import Redeliveries
 from aiogroup.records import PartitionMetadata, Record, Records
-from aiogroup.runtime.clock import now_ms
+from aiogroup.runtime.clock import FOREVER_MS, now_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.readers import Readers, is_request, note_readers, readers
 from aiogroup.structs import TopicPartition
@@ -61,7 +61,6 @@ class Requests:
         self._turn_count = 0
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None
-        self._looked_at_ms = 0  # the clock, as the request under way read it since the loop last ran
         # With auto_ack: who was given what may be in hand, by partition, and under `_ALL` who was given it by a merge.
         # Without: everybody who asked, each by itself.
         self._holders: dict[object, Readers] = {}
@@ -92,7 +91,6 @@ class Requests:
         self._check_iterable()
         with self._asking() as who:
             await asyncio.sleep(0)
-            self._looked_at_ms = now_ms()
             record = await self._wait(self._context.delivery.open_cursor, None)
             if record is not None:
                 self._note_holder(who, (record.tp,))
@@ -112,7 +110,6 @@ class Requests:
         self._check_iterable()
         with self._asking(enough_count=enough_count) as who:
             await asyncio.sleep(0)
-            self._looked_at_ms = now_ms()
             record = await self._wait(take, None, decode_ahead, wake_at_ms)
             if record is not None:
                 self._note_holder(who, (_ALL,))
@@ -265,7 +262,7 @@ class Requests:
             self._bound_partitions(enough_count)
         if config.enable_auto_commit:
             self._context.assignment.failed_commit.clear()  # a loss was told when it happened; commits are not its own
-        self.last_asked_at_ms = self._looked_at_ms = now_ms()
+        self.last_asked_at_ms = now_ms()
         self._raised = None
         self._forget_needed(only)
         if not config.auto_ack:
@@ -371,10 +368,10 @@ class Requests:
             context.inbox.raise_next()
             wake, again_at_ms = until_ms, self._redeliveries.look(now_ms()) if self._redeliveries.delayed else None
             # The loop may have been blocked, so the clock is asked: nobody has closed the gate yet.
-            if self._may_deliver() and self._looked_at_ms < context.answered_until_ms:
+            answered_until_ms = context.answered_until_ms
+            if self._may_deliver() and (answered_until_ms == FOREVER_MS or now_ms() < answered_until_ms):
                 if decode_ahead():
                     await asyncio.sleep(0)
-                    self._looked_at_ms = now_ms()
                     continue
                 try:
                     taken = take()
@@ -394,7 +391,6 @@ class Requests:
             if again_at_ms is not None:
                 wake = again_at_ms if wake is None else min(wake, again_at_ms)
             await context.changed.wait(wake)
-            self._looked_at_ms = now_ms()
 
     def _tell_poison(self, error: RecordDeserializationError | TimestampError) -> None:
         """Once for each: every request that meets it raises it again."""
@@ -428,7 +424,6 @@ class Requests:
         if is_turn_over or time.monotonic() >= self._turn_ends_at:
             self._turn_count = 0
             await asyncio.sleep(0)
-            self._looked_at_ms = now_ms()
             self.begin_turn()
 
     def _take_metadata(self) -> dict[TopicPartition, PartitionMetadata]:
