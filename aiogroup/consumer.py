@@ -760,10 +760,11 @@ class Consumer:
 
     def _named(self, partitions: tuple[TopicPartition, ...]) -> frozenset[TopicPartition]:
         """A rebalance may be about to bring what is not assigned: the request itself waits for its end."""
-        check_partitions(partitions, "partitions")
-        if self._running().is_settled():
-            for tp in partitions:
-                self._owned(tp)
+        if partitions:
+            check_partitions(partitions, "partitions")
+            if self._running().is_settled():
+                for tp in partitions:
+                    self._owned(tp)
         return frozenset(partitions)
 
     def _limit(self, max_records: int | None) -> int | None:

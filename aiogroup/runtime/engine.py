@@ -304,11 +304,11 @@ class Engine:
                 "records"
             )
 
-    def _on_request(self) -> None:
+    def _on_request(self, now: int) -> None:
         group = self.group
         if group is None:
             return
-        group.liveness.poll_clock.on_request(now_ms())
+        group.liveness.poll_clock.on_request(now)
         if group.rebalance.ownership.is_waiting:
             self.context.group_changed.pulse()
         if group.membership.state is MemberState.PARKED:

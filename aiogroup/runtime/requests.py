@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS
@@ -24,7 +23,7 @@ from aiogroup.errors import (
 from aiogroup.fetching.position import Partition
 from aiogroup.fetching.redelivery import Redeliveries
 from aiogroup.records import PartitionMetadata, Record, Records
-from aiogroup.runtime.clock import FOREVER_MS, now_ms
+from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.readers import Readers, is_request, note_readers, readers
 from aiogroup.structs import TopicPartition
@@ -39,10 +38,11 @@ ASKED_AGAIN_MS: Final = 1_000
 BATCH_COUNT: Final = 100_000
 """Without `max_poll_records` a batch is bounded all the same, as what is buffered is."""
 _ALL: Final = object()
+_NONE_NAMED: Final = frozenset[TopicPartition]()
 
 
 class Requests:
-    """`may_deliver()`: the gate a rebalance closes. `on_request()`, `on_answer()`: for the poll watchdog.
+    """`may_deliver()`: the gate a rebalance closes. `on_request(now_ms)`, `on_answer()`: for the poll watchdog.
 
     `check()` raises when there is nothing that a request could wait for; `is_settled()`: no rebalance is under way.
     """
@@ -51,7 +51,7 @@ class Requests:
         self,
         context: Context,
         may_deliver: Callable[[], bool],
-        on_request: Callable[[], None],
+        on_request: Callable[[int], None],
         on_answer: Callable[[], None],
         check: Callable[[], None] = lambda: None,
         is_settled: Callable[[], bool] = lambda: True,
@@ -89,11 +89,14 @@ class Requests:
             StopAsyncIteration: the consumer was stopped.
         """
         self._check_iterable()
-        with self._asking() as who:
+        who = self._begin(_NONE_NAMED)
+        try:
             await asyncio.sleep(0)
             record = await self._wait(self._context.delivery.open_cursor, None)
             if record is not None:
                 self._note_holder(who, (record.tp,))
+        finally:
+            self._end(_NONE_NAMED)
         if record is None:
             raise StopAsyncIteration
         return record
@@ -108,11 +111,14 @@ class Requests:
     ) -> Record:
         """The same for a merge, for which `enough_count` buffered records of a partition are enough."""
         self._check_iterable()
-        with self._asking(enough_count=enough_count) as who:
+        who = self._begin(_NONE_NAMED, enough_count=enough_count)
+        try:
             await asyncio.sleep(0)
             record = await self._wait(take, None, decode_ahead, wake_at_ms)
             if record is not None:
                 self._note_holder(who, (_ALL,))
+        finally:
+            self._end(_NONE_NAMED)
         if record is None:
             raise StopAsyncIteration
         return record
@@ -130,12 +136,15 @@ class Requests:
             self._note_need(only, is_met=bool(taken))
             return next((records[0] for records in taken.values()), None)
 
-        with self._asking(only) as who:
+        who = self._begin(only)
+        try:
             await self._let_loop_run(1)
             record = await self._wait(take, None)
             self._turn_count += 1
             if record is not None:
                 self._note_holder(who, (record.tp,))
+        finally:
+            self._end(only)
         if record is None:
             raise ConsumerStoppedError("the consumer was stopped while it waited for a record")
         return record
@@ -154,13 +163,16 @@ class Requests:
             self._note_need(only, is_met=bool(taken))
             return Records(taken, self._take_metadata()) if taken else None
 
-        with self._asking(only) as who:
+        who = self._begin(only)
+        try:
             until_ms = None if timeout is None else now_ms() + timeout
             await self._let_loop_run(count)
             records = await self._wait(take, until_ms, decode_ahead)
             if records is not None:
                 self._turn_count += records.count
                 self._note_holder(who, records)
+        finally:
+            self._end(only)
         return records if records is not None else Records({}, {} if self.is_stopped else self._take_metadata())
 
     def _check_named(self, only: frozenset[TopicPartition]) -> None:
@@ -240,13 +252,12 @@ class Requests:
         self.is_stopped = True
         self._context.interrupt()
 
-    @contextmanager
-    def _asking(self, only: frozenset[TopicPartition] = frozenset(), *, enough_count: int = 0) -> Iterator[Readers]:
-        """A request of these readers: what was in hand is processed, and the poll watchdog is told, however it ends.
+    def _begin(self, only: frozenset[TopicPartition], *, enough_count: int = 0) -> Readers:
+        """A request of these readers: what was in hand is processed, and the poll watchdog is told. `_end` must follow.
 
         Named partitions count each for itself, so that each may have a worker of its own.
         """
-        config, who = self._context.config, readers(self._last_readers)
+        context, config, who = self._context, self._context.config, readers(self._last_readers)
         self._check_outside_callback()
         self._check()
         if config.auto_ack and any(not only or not other or only & other for other in self._asking_of):
@@ -256,29 +267,30 @@ class Requests:
             )
         if who is not self._last_readers or self._has_several:
             self._note_readers(only, who)
-        self._asking_of.append(only)
         self.asked_count += 1
-        if enough_count != self._context.assignment.tally.enough_count:
+        if enough_count != context.assignment.tally.enough_count:
             self._bound_partitions(enough_count)
         if config.enable_auto_commit:
-            self._context.assignment.failed_commit.clear()  # a loss was told when it happened; commits are not its own
-        self.last_asked_at_ms = now_ms()
+            context.assignment.failed_commit.clear()  # a loss was told when it happened; commits are not its own
         self._raised = None
         self._forget_needed(only)
         if not config.auto_ack:
             self._note_worker(who)
-        self._on_request()
-        try:
-            if not self.is_stopped:  # after stop nothing more counts as processed
-                self._context.delivery.process_all(only)
-                if not self._may_deliver():
-                    self._context.group_changed.pulse()  # a rebalance may wait for this
-            yield who
-        finally:
-            self._asking_of.remove(only)
-            if only in self._needed:
-                self._needed[only] = now_ms() + ASKED_AGAIN_MS
-            self._on_answer()
+        if not self.is_stopped:  # after stop nothing more counts as processed
+            context.delivery.process_all(only)
+            if not self._may_deliver():
+                context.group_changed.pulse()  # a rebalance may wait for this
+        self.last_asked_at_ms = now = now_ms()
+        self._asking_of.append(only)
+        self._on_request(now)
+        return who
+
+    def _end(self, only: frozenset[TopicPartition]) -> None:
+        """The request ended: with records, without, by an error or cancelled."""
+        self._asking_of.remove(only)
+        if only in self._needed:
+            self._needed[only] = now_ms() + ASKED_AGAIN_MS
+        self._on_answer()
 
     def _bound_partitions(self, enough_count: int) -> None:
         """What is buffered of each partition: by the last request's kind."""
@@ -366,10 +378,10 @@ class Requests:
             if self.is_stopped:
                 return None
             context.inbox.raise_next()
-            wake, again_at_ms = until_ms, self._redeliveries.look(now_ms()) if self._redeliveries.delayed else None
+            now = now_ms()
+            wake, again_at_ms = until_ms, self._redeliveries.look(now) if self._redeliveries.delayed else None
             # The loop may have been blocked, so the clock is asked: nobody has closed the gate yet.
-            answered_until_ms = context.answered_until_ms
-            if self._may_deliver() and (answered_until_ms == FOREVER_MS or now_ms() < answered_until_ms):
+            if self._may_deliver() and now < context.answered_until_ms:
                 if decode_ahead():
                     await asyncio.sleep(0)
                     continue
@@ -386,7 +398,7 @@ class Requests:
                 if taken is not None:
                     return taken
                 wake = wake_at_ms() if until_ms is None else until_ms
-            if until_ms is not None and now_ms() >= until_ms:
+            if until_ms is not None and now >= until_ms:
                 return None
             if again_at_ms is not None:
                 wake = again_at_ms if wake is None else min(wake, again_at_ms)

@@ -45,7 +45,7 @@ class Reading:
         self.requests = Requests(
             self.context,
             lambda: self.is_open,
-            lambda: self.clock.on_request(now_ms()),
+            self.clock.on_request,
             lambda: self.clock.on_answer(now_ms()),
         )
 

@@ -140,7 +140,7 @@ BUGS = (
     Bug(
         "hands out while no heartbeat is answered",
         "aiogroup/runtime/requests.py",
-        "if self._may_deliver() and (answered_until_ms == FOREVER_MS or now_ms() < answered_until_ms):",
+        "if self._may_deliver() and now < context.answered_until_ms:",
         "if self._may_deliver():",
         ("unheard",),
         (148, 198),
