@@ -6,6 +6,7 @@ import typing
 from aiogroup.assignors import Assignor, Held, MemberSubscription
 from aiogroup.config import ConsumerConfig
 from aiogroup.consumer import Consumer
+from aiogroup.delivery.merge import MergeState, Waiting
 from aiogroup.errors import (
     AiogroupError,
     AssignorError,
@@ -45,7 +46,6 @@ from aiogroup.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from aiogroup.fetching.merge import MergeState, Waiting
 from aiogroup.listener import ConsumerRebalanceListener, RebalanceListener
 from aiogroup.records import (
     CatchUpProgress,
@@ -58,7 +58,7 @@ from aiogroup.records import (
     Records,
     TopicPartition,
 )
-from aiogroup.runtime.merged import Merged
+from aiogroup.runtime.delivery.merged import Merged
 from aiogroup.runtime.shutdown import StopReport
 from aiogroup.settings import ConsumerSettings
 from aiogroup.telemetry.events import Event, Observer

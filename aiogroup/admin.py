@@ -23,8 +23,8 @@ from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeG
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from aiogroup.protocol.schema import R_co, Request
-from aiogroup.runtime.clock import sleep_ms, timeout_ms
-from aiogroup.runtime.link import METADATA, Link
+from aiogroup.runtime.loop.clock import sleep_ms, timeout_ms
+from aiogroup.runtime.net.link import METADATA, Link
 from aiogroup.structs import TopicPartition
 
 __all__ = ["GroupMember", "list_members", "remove_members"]

@@ -31,12 +31,12 @@ from aiogroup.listener import AnyListener, check_listener
 from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import MAX_OFFSET, CommitEntry, Offsets, read_offsets
 from aiogroup.records import CatchUpProgress, Lag, PartitionLag, Record, Records
-from aiogroup.runtime.clock import now_ms, wall_ms
+from aiogroup.runtime.delivery.merged import Merged, MergeSettings
+from aiogroup.runtime.delivery.readers import is_request
 from aiogroup.runtime.engine import Engine, Group
 from aiogroup.runtime.inspection import health_of, metrics_of
-from aiogroup.runtime.merged import Merged, MergeSettings
-from aiogroup.runtime.readers import is_request
-from aiogroup.runtime.refresher import EARLIEST, LATEST
+from aiogroup.runtime.loop.clock import now_ms, wall_ms
+from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST
 from aiogroup.runtime.shutdown import Shutdown, StopReport
 from aiogroup.settings import ConsumerSettings
 from aiogroup.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition

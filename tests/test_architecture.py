@@ -11,8 +11,27 @@ import pytest
 
 from tests.support.sources import committed_files, sources
 
-ROOMS = {"protocol", "assignors", "offsets", "fetching", "membership", "recovery"}
-"""They decide and speak, without an event loop, a clock or a log."""
+ROOMS = {"protocol", "assignors", "offsets", "fetching", "delivery", "membership", "recovery"}
+"""The ground floor: they decide and speak, without an event loop, a clock or a log."""
+UPSTAIRS = (
+    "loop",
+    "net",
+    "context",
+    "coordinator",
+    "metadata",
+    "offsets",
+    "fetching",
+    "recovery",
+    "membership",
+    "delivery",
+)
+"""The rooms of `runtime/` from the lowest to the highest: each may import those before it."""
+UPWARDS: dict[tuple[str, str], str] = {
+    ("aiogroup/runtime/offsets/named_offsets.py", "aiogroup.runtime.fetching.positions"): "asks for positions by type",
+    ("aiogroup/runtime/fetching/positions.py", "aiogroup.runtime.recovery.recovery"): "asks for lanes by type",
+    ("aiogroup/runtime/delivery/merged.py", "aiogroup.runtime.engine"): "asks the engine by type",
+}
+"""Imports that run up, each to be replaced by a small protocol."""
 BELOW = {
     "words": set(),
     "protocol": {"words"},
@@ -20,10 +39,15 @@ BELOW = {
     "offsets": {"words"},
     "membership": {"words", "protocol", "assignors"},
     "fetching": {"words", "protocol", "offsets"},
+    "delivery": {"words", "protocol", "offsets", "fetching"},
     "recovery": {"words", "protocol", "offsets", "fetching"},
-    "runtime": {"words", *ROOMS},
-    "face": {"words", *ROOMS, "runtime"},
-    "edge": {"words", *ROOMS, "runtime", "face"},
+    **{
+        f"runtime/{room}": {"words", *ROOMS, *(f"runtime/{each}" for each in UPSTAIRS[:n])}
+        for n, room in enumerate(UPSTAIRS)
+    },
+    "runtime": {"words", *ROOMS, *(f"runtime/{room}" for room in UPSTAIRS)},
+    "face": {"words", *ROOMS, "runtime", *(f"runtime/{room}" for room in UPSTAIRS)},
+    "edge": {"words", *ROOMS, "runtime", "face", *(f"runtime/{room}" for room in UPSTAIRS)},
     # What judges the rest must not stand on it.
     "devkafka": {"words"},
     "embedded": {"protocol"},
@@ -48,14 +72,14 @@ FACE = {"consumer", "__init__"}
 IMPURE = {"asyncio", "anyio", "socket", "time", "random", "logging", "structlog", "threading", "datetime", "selectors"}
 LOW_LEVEL = {"client", "conn", "consumer", "producer", "cluster", "util", "helpers", "protocol"}
 """What of aiokafka opens connections or makes tasks."""
-CONNECTS = {"aiogroup/runtime/link.py", "aiogroup/runtime/connection.py"}
+CONNECTS = {"aiogroup/runtime/net/link.py", "aiogroup/runtime/net/connection.py"}
 TASKS = {"create_task", "ensure_future", "TaskGroup", "create_task_group", "gather", "wait_for", "Runner"}
-TASKS_AT_HOME = {"aiogroup/runtime/supervisor.py"}
+TASKS_AT_HOME = {"aiogroup/runtime/loop/supervisor.py"}
 SECONDS = {
-    "aiogroup/runtime/clock.py": "the clock",
-    "aiogroup/runtime/requests.py": "time.monotonic on the per-record path: the loop's clock costs a call more",
+    "aiogroup/runtime/loop/clock.py": "the clock",
+    "aiogroup/runtime/delivery/requests.py": "time.monotonic on the per-record path: the loop's clock costs more",
     "aiogroup/native/pure.py": "the same path: the cursor compares the instant at which the turn ends",
-    "aiogroup/runtime/link.py": "asyncio.wait takes seconds: 0.2 for sockets that close",
+    "aiogroup/runtime/net/link.py": "asyncio.wait takes seconds: 0.2 for sockets that close",
 }
 LONG_FILES = {"aiogroup/consumer.py": "the public docstrings are half of it"}
 LONG_FUNCTIONS: dict[str, str] = {}
@@ -89,6 +113,8 @@ def room_of(module):
         return "words"
     if part in FACE:
         return "face"
+    if part == "runtime" and (upstairs := module.split(".")[2:3]) and upstairs[0] in UPSTAIRS:
+        return f"runtime/{upstairs[0]}"
     return part if part in BELOW else "edge"
 
 
@@ -111,7 +137,14 @@ def test_imports_point_down(source):
     room = room_of_file(source)
     for name in filter(is_own, source.imports()):
         target = room_of(name)
+        if (source.path, name.rpartition(".")[0]) in UPWARDS:
+            continue
         assert target == room or target in BELOW[room], f"{source.path} ({room}) imports {name} ({target})"
+
+
+def test_every_import_that_runs_up_is_still_there():
+    imports = {source.path: {name.rpartition(".")[0] for name in source.imports()} for source in sources()}
+    assert [(path, name) for path, name in UPWARDS if name not in imports.get(path, ())] == []
 
 
 @everywhere

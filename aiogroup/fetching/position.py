@@ -186,7 +186,7 @@ class Partition:
         self.former_end = 0  # up to where a former topic of the same name was read, by this consumer
         self.behind: Any = None  # the cursor whose records come before ours, in ordered mode (KIP-333)
         self.most_bytes = 0  # so much waits behind it at most; 0: what is usual
-        self.lanes: Any = None  # this is the live lane, and these are all (KIP-333, `runtime/lanes.py`)
+        self.lanes: Any = None  # this is the live lane, and these are all (KIP-333, `runtime/recovery/lanes.py`)
 
     @property
     def is_open(self) -> bool:

@@ -12,12 +12,12 @@ from types import TracebackType
 from typing import Final
 
 from aiogroup.config import ConsumerConfig
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.delivery import Delivery
-from aiogroup.runtime.clock import FOREVER_MS, Signal, now_ms
-from aiogroup.runtime.link import Link
-from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.runtime.loop.clock import FOREVER_MS, Signal, now_ms
+from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Tell
 

@@ -36,10 +36,10 @@ from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.schema import R_co, Request
-from aiogroup.runtime.clock import Signal, now_ms, sleep_ms, timeout_ms
-from aiogroup.runtime.connection import Connection
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.link import COMMIT, HEARTBEAT, JOIN, Link
+from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.net.connection import Connection
+from aiogroup.runtime.net.link import COMMIT, HEARTBEAT, JOIN, Link
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Tell
 

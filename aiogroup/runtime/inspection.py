@@ -6,8 +6,8 @@ from typing import Final
 
 from aiogroup.errors import named
 from aiogroup.membership.states import MemberState
-from aiogroup.runtime.clock import now_ms
 from aiogroup.runtime.engine import Engine
+from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.telemetry.health import Health, HealthStatus
 
 __all__ = ["health_of", "metrics_of"]

@@ -9,8 +9,8 @@ from typing import Final
 from aiogroup.errors import AiogroupError
 from aiogroup.membership import facts as f
 from aiogroup.membership.states import MemberState
-from aiogroup.runtime.clock import now_ms, timeout_ms
 from aiogroup.runtime.engine import Engine, Group
+from aiogroup.runtime.loop.clock import now_ms, timeout_ms
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from aiogroup.consumer import Consumer
 from aiogroup.errors import CommitFailedError, RebalanceInProgressError
-from aiogroup.runtime.clock import Signal, now_ms
+from aiogroup.runtime.loop.clock import Signal, now_ms
 from aiogroup.spark.access import Access
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
 

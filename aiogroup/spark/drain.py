@@ -14,7 +14,7 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, ConfigError
 from aiogroup.recovery.ranges import count, subtract, union
 from aiogroup.recovery.token import DoneRanges, write_done
-from aiogroup.runtime.clock import sleep_ms, wall_ms
+from aiogroup.runtime.loop.clock import sleep_ms, wall_ms
 from aiogroup.spark.access import Access
 from aiogroup.spark.claims import REBALANCE_TIMEOUT_MS, Claims
 from aiogroup.spark.completeness import Watched

@@ -17,8 +17,8 @@ from aiogroup.errors import BrokerError, KafkaTimeoutError
 from aiogroup.fetching.batches import Batch, LegacyBatch, frame_bytes, read_batch
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.runtime.clock import timeout_ms
-from aiogroup.runtime.link import FETCH, Link
+from aiogroup.runtime.loop.clock import timeout_ms
+from aiogroup.runtime.net.link import FETCH, Link
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import IncompleteError
 from aiogroup.structs import TopicPartition

@@ -33,8 +33,8 @@ from aiogroup.protocol.messages.offset_fetch import (
 )
 from aiogroup.recovery.ranges import Ranges, above, below, count, subtract
 from aiogroup.recovery.token import DoneRanges, HandOffNote, Place, Token, read_committed, read_done, second_group_mark
-from aiogroup.runtime.clock import now_ms, sleep_ms, timeout_ms
-from aiogroup.runtime.link import METADATA, Link
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.net.link import METADATA, Link
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import (
     CatchupGroupError,

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import DefaultPartitioner
 
 from aiogroup.errors import AiogroupError
-from aiogroup.runtime.clock import now_ms, sleep_ms, wall_ms
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.verifiable.process import Arguments, Interrupt, Output, keep_trying, read_config, run
 from aiogroup.verifiable.properties import producer_settings
 

@@ -8,8 +8,8 @@ import pytest
 
 from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import OffsetOutOfRangeError
-from aiogroup.fetching.delivery import Delivery
 from aiogroup.fetching.planner import Planner, node_for
 from tests.support.records import LATEST, assigned, fetched, read_all, tp
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.fetching.decode import SLICE_BYTES, PartitionDecoder
-from aiogroup.fetching.delivery import Delivery
 from tests.fetching import wire_batches
 from tests.support.records import assigned, fetched, offsets, read_all, tp
 

@@ -10,7 +10,7 @@ from aiogroup import ConsumerStoppedError, IllegalStateError
 from aiogroup.protocol.messages.list_offsets import ListOffsetsResponse
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.runtime.clock import wall_ms
+from aiogroup.runtime.loop.clock import wall_ms
 from aiogroup.telemetry import events
 from tests.groups.scripted import POLL_MS, SESSION_MS, TOPIC, sleep_ms
 from tests.support.group_members import named, until

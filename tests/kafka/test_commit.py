@@ -19,7 +19,7 @@ from aiogroup import (
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.runtime import committer
+from aiogroup.runtime.offsets import committer
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take, take_batch, turns, values

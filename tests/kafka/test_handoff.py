@@ -14,7 +14,7 @@ from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
 from aiogroup.recovery.ranges import Range
 from aiogroup.recovery.token import DoneRanges, Place, make_id, read_committed, second_group_mark, write_done
-from aiogroup.runtime.link import Link
+from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually

@@ -11,8 +11,8 @@ from asyncio.subprocess import PIPE
 import pytest
 
 from aiogroup import CommitFailedError, FencedInstanceIdError
-from aiogroup.runtime.connection import Connection
-from aiogroup.runtime.heartbeat import Heartbeat
+from aiogroup.runtime.membership.heartbeat import Heartbeat
+from aiogroup.runtime.net.connection import Connection
 from aiogroup.telemetry import events
 from tests.support.group_members import Member, produce, running, shared_out, until
 from tests.support.member_process import spawned

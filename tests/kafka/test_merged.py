@@ -20,7 +20,7 @@ from aiogroup import (
     TimestampError,
     TopicPartition,
 )
-from aiogroup.runtime.clock import now_ms
+from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, turns

@@ -29,7 +29,7 @@ from aiogroup.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
-from aiogroup.runtime.link import COMMIT, Link
+from aiogroup.runtime.net.link import COMMIT, Link
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
 from tests.kafka.test_topic_made_anew import make

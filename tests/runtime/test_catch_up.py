@@ -10,17 +10,17 @@ import pytest
 
 from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
+from aiogroup.delivery.weighted import TwoLanes
 from aiogroup.errors import RecordDeserializationError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.range_cursor import BoundedDecoder
-from aiogroup.fetching.two_lanes import TwoLanes
 from aiogroup.recovery.ranges import read
 from aiogroup.recovery.recovery import Log, Recovery
 from aiogroup.recovery.token import DoneRanges, Place
-from aiogroup.runtime import catch_up as catching_up
-from aiogroup.runtime.catch_up import CatchUp
-from aiogroup.runtime.clock import Signal
-from aiogroup.runtime.committed import Committed
+from aiogroup.runtime.loop.clock import Signal
+from aiogroup.runtime.offsets.committed import Committed
+from aiogroup.runtime.recovery import catch_up as catching_up
+from aiogroup.runtime.recovery.catch_up import CatchUp
 from aiogroup.telemetry import events
 from tests.support.records import LATEST, fetched, tp
 

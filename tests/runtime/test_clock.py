@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from aiogroup.runtime.clock import Signal, now_ms, timeout_ms, wall_ms
+from aiogroup.runtime.loop.clock import Signal, now_ms, timeout_ms, wall_ms
 
 
 async def test_pulse_wakes_every_waiter():

@@ -8,8 +8,8 @@ import pytest
 from aiokafka.structs import TopicPartition
 
 from aiogroup.config import ConsumerConfig
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import BrokerError, CommitFailedError, RebalanceInProgressError
-from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import CommitEntry
 from aiogroup.protocol.errors import ErrorCode as E
@@ -18,11 +18,11 @@ from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from aiogroup.runtime.clock import sleep_ms
-from aiogroup.runtime.committer import REFRESH_MS, Committer
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.link import Link
-from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.runtime.loop.clock import sleep_ms
+from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.net.link import Link
+from aiogroup.runtime.offsets.committer import REFRESH_MS, Committer
 from tests.support.coordinator import Member
 from tests.support.records import assigned, tp
 

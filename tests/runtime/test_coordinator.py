@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from aiogroup.config import ConsumerConfig
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import BrokerError, KafkaTimeoutError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership import facts as f
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.leave_group import (
@@ -20,8 +20,8 @@ from aiogroup.protocol.messages.leave_group import (
 )
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
-from aiogroup.runtime.link import Link
-from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.net.link import Link
 from tests.support.coordinator import Member
 
 LEAVE = LeaveGroupRequest(group_id="billing", members=(MemberIdentity(member_id="me"),))

@@ -23,8 +23,8 @@ from aiogroup.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from aiogroup.runtime import receiver as receiving
-from aiogroup.runtime.fetcher import standing_alone
+from aiogroup.runtime.fetching.fetcher import standing_alone
+from aiogroup.runtime.net import receiver as receiving
 from tests.protocol.protocol_values import value
 from tests.runtime.test_receiver import NoFuture, feed, framed
 from tests.support.effort import examples

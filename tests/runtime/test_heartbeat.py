@@ -8,9 +8,9 @@ import pytest
 
 from aiogroup.cluster import Broker, Cluster
 from aiogroup.config import ConsumerConfig
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import KafkaTimeoutError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.liveness import PollClock
 from aiogroup.membership.stand_in import StandIn, Standing
@@ -20,14 +20,14 @@ from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest, 
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from aiogroup.runtime.clock import now_ms, sleep_ms, timeout_ms
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Line
-from aiogroup.runtime.heartbeat import Heartbeat
-from aiogroup.runtime.link import COMMIT, HEARTBEAT, Link
-from aiogroup.runtime.loop_watchdog import LoopWatchdog
-from aiogroup.runtime.poll_watchdog import PollWatchdog
-from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.membership.heartbeat import Heartbeat
+from aiogroup.runtime.membership.loop_watchdog import LoopWatchdog
+from aiogroup.runtime.membership.poll_watchdog import PollWatchdog
+from aiogroup.runtime.net.link import COMMIT, HEARTBEAT, Link
 from aiogroup.telemetry import events
 
 ME = Identity("billing", None, "m1", 7)

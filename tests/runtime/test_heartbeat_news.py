@@ -6,7 +6,7 @@ import threading
 
 from aiogroup.membership import facts as f
 from aiogroup.membership.identity import Identity
-from aiogroup.runtime.heartbeat_thread import News
+from aiogroup.runtime.membership.heartbeat_thread import News
 from aiogroup.telemetry import events
 
 ME = Identity("billing", None, "m1", 7)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aiogroup.config import FRAME_LIMIT_BYTES
 from aiogroup.errors import ProtocolError
-from aiogroup.runtime.receiver import SCRATCH_BYTES, STEP_BYTES, Receiver
+from aiogroup.runtime.net.receiver import SCRATCH_BYTES, STEP_BYTES, Receiver
 from tests.support.effort import examples
 
 SIZES = st.one_of(

@@ -18,8 +18,8 @@ from aiogroup.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartitionResult,
     OffsetForLeaderTopicResult,
 )
-from aiogroup.runtime.recovery import Recoveries
-from aiogroup.runtime.refresher import EARLIEST, Listed
+from aiogroup.runtime.metadata.refresher import EARLIEST, Listed
+from aiogroup.runtime.recovery.recovery import Recoveries
 from aiogroup.telemetry import events
 from tests.support.records import LATEST, tp
 

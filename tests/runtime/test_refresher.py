@@ -9,8 +9,8 @@ import pytest
 
 from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import TopicAuthorizationError
-from aiogroup.fetching.delivery import Delivery
 from aiogroup.fetching.position import PositionState
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.messages.list_offsets import (
@@ -19,12 +19,12 @@ from aiogroup.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from aiogroup.runtime.clock import now_ms
-from aiogroup.runtime.committer import Committer
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.positions import Positions
-from aiogroup.runtime.refresher import Refresher
-from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.runtime.fetching.positions import Positions
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.metadata.refresher import Refresher
+from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
 from tests.support.kafka import eventually
 from tests.support.records import assigned, tp

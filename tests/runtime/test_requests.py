@@ -8,6 +8,7 @@ import random
 import pytest
 
 from aiogroup.config import ConsumerConfig
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import (
     AiogroupError,
     ConcurrentConsumptionError,
@@ -15,14 +16,13 @@ from aiogroup.errors import (
     IllegalStateError,
     RecordDeserializationError,
 )
-from aiogroup.fetching.delivery import Delivery
 from aiogroup.membership.liveness import PollClock
-from aiogroup.runtime.clock import now_ms, sleep_ms
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.link import Link
-from aiogroup.runtime.readers import is_request
-from aiogroup.runtime.requests import Requests
-from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.runtime.delivery.readers import is_request
+from aiogroup.runtime.delivery.requests import Requests
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms
+from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.net.link import Link
 from tests.support.records import assigned, fetched, offsets, tp
 
 NONE = frozenset()

@@ -8,8 +8,8 @@ import gc
 import pytest
 
 from aiogroup.errors import ConsumerStoppedError
-from aiogroup.runtime.clock import now_ms, sleep_ms
-from aiogroup.runtime.supervisor import Supervisor
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms
+from aiogroup.runtime.loop.supervisor import Supervisor
 
 
 class Watched(Supervisor):

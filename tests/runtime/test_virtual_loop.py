@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from aiogroup.runtime.clock import now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
 from tests.support.virtual_loop import VirtualLoop
 
 

@@ -12,8 +12,8 @@ from unittest import mock
 
 import aiokafka.conn
 
-import aiogroup.runtime.catch_up_fetchers
-import aiogroup.runtime.requests
+import aiogroup.runtime.delivery.requests
+import aiogroup.runtime.recovery.catch_up_fetchers
 
 PROCESS = contextvars.ContextVar("process", default=None)
 START_SECONDS = 1_000.0
@@ -136,7 +136,7 @@ def clock_of(loop, *modules):
     """
     clock = SimpleNamespace(monotonic=loop.time)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(aiogroup.runtime.catch_up_fetchers, "TURN_MS", TURN_MS))
-        for module in (aiogroup.runtime.requests, aiokafka.conn, *modules):
+        stack.enter_context(mock.patch.object(aiogroup.runtime.recovery.catch_up_fetchers, "TURN_MS", TURN_MS))
+        for module in (aiogroup.runtime.delivery.requests, aiokafka.conn, *modules):
             stack.enter_context(mock.patch.object(module, "time", clock))
         yield

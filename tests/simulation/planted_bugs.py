@@ -69,22 +69,22 @@ def plant(bug):
 
 CLASSIC = "aiogroup/membership/classic.py"
 REMEDIES = "aiogroup/membership/remedies.py"
-COMMITTER = "aiogroup/runtime/committer.py"
+COMMITTER = "aiogroup/runtime/offsets/committer.py"
 COORDINATOR = "aiogroup/runtime/coordinator.py"
-REBALANCE = "aiogroup/runtime/rebalance.py"
-OWNERSHIP = "aiogroup/runtime/ownership.py"
-NAMED_OFFSETS = "aiogroup/runtime/named_offsets.py"
+REBALANCE = "aiogroup/runtime/membership/rebalance.py"
+OWNERSHIP = "aiogroup/runtime/membership/ownership.py"
+NAMED_OFFSETS = "aiogroup/runtime/offsets/named_offsets.py"
 
 BUGS = (
     Bug(
         "lets a second task read on",
-        "aiogroup/runtime/requests.py",
+        "aiogroup/runtime/delivery/requests.py",
         "        if held is not None:\n            tp, holder = held",
         "        if False:\n            tp, holder = held",
     ),
     Bug(
         "an iterator does not look who steps it",
-        "aiogroup/fetching/delivery.py",
+        "aiogroup/delivery/delivery.py",
         "self.cursor = Cursor(is_shared=not auto_ack)",
         "self.cursor = Cursor(is_shared=True)",
     ),
@@ -139,7 +139,7 @@ BUGS = (
     ),
     Bug(
         "hands out while no heartbeat is answered",
-        "aiogroup/runtime/requests.py",
+        "aiogroup/runtime/delivery/requests.py",
         "if self._may_deliver() and now < context.answered_until_ms:",
         "if self._may_deliver():",
         ("unheard",),
@@ -165,7 +165,7 @@ BUGS = (
     ),
     Bug(
         "takes an error of OffsetFetch for nothing committed",
-        "aiogroup/runtime/committed.py",
+        "aiogroup/runtime/offsets/committed.py",
         'return {}, self._mend(group.error_code, f"committed offsets of {group_id!r}")',
         "return dict.fromkeys(tps), None",
         ("brokers",),
@@ -205,7 +205,7 @@ BUGS = (
     ),
     Bug(
         "keeps what was fetched before a seek",
-        "aiogroup/runtime/fetcher.py",
+        "aiogroup/runtime/fetching/fetcher.py",
         "is_there = (partition.changes_count, partition.fetch_offset) == (asked.changes_count, offset)",
         "is_there = True",
         ("quick", "calm"),
@@ -221,7 +221,7 @@ BUGS = (
     ),
     Bug(
         "does not notice that the topic grew",
-        "aiogroup/runtime/leader.py",
+        "aiogroup/runtime/membership/leader.py",
         "if grown := sorted(topic for topic, count in self._assigned_from.items() if now.get(topic, count) != count):",
         "if grown := ():",
         ("quick",),
@@ -293,7 +293,7 @@ BUGS = (
     ),
     Bug(
         "loses a record when a request is cancelled",
-        "aiogroup/runtime/requests.py",
+        "aiogroup/runtime/delivery/requests.py",
         "            record = await self._wait(take, None)\n            self._turn_count += 1",
         "            record = await self._wait(take, None)\n            await asyncio.sleep(0.02)\n"
         "            self._turn_count += 1",
@@ -319,7 +319,7 @@ BUGS = (
     ),
     Bug(
         "goes on in a topic that was made anew where it stood in the old one",
-        "aiogroup/runtime/positions.py",
+        "aiogroup/runtime/fetching/positions.py",
         "                self._begin_anew(partition, former_id, topic_id)",
         "                partition.topic_id = topic_id",
         ("anew",),

@@ -13,7 +13,7 @@ from unittest import mock
 from aiokafka.structs import TopicPartition
 from anyio._backends._asyncio import CancelScope
 
-from aiogroup.runtime.connection import Connection
+from aiogroup.runtime.net.connection import Connection
 from aiogroup.telemetry.log import Log
 from tests.simulation.aims import Aims
 from tests.simulation.brokers import Brokers

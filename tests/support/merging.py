@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aiogroup.fetching import merge, merging
+from aiogroup.delivery import merge, merging
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
-from aiogroup.fetching.delivery import Delivery
 from tests.fetching import wire_batches
 from tests.support.records import LATEST, tp
 

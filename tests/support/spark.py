@@ -14,7 +14,7 @@ from aiogroup.devkafka.errors import DevKafkaError
 from aiogroup.recovery import ranges
 from aiogroup.recovery.token import HandOffNote, Token, make_id, second_group_mark, write_committed
 from aiogroup.recovery.token import Place as TokenPlace
-from aiogroup.runtime.link import Link
+from aiogroup.runtime.net.link import Link
 from aiogroup.spark import make_session
 from aiogroup.spark.errors import JavaMissingError, PySparkMissingError
 from aiogroup.spark.session import check_java, check_pyspark

@@ -9,7 +9,7 @@ from aiogroup import AiogroupError, TopicPartition
 from aiogroup.cluster import PartitionInfo
 from aiogroup.config import ConsumerConfig
 from aiogroup.devkafka import Cluster
-from aiogroup.runtime.link import Link
+from aiogroup.runtime.net.link import Link
 from tests.support.kafka import eventually
 
 TOPIC = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}

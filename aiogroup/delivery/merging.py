@@ -1,0 +1,290 @@
+"""Hands records of all partitions out in the order of their timestamps (KIP-695).
+
+Theory of operation
+-------------------
+Nothing is taken out of the partitions' buffers before it is chosen. `open` looks at the next record of every partition,
+lets `Merge` say whether to choose, and lays out the next ones by time; a cursor iterates over these, turn by turn. How
+far it came goes back to the partitions when somebody asks (`settle`), so positions, commits, seeks and revocations know
+nothing of a merge, and a turn costs nothing per partition. What was laid out and not handed out is simply laid out
+again when it is dropped.
+
+It is dropped by whatever closes the delivery's cursor. What was laid out holds as long as every partition had a record
+at hand; where one had none, whatever arrives may belong in between: then `Delivery.look_again` drops it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiogroup.delivery.delivery import Delivery
+from aiogroup.delivery.merge import Merge, Sight
+from aiogroup.errors import TimestampError
+from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.position import Partition, Slice
+from aiogroup.native import Cursor, Heads, read_times
+from aiogroup.records import Record
+
+__all__ = ["MAX_TIME", "Merging", "OnBadTimestamp", "TimestampOf"]
+
+MAX_TIME: Final = 2**63 - 1
+DECODED_COUNT: Final = 4_096
+"""So many records of all partitions are decoded ahead, about: what is alive at a time the garbage collector counts."""
+DECODED_MIN: Final = 16
+LAID_OUT_COUNT: Final = 4_096
+"""So many are laid out at most, and so many of each partition: with few of them room for fetches is soon told of."""
+LAID_OUT_OF_EACH: Final = 16
+
+TimestampOf = Callable[[Record], int]
+OnBadTimestamp = Callable[[Record, TimestampError], Any]
+
+
+@dataclass(slots=True)
+class _Layout:
+    """Records in the order in which they are handed out; `order` has the place of each one's partition in `sources`.
+
+    From `turn_at` on they are under the cursor. The ledgers know of `settled_count`; `processed_count` are processed.
+    """
+
+    sources: list[tuple[Partition, Slice]]
+    is_enforced: bool
+    records: list[Record] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
+    turn_at: int = 0
+    settled_count: int = 0
+    processed_count: int = 0
+
+
+class Merging:
+    """One merge over an assignment; `timestamp` extracts another time than the record's own.
+
+    `on_bad_timestamp` is called with a record whose time cannot be used; when it returns, the record is skipped.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        delivery: Delivery,
+        rule: Merge,
+        *,
+        records_per_turn: int,
+        read_committed: bool,
+        timestamp: TimestampOf | None = None,
+        on_bad_timestamp: OnBadTimestamp | None = None,
+    ) -> None:
+        self.cursor = Cursor(is_shared=not delivery.auto_ack)
+        self.rule = rule
+        self._assignment = assignment
+        self._delivery = delivery
+        self._records_per_turn = records_per_turn
+        self._read_committed = read_committed
+        self._timestamp = timestamp
+        self._on_bad_timestamp = on_bad_timestamp
+        self._layout: _Layout | None = None
+        self._in_order: list[Partition] = []
+        self._seen_changes_count = -1
+        self._slice_count = self._laid_out_count = records_per_turn
+
+    @property
+    def is_enforced(self) -> bool:
+        """What is laid out was chosen while a partition had no record."""
+        return self._layout is not None and self._layout.is_enforced
+
+    # Choosing.
+
+    def decode_ahead(self, has_time: Callable[[], bool]) -> bool:
+        """Decode next records while there is time; whether some are left to be decoded."""
+        if self._is_laid_out():
+            return False
+        for partition in self._in_order:
+            piece = partition.slice
+            if not partition.buffer or not partition.is_open or (piece is not None and piece.index < len(piece.keys)):
+                continue
+            if not has_time():
+                return True
+            try:
+                self._head(partition)
+            except Exception:  # noqa: BLE001 (`open` raises it again, at the same record)
+                return False
+        return False
+
+    def open(self, now_ms: int, turn_ns: int, has_time: Callable[[], bool]) -> Record | None:
+        """The next record by time, the cursor behind it; `None` when there is something to wait for (see `rule`).
+
+        Raises:
+            RecordError: a partition cannot go on, or a record has no time (TimestampError).
+        """
+        if not self._is_laid_out() and not self._lay_out(now_ms, has_time):
+            return None
+        layout = self._layout
+        assert layout is not None
+        layout.turn_at = layout.processed_count
+        turn = layout.records[layout.turn_at : layout.turn_at + self._records_per_turn]
+        return self.cursor.open(turn, 0, turn_ns)
+
+    def _is_laid_out(self) -> bool:
+        """Whether the next records are; if not, what was is dropped."""
+        layout = self._layout
+        if layout is not None and layout.processed_count < len(layout.records):
+            return True
+        self._delivery.close_cursor()
+        if self._seen_changes_count != self._assignment.changes_count:
+            self._seen_changes_count = self._assignment.changes_count
+            self._in_order = sorted(self._assignment, key=lambda each: each.tp)  # equal times go by topic and partition
+            count = max(1, len(self._in_order))
+            self._slice_count = min(self._records_per_turn, max(DECODED_MIN, DECODED_COUNT // count))
+            self._laid_out_count = max(self._records_per_turn, min(LAID_OUT_COUNT, LAID_OUT_OF_EACH * count))
+        return False
+
+    def _lay_out(self, now_ms: int, has_time: Callable[[], bool]) -> bool:
+        sources: list[tuple[Partition, Slice]] = []
+        sights = {}
+        for partition in self._in_order:
+            if partition.is_delayed:
+                return False  # the next record by time may be the one that it gives again
+            piece, is_open = partition.slice, partition.is_open
+            if is_open and (piece is None or piece.index >= len(piece.keys)):
+                piece = self._head(partition)
+            if is_open and piece is not None:
+                sources.append((partition, piece))
+            elif not (partition.is_paused or partition.is_leaving):  # then it takes no part
+                lag = partition.lag(read_committed=self._read_committed) if is_open else None
+                sights[partition.tp] = Sight(lag, partition.heard_at_ms, partition.ownership)
+        if not self.rule.look(sights, now_ms, has_record=bool(sources)):
+            return False
+        layout = _Layout(sources, is_enforced=bool(sights))
+        places: list[list[Any]] = [[piece.records, piece.keys, piece.index] for _, piece in sources]
+        heads = Heads(places)
+        while (left_count := self._laid_out_count - len(layout.records)) > 0:
+            slot = heads.take(layout.records, layout.order, layout.times, left_count)
+            if slot < 0 or not has_time() or not self._lengthen(*sources[slot], places[slot]):
+                break
+            heads.refill(slot)
+        for index, lateness_ms in self.rule.lateness_of(layout.times):
+            layout.records[index].lateness_ms = lateness_ms
+            layout.late.append(index)
+        self._layout, self._delivery.merging = layout, self
+        return True
+
+    def _lengthen(self, partition: Partition, piece: Slice, place: list[Any]) -> bool:
+        """More records of a partition whose slice is laid out; without them nothing behind it can be."""
+        if len(piece.keys) < len(piece.records):
+            return False  # the next one has no time: it is dealt with when it is the first
+        former_index = piece.index
+        if not self._delivery.lengthen(partition, self._slice_count):
+            return False
+        place[2] -= former_index - piece.index
+        self._read_times(piece)
+        return bool(len(piece.keys) > place[2])
+
+    def _head(self, partition: Partition) -> Slice | None:
+        """The partition's slice with a next record whose time is known."""
+        if (due := partition.due_error) is not None:
+            raise due
+        while True:
+            piece = partition.slice
+            if piece is None or piece.index == len(piece.records):
+                piece = self._delivery.head(partition, self._slice_count)
+                if piece is None:
+                    return None
+            if piece.index < len(piece.keys):
+                return piece
+            error = self._read_times(piece)
+            if error is not None and piece.index == len(piece.keys):
+                self._skip(partition, piece, error)
+
+    # Timestamps.
+
+    def _read_times(self, piece: Slice) -> Exception | None:
+        """Those of the records that have none yet, up to one that has no good one: why not."""
+        keys, records = piece.keys, piece.records
+        if len(keys) < piece.index:
+            keys += [0] * (piece.index - len(keys))  # handed out: nobody asks
+        if self._timestamp is None:
+            return None if read_times(records, keys) else ValueError("the record has no timestamp")
+        for record in records[len(keys) :]:
+            try:
+                at = self._timestamp(record)
+            except Exception as error:  # noqa: BLE001 (the application's code)
+                return error
+            if type(at) is not int or not 0 <= at <= MAX_TIME:
+                return ValueError(f"a timestamp is whole milliseconds from 0 on, not {at!r}")
+            keys.append(at)
+        return None
+
+    def _skip(self, partition: Partition, piece: Slice, why: Exception) -> None:
+        """The next record has no good time: the handler says that it is passed over, or nobody does."""
+        record = piece.records[piece.index]
+        error = TimestampError(record, why)
+        if self._on_bad_timestamp is None:
+            raise error from why
+        self._on_bad_timestamp(record, error)
+        piece.keys.append(0)
+        piece.index += 1
+        is_last = piece.index == len(piece.records)
+        partition.ledger.pass_over(piece.end if is_last else record.offset + 1)
+        if is_last:
+            partition.weigh()
+
+    # Handing out.
+
+    def put_off(self) -> bool:
+        """A request says that what was handed out is processed; whether that can be settled later."""
+        layout = self._layout
+        if layout is None or layout.settled_count > layout.processed_count:
+            return False
+        layout.processed_count = self._handed_out_count(layout)
+        self.cursor.close()
+        return True
+
+    def settle(self) -> None:
+        """Bring the ledgers up to what was handed out."""
+        layout = self._layout
+        if layout is None:
+            return
+        first, upto = layout.settled_count, self._handed_out_count(layout)
+        if upto == first:
+            return
+        layout.settled_count = upto
+        late_count = bisect_left(layout.late, upto) - bisect_left(layout.late, first)
+        self.rule.on_handed_out(layout.times[first:upto], late_count, is_enforced=layout.is_enforced)
+        tally = self._assignment.tally
+        half_count, sources = (tally.enough_count + 1) // 2, layout.sources
+        taken, full = [], []
+        for slot, count in Counter(layout.order[first:upto]).items():
+            partition, piece = sources[slot]
+            if partition.slice is not piece:
+                continue  # it was dropped, and the position with it
+            taken.append((partition, piece, count))
+            if partition.fetch_offset - partition.ledger.position >= half_count:
+                full.append(partition)
+        in_hand = None
+        if layout.processed_count < upto:
+            in_hand = layout.sources[layout.order[upto - 1]][0], layout.records[upto - 1]
+        self._delivery.hand_out(taken, in_hand)
+        if any(partition.buffered_count < half_count for partition in full):
+            # The planner left them out. All that have less than enough together, or each would be asked for by itself.
+            tally.touched |= {each.tp: None for each, _ in sources if each.buffered_count < tally.enough_count}
+            self._delivery.has_drained = True
+
+    def end_turn(self) -> None:
+        """The next request goes on behind what was handed out."""
+        self.cursor.close()
+        if self._layout is not None:
+            self._layout.processed_count = self._layout.settled_count
+
+    def close(self) -> None:
+        """Nothing more of what is laid out is handed out; it stays where it is."""
+        self.cursor.close()
+        if self._layout is not None:
+            for _, piece in self._layout.sources:
+                piece.let_go()
+        self._layout = None
+
+    def _handed_out_count(self, layout: _Layout) -> int:
+        return max(layout.processed_count, layout.turn_at + self.cursor.index)

@@ -1,0 +1,222 @@
+"""The iterator of `Consumer.merged`: records of all assigned partitions in the order of their timestamps (KIP-695)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig
+from aiogroup.delivery.merge import NEVER_WAIT, Merge, Stall, Waiting
+from aiogroup.delivery.merging import Merging, OnBadTimestamp, TimestampOf
+from aiogroup.errors import ConfigError, MergeStalledError
+from aiogroup.records import Record
+from aiogroup.runtime.delivery.readers import is_request
+from aiogroup.runtime.engine import Engine
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.structs import TopicPartition
+from aiogroup.telemetry import events
+
+__all__ = ["MergeSettings", "Merged"]
+
+TELL_MS: Final = 1_000
+"""Going on without a partition is told so often at most: of topics without backlog it happens at every record."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """What `Consumer.merged` takes.
+
+    Raises:
+        ConfigError: one of them is out of range, or no function.
+    """
+
+    max_task_idle_ms: int = 0
+    timestamp: TimestampOf | None = None
+    buffered_records_per_partition: int = 1_000
+    stalled: Literal["wait", "raise"] = "wait"
+    on_bad_timestamp: OnBadTimestamp | None = None
+
+    def __post_init__(self) -> None:
+        _check_count("max_task_idle_ms", self.max_task_idle_ms, NEVER_WAIT, "-1 never waits, 0 not for producers")
+        _check_count("buffered_records_per_partition", self.buffered_records_per_partition, 1, "the next one is needed")
+        if self.stalled not in ("wait", "raise"):
+            raise ConfigError(f"merged: stalled={self.stalled!r} must be 'wait' or 'raise'")
+        for name in ("timestamp", "on_bad_timestamp"):
+            given = getattr(self, name)
+            if given is not None and (not callable(given) or inspect.iscoroutinefunction(given)):
+                raise ConfigError(f"merged: {name}={given!r} must be a function, and none that is awaited")
+
+
+class Merged(AsyncIterator[Record]):
+    """Records of all assigned partitions, the one with the least timestamp first: `async for record in merged`.
+
+    Made by `Consumer.merged`. Of equal timestamps topic and partition decide; inside of a partition always the offset.
+    A record is processed when the next one is asked for, however many of its partition are buffered behind it.
+    """
+
+    def __init__(
+        self,
+        settings: MergeSettings,
+        config: ConsumerConfig,
+        started: Callable[[], Engine],
+        iterated: Callable[[], Engine | None],
+    ) -> None:
+        self._settings = settings
+        self._rule = Merge(settings.max_task_idle_ms, config.default_api_timeout_ms)
+        self._started = started
+        self._iterated = iterated
+        self._merging: Merging | None = None
+        self._is_closed = False
+        self._told_at_ms = -TELL_MS
+
+    def __repr__(self) -> str:
+        waiting = ", ".join(f"{tp.topic}-{tp.partition}: {each.state}" for tp, each in self.waiting_for.items())
+        told = f"stream_time={self.stream_time} late={self.late} enforced={self.enforced}"
+        return f"<Merged {told} waiting_for={{{waiting}}}>"
+
+    # What it can tell.
+
+    @property
+    def stream_time(self) -> int | None:
+        """The highest timestamp that was handed out, `None` before the first; it never goes back."""
+        self._settle()
+        return self._rule.stream_time
+
+    @property
+    def late(self) -> int:
+        """How many records were handed out behind the stream time; each says how far in `record.lateness_ms`."""
+        self._settle()
+        return self._rule.late_count
+
+    @property
+    def enforced(self) -> int:
+        """How many records were handed out while some partition had none to compare with."""
+        self._settle()
+        return self._rule.enforced_count
+
+    @property
+    def waiting_for(self) -> Mapping[TopicPartition, Waiting]:
+        """The partitions that hold the others up, in which state and since when, as of the last request."""
+        return self._rule.waiting_for
+
+    # Records.
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        """As `Consumer.__aiter__`: the record that an earlier loop left in hand comes again."""
+        engine = self._iterated()
+        if engine is None or self._is_closed:
+            return self  # `__anext__` says what to do
+        engine.requests.iterate()
+        return self._begun(engine).cursor
+
+    @is_request
+    async def __anext__(self) -> Record:
+        """The next record by time.
+
+        Raises:
+            StopAsyncIteration: the consumer was stopped, or this closed.
+            MergeStalledError: no good answer about a partition for `default_api_timeout_ms`, with `stalled="raise"`;
+                ask again.
+            TimestampError: a record has no time: `seek` behind it, or pass `on_bad_timestamp`.
+        and what `Consumer.getone` raises. A partition that cannot go on raises at each request until it is moved by
+        `seek`, or left out by `pause`: without its next record the order is not known.
+        """
+        return await anext(self._begun(self._started()).cursor)
+
+    async def aclose(self) -> None:
+        """Hand out no more and buffer as without a merge; what is in hand stays so."""
+        self._is_closed = True
+        if self._merging is not None:
+            self._started().requests.end_merge()
+
+    def _begun(self, engine: Engine) -> Merging:
+        if self._merging is None:
+            config, settings = engine.context.config, self._settings
+            self._merging = Merging(
+                engine.context.assignment,
+                engine.context.delivery,
+                self._rule,
+                records_per_turn=RECORDS_PER_TURN,
+                read_committed=config.read_committed,
+                timestamp=settings.timestamp,
+                on_bad_timestamp=settings.on_bad_timestamp,
+            )
+            self._merging.cursor.wait = self._next
+        return self._merging
+
+    @is_request
+    async def _next(self) -> Record:
+        if self._is_closed:
+            raise StopAsyncIteration
+        engine = self._started()
+        requests, merging = engine.requests, self._begun(engine)
+
+        def decode_ahead() -> bool:
+            requests.begin_turn()
+            return merging.decode_ahead(requests.has_time)
+
+        def take() -> Record | None:
+            now = now_ms()
+            record = merging.open(now, requests.turn_left_ns(), requests.has_time)
+            engine.context.assignment.tally.needs_records = record is None and self._rule.needs_records
+            if record is None:
+                self._wait(engine, now)
+            elif merging.is_enforced:
+                self._tell_enforced(engine, now)
+            return record
+
+        return await requests.next_merged(
+            take,
+            decode_ahead,
+            lambda: self._rule.wake_at_ms,
+            enough_count=self._settings.buffered_records_per_partition,
+        )
+
+    # Waiting.
+
+    def _wait(self, engine: Engine, now: int) -> None:
+        """What it waits for is asked for, and told when it takes too long."""
+        assignment = engine.context.assignment
+        if assignment.tally.needs_records:
+            engine.context.fetchable.pulse()
+        for tp in self._rule.unknown:
+            engine.enquiries.want_end(assignment[tp])
+        stalls = self._rule.take_stalls(now)
+        told = [f"{each.tp.topic}-{each.tp.partition} is {each.state} ({_why(engine, each)})" for each in stalls]
+        for each in stalls:
+            tp = each.tp
+            engine.context.tell(
+                events.MergeStalled(tp.topic, tp.partition, each.state.value, each.blocked_ms, _why(engine, each))
+            )
+        if stalls and self._settings.stalled == "raise":
+            raise MergeStalledError(
+                f"no good answer for default_api_timeout_ms, so nothing can be merged: {', '.join(told)}. Ask again to "
+                "wait on, or pause() these partitions to go on without them",
+                partitions=[each.tp for each in stalls],
+            )
+
+    def _tell_enforced(self, engine: Engine, now: int) -> None:
+        if now - self._told_at_ms >= TELL_MS:
+            self._told_at_ms = now
+            engine.context.tell(events.MergeEnforced(self._rule.missing, self._rule.enforced_count))
+
+    def _settle(self) -> None:
+        if self._merging is not None:
+            self._merging.settle()
+
+
+def _why(engine: Engine, stall: Stall) -> str:
+    """The last that was heard of a partition that blocks."""
+    partition = engine.context.assignment.get(stall.tp)
+    if engine.context.link.cluster.leader(stall.tp) < 0:
+        return "no leader is known"
+    if partition is not None and partition.fetch_error:
+        return partition.fetch_error
+    return "no answer yet"
+
+
+def _check_count(name: str, given: object, least: int, why: str) -> None:
+    if not isinstance(given, int) or isinstance(given, bool) or given < least:
+        raise ConfigError(f"merged: {name}={given!r} must be a whole number from {least} on: {why}")

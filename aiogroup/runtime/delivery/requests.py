@@ -1,0 +1,442 @@
+"""The application's requests for records: one at a time, fair to the loop, and nothing is lost when one is cancelled.
+
+Records are taken by a synchronous step, directly before the request returns: a request that is cancelled while it waits
+has taken nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from aiogroup.config import RECORDS_PER_TURN, TURN_MS
+from aiogroup.delivery.redelivery import Redeliveries
+from aiogroup.errors import (
+    ConcurrentConsumptionError,
+    ConsumerStoppedError,
+    IllegalStateError,
+    RecordDeserializationError,
+    TimestampError,
+    named,
+)
+from aiogroup.fetching.position import Partition
+from aiogroup.records import PartitionMetadata, Record, Records
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.delivery.readers import Readers, is_request, note_readers, readers
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.structs import TopicPartition
+from aiogroup.telemetry import events
+
+__all__ = ["Requests"]
+
+T = TypeVar("T")
+TURN_SECONDS: Final = TURN_MS / 1000
+ASKED_AGAIN_MS: Final = 1_000
+"""So long after a request for named partitions that got none of their records these are still waited for."""
+BATCH_COUNT: Final = 100_000
+"""Without `max_poll_records` a batch is bounded all the same, as what is buffered is."""
+_ALL: Final = object()
+_NONE_NAMED: Final = frozenset[TopicPartition]()
+
+
+class Requests:
+    """`may_deliver()`: the gate a rebalance closes. `on_request(now_ms)`, `on_answer()`: for the poll watchdog.
+
+    `check()` raises when there is nothing that a request could wait for; `is_settled()`: no rebalance is under way.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        may_deliver: Callable[[], bool],
+        on_request: Callable[[int], None],
+        on_answer: Callable[[], None],
+        check: Callable[[], None] = lambda: None,
+        is_settled: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._turn_ends_at = 0.0
+        self.is_stopped = False
+        self._turn_count = 0
+        self.asked_count = 0
+        self.last_asked_at_ms: int | None = None
+        # With auto_ack: who was given what may be in hand, by partition, and under `_ALL` who was given it by a merge.
+        # Without: everybody who asked, each by itself.
+        self._holders: dict[object, Readers] = {}
+        self._last_readers: Readers = ()
+        self._has_several = False  # others than these may be among the holders
+        self._context = context
+        self._may_deliver = may_deliver
+        self._on_request = on_request
+        self._on_answer = on_answer
+        self._check = check
+        self._is_settled = is_settled
+        # The poison record of each partition that was raised last: its offset, and how often each lane had been moved.
+        self._told_poison: dict[TopicPartition, tuple[int, dict[Partition, int]]] = {}
+        self._redeliveries = Redeliveries(context.config)
+        self._raised: TopicPartition | None = None  # of the poison record that the last request raised
+        self._asking_of: list[frozenset[TopicPartition]] = []  # each request under way, empty for all partitions
+        # What requests name and found nothing of; until when that counts, once they have ended.
+        self._needed: dict[frozenset[TopicPartition], int | None] = {}
+        context.delivery.cursor.wait = self.next
+
+    @is_request
+    async def next(self) -> Record:
+        """The next record for `async for` where the cursor has none; opens it for those behind.
+
+        Raises:
+            StopAsyncIteration: the consumer was stopped.
+        """
+        self._check_iterable()
+        who = self._begin(_NONE_NAMED)
+        try:
+            await asyncio.sleep(0)
+            record = await self._wait(self._context.delivery.open_cursor, None)
+            if record is not None:
+                self._note_holder(who, (record.tp,))
+        finally:
+            self._end(_NONE_NAMED)
+        if record is None:
+            raise StopAsyncIteration
+        return record
+
+    async def next_merged(
+        self,
+        take: Callable[[], Record | None],
+        decode_ahead: Callable[[], bool],
+        wake_at_ms: Callable[[], int | None],
+        *,
+        enough_count: int,
+    ) -> Record:
+        """The same for a merge, for which `enough_count` buffered records of a partition are enough."""
+        self._check_iterable()
+        who = self._begin(_NONE_NAMED, enough_count=enough_count)
+        try:
+            await asyncio.sleep(0)
+            record = await self._wait(take, None, decode_ahead, wake_at_ms)
+            if record is not None:
+                self._note_holder(who, (_ALL,))
+        finally:
+            self._end(_NONE_NAMED)
+        if record is None:
+            raise StopAsyncIteration
+        return record
+
+    def _check_iterable(self) -> None:
+        if self.is_stopped:
+            self._check_outside_callback()
+            self.ask_too_late()
+            raise StopAsyncIteration
+
+    async def one(self, only: frozenset[TopicPartition]) -> Record:
+        def take() -> Record | None:
+            self._check_named(only)
+            taken = self._context.delivery.take(1, only)
+            self._note_need(only, is_met=bool(taken))
+            return next((records[0] for records in taken.values()), None)
+
+        who = self._begin(only)
+        try:
+            await self._let_loop_run(1)
+            record = await self._wait(take, None)
+            self._turn_count += 1
+            if record is not None:
+                self._note_holder(who, (record.tp,))
+        finally:
+            self._end(only)
+        if record is None:
+            raise ConsumerStoppedError("the consumer was stopped while it waited for a record")
+        return record
+
+    async def batch(self, timeout: int | None, max_count: int | None, only: frozenset[TopicPartition]) -> Records:
+        """Records that are there, waiting at most `timeout` milliseconds for the first."""
+        context = self._context
+        count = max_count if max_count is not None else BATCH_COUNT
+
+        def decode_ahead() -> bool:
+            return context.delivery.decode_ahead(count, only)
+
+        def take() -> Records | None:
+            self._check_named(only)
+            taken = context.delivery.take(count, only)
+            self._note_need(only, is_met=bool(taken))
+            return Records(taken, self._take_metadata()) if taken else None
+
+        who = self._begin(only)
+        try:
+            until_ms = None if timeout is None else now_ms() + timeout
+            await self._let_loop_run(count)
+            records = await self._wait(take, until_ms, decode_ahead)
+            if records is not None:
+                self._turn_count += records.count
+                self._note_holder(who, records)
+        finally:
+            self._end(only)
+        return records if records is not None else Records({}, {} if self.is_stopped else self._take_metadata())
+
+    def _check_named(self, only: frozenset[TopicPartition]) -> None:
+        """What is not ours when no rebalance is under way does not come by waiting."""
+        if only and not any(tp in self._context.assignment for tp in only) and self._is_settled():
+            raise IllegalStateError(f"not assigned to this consumer: {named(only)}; see assignment()")
+
+    def _note_need(self, only: frozenset[TopicPartition], *, is_met: bool) -> None:
+        """What is buffered of other partitions must not take the room of those that are waited for."""
+        if only and (not is_met or only in self._needed):
+            if is_met:
+                del self._needed[only]
+            else:
+                self._needed[only] = None
+            self._tell_needed()
+
+    def _forget_needed(self, only: frozenset[TopicPartition]) -> None:
+        """A request begins. Those that ended without a record count on, as they may be made again and again."""
+        if self._needed:
+            self._needed.pop(only, None)
+            now = now_ms()
+            self._needed = {each: at for each, at in self._needed.items() if at is None or (only and at > now)}
+            self._tell_needed()
+
+    def _tell_needed(self) -> None:
+        if self._context.assignment.need(frozenset().union(*self._needed)):
+            self._context.fetchable.pulse()
+
+    def iterate(self) -> None:
+        """A new `async for` begins: what an earlier one left in hand comes again.
+
+        Raises:
+            ConcurrentConsumptionError: another task that still runs holds it.
+        """
+        self._check_not_held(frozenset(), readers())
+        delivery = self._context.delivery
+        record = delivery.take_back_iterated()
+        if record is not None and delivery.taken_back_from is not None:
+            count = self._redeliveries.note(delivery.taken_back_from, record, now_ms())
+            if count == 10 ** (len(str(count)) - 1):  # the 1st, 10th, 100th time
+                self._context.tell(events.RecordRedelivered(record.topic, record.partition, record.offset, count))
+
+    def skip(self, only: frozenset[TopicPartition]) -> None:
+        """What is in hand counts as processed, and the poison record is passed over: the one that the last request
+        raised, or those of named partitions.
+        """
+        context = self._context
+        context.delivery.process_all(only)
+        tps = only or ({self._raised} if self._raised is not None else frozenset())
+        if self._raised in tps:
+            self._raised = None
+        for tp in tps:
+            told = self._told_poison.get(tp)
+            if told is None:
+                continue
+            # Where a lane was moved since (by a seek, or as the topic was made anew), what stands at that offset now
+            # was not raised: it may be a good record.
+            offset, moves = told
+            now = self._moves(tp)
+            if any(context.delivery.pass_over(each, offset) for each in now if moves.get(each) == now[each]):
+                del self._told_poison[tp]
+        context.fetchable.pulse()
+        context.group_changed.pulse()
+        context.changed.pulse()
+
+    def ask_too_late(self, only: frozenset[TopicPartition] = frozenset()) -> None:
+        """A request after stop gets nothing, but says that what was in hand is processed: stop may wait for that."""
+        if not self._context.is_in_callback and self._held_by_another(only, readers()) is None:
+            self._context.delivery.process_all(only)
+            self._context.group_changed.pulse()
+
+    @property
+    def is_asking(self) -> bool:
+        return bool(self._asking_of)
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        self._context.interrupt()
+
+    def _begin(self, only: frozenset[TopicPartition], *, enough_count: int = 0) -> Readers:
+        """A request of these readers: what was in hand is processed, and the poll watchdog is told. `_end` must follow.
+
+        Named partitions count each for itself, so that each may have a worker of its own.
+        """
+        context, config, who = self._context, self._context.config, readers(self._last_readers)
+        self._check_outside_callback()
+        self._check()
+        if config.auto_ack and any(not only or not other or only & other for other in self._asking_of):
+            raise ConcurrentConsumptionError(
+                "another request for records is waiting: await one before the next, or use auto_ack=False and "
+                "record.ack() for several workers"
+            )
+        if who is not self._last_readers or self._has_several:
+            self._note_readers(only, who)
+        self.asked_count += 1
+        if enough_count != context.assignment.tally.enough_count:
+            self._bound_partitions(enough_count)
+        if config.enable_auto_commit:
+            context.assignment.failed_commit.clear()  # a loss was told when it happened; commits are not its own
+        self._raised = None
+        self._forget_needed(only)
+        if not config.auto_ack:
+            self._note_worker(who)
+        if not self.is_stopped:  # after stop nothing more counts as processed
+            context.delivery.process_all(only)
+            if not self._may_deliver():
+                context.group_changed.pulse()  # a rebalance may wait for this
+        self.last_asked_at_ms = now = now_ms()
+        self._asking_of.append(only)
+        self._on_request(now)
+        return who
+
+    def _end(self, only: frozenset[TopicPartition]) -> None:
+        """The request ended: with records, without, by an error or cancelled."""
+        self._asking_of.remove(only)
+        if only in self._needed:
+            self._needed[only] = now_ms() + ASKED_AGAIN_MS
+        self._on_answer()
+
+    def _bound_partitions(self, enough_count: int) -> None:
+        """What is buffered of each partition: by the last request's kind."""
+        self._context.assignment.limit(enough_count)
+        self._context.fetchable.pulse()
+
+    def end_merge(self) -> None:
+        self._context.delivery.close_cursor()
+        self._bound_partitions(0)
+
+    def _check_outside_callback(self) -> None:
+        if self._context.is_in_callback:
+            raise IllegalStateError("records cannot be asked for inside a rebalance callback; return from it first")
+
+    def _note_holder(self, who: Readers, places: Iterable[object]) -> None:
+        """These readers were given records of these partitions, in the step that ends their request."""
+        if self._context.config.auto_ack:
+            for place in places:
+                self._holders[place] = who
+
+    def _note_readers(self, only: frozenset[TopicPartition], who: Readers) -> None:
+        """Others than the last ones ask, or several hold something.
+
+        Raises:
+            ConcurrentConsumptionError: one of those that this request would speak for still runs.
+        """
+        self._check_not_held(only, who)
+        if self._context.config.auto_ack:
+            if only:
+                self._has_several = True
+            else:  # nothing of what anybody held stays in hand
+                self._holders.clear()
+                self._has_several = False
+        self._last_readers = who
+        note_readers(who)
+
+    def _note_worker(self, who: Readers) -> None:
+        self._holders = {each: each for each in self._holders.values() if not each[-1].done()}
+        if who:
+            self._holders[who] = who
+
+    def _held_by_another(self, only: frozenset[TopicPartition], who: Readers) -> tuple[TopicPartition, Readers] | None:
+        """A record in hand that a request of `who` would say is processed, while the task that holds it still runs."""
+        holders = self._holders
+        if not self._context.config.auto_ack or all(each == who for each in holders.values()):
+            return None
+        for tp in self._context.delivery.in_hand():
+            holder = holders.get(tp) or holders.get(_ALL)
+            if (not only or tp in only) and holder and not holder[-1].done() and not set(holder) & set(who):
+                return tp, holder
+        return None
+
+    def _check_not_held(self, only: frozenset[TopicPartition], who: Readers) -> None:
+        held = self._held_by_another(only, who)
+        if held is not None:
+            tp, holder = held
+            raise ConcurrentConsumptionError(
+                f"the task {holder[-1].get_name()!r} still holds a record of {tp.topic}-{tp.partition}, and reading on "
+                "would say that it is processed. Let one task read, or name other partitions in getone() and "
+                "getmany(); or let that task call commit() or skip() first; or use auto_ack=False and record.ack() for "
+                "several workers"
+            )
+
+    def is_held_elsewhere(self) -> bool:
+        """Whether another task than the caller's may hold a record, and still say that it is processed."""
+        here = set(readers())
+        return self._context.delivery.is_in_hand() and any(
+            not each[-1].done() and not here & set(each) for each in self._holders.values()
+        )
+
+    async def _wait(
+        self,
+        take: Callable[[], T | None],
+        until_ms: int | None,
+        decode_ahead: Callable[[], bool] = lambda: False,
+        wake_at_ms: Callable[[], int | None] = lambda: None,
+    ) -> T | None:
+        """Call `take` until it gives something; `None` when the time ended or the consumer was stopped.
+
+        Before that `decode_ahead`, while there is some, a turn of the loop each: `take` must not be long. `wake_at_ms`
+        says when to try again although nothing changed.
+        """
+        context = self._context
+        while True:
+            if self.is_stopped:
+                return None
+            context.inbox.raise_next()
+            now = now_ms()
+            wake, again_at_ms = until_ms, self._redeliveries.look(now) if self._redeliveries.delayed else None
+            # The loop may have been blocked, so the clock is asked: nobody has closed the gate yet.
+            if self._may_deliver() and now < context.answered_until_ms:
+                if decode_ahead():
+                    await asyncio.sleep(0)
+                    continue
+                try:
+                    taken = take()
+                except (RecordDeserializationError, TimestampError) as error:
+                    self._tell_poison(error)
+                    raise
+                if context.delivery.has_drained:
+                    context.delivery.has_drained = False
+                    context.fetchable.pulse()
+                if context.delivery.to_inflate:
+                    context.inflate_wanted.pulse()
+                if taken is not None:
+                    return taken
+                wake = wake_at_ms() if until_ms is None else until_ms
+            if until_ms is not None and now >= until_ms:
+                return None
+            if again_at_ms is not None:
+                wake = again_at_ms if wake is None else min(wake, again_at_ms)
+            await context.changed.wait(wake)
+
+    def _tell_poison(self, error: RecordDeserializationError | TimestampError) -> None:
+        """Once for each: every request that meets it raises it again."""
+        self._raised = error.tp
+        told, _ = self._told_poison.get(error.tp, (None, None))
+        self._told_poison[error.tp] = error.offset, self._moves(error.tp)
+        if told != error.offset:
+            self._context.tell(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
+
+    def _moves(self, tp: TopicPartition) -> dict[Partition, int]:
+        """How often the position of each lane of a partition was set."""
+        partition = self._context.assignment.get(tp)
+        if partition is None:
+            return {}
+        lanes = (partition, *(partition.lanes.cursors if partition.lanes is not None else ()))
+        return {each: each.starts_count for each in lanes}
+
+    def begin_turn(self) -> None:
+        """The loop has just run."""
+        self._turn_ends_at = time.monotonic() + TURN_SECONDS
+
+    def turn_left_ns(self) -> int:
+        return max(0, int((self._turn_ends_at - time.monotonic()) * 1e9))
+
+    def has_time(self) -> bool:
+        return time.monotonic() < self._turn_ends_at
+
+    async def _let_loop_run(self, count: int) -> None:
+        """Requests that never have to wait must not keep the loop to themselves; this one is for so many records."""
+        is_turn_over = self._turn_count > 0 and self._turn_count + count > RECORDS_PER_TURN
+        if is_turn_over or time.monotonic() >= self._turn_ends_at:
+            self._turn_count = 0
+            await asyncio.sleep(0)
+            self.begin_turn()
+
+    def _take_metadata(self) -> dict[TopicPartition, PartitionMetadata]:
+        return self._context.delivery.take_opened(read_committed=self._context.config.read_committed)

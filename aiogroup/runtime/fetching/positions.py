@@ -1,0 +1,300 @@
+"""The positions task: where to start. Committed offsets first, then the policy; a position is never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from aiogroup.config import ResetPolicy, parse_reset_policy
+from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, named
+from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.fetching.truncation import leader_of
+from aiogroup.offsets.commit_plan import Committed
+from aiogroup.recovery.token import Place, is_ours, read_committed
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
+from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST, Offsets, Refresher
+from aiogroup.runtime.offsets.committer import Committer
+from aiogroup.runtime.recovery.recovery import Recoveries
+from aiogroup.structs import TopicPartition
+from aiogroup.telemetry import events
+
+__all__ = ["Positions"]
+
+NOT_COMMITTED: Final = "nothing is committed"
+MADE_ANEW: Final = "the topic was deleted and made anew"
+EARLIEST_POLICY: Final = ResetPolicy("earliest")
+
+
+class Positions:
+    """`committer` is `None` without a group: then every position comes from the policy."""
+
+    def __init__(
+        self, context: Context, refresher: Refresher, committer: Committer | None, recoveries: Recoveries | None = None
+    ) -> None:
+        self._context = context
+        self._refresher = refresher
+        self._committer = committer
+        self._new_policy = parse_reset_policy(context.config.new_partition_reset)
+        self._asked: dict[Partition, int] = {}  # what is being looked up, as of which change
+        self._recoveries = recoveries
+        self._recovering: WeakKeyDictionary[Partition, Committed | None] = WeakKeyDictionary()
+        self._afterwards: WeakKeyDictionary[Partition, Callable[[], object]] = WeakKeyDictionary()
+
+    @property
+    def is_committed_at_once(self) -> bool:
+        """A position that was not committed is, before the first delivery from it."""
+        return self._committer is not None and self._context.config.enable_auto_commit
+
+    async def run(self) -> None:
+        """Look up what is missing, whenever something is."""
+        failures_count = 0
+        while True:
+            await self._commit_held()
+            # Assigned by hand, its topic may be one that the metadata does not tell of yet; each refresh looks here.
+            known = self._context.link.cluster.topics
+            missing = [each for each in self._context.assignment if _is_wanted(each) and each.tp.topic in known]
+            wanted = [each for each in missing if not self._is_asked(each)]  # a rebalance asks for what it brings
+            if not wanted:
+                await self._context.positions_wanted.wait()
+                continue
+            try:
+                # One round of leaders: what is wanted meanwhile must not wait until the last of these is led again.
+                await self.resolve(wanted, now_ms() + self._context.config.request_timeout_ms, rounds=1)
+                failures_count = 0
+            except AiogroupError as error:
+                if not error.retriable:
+                    self._context.inbox.put(error)
+                    self._context.changed.pulse()
+                self._context.tell(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
+                failures_count += 1
+                await sleep_ms(self._context.config.backoff_ms(failures_count))
+
+    async def _commit_held(self) -> None:
+        held = [each for each in self._context.assignment if each.is_held]
+        if not held or self._committer is None or self._committer.is_adopting:
+            return
+        await self._committer.commit_held(held, self._context.config.request_timeout_ms // 3)
+        self._context.changed.pulse()
+
+    async def resolve(self, partitions: list[Partition], until_ms: int, rounds: int | None = None) -> None:
+        """Give each partition its position; what is moved or lost meanwhile is left alone.
+
+        A partition has it as soon as its own leader answered. Leaders are asked in at most so many `rounds`.
+
+        Raises:
+            AiogroupError: it could not be looked up until `until_ms`; the partitions stay as they are.
+        """
+        self.follow_topics(partitions)
+        try:
+            of = [each for each in partitions if each.state is PositionState.COMMITTED]
+            await self._resolve_committed(of, until_ms)
+            of = [each for each in partitions if each.state is PositionState.RESET]
+            ours = [each for each in of if each in self._recovering]
+            failure = None
+            try:
+                await self._recover(ours, until_ms, rounds)
+            except AiogroupError as error:
+                failure = error  # the others do not wait for the leaders of these
+            await self._resolve_policy([each for each in of if each not in ours], until_ms, rounds)
+            if failure is not None:
+                raise failure
+        finally:
+            for each in partitions:
+                self._asked.pop(each, None)
+            self._context.positions_wanted.pulse()  # some may have to be checked first, or asked for again
+        self._context.fetchable.pulse()
+        self._context.changed.pulse()
+
+    def _is_asked(self, partition: Partition) -> bool:
+        return self._asked.get(partition) == partition.changes_count
+
+    def _ask(self, partitions: list[Partition]) -> dict[TopicPartition, tuple[Partition, int]]:
+        """An answer counts for those that nobody moved meanwhile."""
+        self._asked.update((each, each.changes_count) for each in partitions)
+        return {each.tp: (each, each.changes_count) for each in partitions}
+
+    async def _resolve_committed(self, partitions: list[Partition], until_ms: int) -> None:
+        if not partitions:
+            return
+        asked = self._ask(partitions)
+        found = {} if self._committer is None else await self._committer.committed.fetch(asked, until_ms)
+        self.follow_topics(partitions)  # also those that are not ours yet: nobody else looks at them
+        for tp, (partition, changes_count) in asked.items():
+            if partition.changes_count != changes_count:
+                continue
+            committed = found.get(tp)
+            if self._recoveries is not None and (committed is not None or partition.reset_policy.kind != "none"):
+                self._recovering[partition] = committed
+                partition.state = PositionState.RESET  # its leader is to be asked
+            elif committed is not None and self.is_of_former_topic(tp, committed):
+                topic_id = str(partition.topic_id)
+                self._context.tell(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
+                self.reset(partition, EARLIEST_POLICY, why=MADE_ANEW)
+                self._afterwards.pop(partition, lambda: None)()
+            elif committed is not None:
+                leader = leader_of(self._context.link.cluster, tp)
+                partition.start_at(committed.offset, leader_epoch=committed.leader_epoch, leader=leader)
+                partition.committed, partition.committed_metadata = committed.offset, committed.metadata
+            else:
+                self.reset(partition, partition.reset_policy, why=NOT_COMMITTED)
+                self._afterwards.pop(partition, lambda: None)()
+
+    async def _recover(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
+        """Begin both lanes of what became ours (KIP-333)."""
+        recoveries, rounds_count = self._recoveries, 0
+        while recoveries is not None:
+            self.follow_topics(partitions)
+            if not (left := [each for each in partitions if each in self._recovering]):
+                return
+            asked = self._ask(left)
+            found = {each.tp: self._recovering[each] for each in left}
+            times = {each.tp: _timestamp(each.reset_policy) for each in left if found[each.tp] is None}
+            why = await recoveries.begin(asked, found, times, until_ms)
+            for each in left:
+                if each.state is not PositionState.RESET or each.changes_count != asked[each.tp][1]:
+                    self._recovering.pop(each, None)
+                    self._afterwards.pop(each, lambda: None)()
+                    self._context.changed.pulse()  # a commit by name may wait for it
+            if not why:
+                continue
+            rounds_count += 1
+            if rounds_count == rounds or now_ms() >= until_ms:
+                raise KafkaTimeoutError(f"where {sorted(asked)} go on is not known yet: {why}")
+            await sleep_ms(min(self._context.config.backoff_ms(rounds_count), max(0, until_ms - now_ms())))
+
+    def is_recovering(self, partition: Partition, then: Callable[[], object]) -> bool:
+        """Whether its lanes are being looked up; `then` is done as soon as they have begun."""
+        if not self.is_undecided(partition):
+            return False
+        self._afterwards[partition] = then
+        return True
+
+    def is_undecided(self, partition: Partition) -> bool:
+        """Two lanes will read it, and it is not known yet where they begin. Without lanes nothing has to be known."""
+        is_wanted = partition.state is PositionState.COMMITTED or partition in self._recovering
+        return self._recoveries is not None and partition.lanes is None and is_wanted
+
+    def is_of_former_topic(self, tp: TopicPartition, committed: Committed) -> bool:
+        """A token (KIP-333) proves that the offset is one of a topic that was deleted, and restored by name since."""
+        cluster = self._context.link.cluster
+        topic_id = cluster.topic_id(tp.topic)
+        if topic_id is None or not is_ours(committed.metadata):
+            return False
+        place = Place(cluster.cluster_id or "", tp.topic, topic_id, tp.partition)
+        return read_committed(committed.offset, committed.metadata, place).is_of_former_topic
+
+    def follow_topics(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Begin anew where the metadata's topic is another one than the partition's; all that are ours by default."""
+        context, tell = self._context, self._context.tell
+        for partition in context.assignment if partitions is None else partitions:
+            tp, former_id = partition.tp, partition.topic_id
+            topic_id = context.link.cluster.topic_id(tp.topic)
+            if topic_id is None or topic_id == former_id:
+                continue
+            if former_id is not None and not partition.starts_count:
+                self._look_up_anew(partition, topic_id)
+            elif former_id is not None:
+                self._begin_anew(partition, former_id, topic_id)
+            elif (former := context.assignment.name_topic(partition, topic_id)) is not None:
+                tell(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
+
+    def _look_up_anew(self, partition: Partition, topic_id: UUID) -> None:
+        """Nothing was read of the old one in this ownership; of the new one somebody may have committed already."""
+        self._recovering.pop(partition, None)
+        partition.drop_buffer()  # what is asked of the old one does not count
+        partition.topic_id, partition.reset_policy = topic_id, self._new_policy
+        partition.state = PositionState.COMMITTED
+        self._context.positions_wanted.pulse()
+
+    def _begin_anew(self, partition: Partition, former_id: UUID, topic_id: UUID) -> None:
+        """Other records stand at the same offsets: what is buffered, in hand, or to be committed is of no use.
+
+        Everything in the new log was written after we had subscribed, so it is read as a new partition is.
+        """
+        context, tp = self._context, partition.tp
+        context.delivery.settle()
+        position = partition.position
+        if partition.has_uncommitted:
+            context.assignment.failed_commit.add(tp)
+        context.delivery.forget([partition])
+        if partition.lanes is not None:
+            partition.lanes.abandon(MADE_ANEW)
+        self._recovering.pop(partition, None)
+        self._afterwards.pop(partition, None)
+        context.assignment.begin_anew(partition, topic_id)
+        context.tell(events.TopicRecreated(tp.topic, tp.partition, position, str(former_id), str(topic_id)))
+        self.reset(partition, self._new_policy, why=MADE_ANEW)
+        context.group_changed.pulse()  # nothing of it is in hand any more
+        context.changed.pulse()
+
+    def reset(self, partition: Partition, policy: ResetPolicy, *, why: str) -> None:
+        """Start over as the policy says: the position is looked up, or the application must say where."""
+        if policy.kind == "none":
+            partition.stick(NoOffsetForPartitionError(partition.tp))
+            self._context.changed.pulse()
+            return
+        partition.await_reset(policy)
+        partition.reset_why = why
+        self._context.positions_wanted.pulse()
+
+    async def _resolve_policy(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
+        asked = self._ask(partitions)
+        wanted = {tp: _timestamp(each.reset_policy) for tp, (each, _) in asked.items()}
+        started: dict[TopicPartition, tuple[str, int]] = {}
+
+        def take(found: Offsets) -> None:
+            for tp, answer in found.items():
+                partition, changes_count = asked[tp]
+                if answer.offset < 0 and wanted[tp] != LATEST:
+                    wanted[tp] = LATEST  # no record is that new
+                    continue
+                del wanted[tp]
+                if partition.changes_count == changes_count:
+                    if partition.reset_why == NOT_COMMITTED:
+                        started[tp] = partition.reset_policy.kind, answer.offset
+                    self._start_at(partition, answer.offset)
+
+        rounds_count = failures_count = 0
+        while wanted:
+            read_committed = self._context.config.read_committed
+            try:
+                why = await self._refresher.ask_leaders(dict(wanted), until_ms, take, read_committed=read_committed)
+            finally:
+                for event in events.PositionFromPolicy.of_round(started):
+                    self._context.tell(event)
+                started.clear()
+            if not wanted or not why:
+                continue
+            rounds_count += 1
+            if rounds_count == rounds or now_ms() >= until_ms:
+                raise KafkaTimeoutError(f"no offsets for {named(wanted)} yet: {why}")
+            failures_count += 1
+            await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
+
+    def _start_at(self, partition: Partition, offset: int) -> None:
+        if partition.lanes is not None:
+            partition.lanes.return_to(offset)
+        partition.start_at(offset, leader=leader_of(self._context.link.cluster, partition.tp), was_reset=True)
+        partition.is_held = self.is_committed_at_once
+        tp, policy = partition.tp, partition.reset_policy
+        if partition.reset_why != NOT_COMMITTED:
+            self._context.tell(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset_why))
+        self._context.fetchable.pulse()
+        self._context.changed.pulse()
+
+
+def _is_wanted(partition: Partition) -> bool:
+    return partition.state in (PositionState.COMMITTED, PositionState.RESET)
+
+
+def _timestamp(policy: ResetPolicy) -> int:
+    match policy.kind:
+        case "earliest":
+            return EARLIEST
+        case "by_duration":
+            return max(0, wall_ms() - policy.duration_ms)
+        case _:
+            return LATEST

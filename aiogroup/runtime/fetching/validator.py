@@ -1,0 +1,194 @@
+"""The validator task: a position is checked by the leader's epochs before its log is read (KIP-320)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from itertools import groupby
+from typing import Final
+
+from aiogroup.config import parse_reset_policy
+from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
+from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.fetching.truncation import Action, EpochEnd, Remedy, Search, act, is_news, leader_of, narrow, remedy_for
+from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.fetching.positions import Positions
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.metadata.refresher import Refresher
+from aiogroup.runtime.net.link import METADATA
+from aiogroup.structs import TopicPartition
+from aiogroup.telemetry import events
+
+__all__ = ["Validator"]
+
+ANSWER_MS: Final = 5_000
+"""A leader answers this at once: one that does not may be frozen, and lead no more."""
+
+
+class Validator:
+    def __init__(self, context: Context, refresher: Refresher, positions: Positions) -> None:
+        self._context = context
+        self._refresher = refresher
+        self._positions = positions
+        self._policy = parse_reset_policy(context.config.auto_offset_reset)
+        self._asked: dict[Partition, int] = {}  # with the changes_count under which
+        self._ahead_since_ms: dict[Partition, int] = {}
+
+    def follow_leaders(self) -> None:
+        """The metadata is new: nothing is fetched from, or delivered under, another leader before it was asked."""
+        context = self._context
+        cluster = context.link.cluster
+        self._positions.follow_topics()  # another topic of that name has epochs of its own
+        for partition in context.assignment:
+            leader = leader_of(cluster, partition.tp)
+            if is_news(partition.leader, leader):
+                context.delivery.close_cursor()
+                partition.follow(leader)
+        context.positions_wanted.pulse()
+        context.fetchable.pulse()
+
+    async def run(self) -> None:
+        """Ask every leader for itself: one that does not answer holds up only what it leads."""
+        context = self._context
+        while True:
+            now = now_ms()
+            self._ahead_since_ms = {
+                each: since_ms
+                for each, since_ms in self._ahead_since_ms.items()
+                if self._context.assignment.is_owned_since(each.tp, each.ownership)
+            }
+            by_leader: dict[int, list[Partition]] = defaultdict(list)
+            due_ms: list[int] = []
+            for each in context.assignment:
+                if each.state is not PositionState.VALIDATING or self._asked.get(each) == each.changes_count:
+                    continue
+                if now >= each.backoff_until_ms and self._is_ahead(each, now):
+                    self._refresher.want()
+                    each.back_off(now, context.config)
+                if now < each.backoff_until_ms:
+                    due_ms.append(each.backoff_until_ms)
+                else:
+                    by_leader[each.leader.node_id].append(each)
+            for node_id, partitions in by_leader.items():
+                asked = {each: each.changes_count for each in partitions}
+                self._asked |= asked
+                context.supervisor.begin("validation", partial(self._ask, node_id, asked))
+            await context.positions_wanted.wait(min(due_ms, default=None))
+
+    def _is_ahead(self, partition: Partition, now: int) -> bool:
+        """The position is of a newer epoch than the metadata's leader: whoever that was, it cannot know.
+
+        Not for ever: the topic may have been made anew, then its epochs began again.
+        """
+        if partition.search.leader_epoch <= partition.leader.epoch:
+            self._ahead_since_ms.pop(partition, None)
+            return False
+        since_ms = self._ahead_since_ms.setdefault(partition, now)
+        return now - since_ms < self._context.config.request_timeout_ms
+
+    async def _ask(self, node_id: int, asked: dict[Partition, int]) -> None:
+        context = self._context
+        limit_ms = min(ANSWER_MS, context.config.request_timeout_ms)
+        try:
+            answer = await context.link.send(node_id, _request(asked), METADATA, limit_ms)
+        except UnsupportedVersionError:  # older than Kafka 2.3
+            for partition in self._unchanged(asked):
+                partition.trust()
+        except AiogroupError as error:
+            context.tell(events.FetchFailed(node_id, None, None, f"checking positions: {error}"))
+            self._retry(self._unchanged(asked))
+        else:
+            self._take_answer(node_id, answer, asked)
+        finally:
+            for partition, changes_count in asked.items():
+                if self._asked.get(partition) == changes_count:
+                    del self._asked[partition]
+            context.positions_wanted.pulse()
+            context.fetchable.pulse()
+            context.changed.pulse()
+
+    def _unchanged(self, asked: dict[Partition, int]) -> list[Partition]:
+        """Those that were not moved, lost, or given another leader since they were asked for."""
+        return [
+            each
+            for each, changes_count in asked.items()
+            if each.changes_count == changes_count and each.state is PositionState.VALIDATING
+        ]
+
+    def _retry(self, partitions: list[Partition]) -> None:
+        for partition in partitions:
+            partition.back_off(now_ms(), self._context.config)
+        if partitions:
+            self._refresher.want()
+
+    def _take_answer(self, node_id: int, answer: OffsetForLeaderEpochResponse, asked: dict[Partition, int]) -> None:
+        answers = {
+            TopicPartition(topic.topic, each.partition): each for topic in answer.topics for each in topic.partitions
+        }
+        for partition in self._unchanged(asked):
+            tp, found = partition.tp, answers.get(partition.tp)
+            remedy = Remedy.RETRY if found is None else remedy_for(found.error_code)
+            if found is not None and remedy is Remedy.PROCEED:
+                self._go_on(partition, EpochEnd(found.leader_epoch, found.end_offset))
+                continue
+            why = "the answer lacks it" if found is None else lookup(found.error_code).name
+            self._context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, f"checking the position: {why}"))
+            if remedy is Remedy.NOT_AUTHORIZED:
+                self._context.inbox.put(TopicAuthorizationError([tp.topic]))
+            self._retry([partition])
+
+    def _go_on(self, partition: Partition, answer: EpochEnd) -> None:
+        found = narrow(partition.search, answer, partition.epochs)
+        if isinstance(found, Search):
+            partition.search = found
+            return
+        self._ahead_since_ms.pop(partition, None)
+        tp, delivery, position = partition.tp, self._context.delivery, partition.search.position
+        leader_epoch = partition.epoch_before(position)
+        action = act(found, has_policy=self._policy.kind != "none")
+        if found is None:
+            partition.confirm(answer)
+            return
+        if action is Action.FAIL:
+            partition.stick(LogTruncationError(tp, position, found.offset))
+        elif found.offset is not None and partition.lanes is not None:
+            partition.lanes.truncate(found.offset, found.leader_epoch)
+            partition.is_held = self._positions.is_committed_at_once
+        elif found.offset is None:
+            delivery.forget([partition])
+            self._positions.reset(partition, self._policy, why="the log was truncated, and nobody knows where")
+        else:
+            delivery.forget([partition])
+            partition.truncate(found.offset, found.leader_epoch)
+            partition.is_held = self._positions.is_committed_at_once
+        count = None if found.offset is None else position - found.offset
+        self._context.tell(
+            events.LogTruncated(tp.topic, tp.partition, position, leader_epoch, found.offset, count, action.value)
+        )
+
+
+def _request(asked: dict[Partition, int]) -> OffsetForLeaderEpochRequest:
+    by_name = sorted(asked, key=lambda each: each.tp)
+    return OffsetForLeaderEpochRequest(
+        topics=tuple(
+            OffsetForLeaderTopic(
+                topic=topic,
+                partitions=tuple(
+                    OffsetForLeaderPartition(
+                        partition=each.tp.partition,
+                        current_leader_epoch=each.leader.epoch,
+                        leader_epoch=each.search.leader_epoch,
+                    )
+                    for each in of_topic
+                ),
+            )
+            for topic, of_topic in groupby(by_name, key=lambda each: each.tp.topic)
+        )
+    )

@@ -1,0 +1,149 @@
+"""The heartbeat task: on its own deadline, whatever the application, a callback or a rebalance is doing.
+
+It runs in the main loop, or with `heartbeat_thread` in the thread's (`heartbeat_thread.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from aiogroup.errors import AiogroupError, AuthenticationFailedError, GroupAuthorizationError
+from aiogroup.membership.facts import Failed, HeartbeatAnswered
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.liveness import HeartbeatClock
+from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup.runtime.coordinator import Line, Surroundings
+from aiogroup.runtime.loop.clock import FOREVER_MS, now_ms, timeout_ms
+from aiogroup.runtime.net.link import HEARTBEAT
+from aiogroup.telemetry import events
+
+__all__ = ["Heartbeat"]
+
+LATE_MS: Final = 50
+"""Later than this a free loop is not."""
+
+
+class Heartbeat:
+    """`on_count(until_ms)` is told each new `counts_until_ms`."""
+
+    def __init__(
+        self, context: Surroundings, coordinator: Line, on_count: Callable[[int], None] = lambda _until_ms: None
+    ) -> None:
+        self._on_count = on_count
+        self._context = context
+        self._coordinator = coordinator
+        self._identity: Identity | None = None
+        config = context.config
+        self.clock = HeartbeatClock(config.heartbeat_interval_ms, config.session_timeout_ms, now_ms())
+        self.acknowledged_at_ms: int | None = None
+        self.counts_until_ms = FOREVER_MS
+        """As far as the answers say the coordinator counts this member until then: a session behind the last of them.
+
+        One value, replaced as a whole: the main loop reads it while the heartbeat thread sets it.
+        """
+        self._named_session_ms = config.registration_timeout_ms or config.session_timeout_ms
+
+    async def run(self) -> None:
+        while True:
+            membership = self._coordinator.membership
+            now = now_ms()
+            identity = membership.heartbeats_as
+            if identity is None:
+                self._identity = None
+                self._count_until(FOREVER_MS)  # nothing is held that another member could have been given
+                await self._context.group_changed.wait()
+            elif identity != self._identity:
+                self._identity = identity
+                self.clock.on_joined(now)
+                self._count_anew(now)
+                # A loop that is blocked until the first heartbeat is due has no time for a handshake then.
+                await self._coordinator.get_ready(HEARTBEAT, self.clock.due_at_ms - now)
+            elif self.clock.is_session_over(now) and self._coordinator.node_id >= 0:
+                if self.clock.is_answered:
+                    self.clock.on_coordinator_found(now)  # the loop was blocked: ask before giving anything up
+                else:
+                    self._give_up_coordinator()
+            elif now >= self.clock.due_at_ms:
+                await self._beat(identity)
+            else:
+                await self._context.group_changed.wait(until_ms=self.clock.due_at_ms)
+
+    def is_late(self) -> bool:
+        """The loop was blocked when a heartbeat was due: whoever wakes up before the task lets it go first."""
+        identity = self._coordinator.membership.heartbeats_as
+        is_ours = identity is not None and identity == self._identity
+        return is_ours and now_ms() > self.clock.due_at_ms + LATE_MS
+
+    def _count_until(self, until_ms: int) -> None:
+        if until_ms != self.counts_until_ms:
+            self.counts_until_ms = until_ms
+            self._on_count(until_ms)
+
+    def _count_anew(self, now: int) -> None:
+        """The coordinator has just said that it counts this member. A static one it drops by another time-out."""
+        assert self._identity is not None
+        is_over = now >= self.counts_until_ms
+        config = self._context.config
+        self._count_until(now + (self._named_session_ms if self._identity.is_static else config.session_timeout_ms))
+        if is_over:
+            self._context.group_changed.pulse()  # the outage that the session watchdog told of is over
+
+    def _give_up_coordinator(self) -> None:
+        """No answer for a whole session (KIP-62): look for another coordinator; the generation is kept."""
+        config = self._context.config
+        self._context.tell(events.HeartbeatMissed(f"no answer for session_timeout_ms={config.session_timeout_ms}"))
+        self._coordinator.lose(f"no heartbeat answered for {config.session_timeout_ms} ms")
+        self.clock.on_coordinator_found(now_ms())
+
+    async def _beat(self, identity: Identity) -> None:
+        sent_at_ms = now_ms()
+        self.clock.on_sent(sent_at_ms)
+        left_ms = max(1, self.clock.session_ends_at_ms - sent_at_ms)
+
+        def request() -> HeartbeatRequest | None:
+            if self._coordinator.membership.heartbeats_as != identity:
+                return None
+            self._context.tell(events.HeartbeatSent(identity.generation))
+            return HeartbeatRequest(
+                group_id=identity.group_id,
+                generation_id=identity.generation,
+                member_id=identity.member_id,
+                group_instance_id=identity.instance_id,
+            )
+
+        try:
+            # The session deadline counts from the last answer, through connecting, looking up and waiting.
+            async with timeout_ms(left_ms):
+                response = await self._coordinator.exchange(HEARTBEAT, self._context.config.request_timeout_ms, request)
+        except AiogroupError as error:
+            if isinstance(error, GroupAuthorizationError | AuthenticationFailedError):
+                await self._coordinator.tell(Failed(error))
+                return
+            self._context.tell(events.HeartbeatMissed(str(error)))
+            self.clock.on_failed(now_ms(), self._context.config.retry_backoff_ms)
+            return
+        except TimeoutError:  # the session's; a request's is a KafkaTimeoutError, which is one too
+            self._give_up_coordinator()
+            return
+        if response is not None:
+            await self._take_answer(identity, response.error_code, sent_at_ms)
+
+    async def _take_answer(self, identity: Identity, error_code: int, sent_at_ms: int) -> None:
+        now = now_ms()
+        remedy = remedy_for(Rpc.HEARTBEAT, error_code)
+        if remedy in (Remedy.PROCEED, Remedy.REJOIN):
+            self.clock.on_acknowledged(now)
+            self.acknowledged_at_ms = now
+            if identity == self._identity:
+                self._count_anew(now)
+            self._context.tell(events.HeartbeatAcknowledged(identity.generation, now - sent_at_ms))
+        else:
+            self._context.tell(events.HeartbeatMissed(lookup(error_code).name))
+            self.clock.on_failed(now, self._context.config.retry_backoff_ms)
+        if remedy is Remedy.REDISCOVER:
+            self._coordinator.lose(lookup(error_code).name)
+        if remedy is not Remedy.PROCEED:
+            await self._coordinator.tell(HeartbeatAnswered(identity, error_code))

@@ -1,0 +1,42 @@
+"""The loop watchdog task: notices by its own late wake-up that something in this process blocked the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms
+from aiogroup.telemetry import events
+
+__all__ = ["LoopWatchdog"]
+
+TICK_MS: Final = 250
+BLOCKED_MS: Final = 500
+"""A wake-up later than this is worth telling: another task held the loop."""
+
+
+class LoopWatchdog:
+    """`session()` says after which silence the coordinator drops the member: the setting, and its value."""
+
+    def __init__(self, context: Context, session: Callable[[], tuple[str, int]]) -> None:
+        self._context = context
+        self._session = session
+
+    async def run(self) -> None:
+        while True:
+            wake_at_ms = now_ms() + TICK_MS
+            await sleep_ms(TICK_MS)
+            late_ms = now_ms() - wake_at_ms
+            if late_ms >= BLOCKED_MS:
+                self._tell(late_ms)
+
+    def _tell(self, blocked_ms: int) -> None:
+        setting, session_ms = self._session()
+        self._context.tell(events.EventLoopBlocked(blocked_ms, session_ms))
+        if 2 * blocked_ms > session_ms and not self._context.config.heartbeat_thread:
+            why = (
+                f"no heartbeat for {blocked_ms} ms of {setting}={session_ms}, because a call did not await; run it in "
+                f"a thread, set heartbeat_thread=True, or raise {setting}"
+            )
+            self._context.tell(events.SessionEndangered(blocked_ms, session_ms, why))

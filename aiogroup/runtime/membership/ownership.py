@@ -1,0 +1,187 @@
+"""How partitions become ours and cease to be: gates, the hand-over point, callbacks, the last commit, the end.
+
+The hand-over point is where nothing is in hand that the application could still be processing. For callbacks that is
+the moment between two requests for records, so the gate of all deliveries is closed until they have run. Where there is
+no listener, or the application acknowledges record by record, only what leaves has to be out of its hands.
+
+`stop` waits for the same moments as the rebalance task does, ends that task and hands over itself. A task that is about
+to run already is cancelled at its next wait only: `checkpoint_if_cancelled` before it does what would be done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from anyio.lowlevel import checkpoint_if_cancelled
+
+from aiogroup.fetching.position import Partition
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.membership.callbacks import Callbacks
+from aiogroup.runtime.offsets.committer import Committer
+from aiogroup.structs import TopicPartition
+from aiogroup.telemetry import events
+
+__all__ = ["COMMIT_BEFORE_JOIN_MS", "Ownership", "Still"]
+
+COMMIT_BEFORE_JOIN_MS: Final = 10_000
+"""How long a commit may hold a rebalance up; what it does not save is repeated, never lost."""
+
+Still = Callable[[], bool]
+"""Whether what is being done still makes sense: the generation is ours, and the member in the same state."""
+
+
+class Ownership:
+    """`on_assignment()` is called after every change of what is assigned."""
+
+    def __init__(
+        self, context: Context, committer: Committer, callbacks: Callbacks, on_assignment: Callable[[], None]
+    ) -> None:
+        self.callbacks = callbacks
+        self.is_closed = False
+        """Nothing is handed out: a callback waits for the hand-over point, or runs."""
+        self.is_waiting = False
+        """For the hand-over point: whatever the application does next may be it."""
+        self.why_at_once = ""  # set by the application's own subscribe, which waits for no hand-over
+        self._context = context
+        self._committer = committer
+        self._on_assignment = on_assignment
+        self._revoking: frozenset[TopicPartition] = frozenset()
+        self._dropped: frozenset[TopicPartition] = frozenset()
+
+    # Coming.
+
+    def take_over(self, added: Collection[Partition]) -> None:
+        """They are ours; nothing of them is delivered until the assigned callback has returned."""
+        for partition in added:
+            partition.is_new = True
+        self._context.assignment.take(added)
+        self._on_assignment()
+
+    async def announce(self, added: Collection[Partition], still: Still) -> None:
+        """The assigned callback, with what was added: also when that is nothing."""
+        with self._gate():
+            await self._announce(added, still)
+
+    async def exchange(self, revoked: frozenset[TopicPartition], added: Collection[Partition], still: Still) -> bool:
+        """Give partitions up and take others over. Between the two callbacks no record comes, as with Java's client.
+
+        Returns: whether that was done, or the generation ended before.
+        """
+        with self._gate():
+            if not await self._revoke(revoked, still) or not still():
+                return False  # the callback may have taken longer than the poll interval
+            self.take_over(added)
+            await self._announce(added, still)
+        return still()
+
+    async def _announce(self, added: Collection[Partition], still: Still) -> None:
+        await self._wait_for_hand_over(frozenset(), still)
+        if still():
+            await self.callbacks.assigned([each.tp for each in added])
+
+    # Going.
+
+    def follow(self, topics: Collection[str]) -> None:
+        """The subscription changed: nothing more is delivered of what it does not name."""
+        for partition in self._context.assignment:
+            partition.is_leaving = partition.tp.topic not in topics or partition.tp in self._revoking
+        self._context.delivery.close_cursor()
+
+    async def revoke(self, tps: Collection[TopicPartition], still: Still) -> bool:
+        """Give partitions up in good order: the callback at the hand-over point, then the commit, then they are gone.
+
+        Returns: whether that was done. Not when the generation ended before: then they are lost.
+        """
+        with self._gate():
+            return await self._revoke(tps, still)
+
+    async def _revoke(self, tps: Collection[TopicPartition], still: Still) -> bool:
+        assignment = self._context.assignment
+        leaving = [assignment[tp] for tp in tps if tp in assignment]
+        self._revoking = frozenset(tps)
+        for partition in leaving:
+            partition.is_leaving = True
+        try:
+            await self._wait_for_hand_over(self._revoking, still)
+            if not still():
+                return False
+            await self.callbacks.revoked(tps)
+            if self._context.config.enable_auto_commit:
+                timeout = min(COMMIT_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms)
+                await self._committer.commit_processed(leaving, timeout)
+                await checkpoint_if_cancelled()
+        finally:
+            self._revoking = frozenset()
+        behind = tuple(sorted(self._committer.processed(leaving)))
+        if behind and not self._context.config.enable_auto_commit:
+            self._context.tell(events.UncommittedAtRevoke(behind))
+        self._remove(tps)
+        self._context.tell(events.PartitionsRevoked(tuple(sorted(tps))))
+        return True
+
+    async def lose(self, why: str) -> None:
+        """The partitions belong to somebody else already: they are gone, then the callback is told."""
+        known = self.callbacks.told | self._dropped
+        tps = self.drop_all() | self._dropped
+        self._dropped = frozenset()
+        if tps:
+            self._context.tell(events.PartitionsLost(tuple(sorted(tps)), why))
+        if known:
+            await self.callbacks.lost(known)
+
+    def drop_all(self) -> frozenset[TopicPartition]:
+        """Everything is gone at once; what was delivered and not committed makes the next `commit()` fail."""
+        assignment = self._context.assignment
+        tps = assignment.names
+        self._context.delivery.settle()
+        assignment.failed_commit |= {each.tp for each in assignment if each.has_uncommitted}
+        self._remove(tps)
+        return tps
+
+    def drop_for_later(self) -> None:
+        """The same where no callback may run yet: it is called at the next request for records, or in `stop`."""
+        self._dropped |= self.callbacks.unannounced
+        self.drop_all()
+
+    def _remove(self, tps: Collection[TopicPartition]) -> None:
+        self.callbacks.forget(tps)
+        removed = self._context.assignment.remove(tps)
+        self._context.delivery.forget(removed)
+        self._on_assignment()
+
+    # The hand-over point.
+
+    @property
+    def _calls_between_requests(self) -> bool:
+        return self.callbacks.has_listener and self._context.config.auto_ack
+
+    @contextmanager
+    def _gate(self) -> Iterator[None]:
+        self._context.delivery.close_cursor()
+        self.is_closed = self._calls_between_requests
+        try:
+            yield
+        finally:
+            self.is_closed = False
+            self._context.changed.pulse()
+
+    async def _wait_for_hand_over(self, leaving: frozenset[TopicPartition], still: Still) -> None:
+        """Until what must not be in hand is not; the wait ends with the generation, and when the application asks."""
+        delivery, timeout = self._context.delivery, self._context.config.effective_rebalance_timeout_ms
+        wanted = None if self._calls_between_requests else leaving
+        since_ms = now_ms()
+        warnings = [since_ms + timeout // 2, since_ms + timeout * 4 // 5]
+        self.is_waiting = True
+        try:
+            while still() and not self.why_at_once and delivery.is_in_hand(wanted):
+                if warnings and now_ms() >= warnings[0]:
+                    warnings.pop(0)
+                    why, waited_ms = self._context.round.why, now_ms() - since_ms
+                    self._context.tell(events.RebalanceWaitingForApplication(why, waited_ms, timeout))
+                await self._context.group_changed.wait(warnings[0] if warnings else None)
+        finally:
+            self.is_waiting = False
+        await checkpoint_if_cancelled()

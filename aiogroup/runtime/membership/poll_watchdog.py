@@ -1,0 +1,66 @@
+"""The poll watchdog task: an application that stops asking for records gives its partitions up (KIP-62).
+
+It runs where the heartbeats do: a main loop that is blocked for longer than the poll interval could not do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiogroup.errors import AiogroupError
+from aiogroup.membership.facts import PollIntervalPassed
+from aiogroup.membership.liveness import PollClock
+from aiogroup.runtime.coordinator import Line, Surroundings
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.telemetry import events
+
+__all__ = ["PollWatchdog"]
+
+
+class PollWatchdog:
+    """`on_expired()` is called once per expiry, at once, when the membership was told of it.
+
+    The clock begins to run without telling, so it is looked at in time for its warning.
+    """
+
+    def __init__(
+        self, context: Surroundings, coordinator: Line, clock: PollClock, on_expired: Callable[[], None]
+    ) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._clock = clock
+        self._on_expired = on_expired
+        config = context.config
+        self._tick_ms = max(1, min(config.heartbeat_interval_ms, config.effective_poll_interval_ms // 10))
+        self._warned_since_ms: int | None = None
+        self._expired_since_ms: int | None = None
+
+    async def run(self) -> None:
+        while True:
+            now = now_ms()
+            wake_at_ms = now + self._tick_ms
+            stall = self._clock.deadlines
+            if stall is not None and stall.since_ms != self._expired_since_ms:
+                if now >= stall.expires_at_ms:
+                    await self._expire(stall.since_ms)
+                elif now >= stall.warns_at_ms and stall.since_ms != self._warned_since_ms:
+                    self._warned_since_ms = stall.since_ms
+                    self._context.tell(events.PollIntervalWarning(now - stall.since_ms, stall.interval_ms))
+                wake_at_ms = min(wake_at_ms, stall.warns_at_ms if now < stall.warns_at_ms else stall.expires_at_ms)
+            await self._context.group_changed.wait(until_ms=max(wake_at_ms, now + 1))
+
+    async def _expire(self, since_ms: int) -> None:
+        """Stop being a member under the lock, then tell the coordinator: it must not wait for the session to end."""
+        coordinator = self._coordinator
+        async with coordinator.lock:
+            if self._clock.running_since_ms != since_ms:
+                return  # the application came while we waited for the lock
+            self._expired_since_ms = since_ms
+            coordinator.handle(PollIntervalPassed())
+            farewells = coordinator.membership.farewells.take()
+            self._on_expired()
+        for leave in farewells:
+            try:
+                await coordinator.leave(leave)
+            except AiogroupError as error:
+                self._context.tell(events.HeartbeatMissed(f"LeaveGroup: {error}"))

@@ -1,0 +1,94 @@
+"""What is read without a group deciding: the partitions that the application names, or all those of its topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from aiogroup.config import parse_reset_policy
+from aiogroup.fetching.position import Partition
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.metadata.topics import Topics
+from aiogroup.structs import TopicPartition
+from aiogroup.telemetry import events
+
+__all__ = ["ByHand"]
+
+
+class ByHand:
+    """`commit(partitions)` is called before they are given up, `on_assignment()` after every change."""
+
+    def __init__(
+        self,
+        context: Context,
+        topics: Topics,
+        commit: Callable[[Iterable[Partition]], object],
+        on_assignment: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._topics = topics
+        self._commit = commit
+        self._on_assignment = on_assignment
+        self._default_policy = parse_reset_policy(context.config.auto_offset_reset)
+        self._new_policy = parse_reset_policy(context.config.new_partition_reset)
+        self._prepared: dict[TopicPartition, Partition] = {}
+        self._once_missing: set[str] = set()  # topics that did not exist when they were first looked for
+
+    def assign(self, wanted: frozenset[TopicPartition], *, new: bool = False) -> None:
+        """Partitions that stay keep their position."""
+        assignment = self._context.assignment
+        self._commit([each for each in assignment if each.tp not in wanted])  # no rebalance follows that would
+        self._context.delivery.forget(assignment.remove(assignment.names - wanted))
+        added = dict.fromkeys(wanted - assignment.names, self._new_policy if new else self._default_policy)
+        assignment.take([self._prepared.get(tp) or assignment.make({tp: each})[0] for tp, each in added.items()])
+        self._prepared.clear()
+        self._on_assignment()
+
+    def assign_all_of(self, topics: frozenset[str], appeared: frozenset[str] = frozenset()) -> None:
+        """Without a group. `appeared`: were made since they were subscribed to."""
+        cluster, assignment = self._context.link.cluster, self._context.assignment
+        wanted = frozenset(tp for topic in topics for tp in cluster.partitions_of(topic))
+        # What one broker would not describe, or is behind others with, is there still: given up, the partitions would
+        # lose their positions, and be read again from the beginning.
+        undescribed = topics - cluster.topics.keys() - self._topics.gone
+        wanted |= {tp for tp in assignment.names if tp.topic in undescribed}
+        known = {tp.topic for tp in assignment.names} | self._once_missing | appeared
+        self._once_missing |= {topic for topic in topics if cluster.lacks(topic)}
+        fresh = {tp for tp in wanted - assignment.names if tp.topic in known}
+        if fresh:
+            self.assign((assignment.names & wanted) | fresh, new=True)
+            for tp in fresh:
+                self._context.tell(events.NewPartitionFromEarliest(tp.topic, tp.partition))
+        if wanted != assignment.names:
+            self.assign(wanted)
+
+    # A member that assigns partitions to itself: they are its own when it has left the group.
+
+    def prepare(self, wanted: frozenset[TopicPartition]) -> None:
+        """These will be assigned: until then they can be moved and paused."""
+        missing = dict.fromkeys(wanted - self._prepared.keys(), self._default_policy)
+        made = {each.tp: each for each in self._context.assignment.make(missing)}
+        self._prepared = {tp: each for tp, each in (self._prepared | made).items() if tp in wanted}
+
+    @property
+    def names(self) -> frozenset[TopicPartition]:
+        """What the application means by "all"."""
+        return frozenset(self._prepared if self._is_prepared else self._context.assignment.names)
+
+    def partition(self, tp: TopicPartition) -> Partition | None:
+        """As the application means it: one that will be assigned, or that is ours."""
+        return self._prepared.get(tp) if self._is_prepared else self._context.assignment.get(tp)
+
+    @property
+    def _is_prepared(self) -> bool:
+        """Not to a rebalance callback: that is about what the group gave us."""
+        return bool(self._prepared) and not self._context.is_in_callback
+
+    def still(self, partitions: Iterable[Partition], numbers: Iterable[int]) -> list[Partition]:
+        """Those whose ownership is the one with this number still: also no topic was made anew meanwhile."""
+        asked = zip(partitions, numbers, strict=True)
+        return [each for each, number in asked if each.ownership == number and self.is_still(each)]
+
+    def is_still(self, partition: Partition) -> bool:
+        """The same ownership goes on, or is about to begin."""
+        is_ours = self._context.assignment.is_owned_since(partition.tp, partition.ownership)
+        return is_ours or self._prepared.get(partition.tp) is partition

@@ -1,0 +1,274 @@
+"""The refresher task: metadata by age and on demand. And the look-ups that ask leaders: offsets by time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from aiogroup.cluster import Cluster
+from aiogroup.errors import (
+    AiogroupError,
+    AuthenticationFailedError,
+    ConsumerStoppedError,
+    KafkaTimeoutError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+    named,
+)
+from aiogroup.fetching.truncation import leader_of
+from aiogroup.protocol.errors import ErrorCode, lookup
+from aiogroup.protocol.messages.list_offsets import (
+    EARLIEST,
+    LATEST,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms
+from aiogroup.runtime.net.link import METADATA
+from aiogroup.structs import OffsetAndTimestamp, TopicPartition
+from aiogroup.telemetry import events
+
+__all__ = ["EARLIEST", "LATEST", "Listed", "Offsets", "Refresher", "TopicsWanted"]
+
+Offsets = dict[TopicPartition, OffsetAndTimestamp]
+
+
+class Listed(OffsetAndTimestamp):
+    """As the application gets it, and with the epoch of the record before the end, where that was asked for."""
+
+    leader_epoch: int = -1
+
+
+MISSING_MS: Final = 1_000
+TopicsWanted = Callable[[], "frozenset[str] | re.Pattern[str]"]
+"""Which topics the metadata should cover: names, or a pattern over all of them."""
+
+
+class Refresher:
+    """`on_refreshed(cluster)` is called after every change of the snapshot; `matched()` are a pattern's topics."""
+
+    def __init__(
+        self,
+        context: Context,
+        topics_wanted: TopicsWanted,
+        on_refreshed: Callable[[Cluster], None],
+        matched: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        self._context = context
+        self._topics_wanted = topics_wanted
+        self._on_refreshed = on_refreshed
+        self._matched = matched
+        self._wanted = Signal()
+        self._wanted_at_ms: int | None = None
+        self._refreshed = Signal()
+        self._refreshed_at_ms = -(2**40)
+
+    async def run(self) -> None:
+        config = self._context.config
+        failures_count = 0
+        while True:
+            due_at_ms = self._refreshed_at_ms + config.metadata_max_age_ms
+            if self.is_incomplete():
+                due_at_ms = min(due_at_ms, self._refreshed_at_ms + MISSING_MS)
+            if self._wanted_at_ms is not None:
+                due_at_ms = min(due_at_ms, max(self._wanted_at_ms, self._refreshed_at_ms + config.retry_backoff_ms))
+            if now_ms() < due_at_ms:
+                await self._wanted.wait(due_at_ms)
+                continue
+            try:
+                await self.refresh()
+                failures_count = 0
+            except AuthenticationFailedError as error:
+                self._context.inbox.fail(error)
+                self._context.changed.pulse()
+                raise
+            except ConsumerStoppedError:
+                return
+            except AiogroupError as error:
+                failures_count += 1
+                self._context.tell(events.MetadataFailed(str(error)))
+                await sleep_ms(config.backoff_ms(failures_count))
+
+    def is_incomplete(self) -> bool:
+        """A topic that we are to read does not exist, or no more: look again before the metadata gets old."""
+        wanted = self._topics_wanted()
+        names = self._matched() if isinstance(wanted, re.Pattern) else wanted
+        return bool(names - self._context.link.cluster.topics.keys())
+
+    def want(self) -> None:
+        """Refresh soon: a leader moved, a topic is not known yet. Many wishes in a moment are one refresh."""
+        if self._wanted_at_ms is None:
+            self._wanted_at_ms = now_ms()
+        self._wanted.pulse()
+
+    async def refreshed(self, until_ms: int) -> bool:
+        """Want a refresh and wait for it; False when it took longer."""
+        self.want()
+        return await self._refreshed.wait(until_ms)
+
+    async def refresh(self) -> None:
+        """Ask now.
+
+        Raises:
+            AiogroupError: no broker answered.
+        """
+        wanted = self._topics_wanted()
+        since_ms, self._wanted_at_ms = self._wanted_at_ms, None  # a wish from now on is one for the next answer
+        try:
+            await self._context.link.fetch_metadata(None if isinstance(wanted, re.Pattern) else wanted)
+        except BaseException:
+            self._wanted_at_ms = since_ms if since_ms is not None else self._wanted_at_ms
+            raise
+        self._refreshed_at_ms = now_ms()
+        self._on_refreshed(self._context.link.cluster)
+        self._refreshed.pulse()
+        self._context.fetchable.pulse()
+        self._context.positions_wanted.pulse()
+
+    # Offsets by time.
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], until_ms: int, *, read_committed: bool
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """The first offset at or after each timestamp (milliseconds; EARLIEST, LATEST), -1 where there is none.
+
+        Raises:
+            KafkaTimeoutError: some leader did not answer until `until_ms`.
+            TopicAuthorizationError, UnsupportedVersionError
+        """
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        failures_count = 0
+        while True:
+            left = {tp: at for tp, at in wanted.items() if tp not in found}
+            why = await self.ask_leaders(left, until_ms, found.update, read_committed=read_committed)
+            if len(found) == len(wanted):
+                return found
+            if now_ms() >= until_ms:
+                missing = named(wanted.keys() - found.keys())
+                raise KafkaTimeoutError(f"no offsets for {missing} in time: {why}")
+            failures_count += 1
+            await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
+
+    async def ask_leaders(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        until_ms: int,
+        take: Callable[[Offsets], object],
+        *,
+        read_committed: bool,
+    ) -> str:
+        """Ask every leader once, all at a time; `take` is given each answer when it comes.
+
+        Returns why some partitions are without an answer; then a refresh of the metadata was asked for, too.
+
+        Raises:
+            TopicAuthorizationError: of these topics nothing was answered; `take` was given the answers of the others.
+            UnsupportedVersionError, AuthenticationFailedError
+        """
+        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        for tp, at in wanted.items():
+            by_leader[self._context.link.cluster.leader(tp)][tp] = at
+        why = "no leader is known" if by_leader.pop(-1, None) else ""
+        unauthorized: set[str] = set()
+
+        async def ask(node_id: int, part: Mapping[TopicPartition, int]) -> str:
+            found: Offsets = {}
+            refusal = await self._ask_leader(
+                node_id, part, until_ms, found, unauthorized, read_committed=read_committed
+            )
+            answered = {tp: found[tp] for tp in part if tp in found}  # for what it was not asked it does not speak
+            take(answered)
+            return refusal or ("" if len(answered) == len(part) else "the answer lacks partitions")
+
+        begin = self._context.supervisor.begin
+        answers = [begin("offsets", partial(ask, *each)) for each in by_leader.items()]
+        if answers:
+            await asyncio.wait(answers)
+        for answer in answers:
+            try:
+                why = answer.result() or why
+            except (UnsupportedVersionError, AuthenticationFailedError, ConsumerStoppedError):
+                raise
+            except AiogroupError as error:
+                why = str(error)
+        if refused := unauthorized & {tp.topic for tp in wanted}:
+            raise TopicAuthorizationError(refused)
+        if why:
+            self.want()
+        return why
+
+    async def _ask_leader(
+        self,
+        node_id: int,
+        wanted: Mapping[TopicPartition, int],
+        until_ms: int,
+        found: Offsets,
+        unauthorized: set[str],
+        *,
+        read_committed: bool,
+    ) -> str:
+        """Put what this leader knows into `found`, and topics that may not be read into `unauthorized`.
+
+        Returns what it refused otherwise.
+        """
+        request = ListOffsetsRequest(
+            isolation_level=int(read_committed), topics=_by_topic(wanted, self._context.link.cluster)
+        )
+        limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
+        response: ListOffsetsResponse = await self._context.link.send(node_id, request, METADATA, limit_ms)
+        why = ""
+        for topic in response.topics:
+            for answer in topic.partitions:
+                tp = TopicPartition(topic.name, answer.partition_index)
+                if not answer.error_code and (answer.offset >= 0 or wanted.get(tp, EARLIEST) >= 0):
+                    timestamp = answer.timestamp if answer.timestamp >= 0 else None
+                    found[tp] = listed = Listed(answer.offset, timestamp)
+                    listed.leader_epoch = answer.leader_epoch
+                    continue
+                row = lookup(answer.error_code)
+                why = f"{tp.topic}-{tp.partition}: {row.name}"
+                if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    unauthorized.add(topic.name)
+                if answer.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                    found[tp] = OffsetAndTimestamp(-1, None)
+        return why
+
+    async def require_partitions(self, tps: Iterable[TopicPartition], until_ms: int) -> None:
+        """Wait until each partition is known.
+
+        Raises:
+            UnknownTopicOrPartitionError: one of them is not known until `until_ms`.
+            AuthenticationFailedError, ConsumerStoppedError
+        """
+        wanted = set(tps)
+        while missing := [tp for tp in wanted if self._context.link.cluster.partition(tp) is None]:
+            try:
+                left_ms = max(1, until_ms - now_ms())
+                limit_ms = min(left_ms, self._context.config.request_timeout_ms)
+                await self._context.link.fetch_metadata({tp.topic for tp in wanted}, limit_ms)
+            except (AuthenticationFailedError, ConsumerStoppedError):
+                raise
+            except AiogroupError as error:
+                self._context.tell(events.MetadataFailed(str(error)))
+            if all(self._context.link.cluster.partition(tp) is not None for tp in missing):
+                return
+            if now_ms() >= until_ms:
+                raise UnknownTopicOrPartitionError(f"no such partitions: {sorted(missing)}")
+            await sleep_ms(min(self._context.config.retry_backoff_ms, max(0, until_ms - now_ms())))
+
+
+def _by_topic(wanted: Mapping[TopicPartition, int], cluster: Cluster) -> tuple[ListOffsetsTopic, ...]:
+    """With the leader that is meant (KIP-320): one that was replaced and does not know it knows other offsets."""
+    topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for tp, at in sorted(wanted.items()):
+        epoch = leader_of(cluster, tp).epoch
+        topics[tp.topic].append(ListOffsetsPartition(tp.partition, current_leader_epoch=epoch, timestamp=at))
+    return tuple(ListOffsetsTopic(name=name, partitions=tuple(partitions)) for name, partitions in topics.items())

@@ -1,0 +1,227 @@
+"""One connection to one broker: aiokafka's sockets, TLS and SASL, with our frames.
+
+What aiokafka's connection lacks and this adds: a time-out per request, a bound on the size of an answer, answers
+that the socket writes where they stay (aiokafka copies each four times), and no request in a log (aiokafka logs SASL
+requests with the password at DEBUG).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
+from aiokafka.errors import KafkaConnectionError
+
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import ConnectionLostError, KafkaTimeoutError, ProtocolError
+from aiogroup.protocol.codec import NOTHING_APART
+from aiogroup.protocol.framing import decode_response, encode_request
+from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.protocol.messages.fetch import FIRST_BY_ID, FetchRequest
+from aiogroup.protocol.schema import R_co, Request, negotiate
+from aiogroup.runtime.loop.clock import after_ms
+from aiogroup.runtime.net.receiver import Receiver
+
+__all__ = ["Connection"]
+
+
+class _Redact(logging.Filter):
+    """Drops aiokafka's lines about frames: they hold SASL tokens and every byte that is read."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(("Request to", "Response from"))
+
+
+logging.getLogger("aiokafka.conn").addFilter(_Redact())
+
+
+class TokenError(Exception):
+    """The application's token provider raised; says which kind of error, since its text may hold the token."""
+
+
+class _Oauth(OAuthAuthenticator):
+    """aiokafka's takes a refusal for a success: it comes as a challenge, to be answered by 0x01 (RFC 7628, 3.2.3)."""
+
+    async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
+        if self._token_sent:
+            return (b"\x01", True) if payload else None
+        try:
+            return await super().step(payload)  # type: ignore[no-any-return]
+        except Exception as error:  # noqa: BLE001 (the application's code)
+            kind = type(error).__name__
+        raise TokenError(f"sasl_oauth_token_provider raised {kind}")
+
+
+class _Pending:
+    """Stands where aiokafka keeps its request struct."""
+
+    __slots__ = ("request_type", "version")
+
+    def __init__(self, request_type: type[Request[Any]], version: int) -> None:
+        self.request_type = request_type
+        self.version = version
+
+
+class Connection(AIOKafkaConnection):
+    """An open connection. Requests are answered in the order in which they were written (Kafka's rule)."""
+
+    def __init__(self, host: str, port: int, config: ConsumerConfig, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(
+            host,
+            port,
+            client_id=config.client_id,
+            request_timeout_ms=config.request_timeout_ms,
+            ssl_context=config.ssl_context,
+            security_protocol=config.security_protocol,
+            max_idle_ms=config.connections_max_idle_ms,
+            sasl_mechanism=config.sasl_mechanism,
+            sasl_plain_username=config.sasl_plain_username,
+            sasl_plain_password=config.sasl_plain_password,
+            sasl_kerberos_service_name=config.sasl_kerberos_service_name,
+            sasl_kerberos_domain_name=config.sasl_kerberos_domain_name,
+            sasl_oauth_token_provider=config.sasl_oauth_token_provider,
+            **kwargs,
+        )
+
+    why_silent = ""
+    """Said behind "the connection broke" until the first answer has come."""
+
+    def authenticator_oauth(self) -> _Oauth:
+        return _Oauth(sasl_oauth_token_provider=self._sasl_oauth_token_provider)
+
+    @property
+    def closing(self) -> asyncio.Future[None] | None:
+        """Ends when the socket did, after `close`; `None` when it did, or there was none."""
+        if self._protocol is None or self._closed_fut is None or self._closed_fut.done():
+            return None
+        return self._closed_fut  # type: ignore[no-any-return]
+
+    def close(self, reason: CloseReason | None = None, exc: BaseException | None = None) -> asyncio.Future[None] | None:
+        if self._writer is not None:
+            self._transport = self._writer.transport
+        return super().close(reason=reason, exc=exc)  # type: ignore[no-any-return]
+
+    def abort(self) -> None:
+        """End a socket that `close` could not."""
+        if self._transport is not None and self.closing is not None:
+            self._transport.abort()
+
+    _transport: asyncio.WriteTransport | None = None
+
+    def _create_reader_task(self) -> asyncio.Future[None]:
+        """Instead of a task, which would get each answer through the buffers of a StreamReader: three copies."""
+        assert self._reader is not None
+        assert self._writer is not None
+        assert self._closed_fut is not None
+        self._writer.transport.set_protocol(
+            Receiver(self._handle_frame, self._end, self._closed_fut, self._next_has_ids)
+        )
+        self._reader.feed_eof()  # what it has is all that it gets
+        none: asyncio.Future[None] = self._loop.create_future()
+        none.set_result(None)
+        return none
+
+    def connected(self) -> bool:
+        return self._reader is not None
+
+    async def _do_version_lookup(self) -> None:
+        """aiokafka's takes random bytes for a broker that serves nothing, on a connection that stays open for ever."""
+        if self._reader is not None and await self._reader.read():
+            raise ProtocolError("an answer came to no request")
+        await super()._do_version_lookup()
+        if ApiVersionsRequest.API_KEY not in self._versions:
+            raise ProtocolError("an answer to ApiVersions that does not name ApiVersions")
+
+    @property
+    def is_open(self) -> bool:
+        return self.connected()
+
+    def version_of(self, request_type: type[Request[Any]], at_most: int | None = None) -> int:
+        """The version in which this broker and we speak `request_type`.
+
+        Raises:
+            UnsupportedVersionError: there is none.
+        """
+        return negotiate(request_type, self._versions, at_most=at_most)
+
+    def write(self, request: Request[R_co], *, at_most: int | None = None) -> asyncio.Future[R_co]:
+        """Write a request now, without waiting; the future holds the answer.
+
+        Raises:
+            ConnectionLostError: the connection is closed.
+            UnsupportedVersionError: the broker does not speak this request.
+        """
+        if self._writer is None:
+            raise ConnectionLostError(f"the connection to {self.host}:{self.port} is closed")
+        version = self.version_of(type(request), at_most)
+        correlation_id = self._next_correlation_id()
+        frame = encode_request(request, version, correlation_id, self._client_id)
+        try:
+            self._writer.write(struct.pack(">i", len(frame)) + frame)
+        except OSError as error:
+            self.close(reason=CloseReason.CONNECTION_BROKEN)
+            raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke: {error}") from error
+        answer: asyncio.Future[R_co] = self._loop.create_future()
+        answer.add_done_callback(_seen)
+        self._requests.append((correlation_id, _Pending(type(request), version), answer))
+        return answer
+
+    async def answer(self, answer: asyncio.Future[R_co], timeout: int) -> R_co:
+        """Wait for what `write` returned, at most `timeout` milliseconds.
+
+        Raises:
+            KafkaTimeoutError: no answer in time; the connection is closed, since later answers queue behind it.
+            ConnectionLostError: the connection broke.
+            ProtocolError: the answer could not be read.
+        """
+        timer = after_ms(timeout, self._give_up, answer, timeout)
+        try:
+            return await answer
+        except KafkaConnectionError as error:
+            if isinstance(error.__cause__, ProtocolError):
+                raise ProtocolError(f"{self.host}:{self.port}: {error.__cause__}") from error
+            raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke{self.why_silent}") from error
+        finally:
+            timer.cancel()
+
+    def _give_up(self, answer: asyncio.Future[Any], timeout: int) -> None:
+        if not answer.done():
+            answer.set_exception(KafkaTimeoutError(f"{self.host}:{self.port} did not answer within {timeout} ms"))
+            self.close(reason=CloseReason.CONNECTION_TIMEOUT)
+
+    def _next_has_ids(self) -> bool | None:
+        """As `Receiver` wants to know it of the answer that comes next."""
+        pending = self._requests[0][1] if self._requests else None
+        if not isinstance(pending, _Pending) or pending.request_type is not FetchRequest:
+            return None
+        return pending.version >= FIRST_BY_ID if FetchRequest.is_flexible(pending.version) else None
+
+    def _handle_frame(self, frame: bytes | bytearray, apart: Mapping[int, memoryview] = NOTHING_APART) -> None:
+        if not self._requests:
+            raise ProtocolError("an answer came to no request")
+        correlation_id, pending, answer = self._requests[0]
+        if not isinstance(pending, _Pending):
+            super()._handle_frame(bytes(frame))
+            return
+        self.why_silent = ""
+        answered_id = int.from_bytes(frame[:4], "big", signed=True)
+        if answered_id != correlation_id:
+            raise ProtocolError(f"answer {answered_id} came where {correlation_id} was expected")
+        if not answer.done():
+            _, response = decode_response(pending.request_type, pending.version, frame, apart)
+            if not answer.done():
+                answer.set_result(response)
+        self._last_action = self._loop.time()
+        self._requests.popleft()
+
+    def _end(self, error: Exception) -> None:
+        self.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
+
+
+def _seen(answer: asyncio.Future[Any]) -> None:
+    if not answer.cancelled():
+        answer.exception()

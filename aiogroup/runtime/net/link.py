@@ -1,0 +1,371 @@
+"""The table of connections, and the way every request takes to a broker.
+
+Kafka answers one request at a time per connection, so a JoinGroup that stays unanswered for minutes, heartbeats,
+commits and fetches travel on channels of their own. Connecting has a lock per connection (aiokafka's client has one
+for all: a broker that hangs in its handshake holds every other up), a time-out and a backoff.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import (
+    AiogroupError,
+    AuthenticationFailedError,
+    ConnectionLostError,
+    ConsumerStoppedError,
+    KafkaTimeoutError,
+)
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from aiogroup.protocol.schema import R_co, Request
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.net.connection import Connection, TokenError
+
+__all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "Link"]
+
+JOIN: Final = "join"
+HEARTBEAT: Final = "heartbeat"
+COMMIT: Final = "commit"
+FETCH: Final = "fetch"
+METADATA: Final = "metadata"
+
+CONNECT_TIMEOUT_MS: Final = 10_000
+"""KIP-601's socket.connection.setup.timeout.ms: a broker that takes longer is not there."""
+TURNS_FOR_HEARTBEAT: Final = 10
+"""Its timer, its task and the lock take three turns of the loop."""
+AUTHENTICATION_ERRORS: Final = (
+    "SaslAuthenticationFailed",
+    "UnsupportedSaslMechanismError",
+    "IllegalSaslStateError",
+)
+
+
+class _Slot:
+    """The place of one connection: at most one attempt to connect at a time, and none before `retry_at_ms`."""
+
+    __slots__ = ("connection", "failures_count", "lock", "retry_at_ms")
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.lock = asyncio.Lock()
+        self.failures_count = 0
+        self.retry_at_ms = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.connection is not None and self.connection.is_open
+
+
+class Link:
+    """Connections by (node, channel), made when needed. Nodes below 0 are the bootstrap servers."""
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.cluster = Cluster()
+        self.is_heartbeat_late: Callable[[], bool] = lambda: False
+        self.on_metadata: Callable[[], None] = lambda: None
+        self._config = config
+        self._bootstrap = {
+            -1 - index: Broker(-1 - index, host, port) for index, (host, port) in enumerate(config.bootstrap_addresses)
+        }
+        self._slots: dict[tuple[int, str], _Slot] = {}
+        self._throttled_until_ms: dict[int, int] = {}
+        self._made: set[Connection] = set()
+        self.is_closed = False
+
+    async def connect(self, node_id: int, channel: str) -> Connection:
+        """The open connection to a node, made if need be.
+
+        Raises:
+            ConnectionLostError: the node is not known or not reachable.
+            AuthenticationFailedError: it refused the credentials.
+        """
+        slot = self._slot(node_id, channel)
+        if slot.connection is not None and slot.connection.is_open:
+            return slot.connection
+        async with slot.lock:
+            if slot.connection is not None and slot.connection.is_open:
+                return slot.connection
+            if self.is_closed:
+                raise ConsumerStoppedError("the consumer is stopped")
+            broker = self.cluster.brokers.get(node_id) or self._bootstrap.get(node_id)
+            if broker is None:
+                raise ConnectionLostError(f"{self._named(node_id)} is not in the cluster's metadata")
+            await sleep_ms(max(0, slot.retry_at_ms - now_ms()))
+            try:
+                slot.connection = await self._open(broker)
+            except BaseException:
+                slot.failures_count += 1
+                slot.retry_at_ms = now_ms() + self._config.backoff_ms(slot.failures_count)
+                raise
+            slot.failures_count = 0
+            return slot.connection
+
+    async def send(
+        self,
+        node_id: int,
+        request: Request[R_co],
+        channel: str,
+        timeout: int | None = None,
+        *,
+        at_most: int | None = None,
+    ) -> R_co:
+        """Connect, send and wait for the answer, all in `timeout` milliseconds (request_timeout_ms by default).
+
+        Raises:
+            ConnectionLostError, KafkaTimeoutError, ProtocolError, AuthenticationFailedError, UnsupportedVersionError
+        """
+        limit_ms = timeout or self._config.request_timeout_ms
+        until_ms = now_ms() + limit_ms
+        connection = self._slot(node_id, channel).connection
+        if connection is None or not connection.is_open or self._throttled_until_ms.get(node_id, 0) > now_ms():
+            connection = await self._reach(node_id, channel, limit_ms)
+        await self.give_way()
+        answer = connection.write(request, at_most=at_most)
+        response = await connection.answer(answer, max(1, until_ms - now_ms()))
+        self.note_throttle(node_id, response)
+        return response
+
+    async def _reach(self, node_id: int, channel: str, limit_ms: int) -> Connection:
+        """The open connection to a node, once that may be asked."""
+        try:
+            # Several may queue for one attempt to connect, each attempt with a time-out of its own.
+            async with timeout_ms(limit_ms):
+                connection = await self.connect(node_id, channel)
+                await sleep_ms(max(0, self._throttled_until_ms.get(node_id, 0) - now_ms()))
+                return connection
+        except KafkaTimeoutError:
+            raise
+        except TimeoutError as error:
+            raise KafkaTimeoutError(f"{self._named(node_id)} could not be asked within {limit_ms} ms") from error
+
+    async def give_way(self) -> None:
+        """Let a late heartbeat be written first: it may be what saves the session (KIP-62).
+
+        After a blocked loop everything is due at once. A heartbeat that has no connection is not waited for.
+        """
+        for _ in range(TURNS_FOR_HEARTBEAT):
+            if not self.is_heartbeat_late():
+                return
+            await asyncio.sleep(0)
+
+    def note_throttle(self, node_id: int, response: object) -> None:
+        """A broker that says it is overloaded is left alone for as long as it says (KIP-219)."""
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            # No longer than an answer is waited for: a broker that means more makes us wait by itself.
+            self._throttled_until_ms[node_id] = now_ms() + min(throttle_ms, self._config.request_timeout_ms)
+
+    def disconnect(self, node_id: int, *channels: str) -> None:
+        """Close connections: what is outstanding on them fails at once."""
+        for channel in channels:
+            slot = self._slots.get((node_id, channel))
+            if slot is not None and slot.connection is not None:
+                slot.connection.close()
+                slot.connection = None
+
+    def know(self, brokers: Mapping[int, Broker]) -> None:
+        """These are the brokers, as somebody else has learnt."""
+        self.cluster = dataclasses.replace(self.cluster, brokers=brokers)
+
+    def nodes(self, *, near: bool = False) -> list[int]:
+        """Nodes to ask for what any broker knows: those that answered last, known brokers first, at random.
+
+        `near`: before them those that are connected. Asking them alone would be believing one broker for ever.
+        """
+        known = list(self.cluster.brokers)
+        random.shuffle(known)
+        bootstrap = list(self._bootstrap)
+        random.shuffle(bootstrap)
+
+        def rank(node_id: int) -> tuple[int, bool]:
+            slot = self._slot(node_id, METADATA)
+            return slot.failures_count, near and not slot.is_open
+
+        return sorted([*known, *bootstrap], key=rank)
+
+    def _named(self, node_id: int) -> str:
+        """As the application knows it: before the first metadata that is by what it gave."""
+        first = self._bootstrap.get(node_id)
+        return f"node {node_id}" if first is None else f"{first.host}:{first.port} of bootstrap_servers"
+
+    def _slot(self, node_id: int, channel: str) -> _Slot:
+        return self._slots.setdefault((node_id, channel), _Slot())
+
+    async def get_ready(self, node_id: int | None = None, channel: str = METADATA) -> None:
+        """Have a connection open before it is needed; whoever needs it then finds out what was wrong."""
+        with suppress(AiogroupError):
+            await self.connect(self.nodes()[0] if node_id is None else node_id, channel)
+
+    async def ask_any(self, request: Request[R_co], timeout: int | None = None, *, near: bool = False) -> R_co:
+        """Ask one node after another until one answers, all in `timeout` ms (request_timeout_ms by default).
+
+        Raises:
+            AiogroupError: what the last node failed with; authentication failures at once.
+        """
+        last: AiogroupError = ConnectionLostError("no broker is known")
+        limit_ms = timeout or self._config.request_timeout_ms
+        until_ms = now_ms() + limit_ms
+        nodes = self.nodes(near=near)
+        for node_id in nodes:
+            # A frozen broker must not hold up what the next one answers at once; behind the last one there is none.
+            most_ms = limit_ms if node_id == nodes[-1] else max(limit_ms // 6, min(limit_ms // 2, 1_000))
+            each_ms = min(most_ms, until_ms - now_ms())
+            if each_ms <= 0:
+                break
+            try:
+                async with timeout_ms(each_ms):
+                    return await self.send(node_id, request, METADATA, each_ms)
+            except TimeoutError:
+                self.disconnect(node_id, METADATA)
+                self._slot(node_id, METADATA).failures_count += 1
+                last = KafkaTimeoutError(f"{self._named(node_id)} did not answer within {each_ms} ms")
+            except AuthenticationFailedError:
+                raise
+            except AiogroupError as error:
+                last = error
+                if isinstance(error, ConsumerStoppedError):
+                    raise
+        raise last
+
+    async def fetch_metadata(self, topics: Iterable[str] | None, timeout: int | None = None) -> Cluster:
+        """Ask for these topics (`None`: all) as `ask_any` does, and lay the answer over what is known.
+
+        Raises:
+            AiogroupError: no broker answered.
+        """
+        request = MetadataRequest(
+            topics=None if topics is None else tuple(MetadataRequestTopic(name=name) for name in sorted(topics)),
+            allow_auto_topic_creation=self._config.allow_auto_create_topics and topics is not None,
+        )
+        response: MetadataResponse = await self.ask_any(request, timeout)
+        snapshot = _cluster(response, is_of_all=topics is None)
+        if snapshot.brokers:
+            self.cluster = self.cluster.updated(snapshot)
+            self.on_metadata()
+        return snapshot
+
+    async def look_again(self, topics: Iterable[str], timeout: int) -> None:
+        """Ask what these topics are now. Where nobody answers, whoever goes on then is refused again."""
+        with suppress(AiogroupError):
+            await self.fetch_metadata(topics, max(1, timeout))
+
+    def close(self) -> list[asyncio.Future[None]]:
+        """Close every connection; the futures end when the sockets did, of those that were closed before, too."""
+        self.is_closed = True
+        for slot in self._slots.values():
+            if slot.connection is not None:
+                slot.connection.close()
+        self._slots.clear()
+        return [closing for each in self._made if (closing := each.closing) is not None]
+
+    async def wait_closed(self, closing: list[asyncio.Future[None]]) -> None:
+        """Wait a moment for what `close` returned; end the sockets whose peer does not answer the farewell of TLS."""
+        if closing:
+            _, late = await asyncio.wait(closing, timeout=0.2)
+            for connection in self._made:
+                connection.abort()
+            if late:
+                await asyncio.wait(late, timeout=0.1)
+
+    async def _open(self, broker: Broker) -> Connection:
+        where = self._named(broker.node_id)
+        if broker.node_id >= 0:
+            where += f" at {broker.host}:{broker.port}"
+        limit_ms = min(CONNECT_TIMEOUT_MS, self._config.request_timeout_ms)
+        connection = Connection(broker.host, broker.port, self._config)
+        connection.why_silent = self._why_silent()
+        try:
+            async with timeout_ms(limit_ms):
+                await connection.connect()
+        except Exception as error:  # noqa: BLE001 (aiokafka's handshake may raise anything for hostile bytes)
+            connection.close()
+            failure = self._failure(error, where, limit_ms)
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            if not self.is_closed:
+                return connection
+            connection.close()
+            raise ConsumerStoppedError("the consumer is stopped")
+        finally:
+            self._made = {each for each in self._made if each.closing is not None} | {connection}
+        raise failure  # outside of the handler: what was caught may quote a secret, and would be its context
+
+    def _failure(self, error: Exception, where: str, limit_ms: int) -> AiogroupError:
+        """What a handshake that failed means, and what to do about it."""
+        if isinstance(error, TimeoutError):
+            return KafkaTimeoutError(f"connecting to {where} took longer than {limit_ms} ms")
+        if type(error).__name__ in AUTHENTICATION_ERRORS:
+            return AuthenticationFailedError(self._why_refused(type(error).__name__, where))
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return ConnectionLostError(
+                f"cannot connect to {where}: its certificate is not trusted ({error.verify_message}); trust its "
+                "authority with ssl_context=ssl.create_default_context(cafile=...)"
+            )
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, ssl.SSLError):
+            return ConnectionLostError(f"cannot connect to {where}: {error}")
+        if isinstance(error, TokenError):
+            return ConnectionLostError(f"cannot connect to {where}: {error}")
+        return ConnectionLostError(
+            f"cannot connect to {where}: {type(error).__name__} during the handshake. The listener of this port "
+            f"probably speaks another protocol than security_protocol={self._config.security_protocol!r}: set the "
+            "listener's, or use another port"
+        )
+
+    def _why_refused(self, error: str, where: str) -> str:
+        protocol, mechanism = self._config.security_protocol, self._config.sasl_mechanism
+        match error:
+            case "IllegalSaslStateError":
+                plain = "SSL" if protocol == "SASL_SSL" else "PLAINTEXT"
+                return (
+                    f"{where} takes no credentials, but security_protocol={protocol!r} sends some: its listener has no "
+                    f"SASL. Use security_protocol={plain!r}, or the port of a listener with {protocol}"
+                )
+            case "UnsupportedSaslMechanismError":
+                return (
+                    f"{where} does not offer sasl_mechanism={mechanism!r}: use one of its sasl.enabled.mechanisms, or "
+                    "enable this one there"
+                )
+            case _:
+                return f"{where} refused the credentials for {mechanism}"
+
+    def _why_silent(self) -> str:
+        """What a connection that breaks before its first answer means while no broker has ever answered."""
+        if self.cluster.brokers:
+            return ""
+        protocol = self._config.security_protocol
+        why = f" before the first answer: does the listener of this port speak security_protocol={protocol!r}?"
+        return why if "SASL" in protocol else f"{why} One with SASL closes connections that do not authenticate"
+
+
+def _cluster(response: MetadataResponse, *, is_of_all: bool) -> Cluster:
+    topics = {}
+    errors = {}
+    for topic in response.topics:
+        if topic.error_code:
+            errors[topic.name or ""] = topic.error_code
+            continue
+        partitions = {
+            each.partition_index: PartitionInfo(
+                each.leader_id
+                if not each.error_code or each.error_code == ErrorCode.REPLICA_NOT_AVAILABLE
+                else -1,  # a replica is down: still led
+                each.leader_epoch,
+                tuple(each.replica_nodes),
+                tuple(each.isr_nodes),
+            )
+            for each in topic.partitions
+        }
+        topics[topic.name or ""] = TopicInfo(topic.name or "", topic.topic_id, partitions, topic.is_internal)
+    brokers = {each.node_id: Broker(each.node_id, each.host, each.port, each.rack) for each in response.brokers}
+    return Cluster(brokers, topics, errors, response.cluster_id, is_of_all)

@@ -1,0 +1,119 @@
+"""What the group has committed: offsets back from the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import groupby
+
+from aiogroup.cluster import NO_ID
+from aiogroup.errors import (
+    AiogroupError,
+    BrokerError,
+    ConnectionLostError,
+    GroupAuthorizationError,
+    KafkaTimeoutError,
+    TopicAuthorizationError,
+)
+from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.offsets.commit_plan import Committed
+from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms
+from aiogroup.runtime.net.link import COMMIT
+from aiogroup.structs import TopicPartition
+
+__all__ = ["BY_NAME", "CommittedOffsets"]
+
+BY_NAME = 9
+"""The last version of OffsetCommit and OffsetFetch that names topics: for brokers and topics without ids."""
+
+
+class CommittedOffsets:
+    def __init__(self, context: Context, coordinator: Coordinator) -> None:
+        self._context = context
+        self._coordinator = coordinator
+
+    async def fetch(self, tps: Collection[TopicPartition], until_ms: int) -> dict[TopicPartition, Committed | None]:
+        """The committed offsets, `None` where there is none. A group's error is never read as "nothing committed".
+
+        Raises:
+            AiogroupError: the coordinator did not answer until `until_ms`, or refused.
+        """
+        failures_count, began_at_ms = 0, now_ms()
+        while True:
+            try:
+                found, last = await self._fetch_once(tps, until_ms)
+                if last is None:
+                    return found
+            except (ConnectionLostError, KafkaTimeoutError) as error:
+                last = error
+            if now_ms() >= until_ms:
+                raise timed_out("the look-up of committed offsets", began_at_ms, failures_count + 1, last) or last
+            failures_count += 1
+            await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
+
+    async def _fetch_once(
+        self, tps: Collection[TopicPartition], until_ms: int
+    ) -> tuple[dict[TopicPartition, Committed | None], AiogroupError | None]:
+        group_id = self._coordinator.identity.group_id
+        ids = {tp.topic: self._context.link.cluster.topic_id(tp.topic) for tp in tps}
+        names = {topic_id: topic for topic, topic_id in ids.items()}
+        topics = tuple(
+            OffsetFetchRequestTopic(
+                name=topic, topic_id=ids[topic] or NO_ID, partition_indexes=tuple(tp.partition for tp in of_topic)
+            )
+            for topic, of_topic in groupby(sorted(tps), key=lambda tp: tp.topic)
+        )
+        request = OffsetFetchRequest(
+            groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=True
+        )
+        limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
+        at_most = BY_NAME if None in names else None
+        response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request, at_most=at_most)
+        assert response is not None
+        found: dict[TopicPartition, Committed | None] = {}
+        for group in response.groups:
+            if group.error_code:
+                return {}, self._mend(group.error_code, f"committed offsets of {group_id!r}")
+        for topic in (each for group in response.groups for each in group.topics):
+            for answer in topic.partitions:
+                tp = TopicPartition(topic.name or names.get(topic.topic_id, ""), answer.partition_index)
+                if answer.error_code:
+                    if remedy_for(Rpc.OFFSET_FETCH, answer.error_code) is Remedy.REFRESH:
+                        await self._context.link.look_again(ids, limit_ms)
+                    return {}, self._mend(answer.error_code, f"the committed offset of {tp}", tp.topic)
+                offset, epoch = answer.committed_offset, answer.committed_leader_epoch
+                found[tp] = Committed(offset, answer.metadata or "", epoch) if offset >= 0 else None
+        if missing := set(tps) - found.keys():
+            return {}, BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {sorted(missing)}", retriable=True)
+        return found, None
+
+    def _mend(self, code: int, what: str, topic: str = "") -> AiogroupError:
+        """The error to retry; the others are raised."""
+        row = lookup(code)
+        match remedy_for(Rpc.OFFSET_FETCH, code):
+            case Remedy.REDISCOVER:
+                self._coordinator.lose(f"{what}: {row.name}")
+            case Remedy.RETRY | Remedy.REFRESH:
+                pass
+            case Remedy.NOT_AUTHORIZED:
+                raise GroupAuthorizationError(f"not authorized to read {what}: grant READ on the group")
+            case Remedy.REFUSE_PARTITION:
+                raise TopicAuthorizationError([topic])
+            case _:
+                raise BrokerError(code, row.name, f"{what}: {row.message}")
+        return BrokerError(code, row.name, f"{what}: {row.message}", retriable=True)
+
+
+def timed_out(what: str, began_at_ms: int, tries_count: int, last: AiogroupError | None) -> AiogroupError | None:
+    """What to raise when the time is over: how long it was tried, where `last` knows only of the last try."""
+    if isinstance(last, KafkaTimeoutError) and tries_count > 1:
+        took_ms = now_ms() - began_at_ms
+        return KafkaTimeoutError(f"{what} was tried {tries_count} times in {took_ms} ms; the last time {last}")
+    return last

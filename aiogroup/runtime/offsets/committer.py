@@ -1,0 +1,458 @@
+"""Offsets to the coordinator: commits bound to an ownership and in the order of their calls, the auto-commit task."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection, Iterable, Mapping
+from itertools import groupby
+from typing import Final
+
+from aiogroup.cluster import NO_ID
+from aiogroup.errors import (
+    AiogroupError,
+    BrokerError,
+    CommitFailedError,
+    ConnectionLostError,
+    GroupAuthorizationError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    TopicAuthorizationError,
+    named,
+)
+from aiogroup.fetching.position import Partition
+from aiogroup.membership.facts import CommitRefused
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.membership.states import MemberState
+from aiogroup.offsets.commit_plan import CommitEntry, CommitOrder, Turn, made_anew_error
+from aiogroup.protocol.errors import ErrorCode, lookup
+from aiogroup.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms
+from aiogroup.runtime.net.link import COMMIT
+from aiogroup.runtime.offsets.committed import BY_NAME, CommittedOffsets, timed_out
+from aiogroup.structs import TopicPartition
+from aiogroup.telemetry import events
+
+__all__ = ["REFRESH_MS", "Committer"]
+
+REFRESH_MS: Final = 30_000
+"""Where offsets expire by their own age: half of the shortest time that a broker can keep them (1 minute)."""
+
+PATIENCE_MS: Final = 5_000
+"""An auto-commit waits so long for its answer, however short its interval: giving up closes the connection of all."""
+
+Entries = Mapping[TopicPartition, CommitEntry]
+
+
+class Committer:
+    """`is_member`: commits are a member's, under its generation; otherwise (manual `assign`) they are nobody's."""
+
+    def __init__(self, context: Context, coordinator: Coordinator, *, is_member: bool) -> None:
+        self.is_member = is_member
+        self.is_held_back = False
+        """What has not been written yet waits, as it does while the group is joined (cooperative)."""
+        self.is_stopping = False
+        """What is given up from now on goes because the consumer does."""
+        self.committed = CommittedOffsets(context, coordinator)
+        self._context = context
+        self._coordinator = coordinator
+        self._order = CommitOrder()
+        self._failed: dict[
+            TopicPartition, CommitEntry
+        ] = {}  # what the application's own commits could not make durable
+        self._busy_count = 0  # commits that may still write something under the generation as it is
+        self._settled = Signal()
+
+    @property
+    def is_adopting(self) -> bool:
+        """A rebalance hands partitions out: it commits their positions, after the assigned callback, which may seek."""
+        return self.is_member and self._coordinator.membership.state is MemberState.ADOPTING
+
+    async def run(self) -> None:
+        """Commit what is processed, every `auto_commit_interval_ms`.
+
+        The offsets of a group with members are kept as long as it has them. Those of a group without any expire
+        `offsets.retention.minutes` after their commit, so they are committed again also where nothing came.
+        """
+        config = self._context.config
+        interval_ms = config.auto_commit_interval_ms
+        patience_ms = min(max(interval_ms, PATIENCE_MS), config.request_timeout_ms)
+        due_at_ms, refresh_at_ms = now_ms() + interval_ms, now_ms() + REFRESH_MS
+        while True:
+            await sleep_ms(max(0, due_at_ms - now_ms()))
+            due_at_ms = now_ms() + interval_ms
+            is_refresh = not self.is_member and now_ms() >= refresh_at_ms
+            if not (self.is_member and self._must_wait()):  # a rebalance has just committed, and does so at its end
+                is_done = await self.commit_processed(self._context.assignment, patience_ms, again=is_refresh)
+                if is_refresh and is_done:
+                    refresh_at_ms = now_ms() + REFRESH_MS
+
+    def processed(self, partitions: Iterable[Partition], *, again: bool = False) -> dict[TopicPartition, CommitEntry]:
+        """What auto-commit would send now: committable offsets that are not committed yet, or also those that are."""
+        self._context.delivery.settle()
+        entries = {}
+        for partition in partitions:
+            if partition.lanes is not None:
+                entry = partition.lanes.processed(again=again)
+                if entry is not None:
+                    entries[partition.tp] = entry
+                continue
+            if partition.position is None:
+                continue
+            offset = partition.ledger.committable
+            is_committed = offset == partition.committed
+            if again if is_committed else partition.committed is not None or self._has_moved(partition):
+                text = partition.committed_metadata if is_committed else ""
+                epoch = partition.epoch_before(offset)
+                entries[partition.tp] = CommitEntry(offset, text, partition.ownership, epoch, partition.starts_count)
+        return entries
+
+    @staticmethod
+    def _has_moved(partition: Partition) -> bool:
+        """A position that was looked up by policy is worth a commit by itself: else a restart looks up another."""
+        return partition.was_reset or partition.ledger.committable > 0
+
+    async def commit_held(self, partitions: Collection[Partition], timeout: int) -> None:
+        """Nothing is delivered of what is held until its position is durable: then it is let go of.
+
+        A position that was reset again while it was committed is another one, which is held until that is durable too.
+        """
+        owned = self._context.assignment.get
+        while held := {each: each.changes_count for each in partitions if each.is_held and owned(each.tp) is each}:
+            await self.commit_first(held, timeout)
+            for partition, changes_count in held.items():
+                if partition.changes_count == changes_count:
+                    partition.is_held = False
+
+    async def commit_first(self, held: Iterable[Partition], timeout: int) -> None:
+        """What is to be durable before the first delivery: where partitions begin, told and not raised.
+
+        That is a position by policy, as a crash must not make it another one, and what is pending where it is left to
+        jobs (KIP-333), who see nothing else. Without auto-commit the group's offset does not move by it.
+        """
+        if self._context.config.enable_auto_commit:
+            await self.commit_processed(held, timeout)
+            return
+        begun = {each.tp: each.lanes.begun() for each in held if each.lanes is not None}
+        entries = {tp: entry for tp, entry in begun.items() if entry is not None}
+        if entries:
+            await self._told(entries, self.commit(entries, timeout))
+
+    async def commit_processed(self, partitions: Iterable[Partition], timeout: int, *, again: bool = False) -> bool:
+        """Auto-commit, told and not raised; True when everything processed is durable."""
+        entries = self.processed(partitions, again=again)
+        return not entries or await self._told(entries, self.commit(entries, timeout, automatic=True))
+
+    async def _told(self, entries: Entries, committing: Awaitable[None]) -> bool:
+        try:
+            await committing
+        except AiogroupError as error:
+            self._context.tell(events.CommitFailed(tuple(entries), str(error)))
+            return False
+        return True
+
+    def commit_leaving(self, partitions: Iterable[Partition]) -> None:
+        """Auto-commit of what is about to cease to be ours at once; it goes out in the background."""
+        entries = self.processed(partitions) if self._context.config.enable_auto_commit else {}
+        if entries:
+            turn, limit_ms = self._begin(entries, automatic=True), self._context.config.request_timeout_ms
+            begin = self._context.supervisor.begin
+            begin("commit", lambda: self._told(entries, self._commit_counted(turn, limit_ms)))
+
+    async def settled(self, timeout: int) -> bool:
+        """Wait until no commit is on its way, at most `timeout` milliseconds; True when none is."""
+        until_ms = now_ms() + timeout
+        while self._busy_count and now_ms() < until_ms:
+            await self._settled.wait(until_ms)
+        return not self._busy_count
+
+    async def commit(self, entries: Entries, timeout: int, *, automatic: bool = False) -> None:
+        """Commit in a task of its own: a caller that is cancelled leaves it to settle.
+
+        Of two commits of a partition the later call's offset stays; the earlier one is done when the later one is.
+        An `automatic` one is the earlier, where one under way covers it.
+
+        Raises:
+            CommitFailedError: some partitions are not owned any more; the others were committed.
+            RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError: `timeout` milliseconds passed.
+            FencedInstanceIdError, GroupAuthorizationError, TopicAuthorizationError, BrokerError: refused.
+        """
+        turn = self._begin(entries, automatic=automatic)
+        try:
+            await self._context.supervisor.finish("commit", lambda: self._commit_counted(turn, timeout))
+        except BaseException:
+            if not automatic:
+                self._failed |= turn.pending
+            raise
+
+    def failed(self) -> dict[TopicPartition, int]:
+        """Offsets that the application's own commits could not make durable, of partitions that are still owned."""
+        owned = self._context.assignment
+        return {tp: each.offset for tp, each in self._failed.items() if owned.is_owned_since(tp, each.ownership)}
+
+    def _begin(self, entries: Entries, *, automatic: bool) -> Turn:
+        self._busy_count += 1
+        turn = self._order.begin(entries, automatic=automatic)
+        turn.is_member = self.is_member
+        self._context.assignment.name_topics(turn)
+        return turn
+
+    async def _commit_counted(self, turn: Turn, timeout: int) -> None:
+        try:
+            await self._commit(turn, now_ms() + timeout)
+        finally:
+            self._order.end(turn)
+            self._rest()
+
+    def _rest(self) -> None:
+        self._busy_count -= 1
+        self._settled.pulse()
+
+    async def _commit(self, turn: Turn, until_ms: int) -> None:
+        pending = turn.pending
+        committed: dict[TopicPartition, int] = {}
+        not_owned: set[TopicPartition] = set()
+        refused: AiogroupError | None = None
+        failures_count, began_at_ms = 0, now_ms()
+        last: AiogroupError | None = None
+        while pending:
+            self._drop_not_owned(turn, not_owned)
+            left_ms = until_ms - now_ms()
+            if not pending:
+                break
+            if left_ms <= 0:
+                raise timed_out("the commit", began_at_ms, failures_count, last) or self._timed_out(pending)
+            if turn.is_member and self._must_wait():
+                last = RebalanceInProgressError("the group is rebalancing; ask for records, then commit again")
+                await self._wait_for_round(until_ms)
+                continue
+            if not self._order.due(turn):
+                await self._settled.wait(until_ms)
+                continue
+            sent_at_ms = now_ms()
+            try:
+                response, identity = await self._send(turn, not_owned, left_ms)
+            except (ConnectionLostError, KafkaTimeoutError) as error:
+                response, last = None, error
+            if response is not None:
+                done, refusal, last = await self._take_answer(response, turn, identity)
+                refused = refused or refusal
+                committed |= done
+                if done:
+                    self._context.tell(events.OffsetsCommitted(len(done), now_ms() - sent_at_ms))
+            self._settled.pulse()  # an earlier commit may wait for this one
+            if pending and last is not None:
+                failures_count += 1
+                await self._back_off(turn, failures_count, until_ms)
+        if refused is not None:
+            raise refused
+        if not_owned:
+            raise self._coordinator.membership.failure or self._lost(not_owned, committed, turn.made_anew & not_owned)
+
+    # Leaves.
+
+    async def _back_off(self, turn: Turn, failures_count: int, until_ms: int) -> None:
+        stale, turn.stale = {tp.topic for tp in turn.stale & turn.pending.keys()}, set()
+        if stale:
+            await self._context.link.look_again(stale, until_ms - now_ms())
+        await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
+
+    async def _wait_for_round(self, until_ms: int) -> None:
+        """What waits for a rebalance does not hold it up."""
+        self._rest()
+        try:
+            await self._context.group_changed.wait(until_ms)
+        finally:
+            self._busy_count += 1
+
+    def _drop_not_owned(self, turn: Turn, not_owned: set[TopicPartition]) -> None:
+        cluster = self._context.link.cluster
+        turn.made_anew |= {
+            tp for tp, topic_id in turn.topic_ids.items() if cluster.topic_id(tp.topic) not in (None, topic_id)
+        }
+        for tp in turn.made_anew & turn.pending.keys():
+            not_owned.add(tp)
+            del turn.pending[tp]
+        if not turn.is_member:
+            return
+        membership = self._coordinator.membership
+        # Without a generation a commit would be nobody's, and a coordinator takes those while the group is empty.
+        is_lost = not membership.identity.is_member and not self._must_wait()
+        for tp, entry in list(turn.pending.items()):
+            if is_lost or not self._context.assignment.is_owned_since(tp, entry.ownership):
+                not_owned.add(tp)
+                del turn.pending[tp]
+
+    def _must_wait(self) -> bool:
+        return self.is_held_back or self._coordinator.membership.state in (MemberState.JOINING, MemberState.SYNCING)
+
+    @staticmethod
+    def _timed_out(pending: Collection[TopicPartition]) -> AiogroupError:
+        return KafkaTimeoutError(f"offsets of {named(pending)} were not committed in time; commit again")
+
+    def _lost(
+        self, not_owned: set[TopicPartition], committed: dict[TopicPartition, int], made_anew: set[TopicPartition]
+    ) -> AiogroupError:
+        if made_anew:
+            return made_anew_error(made_anew, not_owned - made_anew, committed)
+        names = named(not_owned)
+        why = (
+            f"not committed, since they were given up or lost meanwhile: {names}. Their records come again to whom "
+            "the group gives them next, perhaps to this member. Process faster (max_poll_records) or raise "
+            "max_poll_interval_ms and session_timeout_ms"
+        )
+        if self.is_stopping:
+            why = (
+                f"not committed, since the consumer was stopped before the group's rebalance was over: {names}. Their "
+                "records come again. Give stop() a larger timeout_ms"
+            )
+        return CommitFailedError(why, not_owned=not_owned, committed=committed)
+
+    async def _send(
+        self, turn: Turn, not_owned: set[TopicPartition], timeout: int
+    ) -> tuple[OffsetCommitResponse | None, Identity]:
+        identity = self._coordinator.identity
+
+        def request() -> OffsetCommitRequest | None:
+            nonlocal identity
+            self._drop_not_owned(turn, not_owned)
+            turn.sent = self._order.due(turn)
+            if not turn.sent or (turn.is_member and self._must_wait()):
+                return None
+            identity = self._coordinator.identity
+            who = identity if turn.is_member else Identity(identity.group_id)
+            return OffsetCommitRequest(
+                group_id=who.group_id,
+                generation_id_or_member_epoch=who.generation,
+                member_id=who.member_id,
+                group_instance_id=who.instance_id,
+                topics=_by_topic(turn),
+            )
+
+        limit_ms = min(timeout, self._context.config.request_timeout_ms)
+        at_most = None if turn.pending.keys() <= turn.topic_ids.keys() else BY_NAME
+        response = await self._coordinator.exchange(COMMIT, limit_ms, request, at_most=at_most)
+        return response, identity
+
+    async def _take_answer(
+        self, response: OffsetCommitResponse, turn: Turn, identity: Identity
+    ) -> tuple[dict[TopicPartition, int], AiogroupError | None, AiogroupError | None]:
+        """What was committed, what was refused for good, and what may succeed later, which stays pending."""
+        pending = turn.pending
+        committed: dict[TopicPartition, int] = {}
+        refused: AiogroupError | None = None
+        retry: AiogroupError | None = None
+        unauthorized: set[str] = set()
+        answers = _answers(response, turn)
+        for tp, code in answers.items():
+            entry = pending.get(tp)
+            if entry is None:
+                continue
+            row = lookup(code)
+            if code == ErrorCode.OFFSET_METADATA_TOO_LARGE and (shorter := self._shorter(tp, entry)) is not None:
+                pending[tp], retry = shorter, BrokerError(code, row.name, row.message, retriable=True)
+                continue
+            match remedy_for(Rpc.OFFSET_COMMIT, code):
+                case Remedy.PROCEED:
+                    self._note_committed(tp, entry)
+                    self._failed.pop(tp, None)
+                    self._order.acknowledge(turn, tp)
+                    committed[tp] = entry.offset
+                    del pending[tp]
+                case Remedy.RETRY | Remedy.REFRESH | Remedy.REDISCOVER as remedy if not self._is_deleted(tp, code):
+                    if remedy is Remedy.REDISCOVER:
+                        self._coordinator.lose(f"commit: {row.name}")
+                    elif remedy is Remedy.REFRESH:
+                        turn.stale.add(tp)
+                    retry = BrokerError(code, row.name, row.message, retriable=True)
+                case Remedy.REJOIN | Remedy.NEXT_GENERATION | Remedy.FORGET_MEMBER | Remedy.FENCED:
+                    if not turn.is_member:
+                        refused = CommitFailedError(
+                            f"the group has members that commit for it ({row.name}): use subscribe, or another "
+                            "group_id",
+                            not_owned=[tp],
+                        )
+                        del pending[tp]
+                        continue
+                    await self._coordinator.tell(CommitRefused(identity, code))
+                    retry = RebalanceInProgressError(f"the group is rebalancing ({row.name})")
+                case remedy:
+                    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                        unauthorized.add(tp.topic)
+                    refused = self._refusal(remedy, code, tp)
+                    del pending[tp]
+        if pending and retry is None and (missing := turn.sent.keys() & pending.keys() - answers.keys()):
+            retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {named(missing)}", retriable=True)
+        return committed, TopicAuthorizationError(unauthorized) if unauthorized else refused, retry
+
+    def _shorter(self, tp: TopicPartition, entry: CommitEntry) -> CommitEntry | None:
+        """The same with a shorter token, which the broker may take (KIP-333)."""
+        partition = self._context.assignment.get(tp)
+        if partition is None or partition.lanes is None or entry.lanes is None or not entry.metadata:
+            return None
+        shorter: CommitEntry = partition.lanes.shorter(entry)
+        return shorter
+
+    def _refusal(self, remedy: Remedy, code: int, tp: TopicPartition) -> AiogroupError:
+        """What the caller is told of a partition whose offset will not be committed however often it is tried."""
+        row = lookup(code)
+        if remedy is Remedy.NOT_AUTHORIZED:
+            group_id = self._coordinator.identity.group_id
+            return GroupAuthorizationError(f"not authorized to commit for group {group_id!r}: grant READ on the group")
+        if self._is_deleted(tp, code):
+            return BrokerError(code, row.name, f"commit of {tp}: the topic is deleted")
+        return BrokerError(code, row.name, f"commit of {tp}: {row.message}")
+
+    def _is_deleted(self, tp: TopicPartition, code: int) -> bool:
+        """The metadata says so too: a coordinator alone may only be behind."""
+        is_unknown = remedy_for(Rpc.OFFSET_COMMIT, code) is Remedy.REFRESH
+        return is_unknown and self._context.link.cluster.lacks(tp.topic)
+
+    def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
+        partition = self._context.assignment.get(tp)
+        if partition is not None and partition.ownership == entry.ownership:
+            partition.committed, partition.committed_metadata = entry.offset, entry.metadata
+            self._context.delivery.settle()
+            if entry.lanes is not None and partition.lanes is not None:
+                partition.lanes.book.note_durable(entry.lanes)
+            elif partition.starts_count == entry.starts_count:
+                partition.ledger.process_below(entry.offset)
+            self._context.changed.pulse()
+            self._context.group_changed.pulse()
+
+
+def _answers(response: OffsetCommitResponse, turn: Turn) -> dict[TopicPartition, int]:
+    """The codes by partition; since version 10 the answer names topics by their ids."""
+    names = {topic_id: tp.topic for tp, topic_id in turn.topic_ids.items()}
+    return {
+        TopicPartition(topic.name or names.get(topic.topic_id, ""), each.partition_index): each.error_code
+        for topic in response.topics
+        for each in topic.partitions
+    }
+
+
+def _by_topic(turn: Turn) -> tuple[OffsetCommitRequestTopic, ...]:
+    entries = turn.sent
+    ids = {tp.topic: topic_id for tp, topic_id in turn.topic_ids.items()}
+    return tuple(
+        OffsetCommitRequestTopic(
+            name=topic,
+            topic_id=ids.get(topic, NO_ID),
+            partitions=tuple(
+                OffsetCommitRequestPartition(
+                    partition_index=tp.partition,
+                    committed_offset=entries[tp].offset,
+                    committed_leader_epoch=entries[tp].leader_epoch,
+                    committed_metadata=entries[tp].metadata,
+                )
+                for tp in of_topic
+            ),
+        )
+        for topic, of_topic in groupby(sorted(entries), key=lambda tp: tp.topic)
+    )

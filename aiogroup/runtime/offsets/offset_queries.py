@@ -1,0 +1,132 @@
+"""What the application may ask about offsets, answered from what is known or by asking leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiogroup.errors import AiogroupError, ConsumerStoppedError, IllegalStateError, KafkaTimeoutError
+from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.records import Lag, PartitionLag
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.metadata.refresher import LATEST, Refresher
+from aiogroup.structs import OffsetAndTimestamp, TopicPartition
+
+__all__ = ["Enquiries"]
+
+
+class Enquiries:
+    def __init__(self, context: Context, refresher: Refresher) -> None:
+        self._context = context
+        self._refresher = refresher
+        self._wanted_ends: list[TopicPartition] = []
+        self._asked_ends: set[TopicPartition] = set()
+
+    async def position(self, partition: Partition, until_ms: int | None = None) -> int:
+        """The partition's position; waits while it is looked up, never for an assignment.
+
+        Raises:
+            IllegalStateError: it was revoked meanwhile.
+            RecordError: the application must seek.
+            KafkaTimeoutError: not known until `until_ms`, without it in `default_api_timeout_ms`.
+            ConsumerStoppedError: it was stopped meanwhile. AiogroupError: the consumer failed meanwhile.
+        """
+        if until_ms is None:
+            until_ms = now_ms() + self._context.config.default_api_timeout_ms
+        while True:
+            self._context.delivery.settle()
+            if partition.position is not None and partition.state is not PositionState.VALIDATING:
+                return partition.position
+            if partition.state is PositionState.STUCK and partition.error is not None:
+                raise partition.error
+            if not self.is_still(partition):
+                raise IllegalStateError(f"{partition.tp} is not assigned any more")
+            self._context.inbox.raise_fatal()
+            if self._context.link.is_closed:
+                raise ConsumerStoppedError(f"the consumer was stopped before the position of {partition.tp} was known")
+            if now_ms() >= until_ms:
+                raise KafkaTimeoutError(f"the position of {partition.tp} is not known yet")
+            await self._context.changed.wait(until_ms)
+
+    def is_still(self, partition: Partition) -> bool:
+        """The same ownership goes on."""
+        return self._context.assignment.is_owned_since(partition.tp, partition.ownership)
+
+    async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Offsets by timestamp or mark, within `default_api_timeout_ms`. Raises as Refresher.list_offsets."""
+        if not wanted:
+            return {}
+        config = self._context.config
+        until_ms = now_ms() + config.default_api_timeout_ms
+        await self._refresher.require_partitions(wanted, until_ms)
+        found = await self._refresher.list_offsets(wanted, until_ms, read_committed=config.read_committed)
+        self._note_ends({tp: each for tp, each in found.items() if wanted[tp] == LATEST})
+        return found
+
+    async def lag(self) -> Lag:
+        """Ask every leader now, one request each, all within `default_api_timeout_ms`."""
+        until_ms = now_ms() + self._context.config.default_api_timeout_ms
+        assignment = self._context.assignment
+        ends = await self.list_offsets(dict.fromkeys(assignment.names, LATEST))
+        told_at_ms = now_ms()
+        lags: dict[TopicPartition, int] = {}
+        for tp, end in ends.items():
+            partition = assignment.get(tp)
+            if partition is not None:
+                lags[tp] = max(0, end.offset - await self.position(partition, until_ms))
+        age_ms = now_ms() - told_at_ms
+        behind = {each.tp: each.lanes.left_count for each in assignment if each.lanes is not None and each.tp in lags}
+        return Lag(
+            sum(lags.values()),
+            sum(behind.values()),
+            {tp: PartitionLag(lag + behind.get(tp, 0), age_ms) for tp, lag in lags.items()},
+        )
+
+    def current_lag(self, partition: Partition) -> int | None:
+        """From what is known; a later call knows more, where it is the end that is not known (KIP-695)."""
+        self._context.delivery.settle()
+        lag = self.known_lag(partition)
+        if lag is None:
+            self.want_end(partition)
+        return lag
+
+    def known_lag(self, partition: Partition) -> int | None:
+        """Of both lanes, without asking for anything; `delivery` is settled."""
+        lag = partition.lag(read_committed=self._context.config.read_committed)
+        return lag if lag is None or partition.lanes is None else lag + partition.lanes.left_count
+
+    def want_end(self, partition: Partition) -> None:
+        """Ask for an end offset in the background, together with those that are wanted in the same turn of the loop."""
+        known = partition.last_offset(read_committed=self._context.config.read_committed) is not None
+        if known or partition.tp in self._asked_ends:
+            return
+        self._asked_ends.add(partition.tp)
+        if not self._wanted_ends:
+            self._context.supervisor.spawn("end offsets", self._learn_ends)
+        self._wanted_ends.append(partition.tp)
+
+    async def _learn_ends(self) -> None:
+        """What a leader does not answer stays unknown; the next `current_lag` asks again."""
+        wanted, self._wanted_ends = self._wanted_ends, []
+        config = self._context.config
+        until_ms = now_ms() + config.default_api_timeout_ms
+        try:
+            asked = dict.fromkeys(wanted, LATEST)
+            await self._refresher.ask_leaders(asked, until_ms, self._note_ends, read_committed=config.read_committed)
+        except AiogroupError:
+            pass
+        finally:
+            self._asked_ends.difference_update(wanted)
+
+    def _note_ends(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
+        for tp, end in found.items():
+            partition = self._context.assignment.get(tp)
+            if partition is None:
+                continue
+            partition.heard_at_ms = now_ms()
+            if self._context.config.read_committed:
+                partition.last_stable_offset = end.offset
+            else:
+                partition.end_offset = end.offset
+        self._context.delivery.look_again()
+        self._context.changed.pulse()

@@ -1,0 +1,141 @@
+"""What reads beside the live lanes of a consumer (KIP-333), and the tasks that watch it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from weakref import WeakSet
+
+from aiogroup.errors import AiogroupError
+from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.recovery.ranges import count
+from aiogroup.recovery.recovery import Recovery
+from aiogroup.recovery.token import Place
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.loop.clock import Signal, now_ms
+from aiogroup.runtime.metadata.refresher import EARLIEST, Refresher
+from aiogroup.runtime.recovery.lanes import LOOK_MS, PartitionLanes
+from aiogroup.structs import OffsetAndTimestamp, TopicPartition
+from aiogroup.telemetry import events
+
+__all__ = ["CatchUp"]
+
+LOG_START_MS: Final = 60_000
+"""So often is asked whether retention comes near to what is pending."""
+
+
+class CatchUp:
+    """What reads beside the live lanes of a consumer."""
+
+    def __init__(self, context: Context, assignment: Assignment, refresher: Refresher) -> None:
+        self.context = context
+        self.assignment = assignment
+        self.wanted = Signal()
+        self.is_handed_off = context.config.parallel_handoff
+        self.is_ordered = context.config.parallel_order == "ordered"
+        self._refresher = refresher
+        self._begun: WeakSet[PartitionLanes] = WeakSet()
+        self._doubted: set[TopicPartition] = set()  # their cursors are out of range
+
+    def settle(self) -> None:
+        self.context.delivery.settle()
+
+    @property
+    def lanes(self) -> list[PartitionLanes]:
+        return [each.lanes for each in self.context.assignment if each.lanes is not None]
+
+    @property
+    def is_catching_up(self) -> bool:
+        self.settle()
+        return any(each.book.is_catching_up for each in self.lanes)
+
+    def begin(self, live: Partition, place: Place, recovery: Recovery) -> None:
+        """The partition is ours, and this is where its lanes begin."""
+        live.lanes = lanes = PartitionLanes(self, live, place, recovery)
+        self._begun.add(lanes)
+        pending = recovery.pending
+        if pending:
+            spans = tuple((each.start, each.end) for each in pending)
+            self.context.tell(
+                events.CatchUpStarted(
+                    live.tp.topic, live.tp.partition, spans, recovery.live, count(pending), recovery.id
+                )
+            )
+        self.follow()
+
+    def drop(self, lanes: PartitionLanes) -> None:
+        self._begun.discard(lanes)
+
+    def share_out(self) -> None:
+        """What waits behind catch-up lanes shares one bound; each takes half of its part, as an answer may come yet."""
+        waiting = [each for each in self.context.assignment if each.behind is not None]
+        for each in waiting:
+            each.most_bytes = max(1, self.context.config.parallel_buffer_bytes // (2 * len(waiting)))
+
+    def follow(self) -> None:
+        """After every change of what is assigned: what is ours is read, cursors of what is not any more are closed."""
+        for lanes in tuple(self._begun):
+            is_ours = self.context.assignment.get(lanes.live.tp) is lanes.live
+            if is_ours and not lanes.is_owned:
+                lanes.is_owned = True
+                lanes.fetch_next()
+            elif not is_ours and lanes.is_owned:
+                lanes.close()
+        self.share_out()
+        self.wanted.pulse()
+
+    def doubt(self, tp: TopicPartition) -> None:
+        """A fetch was out of range: where does the log begin?"""
+        self._doubted.add(tp)
+        self.wanted.pulse()
+
+    async def run(self) -> None:
+        """Tell what is done, and let what waited for it go on."""
+        while True:
+            lanes = self._untold
+            self.settle()
+            for each in lanes:
+                each.look()
+            if [each for each in self.lanes if each.let_live_go_on()]:
+                self.share_out()
+                self.context.fetchable.pulse()
+                self.context.changed.pulse()
+            await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
+
+    async def run_log_starts(self) -> None:
+        """Notice what retention removes. Beside `run`: a leader that is frozen must not put off what is told."""
+        asked_at_ms = now_ms()
+        while True:
+            lanes = self._untold
+            is_due = bool(lanes) and now_ms() - asked_at_ms >= LOG_START_MS
+            if is_due or self._doubted:
+                asked_at_ms = now_ms() if is_due else asked_at_ms
+                await self._ask_log_starts(self._doubted | {each.live.tp for each in lanes if is_due})
+                continue  # lanes may have begun meanwhile
+            await self.wanted.wait(asked_at_ms + LOG_START_MS if lanes else None)
+
+    @property
+    def _untold(self) -> list[PartitionLanes]:
+        return [each for each in self.lanes if not each.is_told]
+
+    async def _ask_log_starts(self, tps: set[TopicPartition]) -> None:
+        self._doubted.clear()
+        until_ms = now_ms() + self.context.config.request_timeout_ms
+        read_committed = self.context.config.read_committed
+        try:
+            await self._refresher.ask_leaders(
+                dict.fromkeys(tps, EARLIEST), until_ms, self._note_log_starts, read_committed=read_committed
+            )
+        except AiogroupError as error:
+            self.context.tell(events.FetchFailed(-1, None, None, f"looking up where logs begin: {error}"))
+
+    def _note_log_starts(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
+        self.settle()
+        for tp, start in found.items():
+            live = self.context.assignment.get(tp)
+            if live is not None and live.lanes is not None and live.state is not PositionState.COMMITTED:
+                live.lanes.raise_log_start(start.offset)
+        self.wanted.pulse()  # nothing may be left to wait for
+        self.context.fetchable.pulse()
+        self.context.changed.pulse()

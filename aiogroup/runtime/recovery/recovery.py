@@ -1,0 +1,247 @@
+"""Where the lanes of a partition begin that became ours: asks its leader, and lets `recovery/` decide (KIP-333)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Final
+
+from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
+from aiogroup.fetching.position import Partition
+from aiogroup.fetching.truncation import EpochEnd, Remedy, leader_of, remedy_for
+from aiogroup.offsets.commit_plan import Committed
+from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from aiogroup.recovery.recovery import Log, Recovery, last_known, recover
+from aiogroup.recovery.token import NO_EPOCH, Found, Place, read_committed
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST, Listed, Refresher
+from aiogroup.runtime.net.link import METADATA
+from aiogroup.runtime.recovery.catch_up import CatchUp
+from aiogroup.runtime.recovery.lanes import fresh_id
+from aiogroup.structs import OffsetAndTimestamp, TopicPartition
+from aiogroup.telemetry import events
+
+__all__ = ["Recoveries"]
+
+ANSWER_MS: Final = 5_000
+"""So long may a leader take to say where an epoch ended; then it is asked again."""
+
+
+class Recoveries:
+    def __init__(self, context: Context, refresher: Refresher, catch_up: CatchUp) -> None:
+        self._context = context
+        self._refresher = refresher
+        self._catch_up = catch_up
+
+    async def begin(
+        self,
+        asked: Mapping[TopicPartition, tuple[Partition, int]],
+        found: Mapping[TopicPartition, Committed | None],
+        times: Mapping[TopicPartition, int],
+        until_ms: int,
+    ) -> str:
+        """Begin each partition whose leader answers; `found` is what is committed, `times` what the policies ask for.
+
+        Returns why some did not begin; they are as they were.
+
+        Raises:
+            TopicAuthorizationError: these topics may not be read; partitions of others did begin.
+            UnsupportedVersionError, AuthenticationFailedError
+        """
+        cluster = self._context.link.cluster
+        why = "" if all(tp.topic in cluster.topics for tp in asked) else "a topic is not known"
+        if why:
+            self._refresher.want()
+        asked = {tp: each for tp, each in asked.items() if tp.topic in cluster.topics}
+        found = {tp: each for tp, each in found.items() if tp in asked}
+        times = {tp: each for tp, each in times.items() if tp in asked}
+        # All answers must be of one leader: another one may lack what this one has just confirmed (KIP-320).
+        meant = {tp: (self._place(tp), leader_of(cluster, tp)) for tp in asked}
+        starts: dict[TopicPartition, OffsetAndTimestamp] = {}
+        ends: dict[TopicPartition, OffsetAndTimestamp] = {}
+        by_time: dict[TopicPartition, OffsetAndTimestamp] = {}
+        said = {tp: each for tp, each in found.items() if each is not None}
+        texts = {tp: read_committed(each.offset, each.metadata, self._place(tp)) for tp, each in said.items()}
+        known = {tp: last_known(each.offset, each.leader_epoch, texts[tp]) for tp, each in said.items()}
+        epochs = await self._ask_epochs({tp: epoch for tp, (_, epoch) in known.items() if epoch >= 0}, until_ms)
+        started: dict[TopicPartition, tuple[str, int]] = {}
+        refused, unauthorized = await self._ask_offsets(
+            (
+                (dict.fromkeys(asked, EARLIEST), starts),
+                (dict.fromkeys(asked, LATEST), ends),
+                ({tp: at for tp, at in times.items() if at >= 0}, by_time),
+            ),
+            until_ms,
+        )
+        why = why or refused
+        for tp, (partition, changes_count) in asked.items():
+            lacks = tp not in starts or tp not in ends or (times.get(tp, -1) >= 0 and tp not in by_time)
+            if lacks or (tp in known and known[tp][1] >= 0 and tp not in epochs):
+                why = why or "no answer about the log"
+                continue
+            if partition.changes_count != changes_count:
+                continue
+            now = self._context.link.cluster
+            if tp.topic not in now.topics or (self._place(tp), leader_of(now, tp)) != meant[tp]:
+                why = why or "the leader moved while it was asked"
+                continue
+            log = self._log(starts[tp], ends[tp], epochs.get(tp), known.get(tp))
+            committed = found.get(tp)
+            if committed is not None:
+                self._take_up(partition, committed, texts[tp], log)
+            else:
+                at = by_time[tp].offset if tp in by_time else -1
+                offset = log.start if times[tp] == EARLIEST else at if at >= 0 else log.end
+                self._take_up_new(partition, offset, log)
+                started[tp] = partition.reset_policy.kind, offset
+        for event in events.PositionFromPolicy.of_round(started):
+            self._context.tell(event)
+        if unauthorized is not None:
+            raise unauthorized
+        return why
+
+    async def _ask_offsets(
+        self,
+        questions: Iterable[tuple[dict[TopicPartition, int], dict[TopicPartition, OffsetAndTimestamp]]],
+        until_ms: int,
+    ) -> tuple[str, TopicAuthorizationError | None]:
+        """Each question's answers go into the mapping beside it; returns what `begin` returns and raises."""
+        why, unauthorized = "", None
+        for wanted, answers in questions:
+            if not wanted:
+                continue
+            is_committed = self._context.config.read_committed
+            try:
+                refused = await self._refresher.ask_leaders(
+                    wanted, until_ms, answers.update, read_committed=is_committed
+                )
+            except TopicAuthorizationError as error:
+                unauthorized, refused = error, str(error)
+            why = why or refused
+        return why, unauthorized
+
+    @staticmethod
+    def _log(
+        start: OffsetAndTimestamp, end: OffsetAndTimestamp, answer: EpochEnd | None, known: tuple[int, int] | None
+    ) -> Log:
+        end_epoch = end.leader_epoch if isinstance(end, Listed) else NO_EPOCH
+        if known is None or answer is None or not 0 <= answer.end_offset < known[0]:
+            return Log(start.offset, end.offset, end_epoch)
+        return Log(start.offset, end.offset, end_epoch, answer.end_offset, answer.epoch)
+
+    def _place(self, tp: TopicPartition) -> Place:
+        cluster = self._context.link.cluster
+        return Place(cluster.cluster_id or "", tp.topic, cluster.topics[tp.topic].topic_id, tp.partition)
+
+    def _take_up(self, partition: Partition, committed: Committed, found: Found, log: Log) -> None:
+        config, tp, tell = self._context.config, partition.tp, self._context.tell
+        if found.is_of_former_topic:
+            self._take_up_former(partition, committed, log)
+            return
+        recovery = recover(
+            committed.offset,
+            log,
+            epoch=committed.leader_epoch,
+            found=found,
+            min_backlog=config.parallel_min_backlog,
+            fresh_id=fresh_id(),
+        )
+        if found.foreign:
+            tell(events.ForeignToken(tp.topic, tp.partition, committed.offset, found.foreign))
+        for gone in recovery.gone:
+            tell(events.RangeTruncated(tp.topic, tp.partition, gone.start, gone.end))
+        self._start(partition, recovery)
+        partition.committed, partition.committed_metadata = committed.offset, committed.metadata
+        partition.is_held = self._concerns_jobs(recovery)
+        if recovery.truncated_at is not None:
+            offset, epoch = last_known(committed.offset, committed.leader_epoch, found)
+            self._tell_truncated(partition, offset, epoch, recovery.truncated_at)
+
+    def _tell_truncated(self, partition: Partition, offset: int, epoch: int, cut: int) -> None:
+        tp, is_raised = partition.tp, self._context.config.auto_offset_reset == "none"
+        if is_raised:
+            partition.stick(LogTruncationError(tp, offset, cut))
+        action = "raised LogTruncationError" if is_raised else "went to the diverging offset"
+        self._context.tell(events.LogTruncated(tp.topic, tp.partition, offset, epoch, cut, offset - cut, action))
+
+    def _take_up_former(self, partition: Partition, committed: Committed, log: Log) -> None:
+        """What is committed is an offset of a topic that was deleted, so nothing of this one was read."""
+        tp, topic_id = partition.tp, self._place(partition.tp).topic_id
+        self._context.tell(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", str(topic_id)))
+        self._take_up_new(partition, log.start, log)
+
+    def _take_up_new(self, partition: Partition, offset: int, log: Log) -> None:
+        """Nothing is committed: what the policy says is durable, with the token, before the first delivery."""
+        config = self._context.config
+        recovery = recover(offset, log, min_backlog=config.parallel_min_backlog, fresh_id=fresh_id())
+        self._start(partition, recovery, was_reset=True)
+        partition.is_held = config.enable_auto_commit or self._concerns_jobs(recovery)
+
+    def _concerns_jobs(self, recovery: Recovery) -> bool:
+        """Then it is committed before the first delivery, auto-commit or not: jobs can only see what is written.
+
+        Ranges are left to them, or were, and are read here from now on.
+        """
+        return bool(recovery.pending) and (self._context.config.parallel_handoff or bool(recovery.since_s))
+
+    def _start(self, partition: Partition, recovery: Recovery, *, was_reset: bool = False) -> None:
+        leader = leader_of(self._context.link.cluster, partition.tp)
+        partition.start_at(recovery.live, leader_epoch=recovery.live_epoch, leader=leader, was_reset=was_reset)
+        partition.trust()  # the leader has just been asked
+        self._catch_up.begin(partition, self._place(partition.tp), recovery)
+
+    def _epochs_request(self, wanted: Mapping[TopicPartition, int]) -> OffsetForLeaderEpochRequest:
+        cluster = self._context.link.cluster
+        return OffsetForLeaderEpochRequest(
+            topics=tuple(
+                OffsetForLeaderTopic(
+                    topic=topic,
+                    partitions=tuple(
+                        OffsetForLeaderPartition(
+                            partition=tp.partition,
+                            current_leader_epoch=leader_of(cluster, tp).epoch,
+                            leader_epoch=wanted[tp],
+                        )
+                        for tp in of_topic
+                    ),
+                )
+                for topic, of_topic in groupby(sorted(wanted), key=lambda tp: tp.topic)
+            )
+        )
+
+    async def _ask_epochs(self, wanted: Mapping[TopicPartition, int], until_ms: int) -> dict[TopicPartition, EpochEnd]:
+        """Where the leaders say that these epochs ended; as unknown (-1) where they are too old to say."""
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        for tp in sorted(wanted):
+            by_leader[self._context.link.cluster.leader(tp)].append(tp)
+        by_leader.pop(-1, None)
+        found: dict[TopicPartition, EpochEnd] = {}
+        for node_id, tps in by_leader.items():
+            request = self._epochs_request({tp: wanted[tp] for tp in tps})
+            limit_ms = max(1, min(until_ms - now_ms(), ANSWER_MS))
+            try:
+                answer = await self._context.link.send(node_id, request, METADATA, limit_ms)
+            except UnsupportedVersionError:
+                found |= dict.fromkeys(tps, EpochEnd(NO_EPOCH, -1))
+                continue
+            except AiogroupError as error:
+                self._context.tell(events.FetchFailed(node_id, None, None, f"checking what was read: {error}"))
+                self._refresher.want()
+                continue
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    tp = TopicPartition(topic.topic, each.partition)
+                    if remedy_for(each.error_code) is Remedy.PROCEED:
+                        found[tp] = EpochEnd(each.leader_epoch, each.end_offset)
+                        continue
+                    why = f"checking what was read: {lookup(each.error_code).name}"
+                    self._context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, why))
+                    self._refresher.want()
+        return found
