@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SMALL_STAMP := $(VENV)/.installed-for-the-demo
 .DEFAULT_GOAL := help
 .PHONY: help venv jars check fast test soak demo bench bench-quick bench-recovery bench-spark dist format clean \
-  test-python test-this-python
+  test-python test-this-python sanitize sanitized fuzz
 
 help:
 	@echo "make test         set up, then all tests: the fast ones, the simulations, then those on real Kafka"
@@ -18,6 +18,8 @@ help:
 	@echo "make bench-spark  1,000,000 records that Spark drains into Parquet, three times"
 	@echo "make bench-recovery  coming back to 1,000,000 records: the first live one, their age, the catch-up (QUICK=1: small)"
 	@echo "make test-python  the tests that say the most on another Python (PYTHON=python3.13), with and without the C"
+	@echo "make sanitize     the C under AddressSanitizer and UndefinedBehaviorSanitizer (gcc), held against the Python"
+	@echo "make fuzz         mutated input for that C (MINUTES=60; INPUT=file repeats one that was found)"
 	@echo "make dist         the sdist and the wheel, in dist/"
 	@echo "make clean        remove the virtual environment and the caches of the tools"
 
@@ -104,6 +106,33 @@ test-this-python: jars
 	AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest -m "simulation and not kafka" -n 2
 	EVENT_LOOP=uvloop $(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadfile
 	EVENT_LOOP=uvloop AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadfile
+
+# The C with gcc's sanitizers, in a copy of the clone: nothing else can load it, since the sanitizer's library must come
+# first in the process. PYTHONMALLOC=malloc shows it each object of Python. What Python itself leaves behind is no leak of ours.
+SANITIZED := build/sanitized
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
+SANITIZED_PY = cd $(SANITIZED) && LD_PRELOAD=$$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc \
+  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 $(abspath $(PY))
+sanitized: $(STAMP)
+	rm -rf $(SANITIZED)
+	mkdir -p $(SANITIZED)
+	cp -R aiogroup tests pyproject.toml setup.py README.md LICENSE $(SANITIZED)
+	find $(SANITIZED) -name '*.so' -delete
+	gcc -O2 -g -fPIC -c tests/native/coverage.c -o $(SANITIZED)/coverage.o
+	cd $(SANITIZED) && CC=gcc CFLAGS="$(SANITIZE) -fsanitize-coverage=trace-pc -fno-omit-frame-pointer -g" \
+	  LDFLAGS="$(SANITIZE) coverage.o" $(abspath $(PY)) setup.py -q build_ext --inplace
+	@$(SANITIZED_PY) -c 'from aiogroup import native; \
+	  raise SystemExit(not native.IS_COMPILED and f"error: the sanitized C cannot be imported: {native.IMPORT_ERROR}")'
+
+# What holds the C against the Python. What a sanitizer says goes past the capture of pytest.
+sanitize: sanitized
+	$(SANITIZED_PY) -m pytest tests/native tests/fetching \
+	  tests/runtime/test_fetch_answers.py::test_c_and_python_find_the_same --capture=sys -n 2
+
+MINUTES := 60
+fuzz: sanitized
+	$(SANITIZED_PY) -m tests.native.fuzz $(if $(INPUT),--input $(abspath $(INPUT)),--minutes $(MINUTES) \
+	  --folder $(abspath build/fuzz) $(if $(KEEP),--keep --corpus $(abspath tests/native/corpus)))
 
 # SEEDS=n simulations from seed FIRST on, on all cores; SEED=n replays one, with its trace.
 SEEDS := 10000
