@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from aiogroup.devkafka import Cluster
-from benchmarks import calm, draining, goals, joining, living, merging, results, stopping
+from benchmarks import calm, draining, goals, importing, joining, living, merging, results, stopping
 from benchmarks.turns import measure
 
-PARTS = ("machine", "drain", "merge", "flow", "commit", "idle", "stop", "join")
+PARTS = ("machine", "import", "drain", "merge", "flow", "commit", "idle", "stop", "join")
 GOAL_RECORDS = 1_500_000
 
 
@@ -31,6 +31,7 @@ class Sizes:
     drain_clients: str = ""
     merges: Sequence[int] = merging.PARTITIONS
     calm_s: float = 5.0
+    import_rounds: int = importing.ROUNDS
     flow_s: float = 10.0
     flow_rounds: int = 5
     idle_clients: Sequence[str] = living.ALL
@@ -49,6 +50,7 @@ QUICK = Sizes(
     drains=draining.QUICK,
     merges=merging.PARTITIONS[:1],
     calm_s=1.0,
+    import_rounds=2,
     flow_s=2.0,
     flow_rounds=1,
     idle_clients=living.LIBRARIES,
@@ -72,12 +74,15 @@ class Session:
         self.flow, self.commit = living.flow_table(), living.commit_table()
         self.stop, self.join = stopping.table(), joining.table()
         self.merge = merging.table()
-        self.tables = [self.machine, self.drain, self.merge, self.flow, self.commit, self.stop, self.join]
+        self.imports = importing.table()
+        self.tables = [self.machine, self.imports, self.drain, self.merge, self.flow, self.commit, self.stop, self.join]
 
     def run(self) -> Iterator[str]:
         """The Markdown of each scenario, when it is done."""
         sizes = self._sizes
         yield from self._calm()
+        if "import" in self._parts:
+            yield from importing.imports(sizes.import_rounds, self.imports)
         if {"drain", "merge", "flow", "commit", "idle"} & set(self._parts):
             with Cluster(benchmark=True) as cluster:
                 yield from self._on(cluster)
@@ -114,7 +119,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, fewer scenarios and rounds")
     parser.add_argument("--records", type=int, help="how many a backlog has, in 500s")
-    parser.add_argument("--rounds", type=int, help="of drains, flows, commits, stops and joins")
+    parser.add_argument("--rounds", type=int, help="of imports, drains, flows, commits, stops and joins")
     parser.add_argument("--parts", default=",".join(PARTS), help="some of %(default)s")
     parser.add_argument("--only", metavar="TEXT", default="", help="the drains whose name has this in it")
     parser.add_argument("--clients", metavar="TEXT", default="", help="the drains of those whose name has this in it")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import clients as c
-from benchmarks import draining, living, stopping
+from benchmarks import draining, importing, living, stopping
 from benchmarks.compare import shown
 from benchmarks.results import Table
 
@@ -139,6 +139,13 @@ def _costs(measured: Measured) -> Iterator[Goal]:
     yield Goal(
         "CPU per million records, `async for`, 100 B: <= 1/4 of aiokafka's",
         [ratio(where, c.FOR, c.AIOKAFKA_FOR, most=0.25) for where in cpu],
+    )
+    yield Goal(
+        "import: at most as much again as `import aiokafka`, which is a part of it",
+        [
+            ratio(("import", importing.SCENARIO, metric), importing.AIOGROUP, importing.AIOKAFKA, most=2)
+            for metric in ("wall_ms", "cpu_ms")
+        ],
     )
     yield Goal(
         "CPU with 1000 idle partitions and one busy: <= 1/4 of aiokafka's, <= confluent's",
