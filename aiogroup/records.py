@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from aiogroup.native import Record
 from aiogroup.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from aiogroup.values import dataclass
 
 __all__ = [
     "CATCH_UP",

@@ -67,6 +67,7 @@ WORDS = {
     "structs",
     "structs_for_checkers",
     "errors_for_mypy",
+    "values",
 }
 FACE = {"consumer", "__init__"}
 IMPURE = {"asyncio", "anyio", "socket", "time", "random", "logging", "structlog", "threading", "datetime", "selectors"}

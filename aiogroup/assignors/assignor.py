@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from aiogroup.structs import TopicPartition
+from aiogroup.values import dataclass
 
 Racks = Mapping[TopicPartition, frozenset[str]]
 """The racks that hold a replica of each partition (KIP-881). Empty where no member, or no broker, tells its rack."""

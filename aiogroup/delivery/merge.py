@@ -17,12 +17,13 @@ application) begins anew when that is back; there Streams keeps old deadlines.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from aiogroup.structs import TopicPartition
+from aiogroup.values import dataclass
 
 __all__ = ["NEVER_WAIT", "Merge", "MergeState", "Sight", "Stall", "Waiting"]
 
@@ -72,7 +73,7 @@ class Stall:
     blocked_ms: int
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Missing:
     ownership: int
     state: MergeState

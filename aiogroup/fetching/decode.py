@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -12,6 +11,7 @@ from aiogroup.errors import RecordDeserializationError
 from aiogroup.fetching import batches
 from aiogroup.fetching.batches import Batch, BatchError, LegacyBatch
 from aiogroup.records import LIVE, Record
+from aiogroup.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

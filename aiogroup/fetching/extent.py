@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiogroup import native
+from aiogroup.values import dataclass
 
 __all__ = ["Extent", "extent_of"]
 

@@ -11,7 +11,6 @@ our order, which moves them likewise.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -22,6 +21,7 @@ from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from aiogroup.structs import TopicPartition
+from aiogroup.values import dataclass
 
 __all__ = ["Asked", "FetchSession", "SessionRequest", "epoch_after", "request_for", "without_session"]
 

@@ -16,7 +16,6 @@ calls that divergence. Java's consumer does neither.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -24,6 +23,7 @@ from aiogroup.cluster import Cluster
 from aiogroup.fetching.epochs import NO_EPOCH, Epochs
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.structs import TopicPartition
+from aiogroup.values import dataclass
 
 __all__ = [
     "NOBODY",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from aiogroup.errors import AiogroupError
@@ -12,6 +11,7 @@ from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRes
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup.structs import TopicPartition
+from aiogroup.values import dataclass
 
 T = TypeVar("T")
 

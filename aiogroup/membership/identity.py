@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Final
+
+from aiogroup.values import dataclass
 
 __all__ = ["NO_GENERATION", "Identity"]
 

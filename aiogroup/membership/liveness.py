@@ -5,7 +5,7 @@ Both clocks are told what happened and when, and answer with instants; neither k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from aiogroup.values import dataclass
 
 __all__ = ["HeartbeatClock", "PollClock", "PollDeadlines"]
 

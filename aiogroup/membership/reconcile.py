@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from aiogroup.structs import TopicPartition
+from aiogroup.values import dataclass
 
 __all__ = ["Change", "reconcile"]
 

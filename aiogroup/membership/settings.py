@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiogroup.membership.identity import Identity
+from aiogroup.values import dataclass
 
 __all__ = ["GroupSettings"]
 

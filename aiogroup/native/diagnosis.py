@@ -6,11 +6,11 @@ import os
 import shutil
 import sys
 import sysconfig
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from aiogroup import native
+from aiogroup.values import dataclass
 
 __all__ = ["NotCompiled", "why_not_compiled"]
 

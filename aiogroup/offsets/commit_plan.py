@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from aiogroup.config import MAX_COMMIT_METADATA
 from aiogroup.errors import CommitFailedError, named
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
+from aiogroup.values import dataclass
 
 __all__ = ["CommitEntry", "CommitOrder", "Committed", "Offsets", "Turn", "made_anew_error", "read_offsets"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from aiogroup.values import dataclass
 
 _NO = 0  # repeating the same request will not help
 _RETRY = 1  # it may succeed later (Java: RetriableException)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from aiogroup.errors import ProtocolError, UnsupportedVersionError
@@ -10,6 +9,7 @@ from aiogroup.protocol.codec import NOTHING_APART, Reader, Writer
 from aiogroup.protocol.compiler import decoder, encoder
 from aiogroup.protocol.messages import REQUESTS
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

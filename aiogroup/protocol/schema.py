@@ -11,12 +11,14 @@ order, which is the order of the bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import dataclasses
+from dataclasses import field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
 from aiogroup.errors import UnsupportedVersionError
 from aiogroup.protocol.codec import ZERO_UUID
+from aiogroup.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +90,7 @@ _DEFAULTS: dict[Scalar, Any] = {
 }
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Spec:
     """How one field is on the wire. It learns its name when the structure is first spoken."""
 

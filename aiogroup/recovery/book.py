@@ -7,7 +7,7 @@ name is what was told before: nothing becomes durable because its neighbour does
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from aiogroup.offsets.ledger import Ledger
@@ -16,6 +16,7 @@ from aiogroup.recovery.lanes import Lane, LaneName, Lanes, Mark, Moved
 from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract
 from aiogroup.recovery.recovery import Recovery, fold
 from aiogroup.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, Place, write_committed
+from aiogroup.values import dataclass
 
 __all__ = ["Book", "LaneCommit", "LiveCursor", "RangeCursor"]
 

@@ -17,12 +17,13 @@ either done, or pending, or was dropped by the application.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from aiogroup.records import CATCH_UP, LIVE
 from aiogroup.recovery.ranges import Range, Ranges, below, find, subtract, union
 from aiogroup.recovery.token import NO_EPOCH, Token
+from aiogroup.values import dataclass
 
 __all__ = ["Lane", "LaneName", "Lanes", "Mark", "Moved", "show"]
 

@@ -8,12 +8,12 @@ holds the record before it (KIP-320). `recover` makes of them what is pending an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from aiogroup.recovery.lanes import Mark
 from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract, union
 from aiogroup.recovery.token import NO_EPOCH, DoneRanges, Found
+from aiogroup.values import dataclass
 
 __all__ = ["HandOff", "Log", "Recovery", "fold", "last_known", "recover"]
 

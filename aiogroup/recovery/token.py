@@ -34,12 +34,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 from aiogroup.config import MAX_COMMIT_METADATA
 from aiogroup.recovery.ranges import Range, Ranges, close_smallest_gap, join, read
+from aiogroup.values import dataclass
 
 __all__ = [
     "ID_BYTES",

@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, Protocol
+
+from aiogroup.values import dataclass
 
 __all__ = ["Event", "Observer", "Tell"]
 

@@ -6,7 +6,6 @@ The class name in snake case is the log key, the fields are the log's fields. `L
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from aiogroup.structs import TopicPartition
@@ -21,6 +20,7 @@ from aiogroup.telemetry.recovery_events import (
     RangesDropped,
     RangeTruncated,
 )
+from aiogroup.values import dataclass
 
 __all__ = [
     "CatchUpDone",

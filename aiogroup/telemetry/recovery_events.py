@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from aiogroup.telemetry.event import Event, Level
+from aiogroup.values import dataclass
 
 __all__ = [
     "CatchUpDone", "CatchUpStarted", "ForeignToken", "HandOffOverdue", "JobProgressed", "RangeDone", "RangeTruncated",

@@ -8,7 +8,6 @@ come to nobody. So `commit` waits until the lanes have begun, and they say wheth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from aiogroup.errors import ConsumerStoppedError, IllegalStateError, KafkaTimeoutError, named
 from aiogroup.fetching.position import Partition
@@ -17,6 +16,7 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.structs import TopicPartition
+from aiogroup.values import dataclass
 
 __all__ = ["NamedOffset", "NamedOffsets"]
 

@@ -1,0 +1,190 @@
+"""A class of `aiogroup.values` is to its users what `dataclasses` would have made of it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+from typing import ClassVar
+
+import pytest
+
+import aiogroup.telemetry.events
+from aiogroup.protocol.messages import REQUESTS
+from aiogroup.telemetry.event import Event
+from aiogroup.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """Some value."""
+
+    KIND: ClassVar[str] = "some"
+    name: str
+    count: int = 0
+    tags: tuple[str, ...] = ()
+
+    @property
+    def total(self):
+        return self.count + len(self.tags)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Theirs:
+    """Some value."""
+
+    KIND: ClassVar[str] = "some"
+    name: str
+    count: int = 0
+    tags: tuple[str, ...] = ()
+
+    @property
+    def total(self):
+        return self.count + len(self.tags)
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class One(Empty):
+    first: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Heir(One):
+    second: float
+
+
+MADE = {Ours: Ours("a", tags=("b",)), Theirs: Theirs("a", tags=("b",))}
+KINDS = pytest.mark.parametrize("kind", [Ours, Theirs])
+
+
+@KINDS
+def test_what_dataclasses_can_do_with_it(kind):
+    value = kind("a", 2, ("b",))
+    assert [(each.name, each.type) for each in dataclasses.fields(kind)] == [
+        ("name", "str"),
+        ("count", "int"),
+        ("tags", "tuple[str, ...]"),
+    ]
+    assert dataclasses.asdict(value) == {"name": "a", "count": 2, "tags": ("b",)}
+    assert dataclasses.astuple(value) == ("a", 2, ("b",))
+    assert dataclasses.replace(value, count=3) == kind("a", 3, ("b",))
+    assert dataclasses.is_dataclass(kind)
+    assert (value.total, value.KIND, kind.__doc__, kind.__match_args__) == (
+        3,
+        "some",
+        "Some value.",
+        ("name", "count", "tags"),
+    )
+
+
+@KINDS
+def test_it_is_a_value(kind):
+    assert kind("a") == kind("a", 0, ())
+    assert hash(kind("a")) == hash(kind("a", 0, ()))
+    assert kind("a") != kind("b")
+    assert kind("a") != ("a", 0, ())
+    assert MADE[Ours] != MADE[Theirs]
+    assert repr(kind("a", tags=("b",))) == f"{kind.__name__}(name='a', count=0, tags=('b',))"
+
+
+@KINDS
+def test_it_cannot_be_changed(kind):
+    value = kind("a")
+    with pytest.raises(dataclasses.FrozenInstanceError, match=r"^cannot assign to field 'count'$"):
+        value.count = 1
+    with pytest.raises(dataclasses.FrozenInstanceError, match=r"^cannot delete field 'count'$"):
+        del value.count
+    with pytest.raises((AttributeError, TypeError)):
+        value.other = 1
+    assert not hasattr(value, "__dict__")
+    assert value == kind("a")
+
+
+@KINDS
+def test_it_is_made_as_its_fields_say(kind):
+    assert kind(count=1, name="a") == kind("a", 1)
+    parameters = inspect.signature(kind).parameters
+    assert {name: each.default for name, each in parameters.items()} == {
+        "name": inspect.Parameter.empty,
+        "count": 0,
+        "tags": (),
+    }
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}\.__init__\(\) missing 1 required positional .*: 'name'$"):
+        kind()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'size'"):
+        kind("a", size=1)
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@KINDS
+def test_it_can_be_pickled_and_copied(kind, protocol):
+    value = kind("a", 2, ("b",))
+    assert pickle.loads(pickle.dumps(value, protocol)) == value
+    assert copy.copy(value) == copy.deepcopy(value) == value
+
+
+@KINDS
+def test_it_can_be_matched(kind):
+    match kind("a", 2):
+        case Ours("a", count) | Theirs("a", count):
+            assert count == 2
+        case _:
+            pytest.fail("not matched")
+
+
+def test_none_and_one_field_and_an_heir_of_dataclasses():
+    assert Empty() == Empty()
+    assert repr(Empty()) == "Empty()"
+    assert Empty() != One(1)
+    assert (One(1), hash(One(1)), repr(One(1))) == (One(1.0), hash(One(1.0)), "One(first=1)")
+    assert One.__doc__ == "One(first)"
+    heir = Heir(1, 2)
+    assert dataclasses.astuple(heir) == (1, 2)
+    assert pickle.loads(pickle.dumps(heir)) == heir != Heir(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"many": dataclasses.field(default_factory=list)}, "many"),
+        ({"hidden": dataclasses.field(default=1, repr=False)}, "hidden"),
+        ({"fixed": dataclasses.field(default=1, init=False)}, "fixed"),
+        ({"early": 1, "late": dataclasses.field()}, "early"),
+    ],
+)
+def test_what_it_could_not_do_right_is_refused(fields, name):
+    namespace = {"__annotations__": dict.fromkeys(fields, "int"), **fields}
+    with pytest.raises(TypeError, match=rf"^Odd\.{name}: only defaults"):
+        dataclass(frozen=True, slots=True)(type("Odd", (), namespace))
+
+
+def test_an_heir_that_would_lose_fields_is_refused():
+    with pytest.raises(TypeError, match=r"^Odd: .*One has fields"):
+        dataclass(frozen=True, slots=True)(type("Odd", (One,), {"__annotations__": {"second": "float"}}))
+
+
+def test_only_frozen_classes_with_slots_are_made():
+    with pytest.raises(TypeError, match=r"take dataclasses\.dataclass"):
+        dataclass(frozen=False, slots=True)
+
+
+def test_every_event_says_its_fields_and_can_be_pickled():
+    kinds = [each for each in vars(aiogroup.telemetry.events).values() if inspect.isclass(each)]
+    kinds = [each for each in kinds if issubclass(each, Event) and each is not Event]
+    assert len(kinds) > 40
+    for kind in kinds:
+        names = [each.name for each in dataclasses.fields(kind)]
+        event = kind(*range(len(names)))
+        assert event.fields() == dataclasses.asdict(event) == {name: place for place, name in enumerate(names)}
+        assert pickle.loads(pickle.dumps(event)) == event
+
+
+def test_a_request_can_be_replaced_in_part():
+    for request in REQUESTS.values():
+        assert dataclasses.replace(request()) == request()
