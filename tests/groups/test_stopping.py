@@ -107,3 +107,19 @@ async def test_a_stop_without_a_time_out_leaves_room_in_the_30_s_that_kubernetes
     assert report.in_hand == {record.tp: 1}
     assert 10_000 <= group.now_ms - since_ms <= 20_000
     member.release()
+
+
+async def test_a_stop_whose_tasks_were_cancelled_with_all_others_is_over_at_once(group):
+    """So ends `asyncio.run` when its main function returns, and at a second Ctrl-C."""
+    member = await group.member("m", enable_auto_commit=True).start()
+    record, _ = await group.holding(member)
+    member.release()
+    await until(lambda: len(member.records) == len(member.partitions) and member.in_hand is None, what=member.tail)
+    ours = [task for task in asyncio.all_tasks() if task.get_name().startswith("aiogroup")]
+    since_ms = group.now_ms
+    stopping = asyncio.create_task(member.do(member.consumer.stop()))
+    for task in ours:
+        task.cancel()
+    report = await stopping
+    assert report.not_committed[record.tp] == record.offset + 1
+    assert group.now_ms - since_ms < 100

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 
+import anyio
 import pytest
 
 from aiogroup.errors import ConsumerStoppedError
@@ -194,3 +195,27 @@ async def test_a_stranger_that_cancels_the_owner_alone_is_one_too(supervisor):
     await sleep_ms(1)
     assert len(ended) == 1
     assert [name for name, _ in supervisor.told] == ["owner"]
+
+
+async def test_what_is_begun_after_a_stranger_cancelled_all_tasks_ends_at_once(supervisor):
+    begun = []
+
+    async def slow_to_end():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await sleep_ms(50)
+
+    async def commit():
+        begun.append(True)
+
+    supervisor.spawn("slow", slow_to_end)
+    await sleep_ms(1)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await sleep_ms(1)
+    assert not supervisor.is_running
+    with pytest.raises(ConsumerStoppedError):
+        await asyncio.wait_for(supervisor.finish("commit", commit), 0.04)
+    assert not begun

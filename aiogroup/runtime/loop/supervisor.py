@@ -37,6 +37,11 @@ class Supervisor:
         self._ended = asyncio.Event()
         self._results: set[asyncio.Future[Any]] = set()  # one per call under way
 
+    @property
+    def is_running(self) -> bool:
+        """What is begun is carried out. Not so when `close` was called, or all tasks were cancelled from outside."""
+        return self._group is not None and not self._group.cancel_scope.cancel_called
+
     async def start(self) -> None:
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner = asyncio.create_task(self._own(started), name="aiogroup")  # noqa: TID251 (its one home)
@@ -123,9 +128,10 @@ class Supervisor:
                 self._results.discard(result)
                 _abandon(result)
 
-        try:
+        # anyio cancels no task that is begun in a group whose cancellation is over: it would spin in its first lock.
+        if self.is_running:
             self.spawn(name, run)
-        except RuntimeError:
+        else:
             self._results.discard(result)
             _abandon(result)
         return result

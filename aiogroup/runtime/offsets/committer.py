@@ -166,10 +166,13 @@ class Committer:
             begin("commit", lambda: self._told(entries, self._commit_counted(turn, limit_ms)))
 
     async def settled(self, timeout: int) -> bool:
-        """Wait until no commit is on its way, at most `timeout` milliseconds; True when none is."""
+        """Wait until no commit is on its way, at most `timeout` milliseconds; True when none is.
+
+        Where the tasks have been cancelled from outside, nobody carries one out any more: then it is False at once.
+        """
         until_ms = now_ms() + timeout
-        while self._busy_count and now_ms() < until_ms:
-            await self._settled.wait(until_ms)
+        while self._busy_count and now_ms() < until_ms and self._context.supervisor.is_running:
+            await self._settled.wait(min(until_ms, now_ms() + 50))
         return not self._busy_count
 
     async def commit(self, entries: Entries, timeout: int, *, automatic: bool = False) -> None:
