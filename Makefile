@@ -161,9 +161,10 @@ bench-spark: jars
 	$(PY) -m benchmarks.draining_spark
 
 # The wheel is built from the sdist, in a folder of its own. The list of files of an earlier build is not asked.
+# Without -g0 the compiled C has debug information, which quadruples it and names the folder that it was built in.
 dist: $(STAMP)
 	rm -rf dist *.egg-info
-	$(PY) -m build --no-isolation
+	CFLAGS=-g0 $(PY) -m build --no-isolation
 
 format: $(STAMP)
 	$(PY) -m ruff format .
