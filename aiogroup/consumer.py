@@ -25,7 +25,8 @@ from aiogroup.errors import (
     named,
 )
 from aiogroup.fetching.epochs import NO_EPOCH
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.listener import AnyListener, check_listener
 from aiogroup.membership import facts as f
@@ -497,11 +498,11 @@ class Consumer:
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The end of the partition as the last fetch answer said, `None` before the first."""
-        return self._owned(partition).end_offset
+        return self._owned(partition).log.end_offset
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
         """The last stable offset as the last fetch answer said, `None` before the first."""
-        return self._owned(partition).last_stable_offset
+        return self._owned(partition).log.last_stable_offset
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
         """When a fetch of the partition was last answered, also without news of it, in milliseconds since the epoch.
@@ -576,17 +577,17 @@ class Consumer:
     def pause(self, *partitions: TopicPartition) -> None:
         """Deliver nothing of these partitions until `resume`; what is buffered is kept."""
         for partition in [self._owned(tp) for tp in partitions]:
-            partition.is_paused = True
+            partition.bar(Bar.PAUSED)
             for cursor in partition.lanes.cursors if partition.lanes is not None else ():
-                cursor.is_paused = True
+                cursor.bar(Bar.PAUSED)
         self._running().context.interrupt()
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Deliver again."""
         for partition in [self._owned(tp) for tp in partitions]:
-            partition.is_paused = False
+            partition.lift(Bar.PAUSED)
             for cursor in partition.lanes.cursors if partition.lanes is not None else ():
-                cursor.is_paused = False
+                cursor.lift(Bar.PAUSED)
         self._running().context.fetchable.pulse()
         self._running().context.interrupt()
 
@@ -787,7 +788,7 @@ class Consumer:
         drop_pending: bool = False,
     ) -> None:
         engine = self._running()
-        is_first = partition.is_new and self._is_in_callback
+        is_first = Bar.NEW in partition.bars and self._is_in_callback
         again = partial(self._move_if_still, partition, offset, lane=lane, drop_pending=drop_pending or is_first)
         if engine.positions.is_recovering(partition, again):
             return

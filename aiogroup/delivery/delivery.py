@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING
 from aiogroup.delivery.turn import Turn
 from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.buffer import Slice
 from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.epochs import NO_EPOCH
-from aiogroup.fetching.position import Partition, Slice
+from aiogroup.fetching.lane import Lane
+from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.truncation import NOBODY, Leader
 from aiogroup.native import Cursor
 from aiogroup.records import PartitionMetadata, Record
@@ -51,24 +53,24 @@ class Delivery:
     ) -> None:
         self.cursor = Cursor(is_shared=not auto_ack)
         self.merging: Merging | None = None  # it has a cursor of its own, which is open
-        self.to_inflate: deque[Partition] = deque()
-        self.opened: dict[TopicPartition, Partition] = {}
+        self.to_inflate: deque[Lane] = deque()
+        self.opened: dict[TopicPartition, Lane] = {}
         self.inflating: PartitionDecoder | None = None  # a worker thread has it: it must not be touched
         self.drained_count = 0
         self.has_drained = False  # a fetched piece was used up since a fetcher was last told
         self._assignment = assignment
         self._max_bytes = max_bytes
-        self._withheld: Partition | None = None  # would go on if there were room
-        self._favoured: Partition | None = None  # goes on although there is none
+        self._withheld: Lane | None = None  # would go on if there were room
+        self._favoured: Lane | None = None  # goes on although there is none
         self._has_ready = False
         self._auto_ack = auto_ack
         self._records_per_turn = records_per_turn
         self._turn_ns = turn_ms * 1_000_000
-        self._current: Partition | None = None
-        self._held: dict[int, Partition] = {}
+        self._current: Lane | None = None
+        self._held: dict[int, Lane] = {}
         self._turns = assignment.tally.turns
-        self._iterated: tuple[Partition, Record] | None = None
-        self.taken_back_from: Partition | None = None  # the last time
+        self._iterated: tuple[Lane, Record] | None = None
+        self.taken_back_from: Lane | None = None  # the last time
 
     @property
     def auto_ack(self) -> bool:
@@ -83,9 +85,9 @@ class Delivery:
             self.merging.settle()
             return
         partition = self._current
-        if partition is None or partition.slice is None:
+        if partition is None or partition.buffer.slice is None:
             return
-        piece = partition.slice
+        piece = partition.buffer.slice
         done_count = self.cursor.index
         if done_count > piece.index:
             self._hand_out(partition, piece, done_count, keep_last_only=self._auto_ack)
@@ -103,8 +105,8 @@ class Delivery:
         self.cursor.close()
         if self.merging is not None:
             self.merging.end_turn()
-        if self._current is not None and self._current.slice is not None:
-            self._current.slice.let_go()
+        if self._current is not None and self._current.buffer.slice is not None:
+            self._current.buffer.slice.let_go()
         self._current = None
 
     def look_again(self) -> None:
@@ -138,7 +140,7 @@ class Delivery:
                     partition.ledger.process_all()
                     del self._held[id(partition)]
 
-    def forget(self, partitions: Collection[Partition]) -> None:
+    def forget(self, partitions: Collection[Lane]) -> None:
         """These partitions are no longer ours, or their position was moved: nothing of them is in hand."""
         self.close_cursor()
         for partition in partitions:
@@ -152,34 +154,34 @@ class Delivery:
         With `leader_epoch`, that of the record before, `leader` must confirm it first: then everything is dropped.
         """
         self.forget([partition])
-        is_in_thread = bool(partition.buffer) and partition.buffer[0] is self.inflating
+        is_in_thread = bool(partition.buffer.pieces) and partition.buffer.pieces[0] is self.inflating
         if leader_epoch == NO_EPOCH and not is_in_thread and partition.go_on_at(offset):
             return
         partition.start_at(offset, leader_epoch=leader_epoch, leader=leader)
         partition.tally.moved[partition.tp] = None
 
-    def pass_over(self, partition: Partition, offset: int) -> bool:
+    def pass_over(self, partition: Lane, offset: int) -> bool:
         """Go on behind the record at `offset`, which could not be delivered; False where it is not the next one.
 
         What is in hand stays there. Of a damaged batch nothing could be: it is passed over as a whole.
         """
         self.close_cursor()
-        piece = partition.slice
-        if partition.ready_count and piece is not None:
+        piece = partition.buffer.slice
+        if partition.buffer.ready_count and piece is not None:
             if piece.records[piece.index].offset != offset:
                 return False
             piece.index += 1
             is_last = piece.index == len(piece.records)
             partition.ledger.pass_over(piece.end if is_last else offset + 1)
-            partition.weigh()
+            partition.buffer.weigh()
             return True
-        decoder = partition.buffer[0] if partition.buffer else None
+        decoder = partition.buffer.pieces[0] if partition.buffer.pieces else None
         if decoder is None or decoder is self.inflating or decoder.poison_offset != offset:
             return False
         end = decoder.poison_end or offset + 1
         partition.ledger.pass_over(end)
         if decoder.skip_to(end):
-            partition.weigh()
+            partition.buffer.weigh()
         else:
             partition.drop_buffer()
             partition.tally.moved[partition.tp] = None
@@ -197,7 +199,7 @@ class Delivery:
         self.taken_back_from = partition
         partition.ledger.move(record.offset)
         self._held.pop(id(partition), None)
-        piece = partition.slice
+        piece = partition.buffer.slice
         if piece is None or not piece.index or piece.records[piece.index - 1] is not record:
             partition.drop_buffer()  # the slice was given up meanwhile, to make room: it is fetched again
             self.has_drained = True
@@ -222,20 +224,20 @@ class Delivery:
         for partition in self._turns:
             if not partition.is_open or (only and partition.tp not in only):
                 continue
-            while not turn.is_over and (missing_count := left_count - partition.ready_count) > 0:
+            while not turn.is_over and (missing_count := left_count - partition.buffer.ready_count) > 0:
                 if not self._decode_behind(partition, min(missing_count, turn.records_left), turn):
                     break
-            left_count -= partition.ready_count
+            left_count -= partition.buffer.ready_count
             if left_count <= 0 or turn.is_over:
                 break
         return count - max(0, left_count)
 
-    def _decode_behind(self, partition: Partition, count: int, turn: Turn | None = None) -> bool:
+    def _decode_behind(self, partition: Lane, count: int, turn: Turn | None = None) -> bool:
         """Append to the partition's slice; False when nothing is buffered that can be decoded here and now.
 
         No more than is asked for: what is left over would be kept, of each partition.
         """
-        piece = partition.slice
+        piece = partition.buffer.slice
         if piece is None or piece.index == len(piece.records):
             try:
                 piece = self._ready(partition, count)
@@ -244,8 +246,8 @@ class Delivery:
             if piece is not None and turn is not None:
                 turn.note(len(piece.records), piece.size_bytes)
             return piece is not None
-        while partition.buffer:
-            decoder = partition.buffer[0]
+        while partition.buffer.pieces:
+            decoder = partition.buffer.pieces[0]
             if decoder is self.inflating or decoder.needs_inflate() or self._is_full(partition):
                 return False
             try:
@@ -257,7 +259,7 @@ class Delivery:
                 piece.cut()
                 piece.records += records
                 piece.size_bytes += decoder.slice_bytes
-                partition.weigh()
+                partition.buffer.weigh()
                 if turn is not None:
                     turn.note(len(records), decoder.slice_bytes)
                 return True
@@ -315,15 +317,16 @@ class Delivery:
         for tp, partition in opened.items():
             if self._assignment.get(tp) is not partition:
                 continue  # it left, and perhaps came back, since that answer
-            position, end = partition.position, partition.last_offset(read_committed=read_committed)
-            if position is not None and partition.received_at_ms is not None:
+            position, log = partition.position, partition.log
+            end = log.last_offset(read_committed=read_committed)
+            if position is not None and log.received_at_ms is not None:
                 lag = None if end is None else max(0, end - position)
-                told[tp] = PartitionMetadata(partition.received_at_ms, position, lag, partition.begin_offset, end)
+                told[tp] = PartitionMetadata(log.received_at_ms, position, lag, log.begin_offset, end)
         return told
 
     # For a merge.
 
-    def head(self, partition: Partition, max_count: int) -> Slice | None:
+    def head(self, partition: Lane, max_count: int) -> Slice | None:
         """The partition's slice with records left, decoded if need be: without its next record nothing can be chosen.
 
         So the bound on what is held does not count.
@@ -337,11 +340,11 @@ class Delivery:
         finally:
             self._favoured = None
 
-    def lengthen(self, partition: Partition, count: int) -> bool:
+    def lengthen(self, partition: Lane, count: int) -> bool:
         """Decode more behind a slice that has records left; what was handed out of it is forgotten."""
         return self._decode_behind(partition, count)
 
-    def hand_out(self, taken: Iterable[tuple[Partition, Slice, int]], in_hand: tuple[Partition, Record] | None) -> None:
+    def hand_out(self, taken: Iterable[tuple[Lane, Slice, int]], in_hand: tuple[Lane, Record] | None) -> None:
         """So many records of each partition were handed out; but for this one all are processed, with auto_ack."""
         last = None if in_hand is None else in_hand[0]
         if self._auto_ack:
@@ -355,7 +358,7 @@ class Delivery:
                 continue
             piece.index = upto
             if upto == len(piece.records):
-                partition.weigh()
+                partition.buffer.weigh()
                 partition.ledger.deliver((), piece.end)
             else:
                 partition.ledger.deliver((), piece.records[upto - 1].offset + 1)
@@ -363,7 +366,7 @@ class Delivery:
 
     # Leaves.
 
-    def _hand_out(self, partition: Partition, piece: Slice, upto: int, *, keep_last_only: bool) -> None:
+    def _hand_out(self, partition: Lane, piece: Slice, upto: int, *, keep_last_only: bool) -> None:
         if upto == piece.index:
             return
         records, ledger = piece.records, partition.ledger
@@ -377,18 +380,18 @@ class Delivery:
             run = [record.offset for record in records[piece.index : upto]]
         piece.index = upto
         if upto == len(records):
-            partition.weigh()
+            partition.buffer.weigh()
         ledger.deliver(run, piece.end if upto == len(records) else last + 1)
         self._held[id(partition)] = partition
 
-    def _ready(self, partition: Partition, max_count: int) -> Slice | None:
+    def _ready(self, partition: Lane, max_count: int) -> Slice | None:
         """The partition's slice with records left, decoded if need be."""
-        piece = partition.slice
+        piece = partition.buffer.slice
         if piece is not None and piece.index < len(piece.records):
             self._has_ready = True
             return piece
-        while partition.buffer:
-            decoder = partition.buffer[0]
+        while partition.buffer.pieces:
+            decoder = partition.buffer.pieces[0]
             if decoder is self.inflating or self._is_full(partition):
                 return None
             if decoder.needs_inflate():
@@ -397,30 +400,30 @@ class Delivery:
                 return None
             records = decoder.next_slice(max_count)
             if records:
-                partition.slice = Slice(records, decoder.next_offset, decoder.slice_bytes)
-                partition.weigh()
+                partition.buffer.slice = Slice(records, decoder.next_offset, decoder.slice_bytes)
+                partition.buffer.weigh()
                 self._favoured = None
                 self._has_ready = True
-                return partition.slice
+                return partition.buffer.slice
             partition.ledger.pass_over(decoder.next_offset)
             partition.use_up()
             self.has_drained = True
             self.drained_count += 1
         return None
 
-    def has_room(self, partition: Partition) -> bool:
+    def has_room(self, partition: Lane) -> bool:
         """More may be decoded or decompressed beside what is held."""
         return partition.tally.held_bytes <= self._max_bytes
 
-    def _is_full(self, partition: Partition) -> bool:
+    def _is_full(self, partition: Lane) -> bool:
         """Decoding takes room, which there is not: what is decoded already goes first."""
         if self.has_room(partition) or partition is self._favoured:
             return False
-        if self._withheld is None or (partition.decoded_bytes and not self._withheld.decoded_bytes):
+        if self._withheld is None or (partition.buffer.decoded_bytes and not self._withheld.buffer.decoded_bytes):
             self._withheld = partition  # rather one whose batch is decompressed
         return True
 
-    def _by_turn(self, only: Collection[TopicPartition]) -> Iterator[Partition]:
+    def _by_turn(self, only: Collection[TopicPartition]) -> Iterator[Lane]:
         """Each deliverable partition once, the one served longest ago first; again one of those without room to decode.
 
         That is one only, and only where none had records: however narrow the bound is, records come.

@@ -24,7 +24,9 @@ from aiogroup.delivery.delivery import Delivery
 from aiogroup.delivery.merge import Merge, Sight
 from aiogroup.errors import TimestampError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.position import Partition, Slice
+from aiogroup.fetching.buffer import Slice
+from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.partition import Partition
 from aiogroup.native import Cursor, Heads, read_times
 from aiogroup.records import Record
 
@@ -102,8 +104,9 @@ class Merging:
         if self._is_laid_out():
             return False
         for partition in self._in_order:
-            piece = partition.slice
-            if not partition.buffer or not partition.is_open or (piece is not None and piece.index < len(piece.keys)):
+            piece = partition.buffer.slice
+            is_time_known = piece is not None and piece.index < len(piece.keys)
+            if is_time_known or not partition.buffer.pieces or not partition.is_open:
                 continue
             if not has_time():
                 return True
@@ -145,16 +148,16 @@ class Merging:
         sources: list[tuple[Partition, Slice]] = []
         sights = {}
         for partition in self._in_order:
-            if partition.is_delayed:
+            if Bar.DELAYED in partition.bars:
                 return False  # the next record by time may be the one that it gives again
-            piece, is_open = partition.slice, partition.is_open
+            piece, is_open = partition.buffer.slice, partition.is_open
             if is_open and (piece is None or piece.index >= len(piece.keys)):
                 piece = self._head(partition)
             if is_open and piece is not None:
                 sources.append((partition, piece))
-            elif not (partition.is_paused or partition.is_leaving):  # then it takes no part
+            elif not (partition.is_paused or Bar.LEAVING in partition.bars):  # then it takes no part
                 lag = partition.lag(read_committed=self._read_committed) if is_open else None
-                sights[partition.tp] = Sight(lag, partition.heard_at_ms, partition.ownership)
+                sights[partition.tp] = Sight(lag, partition.log.heard_at_ms, partition.ownership)
         if not self.rule.look(sights, now_ms, has_record=bool(sources)):
             return False
         layout = _Layout(sources, is_enforced=bool(sights))
@@ -187,7 +190,7 @@ class Merging:
         if (due := partition.due_error) is not None:
             raise due
         while True:
-            piece = partition.slice
+            piece = partition.buffer.slice
             if piece is None or piece.index == len(piece.records):
                 piece = self._delivery.head(partition, self._slice_count)
                 if piece is None:
@@ -229,7 +232,7 @@ class Merging:
         is_last = piece.index == len(piece.records)
         partition.ledger.pass_over(piece.end if is_last else record.offset + 1)
         if is_last:
-            partition.weigh()
+            partition.buffer.weigh()
 
     # Handing out.
 
@@ -258,10 +261,10 @@ class Merging:
         taken, full = [], []
         for slot, count in Counter(layout.order[first:upto]).items():
             partition, piece = sources[slot]
-            if partition.slice is not piece:
+            if partition.buffer.slice is not piece:
                 continue  # it was dropped, and the position with it
             taken.append((partition, piece, count))
-            if partition.fetch_offset - partition.ledger.position >= half_count:
+            if partition.target.offset - partition.ledger.position >= half_count:
                 full.append(partition)
         in_hand = None
         if layout.processed_count < upto:

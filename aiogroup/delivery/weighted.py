@@ -13,7 +13,9 @@ from aiogroup.delivery.delivery import Delivery
 from aiogroup.delivery.turn import Turn
 from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.position import Partition, Slice, Tally
+from aiogroup.fetching.buffer import Slice
+from aiogroup.fetching.lane import Lane
+from aiogroup.fetching.tally import Tally
 from aiogroup.records import Record
 from aiogroup.structs import TopicPartition
 
@@ -53,7 +55,7 @@ class TwoLanes(Delivery):
         self._live = _Lane(assignment.tally, 1 - share, int(max_bytes * (1 - share)))
         self._catch_up = _Lane(catch_up, share, int(max_bytes * share))
 
-    def has_room(self, partition: Partition) -> bool:
+    def has_room(self, partition: Lane) -> bool:
         return partition.tally.held_bytes <= self._lane_of(partition).max_bytes
 
     def in_hand(self) -> dict[TopicPartition, int]:
@@ -149,13 +151,13 @@ class TwoLanes(Delivery):
         """It cannot go on for now: the other one is asked first next time."""
         lane.given = max(self._live.given, self._catch_up.given) + 1
 
-    def _lane_of(self, partition: Partition) -> _Lane:
+    def _lane_of(self, partition: Lane) -> _Lane:
         return self._live if partition.tally is self._live.tally else self._catch_up
 
     def _enter(self, lane: _Lane) -> None:
         self._turns, self._max_bytes = lane.tally.turns, lane.max_bytes
 
-    def _hand_out(self, partition: Partition, piece: Slice, upto: int, *, keep_last_only: bool) -> None:
+    def _hand_out(self, partition: Lane, piece: Slice, upto: int, *, keep_last_only: bool) -> None:
         lane = self._lane_of(partition)
         lane.given += (upto - piece.index) / lane.weight
         super()._hand_out(partition, piece, upto, keep_last_only=keep_last_only)

@@ -3,55 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
 from uuid import UUID
 
 from aiogroup.config import ResetPolicy
-from aiogroup.fetching.position import Partition, Tally
+from aiogroup.fetching.lane import Lane
+from aiogroup.fetching.partition import Partition
+from aiogroup.fetching.tally import Tally
 from aiogroup.offsets.commit_plan import CommitEntry, Turn, made_anew_error
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Assignment"]
+__all__ = ["Assignment", "LaneTable"]
+
+L_co = TypeVar("L_co", bound=Lane, covariant=True)
 
 
-class Assignment:
-    """Partitions by name. `changes_count` rises with every change, for whoever plans over all of them."""
+class LaneTable(Generic[L_co]):
+    """Lanes by the name of their partition. `changes_count` rises with every change, for whoever plans over all."""
 
     def __init__(self) -> None:
-        self._partitions: dict[TopicPartition, Partition] = {}
-        self._ownerships_count = 0
-        self._former: dict[TopicPartition, tuple[UUID | None, int]] = {}
+        self._lanes: dict[TopicPartition, L_co] = {}
         self.changes_count = 0
         self.tally = Tally()
-        self.failed_commit: set[TopicPartition] = set()
 
-    def __getitem__(self, tp: TopicPartition) -> Partition:
-        return self._partitions[tp]
+    def __getitem__(self, tp: TopicPartition) -> L_co:
+        return self._lanes[tp]
 
     def __contains__(self, tp: object) -> bool:
-        return tp in self._partitions
+        return tp in self._lanes
 
-    def __iter__(self) -> Iterator[Partition]:
-        return iter(self._partitions.values())
+    def __iter__(self) -> Iterator[L_co]:
+        return iter(self._lanes.values())
 
     def __len__(self) -> int:
-        return len(self._partitions)
+        return len(self._lanes)
 
-    def get(self, tp: TopicPartition) -> Partition | None:
-        return self._partitions.get(tp)
+    def get(self, tp: TopicPartition) -> L_co | None:
+        return self._lanes.get(tp)
 
     @property
     def names(self) -> frozenset[TopicPartition]:
-        return frozenset(self._partitions)
+        return frozenset(self._lanes)
 
     @property
     def buffered_bytes(self) -> int:
         return self.tally.fetched_bytes + self.tally.decoded_bytes
 
+    def take(self, lanes: Iterable[L_co]) -> None:
+        """Take lanes over: from now on the planner looks at them."""
+        taken = {lane.tp: lane for lane in lanes}
+        self._lanes |= taken
+        self.tally.touched |= dict.fromkeys(taken)
+        for lane in taken.values():
+            lane.count_in(self.tally)
+        self.changes_count += 1
+
+    def remove(self, tps: Iterable[TopicPartition]) -> list[L_co]:
+        """Give lanes up; their ledgers are closed."""
+        removed = [self._lanes.pop(tp) for tp in tuple(tps) if tp in self._lanes]
+        for lane in removed:
+            lane.close()
+        self.changes_count += 1
+        return removed
+
     def limit(self, enough_count: int) -> None:
-        """For a merge: so many buffered records of each partition are enough; 0: there is no merge."""
+        """For a merge: no more is fetched of a lane that has this many buffered records. 0: there is no merge."""
         self.tally.enough_count = enough_count
         self.tally.needed, self.tally.needs_records = frozenset(), False
-        self.tally.touched |= dict.fromkeys(self._partitions)
+        self.tally.touched |= dict.fromkeys(self._lanes)
 
     def need(self, tps: frozenset[TopicPartition]) -> bool:
         """Requests wait for records of these partitions alone; whether that is news."""
@@ -62,9 +81,19 @@ class Assignment:
         tally.needed, tally.needs_records = tps, bool(tps)
         return True
 
+
+class Assignment(LaneTable[Partition]):
+    """The partitions that are ours: each with the number of its ownership, and what is known of former ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ownerships_count = 0
+        self._former: dict[TopicPartition, tuple[UUID | None, int]] = {}
+        self.failed_commit: set[TopicPartition] = set()
+
     def was_owned(self, tp: TopicPartition) -> bool:
         """Owned once, not now."""
-        return tp in self._former and tp not in self._partitions
+        return tp in self._former and tp not in self._lanes
 
     def add(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
         """Take partitions over, each with what to do when nothing is committed for it."""
@@ -84,21 +113,10 @@ class Assignment:
             made.append(Partition(tp, self._ownerships_count, policy))
         return made
 
-    def take(self, made: Iterable[Partition]) -> None:
-        taken = {partition.tp: partition for partition in made}
-        self._partitions |= taken
-        self.tally.touched |= dict.fromkeys(taken)
-        for partition in taken.values():
-            partition.count_in(self.tally)
-        self.changes_count += 1
-
     def remove(self, tps: Iterable[TopicPartition]) -> list[Partition]:
-        """Give partitions up; their ledgers are closed."""
-        removed = [self._partitions.pop(tp) for tp in tuple(tps) if tp in self._partitions]
+        removed = super().remove(tps)
         for partition in removed:
-            partition.close()
             self._former[partition.tp] = partition.topic_id, max(partition.former_end, partition.ledger.position)
-        self.changes_count += 1
         return removed
 
     def name_topic(self, partition: Partition, topic_id: UUID) -> UUID | None:
@@ -113,7 +131,7 @@ class Assignment:
     def name_topics(self, turn: Turn) -> None:
         """Of which topics the offsets of a commit are that begins now."""
         for tp, entry in turn.pending.items():
-            partition = self._partitions.get(tp)
+            partition = self._lanes.get(tp)
             if partition is None or partition.ownership != entry.ownership:
                 continue
             if partition.topic_id is not None:
@@ -136,5 +154,5 @@ class Assignment:
 
     def is_owned_since(self, tp: TopicPartition, ownership: int) -> bool:
         """The partition is ours without interruption since the ownership with this number began."""
-        partition = self._partitions.get(tp)
+        partition = self._lanes.get(tp)
         return partition is not None and partition.ownership == ownership

@@ -9,9 +9,10 @@ from typing import Final
 
 from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
-from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.position import UNKNOWN, Partition, PositionState
+from aiogroup.fetching.assignment import LaneTable
+from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.sessions import Asked, FetchSession
+from aiogroup.fetching.target import UNKNOWN
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.structs import TopicPartition
 
@@ -57,19 +58,19 @@ class FetchPlan:
     is_blocked: bool = False
 
 
-def node_for(partition: Partition, cluster: Cluster, now_ms: int) -> int:
+def node_for(partition: Lane, cluster: Cluster, now_ms: int) -> int:
     """The broker to read from: the preferred replica while it holds (KIP-392), else the leader; -1 unknown."""
-    if partition.preferred_replica != UNKNOWN:
-        if now_ms < partition.preferred_until_ms and partition.preferred_replica in cluster.brokers:
-            return partition.preferred_replica
-        partition.preferred_replica = UNKNOWN
+    if partition.target.preferred_replica != UNKNOWN:
+        if now_ms < partition.target.preferred_until_ms and partition.target.preferred_replica in cluster.brokers:
+            return partition.target.preferred_replica
+        partition.target.preferred_replica = UNKNOWN
     return cluster.leader(partition.tp)
 
 
 class Planner:
     """Keeps every broker's session in step with the assignment and the cluster."""
 
-    def __init__(self, assignment: Assignment, config: ConsumerConfig) -> None:
+    def __init__(self, assignment: LaneTable[Lane], config: ConsumerConfig) -> None:
         self._assignment = assignment
         self._config = config
         self._cluster: Cluster | None = None
@@ -102,15 +103,15 @@ class Planner:
             return False
         return asked.topic_id in (asked.partition.topic_id, ZERO_UUID)
 
-    def heard_at_ms(self, partition: Partition) -> int | None:
+    def heard_at_ms(self, partition: Lane) -> int | None:
         """When it was last known where the partition ends: by an answer, or as an answer in a session had no news."""
-        return self._or_no_news(partition, partition.heard_at_ms)
+        return self._or_no_news(partition, partition.log.heard_at_ms)
 
-    def answered_at_ms(self, partition: Partition) -> int | None:
+    def answered_at_ms(self, partition: Lane) -> int | None:
         """When a fetch of it was last answered; in a session an answer without it says that nothing is new."""
-        return self._or_no_news(partition, partition.received_at_ms)
+        return self._or_no_news(partition, partition.log.received_at_ms)
 
-    def _or_no_news(self, partition: Partition, at_ms: int | None) -> int | None:
+    def _or_no_news(self, partition: Lane, at_ms: int | None) -> int | None:
         share = self._shares.get(self._nodes.get(partition.tp, UNKNOWN))
         if at_ms is None or share is None or share.answered_at_ms is None:
             return at_ms
@@ -170,53 +171,57 @@ class Planner:
         else:
             share.session.drop(tp)
 
-    def _note_due(self, partition: Partition, now_ms: int) -> None:
-        at_ms = partition.backoff_until_ms
+    def _note_due(self, partition: Lane, now_ms: int) -> None:
+        at_ms = partition.target.backoff_until_ms
         if at_ms <= now_ms:
-            if partition.preferred_replica == UNKNOWN:
+            if partition.target.preferred_replica == UNKNOWN:
                 self._due.pop(partition.tp, None)
                 return
-            at_ms = partition.preferred_until_ms
+            at_ms = partition.target.preferred_until_ms
         if self._due.get(partition.tp) != at_ms:
             self._due[partition.tp] = at_ms
             heapq.heappush(self._due_heap, (at_ms, partition.tp))
 
-    def _is_asked_for(self, partition: Partition, share: Share, now_ms: int) -> bool:
-        if partition.state is not PositionState.FETCHING or partition.is_paused or partition.is_broken:
+    def _is_asked_for(self, partition: Lane, share: Share, now_ms: int) -> bool:
+        if not partition.is_fetched or partition.is_paused or partition.target.is_broken:
             return False
-        if now_ms < partition.backoff_until_ms:
+        if now_ms < partition.target.backoff_until_ms:
             return False
-        partition.is_left_out = partition.fetched_bytes >= self._full_bytes(partition, share) or partition.has_enough
+        partition.is_left_out = (
+            partition.buffer.fetched_bytes >= self._full_bytes(partition, share) or partition.has_enough
+        )
         if partition.is_left_out:
             share.full.add(partition.tp)
         return not partition.is_left_out
 
-    def _full_bytes(self, partition: Partition, share: Share) -> int:
-        return partition.most_bytes or FETCHES_AHEAD * self._partition_bytes(partition, share)
+    def _full_bytes(self, partition: Lane, share: Share) -> int:
+        return partition.target.most_bytes or FETCHES_AHEAD * self._partition_bytes(partition, share)
 
-    def _partition_bytes(self, partition: Partition, share: Share) -> int:
+    def _partition_bytes(self, partition: Lane, share: Share) -> int:
         """So much of a partition at a time. A merge needs all of them: one answer should have something of each.
 
         But no less than two batches, as far as they are known: a broker leaves out what is longer.
         """
         config, tally = self._config, self._assignment.tally
-        most_bytes = min(config.max_partition_fetch_bytes, partition.most_bytes or config.max_partition_fetch_bytes)
+        most_bytes = min(
+            config.max_partition_fetch_bytes, partition.target.most_bytes or config.max_partition_fetch_bytes
+        )
         if not tally.enough_count:
             return most_bytes
         room_bytes = config.max_buffered_bytes // (4 * max(1, len(self._assignment)))
         share_bytes = min(room_bytes, config.fetch_max_bytes // max(1, len(share.members)))
         return min(most_bytes, max(share_bytes, 2 * tally.batch_bytes, SHARE_FLOOR_BYTES))
 
-    def _ask(self, partition: Partition, share: Share, cluster: Cluster) -> None:
+    def _ask(self, partition: Lane, share: Share, cluster: Cluster) -> None:
         tp, info = partition.tp, cluster.partition(partition.tp)
         if partition.topic_id is None:
             partition.topic_id = cluster.topic_id(tp.topic)
         topic_id = partition.topic_id or ZERO_UUID
-        if partition.fetch_bytes:
-            share.large[tp] = partition.fetch_bytes
-        max_bytes = max(self._partition_bytes(partition, share), partition.fetch_bytes)
+        if partition.target.batch_bytes:
+            share.large[tp] = partition.target.batch_bytes
+        max_bytes = max(self._partition_bytes(partition, share), partition.target.batch_bytes)
         # KIP-320: a broker that knows a newer leader than we, or an older one, refuses instead of answering.
         epoch = UNKNOWN if info is None else info.leader_epoch
         share.session.want(
-            tp, Asked(partition, partition.changes_count, topic_id, epoch, partition.fetch_offset, max_bytes)
+            tp, Asked(partition, partition.target.changes_count, topic_id, epoch, partition.target.offset, max_bytes)
         )

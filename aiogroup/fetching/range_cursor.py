@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from aiogroup.config import ResetPolicy
 from aiogroup.errors import RecordDeserializationError
 from aiogroup.fetching.decode import PartitionDecoder
-from aiogroup.fetching.position import Partition, Tally
+from aiogroup.fetching.lane import Bar, Lane
+from aiogroup.fetching.partition import Partition
+from aiogroup.fetching.tally import Tally
 
 if TYPE_CHECKING:
     from aiogroup.records import Record
@@ -16,8 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["BoundedDecoder", "RangeCursor"]
 
 
-class RangeCursor(Partition):
-    """Never looked up, reset or validated: it stands in a log that `live`, the partition itself, answers for.
+BARRED_TOGETHER: Final = {Bar.HELD, Bar.NEW, Bar.LEAVING}
+"""What bars the live lane bars its ranges, too."""
+
+
+class RangeCursor(Lane):
+    """It stands in a log that `live`, the partition itself, answers for: its position is neither looked up nor checked.
 
     `former` is the range before, whose records come first.
     """
@@ -25,19 +30,18 @@ class RangeCursor(Partition):
     __slots__ = ("end", "former", "live", "start")
 
     def __init__(self, live: Partition, start: int, end: int, leader_epoch: int, tally: Tally) -> None:
-        super().__init__(live.tp, live.ownership, ResetPolicy("none"), tally)
+        super().__init__(live.tp, live.ownership, tally)
         self.live = live
         self.start = start
         self.end = end
         self.former: RangeCursor | None = None
-        self.is_paused = live.is_paused
+        self.bar(Bar.PAUSED, when=live.is_paused)
         self.topic_id = live.topic_id
-        self.start_at(start, leader_epoch=leader_epoch)
+        self._begin_at(start, leader_epoch)
 
     @property
     def is_open(self) -> bool:
-        live = self.live
-        if self.is_paused or self.is_delayed or live.is_held or live.is_new or live.is_leaving:
+        if self.bars or self.live.bars & BARRED_TOGETHER:
             return False
         return self.former is None or self.former.is_delivered
 
@@ -54,10 +58,9 @@ class RangeCursor(Partition):
     @property
     def poison_offset(self) -> int | None:
         """The cursor stands on a record that cannot be delivered."""
-        piece = self.slice
-        if not self.buffer or (piece is not None and piece.index < len(piece.records)):
+        if not self.buffer.pieces or self.buffer.ready_count:
             return None
-        offset = self.buffer[0].poison_offset
+        offset = self.buffer.pieces[0].poison_offset
         return None if offset is None or offset >= self.end else offset
 
     def shorten(self, end: int) -> None:
@@ -68,8 +71,8 @@ class RangeCursor(Partition):
     def rise_to(self, offset: int) -> None:
         """Retention removed what stands before `offset` and was not delivered; what is in hand stays there."""
         self.ledger.pass_over(min(offset, self.end))
-        self.fetch_offset = max(self.fetch_offset, min(offset, self.end))
-        self.changes_count += 1
+        self.target.offset = max(self.target.offset, min(offset, self.end))
+        self.target.changes_count += 1
 
 
 class BoundedDecoder(PartitionDecoder):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES
-from aiogroup.fetching.position import Partition, Tally
+from aiogroup.fetching.tally import Tally
 
 __all__ = ["Room"]
 
@@ -24,7 +25,7 @@ class Room:
         self._tally = tally
         self._bound_bytes = bound_bytes
 
-    def look(self, partitions: Iterable[Partition]) -> None:
+    def look(self, partitions: Iterable[Lane]) -> None:
         """Whether partitions are waited for that there is no room for: then only these are fetched."""
         tally = self._tally
         is_narrow = tally.needs_records and self._left_bytes() + tally.in_flight_bytes < self._least_bytes
@@ -47,7 +48,7 @@ class Room:
             return free_bytes
         # What paused partitions keep must not starve the others: it is fetched again when they are resumed.
         for partition in tuple(self._tally.turns):
-            if partition.is_paused and partition.buffer:
+            if partition.is_paused and partition.buffer.pieces:
                 partition.drop_buffer()
         free_bytes = self._left_bytes()
         if self._tally.is_narrow:  # who waits for a record of each, or of one, gets it whatever the bound is

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from aiogroup.config import ConsumerConfig
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.lane import Lane
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -41,7 +41,7 @@ def epoch_after(epoch: int) -> int:
 class Asked(NamedTuple):
     """What is asked of one partition, and for whom: `changes_count` is that of `partition` when it was asked."""
 
-    partition: Partition
+    partition: Lane
     changes_count: int
     topic_id: UUID
     leader_epoch: int

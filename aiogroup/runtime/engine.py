@@ -12,8 +12,9 @@ from aiogroup.assignors import Assignor, Held, is_cooperative
 from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConsumerStoppedError, IllegalStateError
-from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.assignment import Assignment, LaneTable
+from aiogroup.fetching.partition import Partition
+from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import write_subscription
 from aiogroup.membership.classic import ClassicMembership
@@ -76,7 +77,7 @@ class Engine:
     ) -> None:
         self.subscription = subscription
         self.supervisor = Supervisor(self._on_task_failed)
-        assignment, beside = Assignment(), Assignment()
+        assignment, beside = Assignment(), LaneTable[RangeCursor]()
         delivery = make_delivery(config, assignment, beside)
         self.context = Context(config, Link(config), self.supervisor, assignment, delivery, tell)
         self.refresher = Refresher(self.context, self._topics_wanted, self._on_refreshed, subscription.names)

@@ -91,7 +91,7 @@ def metrics_of(engine: Engine) -> dict[str, float | int | None]:
         "records_lag_sum": sum(known) if known and len(known) == len(lags) else None,
         "buffered_bytes": context.assignment.buffered_bytes
         + (engine.catch_up.assignment.buffered_bytes if engine.catch_up is not None else 0),
-        "waiting_bytes": sum(each.fetched_bytes for each in context.assignment if each.behind is not None),
+        "waiting_bytes": sum(each.buffer.fetched_bytes for each in context.assignment if each.behind is not None),
         "rebalance_total": engine.group.rebalance.completed_count if engine.group is not None else None,
         "last_poll_ms_ago": health.since_request_ms,
         "last_heartbeat_ms_ago": health.since_heartbeat_ms,

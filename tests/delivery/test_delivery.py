@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import NoOffsetForPartitionError, RecordDeserializationError
+from aiogroup.fetching.lane import Bar
 from tests.fetching import wire_batches
 from tests.support.effort import examples
 from tests.support.records import assigned, fetched, offsets, read_all, rest, tp
@@ -106,7 +107,7 @@ def test_drained_partition_tells_that_there_is_room():
     assert read_all(delivery) == [(0, 0), (0, 1)]
     assert not delivery.open_cursor()
     assert delivery.has_drained
-    assert not partition.buffer
+    assert not partition.buffer.pieces
 
 
 def test_position_passes_offsets_without_records_with_the_last_record():
@@ -227,7 +228,7 @@ def test_what_was_decoded_ahead_is_delivered_when_the_buffer_is_empty():
     delivery, partition = one_partition(10)
     while delivery.decode_ahead(100):
         pass
-    assert not partition.buffer
+    assert not partition.buffer.pieces
     assert [take_all(delivery, 4) for _ in range(4)] == [{0: [0, 1, 2, 3]}, {0: [4, 5, 6, 7]}, {0: [8, 9]}, {}]
 
 
@@ -238,24 +239,24 @@ def test_a_turn_decodes_so_many_records_of_however_many_partitions():
     delivery, ready_counts, is_wanted = delivering(assignment, records_per_turn=4), [], True
     while is_wanted:
         is_wanted = delivery.decode_ahead(100)
-        ready_counts.append(sum(each.ready_count for each in partitions))
+        ready_counts.append(sum(each.buffer.ready_count for each in partitions))
     assert ready_counts == [4, 8, 10]
 
 
 def test_no_turn_follows_the_one_that_decodes_the_last():
     delivery, partition = one_partition(10)
     assert delivery.decode_ahead(6)
-    assert partition.ready_count == 4
+    assert partition.buffer.ready_count == 4
     assert not delivery.decode_ahead(6)
-    assert partition.ready_count == 6
+    assert partition.buffer.ready_count == 6
 
 
 def test_nothing_is_decoded_that_was_not_asked_for():
     delivery, partition = one_partition(10)
     while delivery.decode_ahead(6):
         pass
-    assert partition.slice is not None
-    assert len(partition.slice.records) == 6
+    assert partition.buffer.slice is not None
+    assert len(partition.buffer.slice.records) == 6
 
 
 @pytest.mark.parametrize("style", ["batch", "cursor"])
@@ -267,8 +268,8 @@ def test_what_was_handed_out_is_not_kept(style):
         delivery.open_cursor()
         rest(delivery)
     delivery.close_cursor()
-    assert partition.slice is not None
-    assert len(partition.slice.records) == 1
+    assert partition.buffer.slice is not None
+    assert len(partition.buffer.slice.records) == 1
 
 
 def test_redelivery_gives_a_partition_no_more_than_its_turn():
@@ -292,10 +293,10 @@ def test_paused_partition_keeps_what_is_buffered():
         partition.put(fetched(partition, 4))
     delivery = delivering(assignment, records_per_turn=2)
     assert take_all(delivery, 1) == {0: [0]}
-    first.is_paused = True
+    first.bar(Bar.PAUSED)
     delivery.process_all()
     assert take_all(delivery) == {1: [0, 1, 2, 3]}
-    first.is_paused = False
+    first.lift(Bar.PAUSED)
     assert take_all(delivery) == {0: [1, 2, 3]}
 
 
@@ -332,16 +333,16 @@ def test_seek_takes_back_what_is_in_hand():
 def test_a_seek_forwards_keeps_what_is_buffered_behind_it_and_the_request_under_way():
     delivery, partition = one_partition()
     partition.put(fetched(partition, 10, base=10))
-    partition.fetch_offset = 20
+    partition.target.offset = 20
     take_all(delivery, 2)  # a slice of four is decoded, and two of it are given
-    changes_count, starts_count, ledger = partition.changes_count, partition.starts_count, partition.ledger
+    changes_count, starts_count, ledger = partition.target.changes_count, partition.starts_count, partition.ledger
     for offset in (3, 6, 13):
         delivery.seek(partition, offset)
         assert partition.position == partition.ledger.committable == offset
         assert not delivery.is_in_hand()
         assert take_all(delivery, 2) == {0: [offset, offset + 1]}
-    assert partition.changes_count == changes_count  # so the answer to the request counts
-    assert (partition.starts_count, partition.fetch_offset) == (starts_count + 3, 20)
+    assert partition.target.changes_count == changes_count  # so the answer to the request counts
+    assert (partition.starts_count, partition.target.offset) == (starts_count + 3, 20)
     delivery.process_all()
     ledger.ack(1)  # of what was in hand before: late, and nothing to this ownership any more
     assert take_all(delivery) == {0: list(range(15, 20))}
@@ -350,7 +351,7 @@ def test_a_seek_forwards_keeps_what_is_buffered_behind_it_and_the_request_under_
 
 def test_a_seek_to_the_end_of_what_is_buffered_waits_for_what_is_on_its_way():
     delivery, partition = one_partition()
-    partition.fetch_offset = 10
+    partition.target.offset = 10
     delivery.seek(partition, 10)
     assert take_all(delivery) == {}
     partition.put(fetched(partition, 3, base=10))
@@ -360,40 +361,40 @@ def test_a_seek_to_the_end_of_what_is_buffered_waits_for_what_is_on_its_way():
 @pytest.mark.parametrize("offset", [1, 11])
 def test_a_seek_backwards_or_behind_what_is_buffered_drops_it_and_is_asked_for_at_once(offset):
     delivery, partition = one_partition()
-    partition.fetch_offset = 10
+    partition.target.offset = 10
     take_all(delivery, 2)
     delivery.seek(partition, offset)
-    assert partition.fetch_offset == partition.position == offset
-    assert partition.buffered_bytes == 0
+    assert partition.target.offset == partition.position == offset
+    assert partition.buffer.size_bytes == 0
     assert list(partition.tally.moved) == [tp(0)]
 
 
 def test_a_seek_that_its_leader_must_confirm_drops_what_is_buffered():
     delivery, partition = one_partition()
-    partition.fetch_offset = 10
+    partition.target.offset = 10
     delivery.seek(partition, 5, leader_epoch=3)
-    assert not partition.buffer
+    assert not partition.buffer.pieces
 
 
 def test_a_seek_to_a_poison_record_gives_it_another_chance():
     delivery, partition = one_partition(0)
     partition.put(fetched(partition, 6, **poison_at(3)))
-    partition.fetch_offset = 6
+    partition.target.offset = 6
     assert take_all(delivery) == {0: [0, 1, 2]}
     with pytest.raises(RecordDeserializationError):
         take_all(delivery)
     delivery.seek(partition, 3)
-    assert not partition.buffer
-    assert partition.fetch_offset == 3
+    assert not partition.buffer.pieces
+    assert partition.target.offset == 3
 
 
 def test_what_is_decompressed_in_a_thread_is_not_touched_by_a_seek():
     delivery, partition = one_partition()
-    partition.fetch_offset = 10
-    delivery.inflating = partition.buffer[0]
+    partition.target.offset = 10
+    delivery.inflating = partition.buffer.pieces[0]
     delivery.seek(partition, 5)
     assert delivery.inflating.next_offset == 0
-    assert partition.fetch_offset == 5
+    assert partition.target.offset == 5
 
 
 @pytest.mark.parametrize("auto_ack", [True, False])
@@ -415,12 +416,12 @@ def test_a_damaged_batch_is_passed_over_as_a_whole():
     damaged = bytearray(wire_batches.built(3, 3))
     damaged[-3] ^= 1
     partition.put(fetched(partition, 0, 3, data=bytes(damaged)))
-    partition.fetch_offset = 6
+    partition.target.offset = 6
     assert take_all(delivery) == {0: [0, 1, 2]}
     with pytest.raises(RecordDeserializationError):
         take_all(delivery)
     assert delivery.pass_over(partition, 3)
-    assert partition.fetch_offset == partition.position == 6
+    assert partition.target.offset == partition.position == 6
 
 
 # The record that an ended loop left in hand.
@@ -443,13 +444,13 @@ def test_record_comes_again_though_what_is_behind_it_was_given_up_to_make_room(h
     given = [delivery.open_cursor(), delivery.cursor.take()]
     delivery.close_cursor()
     partition.drop_buffer()
-    assert partition.fetch_offset == 2
+    assert partition.target.offset == 2
     if has_come_again:
         partition.put(fetched(partition, 4, 2))
         delivery.decode_ahead(1)
     assert delivery.take_back_iterated() is given[-1]
     assert not delivery.is_in_hand()
-    assert partition.position == partition.ledger.committable == partition.fetch_offset == 1
+    assert partition.position == partition.ledger.committable == partition.target.offset == 1
     partition.put(fetched(partition, 5, 1))
     assert read_all(delivery) == [(0, each) for each in range(1, 6)]
 
@@ -589,10 +590,10 @@ def test_partition_that_needs_a_seek_says_nothing_when_it_is_given_up():
 def test_poison_of_a_paused_partition_waits():
     assignment, (bad,) = assigned(0)
     bad.put(fetched(bad, 1, **poison_at(0)))
-    bad.is_paused = True
+    bad.bar(Bar.PAUSED)
     delivery = delivering(assignment)
     assert delivery.take(None) == {}
-    bad.is_paused = False
+    bad.lift(Bar.PAUSED)
     with pytest.raises(RecordDeserializationError):
         delivery.take(None)
 
@@ -608,7 +609,7 @@ def test_batch_that_is_worth_a_thread_is_asked_for_and_not_waited_for():
     delivery = delivering(assignment)
     assert take_all(delivery) == {1: [0, 1]}
     assert list(delivery.to_inflate) == [packed]
-    packed.buffer[0].inflate()
+    packed.buffer.pieces[0].inflate()
     assert take_all(delivery) == {0: [0, 1, 2, 3]}
 
 
@@ -657,11 +658,11 @@ def test_each_record_comes_once_and_in_order_whatever_the_way_of_asking(counts, 
         elif what == "pause":
             delivery.close_cursor()
             partition = partitions[number % len(partitions)]
-            partition.is_paused = not partition.is_paused
+            partition.bar(Bar.PAUSED, when=not partition.is_paused)
         elif (record := delivery.take_back_iterated()) is not None:
             assert given.pop() == (record.partition, record.offset)
     for partition in partitions:
-        partition.is_paused = False
+        partition.lift(Bar.PAUSED)
     delivery.process_all()
     given += read_all(delivery)
     for number, count in enumerate(counts):
@@ -673,7 +674,7 @@ def test_what_an_answer_said_of_a_partition_that_left_is_not_told():
     assignment, partitions = assigned(0, 1)
     delivery = delivering(assignment)
     for partition in partitions:
-        partition.end_offset, partition.received_at_ms = 9, 1
+        partition.log.end_offset, partition.log.received_at_ms = 9, 1
         delivery.opened[partition.tp] = partition
     assignment.remove([tp(0)])
     assert set(delivery.take_opened(read_committed=False)) == {tp(1)}

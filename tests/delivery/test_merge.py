@@ -301,7 +301,7 @@ def test_decoding_ahead_stops_when_the_turn_is_over():
         world.hold(number, 1)
     left = iter([True, False, True, True])
     assert world.merging.decode_ahead(lambda: next(left))
-    assert [world[number].slice is not None for number in range(3)] == [True, False, False]
+    assert [world[number].buffer.slice is not None for number in range(3)] == [True, False, False]
     assert not world.merging.decode_ahead(lambda: next(left))
     assert world.times() == [1, 1, 1]
 

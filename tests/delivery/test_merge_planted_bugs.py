@@ -64,15 +64,15 @@ BUGS = {
         MERGING, "self._seen_changes_count != self._assignment.changes_count", "self._seen_changes_count < 0",
     ),
     "a paused partition is waited for": (
-        MERGING, "elif not (partition.is_paused or partition.is_leaving):", "else:",
+        MERGING, "elif not (partition.is_paused or Bar.LEAVING in partition.bars):", "else:",
     ),
     "a paused partition is read": (
-        MERGING, "piece, is_open = partition.slice, partition.is_open", "piece, is_open = partition.slice, True",
+        MERGING, "buffer.slice, partition.is_open", "buffer.slice, True",
     ),
     "lag is of what was fetched": (
         MERGING,
         "lag = partition.lag(read_committed=self._read_committed) if is_open else None",
-        "lag = partition.end_offset and partition.end_offset - partition.fetch_offset",
+        "lag = partition.log.end_offset and partition.log.end_offset - partition.target.offset",
     ),
     "what arrives is not looked at": (MERGING, "is_enforced=bool(sights)", "is_enforced=False"),
     "what lies behind what was laid out is handed out first": (

@@ -10,8 +10,9 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.weighted import TwoLanes
 from aiogroup.errors import ConfigError, RecordDeserializationError
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
-from aiogroup.fetching.position import Tally
+from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
+from aiogroup.fetching.tally import Tally
 from tests.fetching import wire_batches
 from tests.support.effort import examples
 from tests.support.records import assigned, fetched, offsets, rest
@@ -114,12 +115,12 @@ def test_poison_behind_the_end_is_not_this_ranges():
 
 def test_a_cursor_is_closed_where_its_partition_is():
     _, live, cursor = ranged(0, 10)
-    for gate in ("is_held", "is_new", "is_leaving"):
-        setattr(live, gate, True)
+    for why in (Bar.HELD, Bar.NEW, Bar.LEAVING):
+        live.bar(why)
         assert not cursor.is_open
-        setattr(live, gate, False)
+        live.lift(why)
     assert cursor.is_open
-    cursor.is_paused = True
+    cursor.bar(Bar.PAUSED)
     assert not cursor.is_open
 
 
@@ -192,7 +193,7 @@ def test_a_lane_that_is_alone_decodes_ahead_all_that_is_asked_for(counts):
     while delivery.decode_ahead(100):
         pass
     one = live if counts[0] else cursor
-    assert len(one.slice.records) == 100
+    assert len(one.buffer.slice.records) == 100
     assert len(delivery.take(100)[one.tp]) == 100
 
 
@@ -202,7 +203,7 @@ def test_what_was_decoded_ahead_is_all_that_is_taken(monkeypatch, counts):
     while delivery.decode_ahead(100):
         pass
     monkeypatch.setattr(PartitionDecoder, "next_slice", lambda *_: pytest.fail("decoded behind its turn"))
-    assert live.ready_count + cursor.ready_count == min(100, sum(counts))
+    assert live.buffer.ready_count + cursor.buffer.ready_count == min(100, sum(counts))
     assert sum(map(len, delivery.take(min(100, sum(counts))).values())) == min(100, sum(counts))
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiogroup.fetching.epochs import MAX_RUNS, NO_EPOCH, Epochs
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.partition import Partition
 from tests.fetching import wire_batches as w
 from tests.support.effort import examples
 from tests.support.records import LATEST, fetched, tp

@@ -10,6 +10,7 @@ from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import OffsetOutOfRangeError
+from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.planner import Planner, node_for
 from tests.support.records import LATEST, assigned, fetched, read_all, tp
 
@@ -58,13 +59,13 @@ def test_paused_broken_and_unknown_positions_are_left_out_until_that_ends():
     planning = Planning(0, 1, 2, 3, 4)
     one_leads_all = cluster((1,) * 5)
     paused, broken, unknown, stuck, _ = planning.partitions
-    paused.is_paused = True
-    broken.is_broken = True
+    paused.bar(Bar.PAUSED)
+    broken.target.is_broken = True
     unknown.await_reset(LATEST)
     stuck.stick(OffsetOutOfRangeError(stuck.tp, 0))
     planning.look(seen=one_leads_all)
     assert planning.asked() == [4]
-    paused.is_paused = False
+    paused.lift(Bar.PAUSED)
     for each in (broken, unknown, stuck):
         each.start_at(7)
     planning.look(seen=one_leads_all)
@@ -74,8 +75,8 @@ def test_paused_broken_and_unknown_positions_are_left_out_until_that_ends():
 def test_nothing_that_was_not_touched_is_looked_at():
     planning = Planning(0, 2)
     first, second = planning.partitions
-    object.__setattr__(first, "_is_paused", True)  # unseen
-    second.is_paused = True
+    first.bars.add(Bar.PAUSED)  # unseen
+    second.bar(Bar.PAUSED)
     planning.look()
     assert planning.asked() == [0]
 
@@ -97,15 +98,15 @@ def test_what_is_used_up_makes_a_difference_where_enough_was_buffered(count, is_
     "touch",
     [
         lambda it: it.start_at(5),
-        lambda it: setattr(it, "is_paused", True),
-        lambda it: setattr(it, "is_broken", True),
+        lambda it: it.bar(Bar.PAUSED),
+        lambda it: setattr(it.target, "is_broken", True),
         lambda it: it.await_reset(LATEST),
         lambda it: it.stick(OffsetOutOfRangeError(it.tp, 0)),
         lambda it: it.back_off(0, CONFIG),
-        lambda it: setattr(it, "fetch_bytes", 5_000),
-        lambda it: setattr(it, "fetch_offset", 5),
+        lambda it: setattr(it.target, "batch_bytes", 5_000),
+        lambda it: setattr(it.target, "offset", 5),
         lambda it: it.put(fetched(it, 500)),
-        lambda it: setattr(it, "preferred_replica", 2) or setattr(it, "preferred_until_ms", 1_000),
+        lambda it: setattr(it.target, "preferred_replica", 2) or setattr(it.target, "preferred_until_ms", 1_000),
         lambda it: it.drop_buffer(),
     ],
 )
@@ -120,8 +121,8 @@ def test_whatever_decides_a_fetch_is_seen(touch):
 def test_partition_that_failed_waits_and_the_planner_says_until_when():
     planning = Planning(0, 2)
     first, second = planning.partitions
-    first.backoff_until_ms = 700
-    second.backoff_until_ms = 300
+    first.target.backoff_until_ms = 700
+    second.target.backoff_until_ms = 300
     planning.look(100)
     assert (planning.asked(), planning.plan().max_bytes, planning.planner.wake_at_ms) == ([], 0, 300)
     planning.look(300)
@@ -133,9 +134,9 @@ def test_partition_that_failed_waits_and_the_planner_says_until_when():
 def test_partition_that_fails_again_meanwhile_waits_longer():
     planning = Planning(0)
     (partition,) = planning.partitions
-    partition.backoff_until_ms = 300
+    partition.target.backoff_until_ms = 300
     planning.look(100)
-    partition.backoff_until_ms = 900
+    partition.target.backoff_until_ms = 900
     planning.look(200)
     planning.look(300)
     assert planning.asked() == []
@@ -160,7 +161,7 @@ def test_the_next_fetch_is_on_its_way_while_one_is_read():
     (partition,) = planning.partitions
 
     def buffer(size_bytes):
-        while partition.fetched_bytes < size_bytes:
+        while partition.buffer.fetched_bytes < size_bytes:
             partition.put(fetched(partition, 10))
         planning.look()
 
@@ -172,7 +173,7 @@ def test_the_next_fetch_is_on_its_way_while_one_is_read():
 
 def test_partition_whose_offset_moved_goes_behind_the_others():
     planning = Planning(0, 2)
-    planning.partitions[0].fetch_offset = 10
+    planning.partitions[0].target.offset = 10
     planning.look()
     assert planning.asked() == [2, 0]
 
@@ -197,11 +198,11 @@ def test_small_fetch_max_bytes_still_fetches():
 def test_batch_that_did_not_fit_is_asked_for_whole_until_it_came():
     planning = Planning(0)
     (partition,) = planning.partitions
-    partition.fetch_bytes = 3 * MIB
+    partition.target.batch_bytes = 3 * MIB
     planning.look()
     assert planning.plan().max_bytes == 3 * MIB
     assert planning.planner.share(1).session.wanted[tp(0)].max_bytes == 3 * MIB
-    partition.fetch_bytes = 0
+    partition.target.batch_bytes = 0
     planning.look()
     assert planning.plan().max_bytes == MIB
     assert planning.planner.share(1).session.wanted[tp(0)].max_bytes == 2_000
@@ -252,7 +253,7 @@ def test_partition_of_a_topic_that_was_made_anew_is_asked_for_under_the_new_id_o
 def test_preferred_replica_is_read_from_while_it_holds():
     planning = Planning(0)
     (partition,) = planning.partitions
-    partition.preferred_replica, partition.preferred_until_ms = 2, 1_000
+    partition.target.preferred_replica, partition.target.preferred_until_ms = 2, 1_000
     planning.look(0)
     assert (planning.asked(1), planning.asked(2), planning.planner.wake_at_ms) == ([], [0], 1_000)
     planning.look(999)
@@ -264,9 +265,9 @@ def test_preferred_replica_is_read_from_while_it_holds():
 def test_failure_at_a_preferred_replica_is_waited_for_and_no_longer():
     planning = Planning(0)
     (partition,) = planning.partitions
-    partition.preferred_replica, partition.preferred_until_ms = 2, 300_000
+    partition.target.preferred_replica, partition.target.preferred_until_ms = 2, 300_000
     planning.look(0)
-    partition.backoff_until_ms = 200
+    partition.target.backoff_until_ms = 200
     planning.look(100)
     assert (planning.asked(2), planning.planner.wake_at_ms) == ([], 200)
     planning.look(200)
@@ -275,7 +276,7 @@ def test_failure_at_a_preferred_replica_is_waited_for_and_no_longer():
 
 def test_preferred_replica_that_left_the_cluster_is_forgotten():
     _, (partition,) = assigned(0)
-    partition.preferred_replica, partition.preferred_until_ms = 9, 1_000
+    partition.target.preferred_replica, partition.target.preferred_until_ms = 9, 1_000
     assert node_for(partition, CLUSTER, 0) == 1
 
 
@@ -309,18 +310,18 @@ def test_an_answer_without_news_confirms_what_was_heard_but_of_what_was_just_ask
     share = planning.planner.share(1)
     begun = share.session.begin()
     assert planning.planner.heard_at_ms(first) is None
-    first.heard_at_ms = second.heard_at_ms = 100
+    first.log.heard_at_ms = second.log.heard_at_ms = 100
     share.session.answered(0, 7, begun.partitions)
     share.answered_at_ms = 100
     share.session.begin()
     share.answered_at_ms = 900  # nothing is new
     assert planning.planner.heard_at_ms(first) == 900
-    first.fetch_offset = 5
+    first.target.offset = 5
     planning.look()
     share.named = share.session.begin().partitions
     assert planning.planner.heard_at_ms(first) == 100
     assert planning.planner.heard_at_ms(second) == 900
-    second.is_paused = True
+    second.bar(Bar.PAUSED)
     planning.look()
     share.named = share.session.begin().partitions
     assert planning.planner.heard_at_ms(second) == 100  # it is not asked for any more

@@ -6,6 +6,7 @@ import pytest
 
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.fetching.decode import SLICE_BYTES, PartitionDecoder
+from aiogroup.fetching.lane import Bar
 from tests.fetching import wire_batches
 from tests.support.records import assigned, fetched, offsets, read_all, tp
 
@@ -28,7 +29,7 @@ def holding(partitions_count, max_bytes, **how):
 @pytest.mark.parametrize("codec", [wire_batches.PLAIN, wire_batches.LZ4])
 def test_what_is_held_is_counted_until_it_is_delivered(codec):
     assignment, delivery, (partition,) = holding(1, 1 << 30, codec=codec)
-    assert partition.fetched_bytes == assignment.buffered_bytes > 0
+    assert partition.buffer.fetched_bytes == assignment.buffered_bytes > 0
     delivery.take(10)
     decoded = assignment.tally.decoded_bytes
     in_slice = 100 * SIZE
@@ -43,7 +44,7 @@ def test_what_is_held_is_the_sum_of_the_pieces_however_many_there_are(at_once):
     for number in range(50):
         partition.put(fetched(partition, 3, COUNT + 3 * number))
     while delivery.take(at_once):
-        assert assignment.tally.fetched_bytes == sum(each.fetched_bytes for each in partition.buffer)
+        assert assignment.tally.fetched_bytes == sum(each.fetched_bytes for each in partition.buffer.pieces)
     assert (assignment.tally.fetched_bytes, assignment.buffered_bytes) == (0, 0)
 
 
@@ -54,7 +55,7 @@ def test_what_is_held_is_not_counted_anew_with_each_of_many_pieces(monkeypatch):
     assignment, (partition,) = assigned(0)
     for number in range(300):
         partition.put(fetched(partition, 1, number))
-    while partition.buffer:
+    while partition.buffer.pieces:
         partition.use_up()
     assert len(weighed) < 300 * 6
     assert assignment.buffered_bytes == 0
@@ -66,7 +67,7 @@ def test_what_is_dropped_is_held_no_more(end):
     delivery.take(150)
     before = assignment.buffered_bytes
     getattr(one, end)()
-    assert 0 < assignment.buffered_bytes == other.buffered_bytes < before
+    assert 0 < assignment.buffered_bytes == other.buffer.size_bytes < before
     getattr(other, end)()
     assert assignment.buffered_bytes == 0
 
@@ -97,7 +98,7 @@ def test_a_partition_asked_for_by_name_comes_though_another_holds_the_room():
 def test_a_paused_partition_does_not_hold_up_the_others():
     _, delivery, partitions = holding(3, 1)
     delivery.take(10, {tp(0)})
-    partitions[0].is_paused = True
+    partitions[0].bar(Bar.PAUSED)
     seen = read_all(delivery)
     assert len(seen) == 2 * COUNT
 
@@ -111,11 +112,11 @@ def test_nothing_is_decoded_ahead_without_room():
 def test_a_turn_decodes_no_more_bytes_of_many_partitions_than_of_one():
     _, delivery, partitions = holding(5, 1 << 30, count=6, size=100_000)
     assert delivery.decode_ahead(500)
-    assert 10 <= sum(each.ready_count for each in partitions) <= 12
+    assert 10 <= sum(each.buffer.ready_count for each in partitions) <= 12
 
 
 def test_large_records_come_in_short_slices():
     _, delivery, (partition,) = holding(1, 1 << 30, count=60, size=100_000)
     delivery.take(1)
-    assert len(partition.slice.records) * 100_000 <= SLICE_BYTES + 100_000
+    assert len(partition.buffer.slice.records) * 100_000 <= SLICE_BYTES + 100_000
     assert len(read_all(delivery)) == 59

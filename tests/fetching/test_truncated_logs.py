@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
 from aiogroup.fetching.epochs import Epochs
-from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.fetching.truncation import (
     NOBODY,
     Action,
@@ -213,7 +213,7 @@ def partition_at(position, *runs):
     partition.start_at(0, leader=Leader(1, 5))
     for begin, count, epoch in runs:
         partition.put(fetched(partition, count, base=begin), w.epochs_of(w.built(count, base=begin, epoch=epoch)))
-        partition.fetch_offset = begin + count
+        partition.target.offset = begin + count
     partition.ledger.deliver([position - 1], position)
     return partition
 
@@ -224,7 +224,7 @@ def test_a_committed_position_with_an_epoch_is_checked_first():
     assert (partition.state, partition.search) == (PositionState.VALIDATING, Search(7, 7, 3))
     assert (partition.position, partition.is_open) == (7, False)
     partition.confirm(EpochEnd(3, 7))
-    assert (partition.state, partition.is_open, partition.fetch_offset) == (PositionState.FETCHING, True, 7)
+    assert (partition.state, partition.is_open, partition.target.offset) == (PositionState.FETCHING, True, 7)
 
 
 @pytest.mark.parametrize(("leader_epoch", "leader"), [(-1, Leader(1, 5)), (3, Leader(1, -1)), (3, NOBODY)])
@@ -236,12 +236,12 @@ def test_a_position_that_cannot_be_checked_is_read_from_at_once(leader_epoch, le
 
 def test_a_new_leader_is_asked_and_an_older_one_is_nobody():
     partition = partition_at(4, (0, 6, 5))
-    before = partition.changes_count
+    before = partition.target.changes_count
     partition.follow(Leader(2, 4))
-    assert (partition.state, partition.changes_count) == (PositionState.FETCHING, before)
+    assert (partition.state, partition.target.changes_count) == (PositionState.FETCHING, before)
     partition.follow(Leader(2, 6))
     assert (partition.state, partition.search) == (PositionState.VALIDATING, Search(4, 4, 5))
-    assert partition.changes_count > before  # what the old leader still answers does not count
+    assert partition.target.changes_count > before  # what the old leader still answers does not count
 
 
 def test_a_position_without_an_epoch_follows_unchecked():
@@ -264,7 +264,7 @@ def test_what_is_buffered_is_kept_if_the_leader_has_it_too(runs, answer, is_kept
     partition = partition_at(4, *runs)
     partition.follow(Leader(2, 7))
     partition.confirm(answer)
-    assert (bool(partition.buffer), partition.fetch_offset) == (is_kept, 6 if is_kept else 4)
+    assert (bool(partition.buffer.pieces), partition.target.offset) == (is_kept, 6 if is_kept else 4)
     assert (partition.position, partition.state) == (4, PositionState.FETCHING)
 
 
@@ -274,7 +274,7 @@ def test_after_a_truncation_nothing_of_the_old_records_counts():
     old = partition.ledger
     partition.follow(Leader(2, 7))
     partition.truncate(2, 3)
-    assert (partition.position, partition.fetch_offset, partition.buffer) == (2, 2, type(partition.buffer)())
+    assert (partition.position, partition.target.offset, list(partition.buffer.pieces)) == (2, 2, [])
     assert (partition.epoch_before(2), partition.committed, partition.state) == (3, None, PositionState.FETCHING)
     partition.ledger.deliver([2, 3], 4)
     old.ack(2)
@@ -289,8 +289,8 @@ def test_a_leader_changes_nothing_where_there_is_no_position(state):
         partition.await_reset(LATEST)
     elif state == "stuck":
         partition.stick(ValueError())
-    before = partition.state, partition.changes_count
+    before = partition.state, partition.target.changes_count
     partition.follow(Leader(2, 6))
     partition.doubt()
     partition.trust()
-    assert (partition.state, partition.changes_count) == before
+    assert (partition.state, partition.target.changes_count) == before

@@ -12,7 +12,8 @@ from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.weighted import TwoLanes
 from aiogroup.errors import RecordDeserializationError
-from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.assignment import Assignment, LaneTable
+from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.range_cursor import BoundedDecoder
 from aiogroup.recovery.ranges import read
 from aiogroup.recovery.recovery import Log, Recovery
@@ -48,7 +49,7 @@ class Home:
 
     def __init__(self, *pending, live, **settings):
         config = ConsumerConfig.of(group_id="billing", enable_parallel_rebalance=True, **settings)
-        self.told, self.beside, self.assignment = [], Assignment(), Assignment()
+        self.told, self.beside, self.assignment = [], LaneTable(), Assignment()
         delivery = TwoLanes(
             self.assignment,
             self.beside.tally,
@@ -83,16 +84,16 @@ class Home:
     def fetched_from(self):
         """The range that the catch-up lane's fetchers know."""
         cursor = self.beside.get(tp(0))
-        return None if cursor is None or cursor.is_broken else (cursor.start, cursor.end)
+        return None if cursor is None or cursor.target.is_broken else (cursor.start, cursor.end)
 
     def heard(self, kind):
         return [each for each in self.told if type(each) is kind]
 
     def put(self, cursor, upto):
         """As a fetch answer with the records up to there."""
-        data = fetched(cursor, upto - cursor.fetch_offset, cursor.fetch_offset)
+        data = fetched(cursor, upto - cursor.target.offset, cursor.target.offset)
         cursor.put(data)
-        cursor.fetch_offset = upto
+        cursor.target.offset = upto
         self.live.lanes.fetch_next()
 
 
@@ -133,13 +134,13 @@ async def test_one_range_is_fetched_after_the_other_and_in_their_order(home):
 async def test_what_a_paused_partition_had_to_drop_is_fetched_before_what_follows(home):
     first, second = home.live.lanes.cursors
     home.put(first, 20)
-    first.is_paused = True
+    first.bar(Bar.PAUSED)
     first.drop_buffer()
     home.live.lanes.look()
     assert home.fetched_from == (10, 20)
-    assert first.fetch_offset == 10
+    assert first.target.offset == 10
     home.put(second, 40)
-    first.is_paused = False
+    first.lift(Bar.PAUSED)
     home.put(first, 20)
     taken = [home.context.delivery.take(100)[tp(0)] for _ in range(2)]
     assert [[record.offset for record in each] for each in taken] == [[*range(10, 20)], [*range(30, 40)]]
@@ -152,7 +153,7 @@ async def test_a_partition_that_is_given_up_is_not_read_any_more(home):
     home.assignment.remove([tp(0)])
     home.catch_up.follow()
     assert home.beside.get(tp(0)) is None
-    assert not first.buffer
+    assert not first.buffer.pieces
     assert not home.context.delivery.is_in_hand()
     assert not home.beside.tally.turns
     assert second not in home.beside
@@ -170,7 +171,7 @@ async def test_nothing_is_fetched_for_a_cursor_that_a_seek_replaced(home):
 async def test_a_seek_in_one_lane_leaves_the_buffer_of_the_other(home):
     home.live.put(fetched(home.live, 10, 50))
     home.live.lanes.seek(35)
-    assert home.live.buffer
+    assert home.live.buffer.pieces
     assert home.live.lanes.book.pending == ((10, 20), (35, 40))
 
 
@@ -202,7 +203,7 @@ async def test_retention_moves_what_was_not_delivered_and_tells_it(home):
     assert [(each.start_offset, each.end_offset) for each in home.heard(events.RangeTruncated)] == [(30, 35), (15, 20)]
     assert first.is_done
     assert home.fetched_from == (30, 40)
-    assert second.fetch_offset == 35
+    assert second.target.offset == 35
 
 
 async def test_ranges_that_are_left_to_a_job_are_not_read_until_they_are_overdue():
@@ -244,7 +245,7 @@ async def test_a_jobs_result_takes_nothing_out_of_the_hand_and_what_it_made_supe
         home.put(cursor, cursor.end)
         given += [record.offset for record in delivery.take(100)[tp(0)]]
     assert given == [18, 19, *range(26, 30), *range(50, 60)]
-    assert second.buffer == first.buffer
+    assert second.buffer.pieces == first.buffer.pieces
     for cursor in lanes.cursors:
         for offset in range(cursor.start, cursor.end):
             cursor.ledger.ack(offset)
@@ -267,14 +268,14 @@ async def test_a_topic_that_was_made_anew_is_read_in_one_lane(home):
 
 async def test_what_waits_behind_catch_up_lanes_shares_one_bound():
     home = Home((10, 20), live=50, parallel_order="ordered", parallel_buffer_bytes=1_000_000).take_over()
-    assert home.live.most_bytes == 500_000
+    assert home.live.target.most_bytes == 500_000
     assert not home.live.is_open
     (cursor,) = home.live.lanes.cursors
     cursor.put(BoundedDecoder(20, tp(0), b"", 20, (), None, None))
     cursor.rise_to(20)
     assert home.live.lanes.let_live_go_on()
     assert home.live.is_open
-    assert home.live.most_bytes == 0
+    assert home.live.target.most_bytes == 0
     assert not home.live.lanes.let_live_go_on()
 
 
@@ -340,8 +341,8 @@ async def test_a_lane_that_is_sent_where_it_stands_reads_anew(home, way):
         home.live.lanes.seek(50)
     else:
         home.live.lanes.return_to_durable(Committed(50, "", -1))
-    assert not home.live.buffer
-    assert home.live.fetch_offset == 50
+    assert not home.live.buffer.pieces
+    assert home.live.target.offset == 50
 
 
 @pytest.mark.parametrize("order", ["ordered", "unordered"])
@@ -367,11 +368,11 @@ async def test_a_range_that_retention_took_does_not_let_the_next_one_go_before_t
 async def test_what_may_wait_of_the_live_lane_follows_every_move():
     home = Home((10, 20), live=50, parallel_order="ordered", parallel_buffer_bytes=1_000_000).take_over()
     home.live.lanes.seek(60, drop_pending=True)
-    assert home.live.most_bytes == 0
+    assert home.live.target.most_bytes == 0
     home.live.lanes.seek(5)
-    assert home.live.most_bytes == 500_000
+    assert home.live.target.most_bytes == 500_000
     home.live.lanes.return_to_durable(Committed(60, "", -1))
-    assert home.live.most_bytes == 0
+    assert home.live.target.most_bytes == 0
 
 
 async def test_doubts_do_not_put_off_the_look_at_where_logs_begin(home, monkeypatch):

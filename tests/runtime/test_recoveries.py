@@ -11,7 +11,7 @@ from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConnectionLostError
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.position import PositionState
+from aiogroup.fetching.partition import PositionState
 from aiogroup.offsets.commit_plan import Committed
 from aiogroup.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
@@ -61,7 +61,7 @@ class World:
         return ""
 
     async def begin(self, committed=Committed(70, "", 3)):  # noqa: B008 (frozen)
-        asked = {TP: (self.partition, self.partition.changes_count)}
+        asked = {TP: (self.partition, self.partition.target.changes_count)}
         return await self.recoveries.begin(asked, {TP: committed}, {}, 10**9)
 
 

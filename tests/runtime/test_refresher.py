@@ -11,7 +11,8 @@ from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import TopicAuthorizationError
-from aiogroup.fetching.position import PositionState
+from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.partition import PositionState
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.messages.list_offsets import (
     EARLIEST,
@@ -75,7 +76,7 @@ async def test_what_a_leader_was_not_asked_for_is_no_answer(refresher):
 
 async def test_positions_are_not_taken_from_who_was_not_asked(context, refresher):
     for partition in context.assignment:
-        partition.state = PositionState.RESET
+        partition.move(PositionState.RESET)
     positions = Positions(context, refresher, None)
     await positions.resolve(list(context.assignment), now_ms() + 1_000)
     assert {each.tp.partition: each.position for each in context.assignment} == OFFSETS
@@ -119,13 +120,13 @@ async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_
     (first, second) = context.assignment
     for partition, offset in ((first, 10), (second, 20)):
         partition.start_at(offset, was_reset=True)
-        partition.is_held = True
+        partition.bar(Bar.HELD)
 
     async def send(entries, _timeout):
         committed.append({each.partition: entry.offset for each, entry in entries.items()})
         if len(committed) == 1:
             first.start_at(5, was_reset=True)  # out of range again, and looked up anew
-            first.is_held = True
+            first.bar(Bar.HELD)
         await asyncio.sleep(0)
         for each, entry in entries.items():
             context.assignment[each].committed = entry.offset
@@ -133,8 +134,8 @@ async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_
     committer = Committer(context, SimpleNamespace(membership=None), is_member=False)
     committer.commit = lambda entries, timeout, **_: send(entries, timeout)
     positions = asyncio.create_task(Positions(context, refresher, committer).run())
-    await eventually(lambda: not first.is_held)
+    await eventually(lambda: Bar.HELD not in first.bars)
     positions.cancel()
     assert committed[0] == {0: 10, 1: 20}
     assert [each[0] for each in committed[1:]] == [5]
-    assert not second.is_held
+    assert Bar.HELD not in second.bars

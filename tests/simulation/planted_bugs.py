@@ -206,7 +206,7 @@ BUGS = (
     Bug(
         "keeps what was fetched before a seek",
         "aiogroup/runtime/fetching/fetcher.py",
-        "is_there = (partition.changes_count, partition.fetch_offset) == (asked.changes_count, offset)",
+        "is_there = (partition.target.changes_count, partition.target.offset) == (asked.changes_count, offset)",
         "is_there = True",
         ("quick", "calm"),
         (7, 10),
@@ -327,7 +327,7 @@ BUGS = (
     ),
     Bug(
         "takes an offset of the old topic for one of the new",
-        "aiogroup/fetching/position.py",
+        "aiogroup/fetching/partition.py",
         "return (self.position or 0) < offset <= self.former_end",
         "return False",
         ("anew",),

@@ -6,6 +6,7 @@ from aiogroup.delivery import merge, merging
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
+from aiogroup.fetching.lane import Bar
 from tests.fetching import wire_batches
 from tests.support.records import LATEST, tp
 
@@ -58,7 +59,7 @@ class World:
         self[number].start_at(offset)
 
     def pause(self, number, is_paused=True):
-        self[number].is_paused = is_paused
+        self[number].bar(Bar.PAUSED, when=is_paused)
         self.delivery.close_cursor()
 
     def produce(self, number, *times):
@@ -67,14 +68,14 @@ class World:
     def fetch(self, number, count=None):
         """An answer with so many records, all that there are by default."""
         partition, log = self[number], self.logs[number]
-        first = partition.fetch_offset
+        first = partition.target.offset
         upto = len(log) if count is None else min(len(log), first + count)
-        partition.end_offset, partition.heard_at_ms = len(log), self.now_ms
+        partition.log.end_offset, partition.log.heard_at_ms = len(log), self.now_ms
         if upto > first:
             sent = [wire_batches.Sent(offset, value=b"v", timestamp=log[offset]) for offset in range(first, upto)]
             data = wire_batches.batch(sent)
             partition.put(PartitionDecoder(partition.tp, data, first, (), DecodeSettings(), lambda record: None))
-            partition.fetch_offset = upto
+            partition.target.offset = upto
         self.delivery.look_again()
 
     def hold(self, number, *times):

@@ -212,8 +212,8 @@ def _why(engine: Engine, stall: Stall) -> str:
     partition = engine.context.assignment.get(stall.tp)
     if engine.context.link.cluster.leader(stall.tp) < 0:
         return "no leader is known"
-    if partition is not None and partition.fetch_error:
-        return partition.fetch_error
+    if partition is not None and partition.target.error:
+        return partition.target.error
     return "no answer yet"
 
 

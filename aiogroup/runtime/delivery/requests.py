@@ -21,7 +21,7 @@ from aiogroup.errors import (
     TimestampError,
     named,
 )
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.partition import Partition
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.delivery.readers import Readers, is_request, note_readers, readers

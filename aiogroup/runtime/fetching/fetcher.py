@@ -17,14 +17,16 @@ from aiogroup.errors import (
     RecordTooLargeError,
     TopicAuthorizationError,
 )
-from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.assignment import LaneTable
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.extent import extent_of
+from aiogroup.fetching.lane import Lane
+from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.planner import WAIT_MIN_MS, FetchPlan, Planner
-from aiogroup.fetching.position import PREFERRED_REPLICA_MS, UNKNOWN, Partition
 from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
 from aiogroup.fetching.room import Room
 from aiogroup.fetching.sessions import Asked, SessionRequest, request_for, without_session
+from aiogroup.fetching.target import PREFERRED_REPLICA_MS, UNKNOWN
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.fetch import FetchResponse, PartitionData
@@ -65,14 +67,14 @@ class Fetchers:
         refresher: Refresher,
         positions: Positions,
         *,
-        assignment: Assignment | None = None,
+        assignment: LaneTable[Lane] | None = None,
         channel: str = FETCH,
         lane: str = LIVE,
     ) -> None:
         self._context = context
         self._refresher = refresher
         self._positions = positions
-        self._assignment = context.assignment if assignment is None else assignment
+        self._assignment: LaneTable[Lane] = context.assignment if assignment is None else assignment
         self._channel = channel
         self._planner = Planner(self._assignment, context.config)
         self._running: dict[int, anyio.CancelScope] = {}
@@ -134,14 +136,14 @@ class Fetchers:
     def unanswered_ms(self, now: int) -> int:
         """For how long no broker has answered a fetch, although some are asked or cannot be; 0: none is wanted."""
         tried_since_ms = min(self._tried_since_ms.values(), default=None)
-        if tried_since_ms is None and not any(each.awaits_position for each in self._assignment):
+        if tried_since_ms is None and not any(each.awaits_position for each in self._context.assignment):
             return 0
         return now - max(tried_since_ms or 0, self._answered_at_ms)
 
-    def heard_at_ms(self, partition: Partition) -> int | None:
+    def heard_at_ms(self, partition: Lane) -> int | None:
         return self._planner.heard_at_ms(partition)
 
-    def answered_at_ms(self, partition: Partition) -> int | None:
+    def answered_at_ms(self, partition: Lane) -> int | None:
         return self._planner.answered_at_ms(partition)
 
     async def _run_one(self, node_id: int) -> None:
@@ -208,7 +210,7 @@ class Fetchers:
         except AiogroupError as error:
             context.tell(events.FetchFailed(node_id, None, None, str(error)))
             for asked in session.held.values():
-                asked.partition.fetch_error = str(error)
+                asked.partition.target.error = str(error)
             return False
         finally:
             if response is None:
@@ -304,8 +306,8 @@ class Fetchers:
             return self._mend_session(node_id, response.error_code, begun)
         share.named, share.answered_at_ms = (), received_at_ms
         for tp, named in begun.partitions.items():
-            if tp not in answers and named.partition.heard_at_ms is not None:
-                named.partition.heard_at_ms = received_at_ms  # it is as it was
+            if tp not in answers and named.partition.log.heard_at_ms is not None:
+                named.partition.log.heard_at_ms = received_at_ms  # it is as it was
         turn_bytes = 0
         is_more_there = not answers
         for tp, data in answers.items():
@@ -321,10 +323,10 @@ class Fetchers:
         self._lets_others_go_on = not is_more_there  # who waits for these records; the next request will wait anyway
         return True
 
-    def _is_at_end(self, partition: Partition) -> bool:
+    def _is_at_end(self, partition: Lane) -> bool:
         """What is fetched next is not there yet."""
-        end = partition.last_offset(read_committed=self._context.config.read_committed)
-        return end is not None and partition.fetch_offset >= end
+        end = partition.log.last_offset(read_committed=self._context.config.read_committed)
+        return end is not None and partition.target.offset >= end
 
     def _mend_session(self, node_id: int, error_code: int, begun: SessionRequest) -> bool:
         """Whether to ask again at once: a session that the broker does not know is replaced by the next request."""
@@ -342,7 +344,7 @@ class Fetchers:
             return
         # An answer to where the partition was before a seek, a reset or a revocation says nothing of records.
         # Neither does the second of two brokers', when the leader moved while the first one was asked.
-        is_there = (partition.changes_count, partition.fetch_offset) == (asked.changes_count, offset)
+        is_there = (partition.target.changes_count, partition.target.offset) == (asked.changes_count, offset)
         remedy = fetch_remedy_for(data.error_code)
         if remedy is not FetchRemedy.PROCEED:
             if is_there:
@@ -353,23 +355,23 @@ class Fetchers:
                 self._doubt(partition)
             return
         # Where the log ends is told once in a session, so it is taken from every answer.
-        partition.end_offset = known(data.high_watermark)
-        partition.last_stable_offset = known(
+        partition.log.end_offset = known(data.high_watermark)
+        partition.log.last_stable_offset = known(
             data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
         )
-        partition.begin_offset = known(data.log_start_offset)
-        partition.heard_at_ms = received_at_ms
+        partition.log.begin_offset = known(data.log_start_offset)
+        partition.log.heard_at_ms = received_at_ms
         if not is_there:
             return
-        partition.received_at_ms = received_at_ms
+        partition.log.received_at_ms = received_at_ms
         self._note_opened(partition)
         if data.preferred_read_replica >= 0:
-            partition.preferred_replica = data.preferred_read_replica
-            partition.preferred_until_ms = received_at_ms + PREFERRED_REPLICA_MS
+            partition.target.preferred_replica = data.preferred_read_replica
+            partition.target.preferred_until_ms = received_at_ms + PREFERRED_REPLICA_MS
             self._context.fetchable.pulse()
         if data.records:
             self._buffer(node_id, asked, data)
-        elif not partition.fetch_bytes:  # else it may be that only the room for its long batch was missing
+        elif not partition.target.batch_bytes:  # else it may be that only the room for its long batch was missing
             partition.heal()
 
     def _buffer(self, node_id: int, asked: Asked, data: PartitionData) -> None:
@@ -384,8 +386,8 @@ class Fetchers:
             return
         partition.heal()
         extent = extent_of(records, offset)
-        partition.is_broken = extent.end is None
-        partition.fetch_offset = offset if extent.end is None else extent.end
+        partition.target.is_broken = extent.end is None
+        partition.target.offset = offset if extent.end is None else extent.end
         partition.put(decoder, extent.epochs)
 
     def _ask_for_whole(self, node_id: int, asked: Asked, batch_bytes: int, received_bytes: int) -> None:
@@ -394,8 +396,8 @@ class Fetchers:
         A broker that follows KIP-74 gives the first batch whole then. One that does not, or a damaged length, would be
         asked for the same for ever: so from the second time on with backoff, and told.
         """
-        partition, offset, is_again = asked.partition, asked.fetch_offset, asked.partition.fetch_bytes > 0
-        partition.fetch_bytes = batch_bytes
+        partition, offset, is_again = asked.partition, asked.fetch_offset, asked.partition.target.batch_bytes > 0
+        partition.target.batch_bytes = batch_bytes
         if not is_again:
             return
         tp, setting = partition.tp, self._context.config.max_partition_fetch_bytes
@@ -403,27 +405,27 @@ class Fetchers:
             f"its batch says that it takes {batch_bytes} bytes, and {received_bytes} of them came although "
             f"{asked.max_bytes} were asked for (max_partition_fetch_bytes={setting}, raised where a batch needs more)"
         )
-        partition.fetch_error = why
+        partition.target.error = why
         partition.back_off(now_ms(), self._context.config)
         self._context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, f"offset {offset}: {why}"))
-        if partition.failures_count > 1:  # once it may be that others took the room of the answer
+        if partition.target.failures_count > 1:  # once it may be that others took the room of the answer
             partition.fail(RecordTooLargeError(tp, offset, batch_bytes, why))
 
-    def _note_opened(self, partition: Partition) -> None:
+    def _note_opened(self, partition: Lane) -> None:
         self._context.delivery.opened[partition.tp] = partition
 
-    def _decoder(self, partition: Partition, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (of PartitionDecoder)
+    def _decoder(self, partition: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (of PartitionDecoder)
         return PartitionDecoder(partition.tp, *settings)
 
-    def _mend(self, node_id: int, partition: Partition, offset: int, data: PartitionData, remedy: FetchRemedy) -> None:
+    def _mend(self, node_id: int, partition: Lane, offset: int, data: PartitionData, remedy: FetchRemedy) -> None:
         context, config, tp = self._context, self._context.config, partition.tp
         row = lookup(data.error_code)
-        partition.fetch_error = row.name
+        partition.target.error = row.name
         context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, row.name))
         # Whoever leads now decides; the preference may have ended while the answer was on its way.
         follower = node_id != context.link.cluster.leader(tp)
-        if partition.preferred_replica != UNKNOWN:
-            partition.preferred_replica = UNKNOWN
+        if partition.target.preferred_replica != UNKNOWN:
+            partition.target.preferred_replica = UNKNOWN
             context.fetchable.pulse()  # another fetcher has it now
         if remedy is FetchRemedy.OUT_OF_RANGE and not follower:
             self._out_of_range(partition, offset)
@@ -435,15 +437,16 @@ class Fetchers:
         if remedy is not FetchRemedy.BACK_OFF:
             self._refresher.want()
 
-    def _doubt(self, partition: Partition) -> None:
+    def _doubt(self, partition: Lane) -> None:
         """Only told to who says `last_fetched_epoch`, as we do not; but never to be passed over."""
         partition.doubt()
         partition.back_off(now_ms(), self._context.config)
         self._context.positions_wanted.pulse()
 
-    def _out_of_range(self, partition: Partition, offset: int) -> None:
+    def _out_of_range(self, partition: Lane, offset: int) -> None:
         """The leader says so. Only what is at the position counts: behind it, records are still to be delivered."""
-        if partition.buffer or (partition.slice is not None and partition.position != offset):
+        assert isinstance(partition, Partition)
+        if partition.buffer.pieces or (partition.buffer.slice is not None and partition.position != offset):
             partition.back_off(now_ms(), self._context.config)
             return
         # The low-water mark of a token (KIP-333): what the log still holds behind it is nobody's but ours to read.

@@ -23,13 +23,14 @@ async def inflate(context: Context) -> None:
             is_first = True
             continue
         partition = queue.popleft()
-        if partition.buffer and partition.buffer[0].needs_inflate() and (is_first or delivery.has_room(partition)):
+        pieces = partition.buffer.pieces
+        if pieces and pieces[0].needs_inflate() and (is_first or delivery.has_room(partition)):
             is_first = False
-            delivery.inflating = partition.buffer[0]
+            delivery.inflating = pieces[0]
             try:
-                await asyncio.to_thread(partition.buffer[0].inflate)
+                await asyncio.to_thread(pieces[0].inflate)
             finally:
                 delivery.inflating = None
-                partition.weigh()
+                partition.buffer.weigh()
         delivery.look_again()
         context.changed.pulse()

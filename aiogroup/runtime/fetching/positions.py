@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 
 from aiogroup.config import ResetPolicy, parse_reset_policy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, named
-from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.offsets.commit_plan import Committed
 from aiogroup.recovery.token import Place, is_ours, read_committed
@@ -73,7 +74,7 @@ class Positions:
                 await sleep_ms(self._context.config.backoff_ms(failures_count))
 
     async def _commit_held(self) -> None:
-        held = [each for each in self._context.assignment if each.is_held]
+        held = [each for each in self._context.assignment if Bar.HELD in each.bars]
         if not held or self._committer is None or self._committer.is_adopting:
             return
         await self._committer.commit_held(held, self._context.config.request_timeout_ms // 3)
@@ -109,12 +110,12 @@ class Positions:
         self._context.changed.pulse()
 
     def _is_asked(self, partition: Partition) -> bool:
-        return self._asked.get(partition) == partition.changes_count
+        return self._asked.get(partition) == partition.target.changes_count
 
     def _ask(self, partitions: list[Partition]) -> dict[TopicPartition, tuple[Partition, int]]:
         """An answer counts for those that nobody moved meanwhile."""
-        self._asked.update((each, each.changes_count) for each in partitions)
-        return {each.tp: (each, each.changes_count) for each in partitions}
+        self._asked.update((each, each.target.changes_count) for each in partitions)
+        return {each.tp: (each, each.target.changes_count) for each in partitions}
 
     async def _resolve_committed(self, partitions: list[Partition], until_ms: int) -> None:
         if not partitions:
@@ -123,12 +124,12 @@ class Positions:
         found = {} if self._committer is None else await self._committer.committed.fetch(asked, until_ms)
         self.follow_topics(partitions)  # also those that are not ours yet: nobody else looks at them
         for tp, (partition, changes_count) in asked.items():
-            if partition.changes_count != changes_count:
+            if partition.target.changes_count != changes_count:
                 continue
             committed = found.get(tp)
             if self._recoveries is not None and (committed is not None or partition.reset_policy.kind != "none"):
                 self._recovering[partition] = committed
-                partition.state = PositionState.RESET  # its leader is to be asked
+                partition.move(PositionState.RESET)  # its leader is to be asked
             elif committed is not None and self.is_of_former_topic(tp, committed):
                 topic_id = str(partition.topic_id)
                 self._context.tell(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
@@ -154,7 +155,7 @@ class Positions:
             times = {each.tp: _timestamp(each.reset_policy) for each in left if found[each.tp] is None}
             why = await recoveries.begin(asked, found, times, until_ms)
             for each in left:
-                if each.state is not PositionState.RESET or each.changes_count != asked[each.tp][1]:
+                if each.state is not PositionState.RESET or each.target.changes_count != asked[each.tp][1]:
                     self._recovering.pop(each, None)
                     self._afterwards.pop(each, lambda: None)()
                     self._context.changed.pulse()  # a commit by name may wait for it
@@ -206,7 +207,7 @@ class Positions:
         self._recovering.pop(partition, None)
         partition.drop_buffer()  # what is asked of the old one does not count
         partition.topic_id, partition.reset_policy = topic_id, self._new_policy
-        partition.state = PositionState.COMMITTED
+        partition.move(PositionState.COMMITTED)
         self._context.positions_wanted.pulse()
 
     def _begin_anew(self, partition: Partition, former_id: UUID, topic_id: UUID) -> None:
@@ -252,7 +253,7 @@ class Positions:
                     wanted[tp] = LATEST  # no record is that new
                     continue
                 del wanted[tp]
-                if partition.changes_count == changes_count:
+                if partition.target.changes_count == changes_count:
                     if partition.reset_why == NOT_COMMITTED:
                         started[tp] = partition.reset_policy.kind, answer.offset
                     self._start_at(partition, answer.offset)
@@ -278,7 +279,7 @@ class Positions:
         if partition.lanes is not None:
             partition.lanes.return_to(offset)
         partition.start_at(offset, leader=leader_of(self._context.link.cluster, partition.tp), was_reset=True)
-        partition.is_held = self.is_committed_at_once
+        partition.bar(Bar.HELD, when=self.is_committed_at_once)
         tp, policy = partition.tp, partition.reset_policy
         if partition.reset_why != NOT_COMMITTED:
             self._context.tell(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset_why))

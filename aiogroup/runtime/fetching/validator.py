@@ -9,7 +9,8 @@ from typing import Final
 
 from aiogroup.config import parse_reset_policy
 from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
-from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.fetching.truncation import Action, EpochEnd, Remedy, Search, act, is_news, leader_of, narrow, remedy_for
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.offset_for_leader_epoch import (
@@ -67,17 +68,17 @@ class Validator:
             by_leader: dict[int, list[Partition]] = defaultdict(list)
             due_ms: list[int] = []
             for each in context.assignment:
-                if each.state is not PositionState.VALIDATING or self._asked.get(each) == each.changes_count:
+                if each.state is not PositionState.VALIDATING or self._asked.get(each) == each.target.changes_count:
                     continue
-                if now >= each.backoff_until_ms and self._is_ahead(each, now):
+                if now >= each.target.backoff_until_ms and self._is_ahead(each, now):
                     self._refresher.want()
                     each.back_off(now, context.config)
-                if now < each.backoff_until_ms:
-                    due_ms.append(each.backoff_until_ms)
+                if now < each.target.backoff_until_ms:
+                    due_ms.append(each.target.backoff_until_ms)
                 else:
                     by_leader[each.leader.node_id].append(each)
             for node_id, partitions in by_leader.items():
-                asked = {each: each.changes_count for each in partitions}
+                asked = {each: each.target.changes_count for each in partitions}
                 self._asked |= asked
                 context.supervisor.begin("validation", partial(self._ask, node_id, asked))
             await context.positions_wanted.wait(min(due_ms, default=None))
@@ -119,7 +120,7 @@ class Validator:
         return [
             each
             for each, changes_count in asked.items()
-            if each.changes_count == changes_count and each.state is PositionState.VALIDATING
+            if each.target.changes_count == changes_count and each.state is PositionState.VALIDATING
         ]
 
     def _retry(self, partitions: list[Partition]) -> None:
@@ -160,14 +161,14 @@ class Validator:
             partition.stick(LogTruncationError(tp, position, found.offset))
         elif found.offset is not None and partition.lanes is not None:
             partition.lanes.truncate(found.offset, found.leader_epoch)
-            partition.is_held = self._positions.is_committed_at_once
+            partition.bar(Bar.HELD, when=self._positions.is_committed_at_once)
         elif found.offset is None:
             delivery.forget([partition])
             self._positions.reset(partition, self._policy, why="the log was truncated, and nobody knows where")
         else:
             delivery.forget([partition])
             partition.truncate(found.offset, found.leader_epoch)
-            partition.is_held = self._positions.is_committed_at_once
+            partition.bar(Bar.HELD, when=self._positions.is_committed_at_once)
         count = None if found.offset is None else position - found.offset
         self._context.tell(
             events.LogTruncated(tp.topic, tp.partition, position, leader_epoch, found.offset, count, action.value)

@@ -16,7 +16,8 @@ from typing import Final
 
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.partition import Partition
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.membership.callbacks import Callbacks
@@ -56,7 +57,7 @@ class Ownership:
     def take_over(self, added: Collection[Partition]) -> None:
         """They are ours; nothing of them is delivered until the assigned callback has returned."""
         for partition in added:
-            partition.is_new = True
+            partition.bar(Bar.NEW)
         self._context.assignment.take(added)
         self._on_assignment()
 
@@ -87,7 +88,7 @@ class Ownership:
     def follow(self, topics: Collection[str]) -> None:
         """The subscription changed: nothing more is delivered of what it does not name."""
         for partition in self._context.assignment:
-            partition.is_leaving = partition.tp.topic not in topics or partition.tp in self._revoking
+            partition.bar(Bar.LEAVING, when=partition.tp.topic not in topics or partition.tp in self._revoking)
         self._context.delivery.close_cursor()
 
     async def revoke(self, tps: Collection[TopicPartition], still: Still) -> bool:
@@ -103,7 +104,7 @@ class Ownership:
         leaving = [assignment[tp] for tp in tps if tp in assignment]
         self._revoking = frozenset(tps)
         for partition in leaving:
-            partition.is_leaving = True
+            partition.bar(Bar.LEAVING)
         try:
             await self._wait_for_hand_over(self._revoking, still)
             if not still():

@@ -16,7 +16,8 @@ from uuid import UUID
 from aiogroup.assignors import Held
 from aiogroup.config import ResetPolicy, parse_reset_policy
 from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutError
-from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.membership import facts as f
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.reconcile import Change, reconcile
@@ -235,7 +236,7 @@ class Rebalance:
             await self._committer.commit_held(added, self._context.config.request_timeout_ms // 3)
         if still():
             for partition in added:
-                partition.is_new = False
+                partition.lift(Bar.NEW)
             self.ownership.follow(self._coordinator.membership.topics)
 
     def _is_current(self, generation: int) -> bool:

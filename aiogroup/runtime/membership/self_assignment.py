@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from aiogroup.config import parse_reset_policy
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.partition import Partition
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.metadata.topics import Topics
 from aiogroup.structs import TopicPartition

@@ -18,7 +18,8 @@ from aiogroup.errors import (
     TopicAuthorizationError,
     named,
 )
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.partition import Partition
 from aiogroup.membership.facts import CommitRefused
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
@@ -124,11 +125,13 @@ class Committer:
         A position that was reset again while it was committed is another one, which is held until that is durable too.
         """
         owned = self._context.assignment.get
-        while held := {each: each.changes_count for each in partitions if each.is_held and owned(each.tp) is each}:
+        while held := {
+            each: each.target.changes_count for each in partitions if Bar.HELD in each.bars and owned(each.tp) is each
+        }:
             await self.commit_first(held, timeout)
             for partition, changes_count in held.items():
-                if partition.changes_count == changes_count:
-                    partition.is_held = False
+                if partition.target.changes_count == changes_count:
+                    partition.lift(Bar.HELD)
 
     async def commit_first(self, held: Iterable[Partition], timeout: int) -> None:
         """What is to be durable before the first delivery: where partitions begin, told and not raised.

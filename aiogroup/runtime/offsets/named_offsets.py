@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from aiogroup.errors import ConsumerStoppedError, IllegalStateError, KafkaTimeoutError, named
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.partition import Partition
 from aiogroup.offsets.commit_plan import CommitEntry, Offsets, read_offsets
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.fetching.positions import Positions
@@ -66,7 +67,7 @@ class NamedOffsets:
             for each in bound
             if each.partition is not None
             and self._is_owned(each.partition)
-            and not each.partition.is_leaving
+            and Bar.LEAVING not in each.partition.bars
             and self._positions.is_undecided(each.partition)
         ]
 

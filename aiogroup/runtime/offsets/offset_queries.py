@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aiogroup.errors import AiogroupError, ConsumerStoppedError, IllegalStateError, KafkaTimeoutError
-from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.records import Lag, PartitionLag
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import now_ms
@@ -97,7 +97,7 @@ class Enquiries:
 
     def want_end(self, partition: Partition) -> None:
         """Ask for an end offset in the background, together with those that are wanted in the same turn of the loop."""
-        known = partition.last_offset(read_committed=self._context.config.read_committed) is not None
+        known = partition.log.last_offset(read_committed=self._context.config.read_committed) is not None
         if known or partition.tp in self._asked_ends:
             return
         self._asked_ends.add(partition.tp)
@@ -123,10 +123,10 @@ class Enquiries:
             partition = self._context.assignment.get(tp)
             if partition is None:
                 continue
-            partition.heard_at_ms = now_ms()
+            partition.log.heard_at_ms = now_ms()
             if self._context.config.read_committed:
-                partition.last_stable_offset = end.offset
+                partition.log.last_stable_offset = end.offset
             else:
-                partition.end_offset = end.offset
+                partition.log.end_offset = end.offset
         self._context.delivery.look_again()
         self._context.changed.pulse()

@@ -7,8 +7,9 @@ from typing import Final
 from weakref import WeakSet
 
 from aiogroup.errors import AiogroupError
-from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.fetching.assignment import LaneTable
+from aiogroup.fetching.partition import Partition, PositionState
+from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.recovery.ranges import count
 from aiogroup.recovery.recovery import Recovery
 from aiogroup.recovery.token import Place
@@ -28,7 +29,7 @@ LOG_START_MS: Final = 60_000
 class CatchUp:
     """What reads beside the live lanes of a consumer."""
 
-    def __init__(self, context: Context, assignment: Assignment, refresher: Refresher) -> None:
+    def __init__(self, context: Context, assignment: LaneTable[RangeCursor], refresher: Refresher) -> None:
         self.context = context
         self.assignment = assignment
         self.wanted = Signal()
@@ -71,7 +72,7 @@ class CatchUp:
         """What waits behind catch-up lanes shares one bound; each takes half of its part, as an answer may come yet."""
         waiting = [each for each in self.context.assignment if each.behind is not None]
         for each in waiting:
-            each.most_bytes = max(1, self.context.config.parallel_buffer_bytes // (2 * len(waiting)))
+            each.target.most_bytes = max(1, self.context.config.parallel_buffer_bytes // (2 * len(waiting)))
 
     def follow(self) -> None:
         """After every change of what is assigned: what is ours is read, cursors of what is not any more are closed."""

@@ -8,9 +8,9 @@ from typing import Any, Final
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.delivery.weighted import TwoLanes
-from aiogroup.fetching.assignment import Assignment
+from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.fetching.decode import PartitionDecoder
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
 from aiogroup.fetching.sessions import Asked
 from aiogroup.membership.classic import ClassicMembership
@@ -30,7 +30,7 @@ __all__ = ["CatchUpFetchers", "make_delivery", "start_catch_up"]
 CHANNEL: Final = "catch-up fetch"
 
 
-def make_delivery(config: ConsumerConfig, assignment: Assignment, beside: Assignment) -> Delivery:
+def make_delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTable[RangeCursor]) -> Delivery:
     """From both lanes in the mode; otherwise from the only one, at no cost."""
     make = partial(TwoLanes, catch_up=beside.tally, share=config.parallel_share)
     return (make if config.enable_parallel_rebalance else Delivery)(
@@ -75,7 +75,7 @@ class CatchUpFetchers(Fetchers):
         )
         self._catch_up = catch_up
 
-    def _decoder(self, partition: Partition, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (of PartitionDecoder)
+    def _decoder(self, partition: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (of PartitionDecoder)
         assert isinstance(partition, RangeCursor)
         return BoundedDecoder(partition.end, partition.tp, *settings)
 
@@ -83,13 +83,13 @@ class CatchUpFetchers(Fetchers):
         super()._buffer(node_id, asked, data)
         partition = asked.partition
         assert isinstance(partition, RangeCursor)
-        if partition.fetch_offset >= partition.end and partition.live.lanes is not None:
+        if partition.target.offset >= partition.end and partition.live.lanes is not None:
             partition.live.lanes.fetch_next()
 
-    def _note_opened(self, partition: Partition) -> None:
+    def _note_opened(self, partition: Lane) -> None:
         """What an answer says of a partition is told by the live lane's."""
 
-    def _out_of_range(self, partition: Partition, offset: int) -> None:
+    def _out_of_range(self, partition: Lane, offset: int) -> None:
         # Below the log's start records are gone, which is told; behind its end the lane waits.
         partition.back_off(now_ms(), self._context.config)
         self._catch_up.doubt(partition.tp)

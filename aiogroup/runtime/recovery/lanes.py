@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from aiogroup.config import MAX_COMMIT_METADATA
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.offsets.commit_plan import CommitEntry, Committed
@@ -128,7 +128,7 @@ class PartitionLanes:
         if live.behind is not None and not live.behind.is_delivered:
             return False
         was_behind = live.behind is not None
-        live.behind, live.most_bytes = None, 0
+        live.behind, live.target.most_bytes = None, 0
         return was_behind
 
     def fetch_next(self) -> None:
@@ -136,8 +136,8 @@ class PartitionLanes:
         if not self.is_owned:
             return
         for each in self.cursors:
-            if max(each.fetch_offset, each.ledger.position) >= each.end or not self._is_ours(each):
-                each.is_broken = True  # nothing more is asked for
+            if max(each.target.offset, each.ledger.position) >= each.end or not self._is_ours(each):
+                each.target.is_broken = True  # nothing more is asked for
                 continue
             if self._owner.assignment.get(each.tp) is not each:
                 self._owner.assignment.take([each])
@@ -291,7 +291,7 @@ class PartitionLanes:
             self._tell_dropped(self.book.pending, why)
         self.close()
         self.live.lanes = self.live.behind = None
-        self.live.most_bytes = 0
+        self.live.target.most_bytes = 0
         self._owner.share_out()
 
     def close(self) -> None:
@@ -371,7 +371,7 @@ class PartitionLanes:
         if news:
             self._overdue = union(self._overdue, news)
             for cursor in self.cursors:
-                cursor.is_broken = False
+                cursor.target.is_broken = False
             self.link()
             self._owner.context.fetchable.pulse()
 
@@ -382,7 +382,7 @@ class PartitionLanes:
             self._take_back(log_start)
         for each in self.cursors:
             start, end = each.ledger.position, min(log_start, each.end)
-            if start < end and not each.buffered_bytes:
+            if start < end and not each.buffer.size_bytes:
                 each.rise_to(end)
                 self._owner.context.tell(events.RangeTruncated(tp.topic, tp.partition, start, end))
         self.fetch_next()

@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import Final
 
 from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
-from aiogroup.fetching.position import Partition
+from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.truncation import EpochEnd, Remedy, leader_of, remedy_for
 from aiogroup.offsets.commit_plan import Committed
 from aiogroup.protocol.errors import lookup
@@ -86,7 +87,7 @@ class Recoveries:
             if lacks or (tp in known and known[tp][1] >= 0 and tp not in epochs):
                 why = why or "no answer about the log"
                 continue
-            if partition.changes_count != changes_count:
+            if partition.target.changes_count != changes_count:
                 continue
             now = self._context.link.cluster
             if tp.topic not in now.topics or (self._place(tp), leader_of(now, tp)) != meant[tp]:
@@ -159,7 +160,7 @@ class Recoveries:
             tell(events.RangeTruncated(tp.topic, tp.partition, gone.start, gone.end))
         self._start(partition, recovery)
         partition.committed, partition.committed_metadata = committed.offset, committed.metadata
-        partition.is_held = self._concerns_jobs(recovery)
+        partition.bar(Bar.HELD, when=self._concerns_jobs(recovery))
         if recovery.truncated_at is not None:
             offset, epoch = last_known(committed.offset, committed.leader_epoch, found)
             self._tell_truncated(partition, offset, epoch, recovery.truncated_at)
@@ -182,7 +183,7 @@ class Recoveries:
         config = self._context.config
         recovery = recover(offset, log, min_backlog=config.parallel_min_backlog, fresh_id=fresh_id())
         self._start(partition, recovery, was_reset=True)
-        partition.is_held = config.enable_auto_commit or self._concerns_jobs(recovery)
+        partition.bar(Bar.HELD, when=config.enable_auto_commit or self._concerns_jobs(recovery))
 
     def _concerns_jobs(self, recovery: Recovery) -> bool:
         """Then it is committed before the first delivery, auto-commit or not: jobs can only see what is written.

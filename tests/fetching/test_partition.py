@@ -6,7 +6,7 @@ import pytest
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import NoOffsetForPartitionError
-from aiogroup.fetching.position import Partition, PositionState
+from aiogroup.fetching.partition import Partition, PositionState
 from tests.support.records import LATEST, fetched, tp
 
 
@@ -19,7 +19,7 @@ def test_position_is_unknown_until_it_is_looked_up():
     assert it.state is PositionState.COMMITTED
     assert it.position is None
     it.start_at(42, was_reset=True)
-    assert (it.position, it.fetch_offset, it.was_reset) == (42, 42, True)
+    assert (it.position, it.target.offset, it.was_reset) == (42, 42, True)
     assert it.ledger.committable == 42
 
 
@@ -28,49 +28,49 @@ def test_lag_is_unknown_rather_than_nothing():
     assert it.lag(read_committed=False) is None
     it.start_at(50)
     assert it.lag(read_committed=False) is None
-    it.end_offset = 90
+    it.log.end_offset = 90
     assert it.lag(read_committed=False) == 40
     assert it.lag(read_committed=True) is None
-    it.last_stable_offset = 70
+    it.log.last_stable_offset = 70
     assert it.lag(read_committed=True) == 20
 
 
 def test_lag_is_never_below_nothing():
     it = partition()
     it.start_at(50)
-    it.end_offset = 49
+    it.log.end_offset = 49
     assert it.lag(read_committed=False) == 0
 
 
 def test_seek_drops_what_is_buffered_and_what_is_on_its_way():
     it = partition()
     it.start_at(0)
-    before = it.changes_count
+    before = it.target.changes_count
     it.put(fetched(it, 3))
-    assert it.buffered_bytes > 0
+    assert it.buffer.size_bytes > 0
     it.start_at(9)
-    assert it.buffered_bytes == 0
-    assert it.slice is None
-    assert it.changes_count > before
+    assert it.buffer.size_bytes == 0
+    assert it.buffer.slice is None
+    assert it.target.changes_count > before
 
 
 def test_dropping_the_buffer_fetches_again_from_the_position():
     it = partition()
     it.start_at(5)
     it.put(fetched(it, 3, base=5))
-    it.fetch_offset = 8
+    it.target.offset = 8
     it.ledger.deliver([5], 6)
     it.drop_buffer()
-    assert it.fetch_offset == it.position == 6
+    assert it.target.offset == it.position == 6
 
 
 def test_a_damaged_piece_that_is_dropped_is_fetched_again():
     it = partition()
     it.start_at(0)
     it.put(fetched(it, 3))
-    it.is_broken = True
+    it.target.is_broken = True
     it.drop_buffer()
-    assert not it.is_broken
+    assert not it.target.is_broken
 
 
 @pytest.mark.parametrize("leave", ["reset", "stick"])
@@ -83,7 +83,7 @@ def test_position_is_unknown_again_when_it_must_be_looked_up_or_sought(leave):
     else:
         it.stick(NoOffsetForPartitionError(tp(0)))
     assert it.position is None
-    assert it.buffered_bytes == 0
+    assert it.buffer.size_bytes == 0
     it.start_at(1)
     assert (it.position, it.error) == (1, None)
 
@@ -94,17 +94,17 @@ def test_backoff_grows_to_its_bound_and_ends_with_success():
     waits = []
     for _ in range(6):
         it.back_off(1_000, ConsumerConfig())
-        waits.append(it.backoff_until_ms - 1_000)
+        waits.append(it.target.backoff_until_ms - 1_000)
     assert waits == [100, 200, 400, 800, 1_000, 1_000]
     it.start_at(0)
     it.back_off(1_000, ConsumerConfig())
-    assert it.backoff_until_ms == 1_100
+    assert it.target.backoff_until_ms == 1_100
 
 
 def test_bound_below_the_first_backoff_does_not_shorten_it():
     it = partition()
     it.back_off(0, ConsumerConfig(retry_backoff_ms=500, retry_backoff_max_ms=100))
-    assert it.backoff_until_ms == 500
+    assert it.target.backoff_until_ms == 500
 
 
 def test_closed_partition_takes_no_acknowledgement():

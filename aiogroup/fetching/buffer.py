@@ -1,0 +1,132 @@
+"""What is fetched of one lane and not delivered: pieces that wait to be decoded, and the slice that is decoded."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from operator import attrgetter
+from typing import Final
+
+from aiogroup.fetching.decode import PartitionDecoder
+from aiogroup.fetching.tally import Tally
+from aiogroup.records import Record
+
+__all__ = ["Buffer", "Slice"]
+
+_OFFSET: Final = attrgetter("offset")
+
+
+class Slice:
+    """Records that are decoded and not all delivered: those from `index` on are next, then the position is `end`."""
+
+    __slots__ = ("end", "index", "keys", "records", "size_bytes")
+
+    def __init__(self, records: list[Record], end: int, size_bytes: int = 0) -> None:
+        self.size_bytes = size_bytes
+        self.records = records
+        self.keys: list[int] = []  # for a merge: the times of the first records, as far as they were read
+        self.index = 0
+        self.end = end
+
+    def let_go(self) -> None:
+        """Of records that are all handed out only the last is kept: it may be wanted again."""
+        if self.index > 1 and self.index == len(self.records):
+            self.keys = self.keys[-1:] if len(self.keys) == len(self.records) else []
+            del self.records[:-1]
+            self.index = 1
+
+    def give(self, since: int) -> list[Record]:
+        """The records from `since` on that are handed out, in a list that is the receiver's."""
+        if since or self.index < len(self.records):
+            given = self.records[since : self.index]
+            self.let_go()
+            return given
+        given, self.records = self.records, self.records[-1:]  # not copied: that is three passes over them
+        self.keys = self.keys[-1:] if len(self.keys) == len(given) else []
+        self.index = 1
+        return given
+
+    def cut(self) -> None:
+        """Forget what is handed out."""
+        del self.records[: self.index]
+        del self.keys[: self.index]
+        self.index = 0
+
+
+class Buffer:
+    """`pieces` are fetched, the first of them is decoded into `slice`, bit by bit. `tally` counts the bytes of all."""
+
+    __slots__ = ("_behind_bytes", "decoded_bytes", "fetched_bytes", "pieces", "slice", "tally")
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+        self.pieces: deque[PartitionDecoder] = deque()
+        self.slice: Slice | None = None
+        self.fetched_bytes = self.decoded_bytes = 0
+        self._behind_bytes = 0  # of all pieces but the first, which alone changes while it is read
+
+    @property
+    def size_bytes(self) -> int:
+        return self.fetched_bytes + self.decoded_bytes
+
+    @property
+    def ready_count(self) -> int:
+        """Records that are decoded and not handed out."""
+        return 0 if self.slice is None else len(self.slice.records) - self.slice.index
+
+    def put(self, piece: PartitionDecoder) -> None:
+        """Take what was fetched."""
+        if self.pieces:
+            self._behind_bytes += piece.fetched_bytes
+        self.pieces.append(piece)
+        self.tally.batch_bytes = max(self.tally.batch_bytes, piece.first_batch_bytes)
+        self.weigh()
+
+    def use_up(self) -> None:
+        """The first piece has nothing left."""
+        self.pieces.popleft()
+        if self.pieces:
+            self._behind_bytes -= self.pieces[0].fetched_bytes
+        self.weigh()
+
+    def clear(self) -> None:
+        self.pieces.clear()
+        self._behind_bytes = 0
+        self.slice = None
+        self.weigh()
+
+    def go_on_at(self, offset: int) -> bool:
+        """Drop what stands below `offset`. False where what is left cannot be read from there."""
+        piece = self.slice
+        if piece is not None:
+            piece.index = bisect_left(piece.records, offset, piece.index, key=_OFFSET)
+            piece.cut()
+            if not piece.records:
+                self.slice, offset = None, max(offset, piece.end)
+        while len(self.pieces) > 1 and self.pieces[1].next_offset <= offset:
+            self.use_up()
+        if self.pieces and not self.pieces[0].skip_to(offset):
+            return False
+        self.weigh()
+        return True
+
+    def weigh(self) -> None:
+        """What is held has changed: tell the tally."""
+        piece = self.slice
+        fetched_bytes = decoded_bytes = 0
+        if self.pieces:
+            fetched_bytes = self.pieces[0].fetched_bytes + self._behind_bytes
+            decoded_bytes = self.pieces[0].inflated_bytes
+        if piece is not None and piece.index < len(piece.records):
+            decoded_bytes += piece.size_bytes
+        self.tally.fetched_bytes += fetched_bytes - self.fetched_bytes
+        self.tally.decoded_bytes += decoded_bytes - self.decoded_bytes
+        self.fetched_bytes, self.decoded_bytes = fetched_bytes, decoded_bytes
+
+    def count_in(self, tally: Tally) -> None:
+        """From now on this tally counts what is buffered here."""
+        self.tally.fetched_bytes -= self.fetched_bytes
+        self.tally.decoded_bytes -= self.decoded_bytes
+        self.tally = tally
+        tally.fetched_bytes += self.fetched_bytes
+        tally.decoded_bytes += self.decoded_bytes
