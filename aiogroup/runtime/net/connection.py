@@ -8,9 +8,9 @@ requests with the password at DEBUG).
 from __future__ import annotations
 
 import asyncio
-import logging
+import io
 import struct
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
@@ -22,21 +22,11 @@ from aiogroup.protocol.codec import NOTHING_APART
 from aiogroup.protocol.framing import decode_response, encode_request
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.protocol.messages.fetch import FIRST_BY_ID, FetchRequest
-from aiogroup.protocol.schema import R_co, Request, negotiate
+from aiogroup.protocol.schema import R_co, Request, Response, negotiate
 from aiogroup.runtime.loop.clock import after_ms
 from aiogroup.runtime.net.receiver import Receiver
 
 __all__ = ["Connection"]
-
-
-class _Redact(logging.Filter):
-    """Drops aiokafka's lines about frames: they hold SASL tokens and every byte that is read."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith(("Request to", "Response from"))
-
-
-logging.getLogger("aiokafka.conn").addFilter(_Redact())
 
 
 class TokenError(Exception):
@@ -64,6 +54,32 @@ class _Pending:
     def __init__(self, request_type: type[Request[Any]], version: int) -> None:
         self.request_type = request_type
         self.version = version
+
+    def decoded(self, frame: bytes | bytearray, apart: Mapping[int, memoryview]) -> Response:
+        response: Response
+        _, response = decode_response(self.request_type, self.version, frame, apart)
+        return response
+
+
+class _Untold:
+    """A request of aiokafka's own, of which its log gets the name only: SASL requests hold the password."""
+
+    def __init__(self, request: Any) -> None:  # noqa: ANN401 (aiokafka's, which has no types)
+        self._request = request
+
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> _Untold:
+        return _Untold(self._request.prepare(versions))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._request, name)
+
+    def __repr__(self) -> str:
+        return type(self._request).__name__
+
+    def decoded(self, frame: bytes | bytearray, apart: Mapping[int, memoryview]) -> Any:  # noqa: ANN401
+        body = io.BytesIO(frame)
+        self._request.parse_response_header(body)
+        return self._request.RESPONSE_TYPE.decode(body)
 
 
 class Connection(AIOKafkaConnection):
@@ -127,6 +143,10 @@ class Connection(AIOKafkaConnection):
 
     def connected(self) -> bool:
         return self._reader is not None
+
+    def send(self, request: Any, expect_response: bool = True) -> Awaitable[Any]:  # noqa: ANN401
+        """How aiokafka asks for versions and authenticates."""
+        return super().send(_Untold(request), expect_response)  # type: ignore[no-any-return]
 
     async def _do_version_lookup(self) -> None:
         """aiokafka's takes random bytes for a broker that serves nothing, on a connection that stays open for ever."""
@@ -204,15 +224,16 @@ class Connection(AIOKafkaConnection):
         if not self._requests:
             raise ProtocolError("an answer came to no request")
         correlation_id, pending, answer = self._requests[0]
-        if not isinstance(pending, _Pending):
+        if pending is None:  # a SASL token without a header
             super()._handle_frame(bytes(frame))
             return
-        self.why_silent = ""
+        if isinstance(pending, _Pending):
+            self.why_silent = ""
         answered_id = int.from_bytes(frame[:4], "big", signed=True)
         if answered_id != correlation_id:
             raise ProtocolError(f"answer {answered_id} came where {correlation_id} was expected")
         if not answer.done():
-            _, response = decode_response(pending.request_type, pending.version, frame, apart)
+            response = pending.decoded(frame, apart)
             if not answer.done():
                 answer.set_result(response)
         self._last_action = self._loop.time()
