@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import cache
-from operator import attrgetter
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -30,6 +29,8 @@ else:
 
 def _made(cls: type) -> type:
     """The class anew, as `dataclasses` does for the sake of its slots."""
+    if hasattr(cls, "__post_init__"):
+        raise TypeError(f"{cls.__qualname__}: __post_init__ is not called here: take dataclasses.dataclass")
     for base in cls.__mro__[1:]:
         if dataclasses.is_dataclass(base) and dataclasses.fields(base):
             raise TypeError(f"{cls.__qualname__}: {base.__qualname__} has fields, which are not inherited here")
@@ -47,16 +48,15 @@ def _made(cls: type) -> type:
     made |= {
         "__doc__": cls.__doc__ or f"{cls.__name__}({', '.join(names)})",
         "__slots__": names,
-        "__init__": _init(cls, fields),
         "__setattr__": _refuse_to_set,
         "__delattr__": _refuse_to_delete,
         "__getstate__": _state,
         "__setstate__": _set_state,
     }
-    return type(cls)(cls.__name__, cls.__bases__, _compared_and_shown(names) | made)
+    return type(cls)(cls.__name__, cls.__bases__, {**_functions(cls, fields), "__repr__": _show, **made})
 
 
-def _init(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> FunctionType:
+def _functions(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> dict[str, FunctionType]:
     missing = dataclasses.MISSING
     defaults = tuple(field.default for field in fields if field.default is not missing)
     for place, field in enumerate(fields):
@@ -64,51 +64,46 @@ def _init(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> FunctionType
         is_plain = field.init and field.repr and field.compare and not field.kw_only
         if not is_plain or field.default_factory is not missing or is_required != (field.default is missing):
             raise TypeError(f"{cls.__qualname__}.{field.name}: only defaults, of the last fields, are known here")
-    code = _init_code(len(fields))
     named = {f"field_{place}": field.name for place, field in enumerate(fields)}
-    code = code.replace(
-        co_varnames=tuple(named.get(name, name) for name in code.co_varnames),
-        co_consts=tuple(named.get(const, const) for const in code.co_consts),
-    )
-    init = FunctionType(code, _GLOBALS, "__init__", defaults)
-    init.__qualname__ = f"{cls.__qualname__}.__init__"
-    return init
+    made = {name: FunctionType(_renamed(code, named), _GLOBALS) for name, code in _code(len(fields)).items()}
+    made["__init__"].__defaults__ = defaults
+    for name, function in made.items():
+        function.__qualname__ = f"{cls.__qualname__}.{name}"
+    return made
 
 
 _GLOBALS: Final = {"set_field": object.__setattr__}
 
 
 @cache
-def _init_code(count: int) -> CodeType:
-    """An `__init__` that sets `count` fields. Their names are exchanged in it, as compiling is what takes the time."""
+def _code(count: int) -> dict[str, CodeType]:
+    """Functions for `count` fields. The fields' names are exchanged in them, as compiling is what takes the time."""
     names = [f"field_{place}" for place in range(count)]
-    body = "; ".join(f"set_field(self, {name!r}, {name})" for name in names)
+    mine, others = ("".join(f"{whose}.{name}, " for name in names) for whose in ("self", "other"))
+    source = f"""
+def __init__(self, {", ".join(names)}):
+    {"; ".join(f"set_field(self, {name!r}, {name})" for name in names) or "pass"}
+def __eq__(self, other):
+    return ({mine}) == ({others}) if other.__class__ is self.__class__ else NotImplemented
+def __hash__(self):
+    return hash(({mine}))
+"""
     made: dict[str, Any] = {}
-    exec(f"def __init__(self, {', '.join(names)}): {body or 'pass'}", made)  # noqa: S102 (nothing in it is another's)
-    code: CodeType = made["__init__"].__code__
-    return code
+    exec(source, made)  # noqa: S102 (nothing in it is another's)
+    return {name: made[name].__code__ for name in ("__init__", "__eq__", "__hash__")}
 
 
-def _compared_and_shown(names: tuple[str, ...]) -> dict[str, Any]:
-    values = _values(names)
-
-    def __eq__(self: object, other: object) -> bool:  # noqa: N807 (it becomes one)
-        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
-
-    def __hash__(self: object) -> int:  # noqa: N807
-        return hash(values(self))
-
-    def __repr__(self: object) -> str:  # noqa: N807
-        shown = ", ".join(f"{name}={value!r}" for name, value in zip(names, values(self), strict=True))
-        return f"{self.__class__.__qualname__}({shown})"
-
-    return {"__eq__": __eq__, "__hash__": __hash__, "__repr__": __repr__}
+def _renamed(code: CodeType, named: dict[str, str]) -> CodeType:
+    return code.replace(
+        co_varnames=tuple([named.get(name, name) for name in code.co_varnames]),
+        co_names=tuple([named.get(name, name) for name in code.co_names]),
+        co_consts=tuple([named.get(const, const) for const in code.co_consts]),
+    )
 
 
-def _values(names: tuple[str, ...]) -> Callable[[object], tuple[Any, ...]]:
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda self: tuple([getattr(self, name) for name in names])
+def _show(self: Any) -> str:  # noqa: ANN401 (any class that is made here, or inherits from one)
+    shown = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self))
+    return f"{self.__class__.__qualname__}({shown})"
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> NoReturn:
@@ -119,7 +114,7 @@ def _refuse_to_delete(self: object, name: str) -> NoReturn:
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _state(self: Any) -> list[Any]:  # noqa: ANN401 (any class that is made here, or inherits from one)
+def _state(self: Any) -> list[Any]:  # noqa: ANN401
     return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
 

@@ -169,6 +169,11 @@ def test_an_heir_that_would_lose_fields_is_refused():
         dataclass(frozen=True, slots=True)(type("Odd", (One,), {"__annotations__": {"second": "float"}}))
 
 
+def test_a_class_that_checks_itself_is_refused():
+    with pytest.raises(TypeError, match=r"^Odd: __post_init__ is not called"):
+        dataclass(frozen=True, slots=True)(type("Odd", (), {"__post_init__": print}))
+
+
 def test_only_frozen_classes_with_slots_are_made():
     with pytest.raises(TypeError, match=r"take dataclasses\.dataclass"):
         dataclass(frozen=False, slots=True)
