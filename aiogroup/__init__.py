@@ -1,6 +1,5 @@
 """aiogroup: an asyncio Kafka consumer-group client that loses no record and hides no signal."""
 
-import gc
 import typing
 
 from aiogroup.assignors import Assignor, Held, MemberSubscription
@@ -144,8 +143,3 @@ if not typing.TYPE_CHECKING:  # a type checker would take every name that does n
             return version("aiogroup")
         except PackageNotFoundError:  # a folder on the path, which nobody installed
             return "0+unknown"
-
-
-# The interpreter's first full pass comes soon after the imports, whatever they left behind. In a consumer that has just
-# begun it would hold the loop for some 20 ms; after one the next is due when the process has grown by a quarter.
-gc.collect()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from aiogroup.structs import TopicPartition
+from aiogroup.values import dataclass
 
 __all__ = ["Broker", "Cluster", "PartitionInfo", "TopicInfo"]
 
@@ -42,7 +43,7 @@ class TopicInfo:
     is_internal: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Cluster:
     """A snapshot. `errors` holds the code of each topic that the broker would not describe.
 

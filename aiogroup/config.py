@@ -7,20 +7,20 @@ stands beside it.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import re
 import ssl
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from typing import Any, Final, Literal, Unpack
 
 from aiogroup.errors import ConfigError, InvalidTopicError
 from aiogroup.recovery_settings import check_recovery
 from aiogroup.settings import ConsumerSettings
+from aiogroup.values import dataclass
 
 __all__ = ["ConsumerConfig", "ResetPolicy", "check_topic_name", "parse_reset_policy"]
 
@@ -87,7 +87,7 @@ def check_topic_name(topic: object) -> str:
     return topic
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
     """The settings, with Kafka's meaning. Durations are whole milliseconds, sizes bytes."""
 
@@ -164,6 +164,8 @@ class ConsumerConfig:
         """
         known = {each.name for each in dataclasses.fields(cls)}
         for name in settings.keys() - known - OBSOLETE:
+            import difflib  # noqa: PLC0415 (for the message alone)
+
             near = difflib.get_close_matches(name, known, n=1)
             raise ConfigError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         for name in settings.keys() & OBSOLETE:

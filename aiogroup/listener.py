@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import inspect
 from collections.abc import Awaitable
 from typing import Any, Protocol, TypeAlias
@@ -76,6 +75,8 @@ def check_listener(listener: object) -> None:
         raise TypeError(f"listener {listener!r} is a class: give an object of it")
     for name in dir(type(listener)):
         if name.startswith("on_partition") and name not in names and callable(getattr(type(listener), name)):
+            import difflib  # noqa: PLC0415 (for the message alone)
+
             nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
             raise TypeError(
                 f"listener {listener!r} has {name}, which is never called: did you mean {nearest}? Give a method of "

@@ -11,10 +11,10 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
-from crc32c import crc32c
 
 from aiogroup.fetching.codecs import CodecError, inflate
 from aiogroup.native import Reader, Record
+from aiogroup.native.checksums import crc32c
 from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from aiogroup.cluster import Cluster
@@ -15,6 +16,7 @@ from aiogroup.fetching.sessions import Asked, FetchSession
 from aiogroup.fetching.target import UNKNOWN
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.structs import TopicPartition
+from aiogroup.values import dataclass
 
 __all__ = ["FetchPlan", "Planner", "Share", "node_for"]
 
@@ -27,7 +29,7 @@ SHARE_FLOOR_BYTES: Final = 64 * 1024
 """Four batches as producers make them by default."""
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Share:
     """The part of the assignment that one broker is read for: `members`, of which `session` asks for some.
 

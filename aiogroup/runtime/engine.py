@@ -22,7 +22,7 @@ from aiogroup.membership.expansion import hold_back_ms
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import MemberState
-from aiogroup.native.diagnosis import why_not_compiled
+from aiogroup.native import IS_COMPILED
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.delivery.requests import Requests
@@ -171,8 +171,11 @@ class Engine:
             AiogroupError: no bootstrap server answered, or one refused the credentials.
             ConsumerStoppedError: it was stopped meanwhile.
         """
-        if (slow := why_not_compiled()) is not None:
-            self.context.tell(events.SlowDecoder(slow.why, slow.what_to_do))
+        if not IS_COMPILED:
+            from aiogroup.native.diagnosis import why_not_compiled  # noqa: PLC0415 (looks at folders: few need it)
+
+            if (slow := why_not_compiled()) is not None:
+                self.context.tell(events.SlowDecoder(slow.why, slow.what_to_do))
         await self.supervisor.start()
         try:
             await self.supervisor.finish("first metadata", self.refresher.refresh)

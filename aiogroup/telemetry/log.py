@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
+from types import ModuleType
 from typing import Final
-
-import structlog
 
 from aiogroup.telemetry.events import Event
 
@@ -32,13 +32,22 @@ class Log:
 
     def on_event(self, event: Event) -> None:
         level = _LEVELS[event.LEVEL]
-        if structlog.is_configured():
+        if (structlog := _configured_structlog()) is not None:
             if level >= (_logger.level or logging.INFO):
                 getattr(structlog.get_logger("aiogroup"), event.LEVEL)(event.name, **self._whose, **event.fields())
         elif _logger.isEnabledFor(level):
             fields = {**event.fields(), **self._whose}
             template = f"{event.name} %s"  # one for each event: by it some services group what they are sent
             _logger.log(level, template, _Text(fields), extra={"event": event.name, **fields})
+
+
+def _configured_structlog() -> ModuleType | None:
+    """None as long as nobody imported it: then nobody configured it either."""
+    if "structlog" not in sys.modules:
+        return None
+    import structlog  # noqa: PLC0415 (waits for a thread that is about to import it)
+
+    return structlog if structlog.is_configured() else None
 
 
 class _Text:

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 __all__ = ["FOREVER_MS", "Signal", "after_ms", "now_ms", "sleep_ms", "timeout_ms", "wall_ms"]
@@ -21,7 +22,12 @@ class _Here(threading.local):
 
 
 _here = _Here()
-os.register_at_fork(after_in_child=lambda: setattr(_here, "loop", None))  # it says for ever that it runs
+
+
+@cache
+def _forget_in_forked_processes() -> None:
+    """There the loop of the parent says for ever that it runs."""
+    os.register_at_fork(after_in_child=lambda: setattr(_here, "loop", None))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
@@ -32,6 +38,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     loop = _here.loop
     if loop is None or not loop.is_running():
         loop = _here.loop = asyncio.get_running_loop()
+        _forget_in_forked_processes()
     return loop
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import anyio
@@ -16,10 +14,6 @@ from aiogroup.errors import AiogroupError, ConsumerStoppedError
 __all__ = ["Supervisor", "start_thread"]
 
 T = TypeVar("T")
-
-# anyio loads it with the first lock or group that is made: 30 ms in which the application's loop would stand still.
-with suppress(ImportError):
-    importlib.import_module("anyio._backends._asyncio")
 
 
 class Supervisor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Final
 
 from aiogroup.config import FRAME_LIMIT_BYTES
@@ -28,16 +29,15 @@ APART_BYTES: Final = 64 * 1024
 KEPT_BYTES: Final = 8 * 1024 * 1024
 
 
+@cache
 def _keep_pages() -> None:
     """What answers take is used again by the next ones, and not given back to the system meanwhile.
 
     glibc gives memory back as soon as twice the largest block that was ever freed is idle, and each page of the next
     answer would have to be cleared anew: a tenth of the time of a drain. Nothing is written here, so it costs nothing.
+    Once for each process, when it has its first connection.
     """
     blank(KEPT_BYTES)
-
-
-_keep_pages()
 
 
 class _LongFrame:
@@ -109,6 +109,7 @@ class Receiver(asyncio.BufferedProtocol):
         closed: asyncio.Future[None],
         has_ids: Callable[[], bool | None] = lambda: None,
     ) -> None:
+        _keep_pages()
         self._on_frame = on_frame
         self._on_end = on_end
         self._closed = closed

