@@ -37,7 +37,7 @@ DEEDS = {
     "gc.disable": "gc.disable()",
     "gc.freeze": "gc.freeze()",
     "gc.set_threshold": "gc.set_threshold(700)",
-    "aiogroup.native._native.blank": "import aiogroup.native; aiogroup.native.blank(8)",
+    "aiogroup.native._native.blank": "import aiogroup.native._native as compiled; compiled.blank(8)",
     "aiogroup.native.pure.blank": "import aiogroup.native.pure; aiogroup.native.pure.blank(8)",
     "atexit.register": "atexit.register(print)",
     "logging.addFilter": "logging.getLogger('other').addFilter(print)",

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from aiogroup.native import frames, pure
-
 __all__ = [
     "IMPORT_ERROR", "IS_COMPILED", "Cursor", "Heads", "Reader", "Record", "blank", "extent", "next_records",
     "read_times",
@@ -28,6 +26,8 @@ IS_COMPILED: Final = "Record" in globals()
 """Whether the C is used. Where it is not, `Consumer.start` says so by the event `slow_decoder`."""
 
 if TYPE_CHECKING or not IS_COMPILED:
+    from aiogroup.native import frames, pure
+
     Cursor = pure.Cursor
     Heads = pure.Heads
     Reader = pure.Reader
