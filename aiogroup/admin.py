@@ -112,7 +112,7 @@ async def _with(group_id: str, settings: dict[str, Any], work: Callable[[_Asking
 
 
 class _Asking:
-    """One enquiry. Whoever uses it ends it in time: what a retry mends is tried again without a bound."""
+    """One look. Whoever uses it ends it in time: what a retry mends is tried again without a bound."""
 
     def __init__(self, config: ConsumerConfig, link: Link) -> None:
         assert config.group_id is not None

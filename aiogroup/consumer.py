@@ -348,7 +348,7 @@ class Consumer:
             KafkaTimeoutError: not known in `default_api_timeout_ms`.
         """
         engine = self._running()
-        return await engine.enquiries.position(self._owned(partition))
+        return await engine.offset_queries.position(self._owned(partition))
 
     def seek(
         self,
@@ -388,13 +388,13 @@ class Consumer:
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
         """To the committed offsets. What is in hand of a partition without one is taken back. Raises as `committed`."""
         engine = self._running()
-        owned = [self._owned(tp) for tp in partitions or engine.by_hand.names]
+        owned = [self._owned(tp) for tp in partitions or engine.self_assignment.names]
         group = self._grouped("seek_to_committed")
         until_ms = now_ms() + self.config.default_api_timeout_ms
         numbers = [each.ownership for each in owned]
         found = await group.committer.committed.fetch([each.tp for each in owned], until_ms) if owned else {}
         engine.context.delivery.settle()
-        for partition in engine.by_hand.still(owned, numbers):
+        for partition in engine.self_assignment.still(owned, numbers):
             committed = found[partition.tp]
             if committed is not None and engine.positions.is_of_former_topic(partition.tp, committed):
                 continue
@@ -441,7 +441,7 @@ class Consumer:
                 raise ValueError(
                     f"offsets_for_times: the timestamp of {tp} is {at}; it must lie between 0 and {MAX_OFFSET}"
                 )
-        found = await self._running().enquiries.list_offsets(dict(timestamps))
+        found = await self._running().offset_queries.list_offsets(dict(timestamps))
         return {tp: each if each.offset >= 0 else None for tp, each in found.items()}
 
     # Lag.
@@ -465,7 +465,7 @@ class Consumer:
         engine = self._running()
         if not engine.context.assignment:
             raise IllegalStateError("nothing is assigned: there is no lag to measure")
-        lag = await engine.enquiries.lag()
+        lag = await engine.offset_queries.lag()
         return lag if detail else lag.total
 
     def current_lag(self, partition: TopicPartition) -> int | None:
@@ -477,7 +477,7 @@ class Consumer:
         Raises:
             IllegalStateError: the partition is not assigned.
         """
-        return self._running().enquiries.current_lag(self._owned(partition))
+        return self._running().offset_queries.current_lag(self._owned(partition))
 
     @overload
     def lags(self, *, detail: Literal[False] = False) -> dict[TopicPartition, int | None]: ...
@@ -489,7 +489,7 @@ class Consumer:
         """`current_lag` of every assigned partition; with `detail` and how old the knowledge of its end is."""
         engine = self._running()
         partitions = list(engine.context.assignment)
-        lags = {each.tp: engine.enquiries.current_lag(each) for each in partitions}
+        lags = {each.tp: engine.offset_queries.current_lag(each) for each in partitions}
         if not detail:
             return lags
         now, heard = now_ms(), {each.tp: engine.fetchers.heard_at_ms(each) for each in partitions}
@@ -593,8 +593,8 @@ class Consumer:
 
     def paused(self) -> frozenset[TopicPartition]:
         """The paused ones of the assigned partitions."""
-        by_hand = self._running().by_hand
-        return frozenset(tp for tp in by_hand.names if (each := by_hand.partition(tp)) is not None and each.is_paused)
+        meant = self._running().self_assignment
+        return frozenset(tp for tp in meant.names if (each := meant.partition(tp)) is not None and each.is_paused)
 
     async def topics(self) -> frozenset[str]:
         """Every topic that this principal may see, asked of a broker now.
@@ -754,7 +754,7 @@ class Consumer:
     def _owned(self, tp: TopicPartition) -> Partition:
         if not isinstance(tp, TopicPartition):
             raise TypeError(f"a TopicPartition is needed, not {tp!r}")
-        partition = self._running().by_hand.partition(tp)
+        partition = self._running().self_assignment.partition(tp)
         if partition is None:
             raise IllegalStateError(f"Partition {tp} is not assigned to this consumer; see assignment()")
         return partition
@@ -807,7 +807,7 @@ class Consumer:
         """A seek that waited for the lanes: it is the positions task's call now, and no error of that task."""
         context = self._started().context
         try:
-            if self._running().by_hand.is_still(partition):
+            if self._running().self_assignment.is_still(partition):
                 self._move(partition, offset, **how)
         except ValueError as error:
             context.inbox.put(error)
@@ -815,10 +815,10 @@ class Consumer:
 
     async def _seek_to(self, partitions: tuple[TopicPartition, ...], mark: int) -> bool:
         engine = self._running()
-        owned = [self._owned(tp) for tp in partitions or engine.by_hand.names]
+        owned = [self._owned(tp) for tp in partitions or engine.self_assignment.names]
         numbers = [each.ownership for each in owned]
-        found = await engine.enquiries.list_offsets({each.tp: mark for each in owned})
-        for partition in engine.by_hand.still(owned, numbers):
+        found = await engine.offset_queries.list_offsets({each.tp: mark for each in owned})
+        for partition in engine.self_assignment.still(owned, numbers):
             self._move(partition, found[partition.tp].offset)
         return True
 
@@ -826,7 +826,7 @@ class Consumer:
         self, partitions: Iterable[TopicPartition], mark: int, call: str
     ) -> dict[TopicPartition, int]:
         wanted = dict.fromkeys(check_partitions(partitions, call), mark)
-        found = await self._running().enquiries.list_offsets(wanted)
+        found = await self._running().offset_queries.list_offsets(wanted)
         return {tp: each.offset for tp, each in found.items()}
 
     def _is_given_to_transaction(self, engine: Engine) -> bool:

@@ -26,12 +26,6 @@ UPSTAIRS = (
     "delivery",
 )
 """The rooms of `runtime/` from the lowest to the highest: each may import those before it."""
-UPWARDS: dict[tuple[str, str], str] = {
-    ("aiogroup/runtime/offsets/named_offsets.py", "aiogroup.runtime.fetching.positions"): "asks for positions by type",
-    ("aiogroup/runtime/fetching/positions.py", "aiogroup.runtime.recovery.recovery"): "asks for lanes by type",
-    ("aiogroup/runtime/delivery/merged.py", "aiogroup.runtime.engine"): "asks the engine by type",
-}
-"""Imports that run up, each to be replaced by a small protocol."""
 BELOW = {
     "words": set(),
     "protocol": {"words"},
@@ -138,14 +132,7 @@ def test_imports_point_down(source):
     room = room_of_file(source)
     for name in filter(is_own, source.imports()):
         target = room_of(name)
-        if (source.path, name.rpartition(".")[0]) in UPWARDS:
-            continue
         assert target == room or target in BELOW[room], f"{source.path} ({room}) imports {name} ({target})"
-
-
-def test_every_import_that_runs_up_is_still_there():
-    imports = {source.path: {name.rpartition(".")[0] for name in source.imports()} for source in sources()}
-    assert [(path, name) for path, name in UPWARDS if name not in imports.get(path, ())] == []
 
 
 @everywhere

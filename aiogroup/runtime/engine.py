@@ -37,13 +37,13 @@ from aiogroup.runtime.membership.leader import Leader
 from aiogroup.runtime.membership.liveness import Liveness
 from aiogroup.runtime.membership.ownership import Ownership
 from aiogroup.runtime.membership.rebalance import Rebalance
-from aiogroup.runtime.membership.self_assignment import ByHand
+from aiogroup.runtime.membership.self_assignment import SelfAssignment
 from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.metadata.topics import Topics
 from aiogroup.runtime.net.link import Link
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.runtime.offsets.named_offsets import NamedOffsets
-from aiogroup.runtime.offsets.offset_queries import Enquiries
+from aiogroup.runtime.offsets.offset_queries import OffsetQueries
 from aiogroup.runtime.recovery.catch_up import CatchUp
 from aiogroup.runtime.recovery.catch_up_fetchers import make_delivery, start_catch_up
 from aiogroup.runtime.recovery.recovery import Recoveries
@@ -81,7 +81,7 @@ class Engine:
         delivery = make_delivery(config, assignment, beside)
         self.context = Context(config, Link(config), self.supervisor, assignment, delivery, tell)
         self.refresher = Refresher(self.context, self._topics_wanted, self._on_refreshed, subscription.names)
-        self.enquiries = Enquiries(self.context, self.refresher)
+        self.offset_queries = OffsetQueries(self.context, self.refresher)
         coordinator = committer = None
         if config.group_id is not None:
             coordinator = Coordinator(self.context, self._make_membership(config.group_id, assignors))
@@ -105,7 +105,7 @@ class Engine:
             self.is_settled,
         )
         self.topics = Topics(self.context)
-        self.by_hand = ByHand(self.context, self.topics, self._commit_leaving, self._on_assignment)
+        self.self_assignment = SelfAssignment(self.context, self.topics, self._commit_leaving, self._on_assignment)
         self._looked_through_for: re.Pattern[str] | None = None
         self._group_started = False
         self._auto_commit_started = False
@@ -240,17 +240,17 @@ class Engine:
             # What the group gave us is given up, and committed for it, first: see _on_move.
             has_left = group.membership.state is MemberState.LEFT
             if has_left and not subscription.is_manual and self.context.assignment:
-                self.by_hand.assign(frozenset())  # what was assigned by hand: the group knows nothing of it
+                self.self_assignment.assign(frozenset())  # what was assigned by hand: the group knows nothing of it
             group.committer.is_member = not (subscription.is_manual and has_left)
-            self.by_hand.prepare(subscription.assigned)
+            self.self_assignment.prepare(subscription.assigned)
             if subscription.is_manual and not has_left:
                 return
         if subscription.is_manual:
-            self.by_hand.assign(subscription.assigned)
+            self.self_assignment.assign(subscription.assigned)
             if group is not None:
                 self._start_auto_commit(group)
         elif group is None:
-            self.by_hand.assign_all_of(subscription.names())
+            self.self_assignment.assign_all_of(subscription.names())
         elif subscription.is_by_topic or self._group_started:
             self._start_group(group)
             if group.membership.topics != subscription.names():
@@ -377,7 +377,7 @@ class Engine:
         appeared = self._match()
         names = subscription.names()
         if group is None:
-            self.by_hand.assign_all_of(names, appeared)
+            self.self_assignment.assign_all_of(names, appeared)
         elif self._group_started:
             group.rebalance.note_sight()
             group.rebalance.note_appeared(appeared)

@@ -82,7 +82,7 @@ def _silence(engine: Engine, now: int) -> str:
 def metrics_of(engine: Engine) -> dict[str, float | int | None]:
     context = engine.context
     context.delivery.settle()
-    lags = [engine.enquiries.known_lag(each) for each in context.assignment]
+    lags = [engine.offset_queries.known_lag(each) for each in context.assignment]
     known = [lag for lag in lags if lag is not None]
     health = health_of(engine, is_stopped=False)
     return {

@@ -259,7 +259,7 @@ async def _with_bounds(
 
 
 class _Asking:
-    """One enquiry. Whoever uses it ends it in time: what a retry mends is tried again without a bound."""
+    """One look. Whoever uses it ends it in time: what a retry mends is tried again without a bound."""
 
     def __init__(self, config: ConsumerConfig, link: Link) -> None:
         self._config = config

@@ -16,7 +16,7 @@ TROUBLE = (events.CommitFailed, events.FetchFailed, events.PartitionsLost, event
 AUTO = {"reads": False, "topics": (), "enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
 
 
-async def by_hand(group, **settings):
+async def self_assigned(group, **settings):
     """A consumer that has processed 25 records of A; the next auto-commit is an hour away."""
     group.brokers.append(TOPIC, 0, 25)
     member = await group.member("hand", **{**AUTO, **settings}).start()
@@ -40,7 +40,7 @@ async def committed(group):
 @pytest.mark.parametrize("call", ["assign", "unsubscribe", "subscribe"])
 @pytest.mark.parametrize("stops_at_once", [True, False])
 async def test_what_is_processed_is_committed_when_it_is_not_assigned_any_more(group, call, stops_at_once):
-    member = await by_hand(group)
+    member = await self_assigned(group)
     if call == "assign":
         member.call("assign", [B])
     else:
@@ -56,7 +56,7 @@ async def test_what_is_processed_is_committed_when_it_is_not_assigned_any_more(g
 
 
 async def test_what_is_in_hand_is_not(group):
-    member = await by_hand(group)
+    member = await self_assigned(group)
     group.brokers.append(TOPIC, 0, 2)
     assert [(await member.do(member.consumer.getone())).offset for _ in range(2)] == [25, 26]
     member.call("assign", [B])
@@ -65,14 +65,14 @@ async def test_what_is_in_hand_is_not(group):
 
 
 async def test_nothing_is_without_auto_commit(group):
-    member = await by_hand(group, enable_auto_commit=False)
+    member = await self_assigned(group, enable_auto_commit=False)
     member.call("unsubscribe")
     await member.stop()
     assert await committed(group) is None
 
 
 async def test_a_partition_that_comes_back_at_once_goes_on_behind_it(group):
-    member = await by_hand(group)
+    member = await self_assigned(group)
     member.call("assign", [B])
     member.call("assign", [A])
     group.produce(0)
@@ -80,7 +80,7 @@ async def test_a_partition_that_comes_back_at_once_goes_on_behind_it(group):
 
 
 async def test_the_commit_is_nobodys_though_a_subscription_follows_and_joins_behind_it(group):
-    member = await by_hand(group)
+    member = await self_assigned(group)
     member.call("unsubscribe")
     member.call("subscribe", [TOPIC])
     group.produce(0)
@@ -92,7 +92,7 @@ async def test_the_commit_is_nobodys_though_a_subscription_follows_and_joins_beh
 
 
 async def test_one_that_fails_is_told(group):
-    member = await by_hand(group)
+    member = await self_assigned(group)
     await group.joined("m")  # by members: what is nobody's is refused
     member.call("assign", [B])
 
@@ -106,7 +106,7 @@ async def test_one_that_fails_is_told(group):
 
 @pytest.mark.parametrize("call", [("unsubscribe",), ("assign", [B])])
 async def test_one_that_is_never_answered_is_in_the_report_of_a_stop(group, call):
-    member = await by_hand(group)
+    member = await self_assigned(group)
     group.brokers.mute.update(each.line for each in group.sent(OffsetCommitRequest))
     member.call(*call)
     report = await member.stop(timeout_ms=3_000)

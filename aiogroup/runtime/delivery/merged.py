@@ -5,16 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig
 from aiogroup.delivery.merge import NEVER_WAIT, Merge, Stall, Waiting
 from aiogroup.delivery.merging import Merging, OnBadTimestamp, TimestampOf
 from aiogroup.errors import ConfigError, MergeStalledError
 from aiogroup.records import Record
+from aiogroup.runtime.context import Context
 from aiogroup.runtime.delivery.readers import is_request
-from aiogroup.runtime.engine import Engine
+from aiogroup.runtime.delivery.requests import Requests
 from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.offsets.offset_queries import OffsetQueries
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
@@ -49,6 +51,17 @@ class MergeSettings:
                 raise ConfigError(f"merged: {name}={given!r} must be a function, and none that is awaited")
 
 
+class Running(Protocol):
+    """What a merge asks of a consumer that was started."""
+
+    @property
+    def context(self) -> Context: ...
+    @property
+    def requests(self) -> Requests: ...
+    @property
+    def offset_queries(self) -> OffsetQueries: ...
+
+
 class Merged(AsyncIterator[Record]):
     """Records of all assigned partitions, the one with the least timestamp first: `async for record in merged`.
 
@@ -60,8 +73,8 @@ class Merged(AsyncIterator[Record]):
         self,
         settings: MergeSettings,
         config: ConsumerConfig,
-        started: Callable[[], Engine],
-        iterated: Callable[[], Engine | None],
+        started: Callable[[], Running],
+        iterated: Callable[[], Running | None],
     ) -> None:
         self._settings = settings
         self._rule = Merge(settings.max_task_idle_ms, config.default_api_timeout_ms)
@@ -105,11 +118,11 @@ class Merged(AsyncIterator[Record]):
 
     def __aiter__(self) -> AsyncIterator[Record]:
         """As `Consumer.__aiter__`: the record that an earlier loop left in hand comes again."""
-        engine = self._iterated()
-        if engine is None or self._is_closed:
+        running = self._iterated()
+        if running is None or self._is_closed:
             return self  # `__anext__` says what to do
-        engine.requests.iterate()
-        return self._begun(engine).cursor
+        running.requests.iterate()
+        return self._begun(running).cursor
 
     @is_request
     async def __anext__(self) -> Record:
@@ -131,12 +144,12 @@ class Merged(AsyncIterator[Record]):
         if self._merging is not None:
             self._started().requests.end_merge()
 
-    def _begun(self, engine: Engine) -> Merging:
+    def _begun(self, running: Running) -> Merging:
         if self._merging is None:
-            config, settings = engine.context.config, self._settings
+            config, settings = running.context.config, self._settings
             self._merging = Merging(
-                engine.context.assignment,
-                engine.context.delivery,
+                running.context.assignment,
+                running.context.delivery,
                 self._rule,
                 records_per_turn=RECORDS_PER_TURN,
                 read_committed=config.read_committed,
@@ -150,8 +163,8 @@ class Merged(AsyncIterator[Record]):
     async def _next(self) -> Record:
         if self._is_closed:
             raise StopAsyncIteration
-        engine = self._started()
-        requests, merging = engine.requests, self._begun(engine)
+        running = self._started()
+        requests, merging = running.requests, self._begun(running)
 
         def decode_ahead() -> bool:
             requests.begin_turn()
@@ -160,11 +173,11 @@ class Merged(AsyncIterator[Record]):
         def take() -> Record | None:
             now = now_ms()
             record = merging.open(now, requests.turn_left_ns(), requests.has_time)
-            engine.context.assignment.tally.needs_records = record is None and self._rule.needs_records
+            running.context.assignment.tally.needs_records = record is None and self._rule.needs_records
             if record is None:
-                self._wait(engine, now)
+                self._wait(running, now)
             elif merging.is_enforced:
-                self._tell_enforced(engine, now)
+                self._tell_enforced(running, now)
             return record
 
         return await requests.next_merged(
@@ -176,19 +189,19 @@ class Merged(AsyncIterator[Record]):
 
     # Waiting.
 
-    def _wait(self, engine: Engine, now: int) -> None:
+    def _wait(self, running: Running, now: int) -> None:
         """What it waits for is asked for, and told when it takes too long."""
-        assignment = engine.context.assignment
+        assignment = running.context.assignment
         if assignment.tally.needs_records:
-            engine.context.fetchable.pulse()
+            running.context.fetchable.pulse()
         for tp in self._rule.unknown:
-            engine.enquiries.want_end(assignment[tp])
+            running.offset_queries.want_end(assignment[tp])
         stalls = self._rule.take_stalls(now)
-        told = [f"{each.tp.topic}-{each.tp.partition} is {each.state} ({_why(engine, each)})" for each in stalls]
+        told = [f"{each.tp.topic}-{each.tp.partition} is {each.state} ({_why(running, each)})" for each in stalls]
         for each in stalls:
             tp = each.tp
-            engine.context.tell(
-                events.MergeStalled(tp.topic, tp.partition, each.state.value, each.blocked_ms, _why(engine, each))
+            running.context.tell(
+                events.MergeStalled(tp.topic, tp.partition, each.state.value, each.blocked_ms, _why(running, each))
             )
         if stalls and self._settings.stalled == "raise":
             raise MergeStalledError(
@@ -197,20 +210,20 @@ class Merged(AsyncIterator[Record]):
                 partitions=[each.tp for each in stalls],
             )
 
-    def _tell_enforced(self, engine: Engine, now: int) -> None:
+    def _tell_enforced(self, running: Running, now: int) -> None:
         if now - self._told_at_ms >= TELL_MS:
             self._told_at_ms = now
-            engine.context.tell(events.MergeEnforced(self._rule.missing, self._rule.enforced_count))
+            running.context.tell(events.MergeEnforced(self._rule.missing, self._rule.enforced_count))
 
     def _settle(self) -> None:
         if self._merging is not None:
             self._merging.settle()
 
 
-def _why(engine: Engine, stall: Stall) -> str:
+def _why(running: Running, stall: Stall) -> str:
     """The last that was heard of a partition that blocks."""
-    partition = engine.context.assignment.get(stall.tp)
-    if engine.context.link.cluster.leader(stall.tp) < 0:
+    partition = running.context.assignment.get(stall.tp)
+    if running.context.link.cluster.leader(stall.tp) < 0:
         return "no leader is known"
     if partition is not None and partition.target.error:
         return partition.target.error

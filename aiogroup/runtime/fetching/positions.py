@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -18,7 +18,6 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST, Offsets, Refresher
 from aiogroup.runtime.offsets.committer import Committer
-from aiogroup.runtime.recovery.recovery import Recoveries
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
@@ -29,11 +28,25 @@ MADE_ANEW: Final = "the topic was deleted and made anew"
 EARLIEST_POLICY: Final = ResetPolicy("earliest")
 
 
+class LaneStarts(Protocol):
+    """Begins both lanes of the partitions that became ours (KIP-333)."""
+
+    async def begin(
+        self,
+        asked: Mapping[TopicPartition, tuple[Partition, int]],
+        found: Mapping[TopicPartition, Committed | None],
+        times: Mapping[TopicPartition, int],
+        until_ms: int,
+    ) -> str:
+        """Begin each partition whose leader answers; returns why some did not begin, which are as they were."""
+        ...
+
+
 class Positions:
     """`committer` is `None` without a group: then every position comes from the policy."""
 
     def __init__(
-        self, context: Context, refresher: Refresher, committer: Committer | None, recoveries: Recoveries | None = None
+        self, context: Context, refresher: Refresher, committer: Committer | None, recoveries: LaneStarts | None = None
     ) -> None:
         self._context = context
         self._refresher = refresher

@@ -11,10 +11,10 @@ from aiogroup.runtime.metadata.topics import Topics
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
-__all__ = ["ByHand"]
+__all__ = ["SelfAssignment"]
 
 
-class ByHand:
+class SelfAssignment:
     """`commit(partitions)` is called before they are given up, `on_assignment()` after every change."""
 
     def __init__(

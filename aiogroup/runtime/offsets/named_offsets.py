@@ -8,13 +8,13 @@ come to nobody. So `commit` waits until the lanes have begun, and they say wheth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from aiogroup.errors import ConsumerStoppedError, IllegalStateError, KafkaTimeoutError, named
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
 from aiogroup.offsets.commit_plan import CommitEntry, Offsets, read_offsets
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.structs import TopicPartition
 from aiogroup.values import dataclass
@@ -38,8 +38,16 @@ class NamedOffset:
         return self.partition is not None and self.partition.is_of_former_log(self.offset)
 
 
+class Lookups(Protocol):
+    """Whoever looks up where the lanes of a partition begin."""
+
+    def is_undecided(self, partition: Partition) -> bool:
+        """Two lanes will read it, and it is not known yet where they begin."""
+        ...
+
+
 class NamedOffsets:
-    def __init__(self, context: Context, positions: Positions) -> None:
+    def __init__(self, context: Context, positions: Lookups) -> None:
         self._context = context
         self._positions = positions
 

@@ -12,10 +12,10 @@ from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.metadata.refresher import LATEST, Refresher
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 
-__all__ = ["Enquiries"]
+__all__ = ["OffsetQueries"]
 
 
-class Enquiries:
+class OffsetQueries:
     def __init__(self, context: Context, refresher: Refresher) -> None:
         self._context = context
         self._refresher = refresher
