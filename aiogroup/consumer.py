@@ -30,7 +30,7 @@ from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.listener import AnyListener, check_listener
 from aiogroup.membership import facts as f
-from aiogroup.offsets.commit_plan import MAX_OFFSET, CommitEntry, Offsets, read_offsets
+from aiogroup.offsets.commit_plan import MAX_OFFSET, CommitEntry, Offsets, lost_error, read_offsets
 from aiogroup.records import CatchUpProgress, Lag, PartitionLag, Record, Records
 from aiogroup.runtime.delivery.merged import Merged, MergeSettings
 from aiogroup.runtime.delivery.readers import is_request
@@ -302,7 +302,7 @@ class Consumer:
         engine, group = self._running(), self._grouped("commit")
         until_ms = now_ms() + self.config.default_api_timeout_ms
         if offsets is None:
-            entries = self._entries_of_all(engine)
+            entries = group.committer.to_commit()
         else:
             bound = engine.named_offsets.bind(offsets, self._why_not_assigned)
             await engine.named_offsets.decided(bound, until_ms)
@@ -317,13 +317,7 @@ class Consumer:
                 raise
         if lost:
             failed -= lost
-            raise CommitFailedError(
-                f"delivered, and lost before they were committed: {sorted(lost)}. Their new owner repeats the records; "
-                "process faster (max_poll_records) or raise max_poll_interval_ms and session_timeout_ms. Where a topic "
-                "was deleted and made anew, the old one's records are gone, and the new one is read from its start",
-                not_owned=lost,
-                committed={tp: entry.offset for tp, entry in entries.items()},
-            )
+            raise lost_error(lost, {tp: entry.offset for tp, entry in entries.items()})
 
     async def committed(self, partition: TopicPartition) -> int | None:
         """The group's committed offset of a partition, `None` where there is none; asks the coordinator.
@@ -841,26 +835,6 @@ class Consumer:
         if not self.assignment():
             return "No partitions assigned yet"
         return f"Partition {tp} is not assigned to this consumer; see assignment()"
-
-    def _entries_of_all(self, engine: Engine) -> dict[TopicPartition, CommitEntry]:
-        delivery, entries = engine.context.delivery, {}
-        is_member = engine.group is not None and engine.group.committer.is_member
-        delivery.settle()
-        for partition in engine.context.assignment:
-            if partition.lanes is not None:
-                entry = partition.lanes.delivered() if self.config.auto_ack else partition.lanes.processed()
-                if entry is not None:
-                    entries[partition.tp] = entry
-                continue
-            if partition.position is None:
-                continue
-            offset = partition.ledger.position if self.config.auto_ack else partition.ledger.committable
-            # Only members keep the offsets of their group from expiring: by hand they are committed again.
-            if offset != partition.committed or not is_member:
-                text = partition.committed_metadata if offset == partition.committed else ""
-                epoch = partition.epoch_before(offset)
-                entries[partition.tp] = CommitEntry(offset, text, partition.ownership, epoch, partition.starts_count)
-        return entries
 
 
 def _check_observers(observers: object) -> tuple[Observer, ...]:

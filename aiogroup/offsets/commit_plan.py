@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from aiogroup.config import MAX_COMMIT_METADATA
 from aiogroup.errors import CommitFailedError, named
+from aiogroup.offsets.ledger import Ledger
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
 from aiogroup.values import dataclass
 
-__all__ = ["CommitEntry", "CommitOrder", "Committed", "Offsets", "Turn", "made_anew_error", "read_offsets"]
+__all__ = [
+    "CommitEntry",
+    "CommitOrder",
+    "Committed",
+    "Offsets",
+    "Turn",
+    "entries_of",
+    "lost_error",
+    "made_anew_error",
+    "not_owned_error",
+    "read_offsets",
+]
 
 Offsets: TypeAlias = Mapping[TopicPartition, "int | tuple[int, str] | OffsetAndMetadata"]
 MAX_OFFSET: Final = 2**63 - 1
@@ -42,6 +54,70 @@ class Committed:
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+class LaneCommits(Protocol):
+    """What the two lanes of a partition say together; `None` where that is durable (KIP-333)."""
+
+    def processed(self, *, again: bool = False) -> CommitEntry | None: ...
+    def delivered(self) -> CommitEntry | None: ...
+
+
+class Committing(Protocol):
+    """What a commit must know of a partition that is ours."""
+
+    @property
+    def tp(self) -> TopicPartition: ...
+    @property
+    def position(self) -> int | None: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def lanes(self) -> LaneCommits | None: ...
+    @property
+    def committed(self) -> int | None: ...
+    @property
+    def committed_metadata(self) -> str: ...
+    @property
+    def was_reset(self) -> bool: ...
+    @property
+    def ownership(self) -> int: ...
+    @property
+    def starts_count(self) -> int: ...
+    def epoch_before(self, offset: int) -> int: ...
+
+
+def entries_of(
+    partitions: Iterable[Committing], *, delivered: bool = False, unmoved: bool = False, again: bool = False
+) -> dict[TopicPartition, CommitEntry]:
+    """What a commit of these partitions sends; the delivery is settled.
+
+    Of each partition that is what was processed, or with `delivered` all that was handed out. What is durable already
+    is sent only `again`. A position that was looked up by policy is worth a commit by itself, as a restart would look
+    up another one; any other that nothing came from yet, and that was never committed, is sent only with `unmoved`.
+    """
+    entries = {}
+    for partition in partitions:
+        lanes = partition.lanes
+        if lanes is not None:
+            entry = lanes.delivered() if delivered else lanes.processed(again=again)
+        else:
+            entry = _entry_of(partition, delivered=delivered, unmoved=unmoved, again=again)
+        if entry is not None:
+            entries[partition.tp] = entry
+    return entries
+
+
+def _entry_of(partition: Committing, *, delivered: bool, unmoved: bool, again: bool) -> CommitEntry | None:
+    if partition.position is None:
+        return None
+    offset, committed = partition.ledger.position if delivered else partition.ledger.committable, partition.committed
+    is_durable = offset == committed
+    has_moved = unmoved or committed is not None or partition.was_reset or offset > 0
+    if not (again if is_durable else has_moved):
+        return None
+    text = partition.committed_metadata if is_durable else ""
+    return CommitEntry(offset, text, partition.ownership, partition.epoch_before(offset), partition.starts_count)
 
 
 class Turn:
@@ -130,6 +206,35 @@ def made_anew_error(
     if lost:
         why += f". Not committed either, since they were given up or lost meanwhile: {named(lost)}"
     return CommitFailedError(why, not_owned={*made_anew, *lost}, committed=committed)
+
+
+def not_owned_error(
+    not_owned: Collection[TopicPartition], committed: Mapping[TopicPartition, int], *, is_stopping: bool
+) -> CommitFailedError:
+    """What is told of offsets that were to be sent when the partitions were ours no more."""
+    names = named(not_owned)
+    why = (
+        f"not committed, since they were given up or lost meanwhile: {names}. Their records come again to whom "
+        "the group gives them next, perhaps to this member. Process faster (max_poll_records) or raise "
+        "max_poll_interval_ms and session_timeout_ms"
+    )
+    if is_stopping:
+        why = (
+            f"not committed, since the consumer was stopped before the group's rebalance was over: {names}. Their "
+            "records come again. Give stop() a larger timeout_ms"
+        )
+    return CommitFailedError(why, not_owned=not_owned, committed=committed)
+
+
+def lost_error(lost: Collection[TopicPartition], committed: Mapping[TopicPartition, int]) -> CommitFailedError:
+    """What `commit()` tells of partitions that were lost before it was called: no offset of theirs was to be sent."""
+    return CommitFailedError(
+        f"delivered, and lost before they were committed: {sorted(lost)}. Their new owner repeats the records; "
+        "process faster (max_poll_records) or raise max_poll_interval_ms and session_timeout_ms. Where a topic "
+        "was deleted and made anew, the old one's records are gone, and the new one is read from its start",
+        not_owned=lost,
+        committed=committed,
+    )
 
 
 def read_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -1,11 +1,12 @@
-"""What `commit` takes, and what it refuses before anything is sent."""
+"""What `commit` takes, what it refuses before anything is sent, and what it sends."""
 
 from __future__ import annotations
 
 import pytest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from aiogroup.offsets.commit_plan import read_offsets
+from aiogroup.offsets.commit_plan import CommitEntry, entries_of, read_offsets
+from tests.support.records import assigned
 
 TP = TopicPartition("orders", 0)
 
@@ -58,3 +59,66 @@ def test_what_is_no_partition_is_refused(key):
 def test_one_bad_entry_refuses_the_whole_commit():
     with pytest.raises(ValueError, match="-1"):
         read_offsets({TP: 5, TopicPartition("orders", 1): -1})
+
+
+# What is sent where no offsets are named.
+
+
+def partition(*, processed=0, delivered=0, committed=None, was_reset=False):
+    """One that began at 0, from which so much was delivered and processed."""
+    _, (made,) = assigned(0)
+    made.start_at(0, was_reset=was_reset)
+    made.ledger.deliver(range(delivered), delivered)
+    made.ledger.process_below(processed)
+    made.committed, made.committed_metadata = committed, "text"
+    return made
+
+
+@pytest.mark.parametrize(
+    ("of", "how", "sent"),
+    [
+        ({"processed": 3, "delivered": 5}, {}, 3),
+        ({"processed": 3, "delivered": 5}, {"delivered": True}, 5),
+        ({"processed": 3, "delivered": 5, "committed": 3}, {}, None),  # durable
+        ({"processed": 3, "delivered": 5, "committed": 3}, {"again": True}, 3),
+        ({"processed": 3, "delivered": 5, "committed": 3}, {"delivered": True}, 5),
+        ({"processed": 5, "delivered": 5, "committed": 5}, {"delivered": True, "unmoved": True}, None),
+        ({}, {}, None),  # nothing came of it, and nobody ever committed it
+        ({}, {"again": True}, None),
+        ({}, {"unmoved": True}, 0),
+        ({"was_reset": True}, {}, 0),  # by policy: a restart would look up another one
+        ({"committed": 7}, {}, 0),  # a seek went back
+    ],
+)
+def test_what_a_commit_sends_of_a_partition(of, how, sent):
+    made = partition(**of)
+    expected = {} if sent is None else {made.tp: sent}
+    assert {tp: each.offset for tp, each in entries_of([made], **how).items()} == expected
+
+
+def test_what_is_sent_again_keeps_its_metadata():
+    made = partition(processed=3, delivered=3, committed=3)
+    assert [each.metadata for each in entries_of([made], again=True).values()] == ["text"]
+    made.ledger.deliver(range(3, 4), 4)
+    made.ledger.process_all()
+    assert [each.metadata for each in entries_of([made], again=True).values()] == [""]
+
+
+def test_a_partition_without_a_position_sends_nothing():
+    made = partition(processed=3, delivered=3)
+    made.stick(ValueError())
+    assert entries_of([made], delivered=True, unmoved=True, again=True) == {}
+
+
+def test_two_lanes_say_themselves_what_is_sent():
+    class Lanes:
+        def processed(self, *, again=False):
+            return CommitEntry(3, "again" if again else "", 1)
+
+        def delivered(self):
+            return None
+
+    made = partition()
+    made.lanes = Lanes()
+    assert entries_of([made], again=True) == {made.tp: CommitEntry(3, "again", 1)}
+    assert entries_of([made], delivered=True, unmoved=True) == {}

@@ -24,7 +24,14 @@ from aiogroup.membership.facts import CommitRefused
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
-from aiogroup.offsets.commit_plan import CommitEntry, CommitOrder, Turn, made_anew_error
+from aiogroup.offsets.commit_plan import (
+    CommitEntry,
+    CommitOrder,
+    Turn,
+    entries_of,
+    made_anew_error,
+    not_owned_error,
+)
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -97,27 +104,17 @@ class Committer:
     def processed(self, partitions: Iterable[Partition], *, again: bool = False) -> dict[TopicPartition, CommitEntry]:
         """What auto-commit would send now: committable offsets that are not committed yet, or also those that are."""
         self._context.delivery.settle()
-        entries = {}
-        for partition in partitions:
-            if partition.lanes is not None:
-                entry = partition.lanes.processed(again=again)
-                if entry is not None:
-                    entries[partition.tp] = entry
-                continue
-            if partition.position is None:
-                continue
-            offset = partition.ledger.committable
-            is_committed = offset == partition.committed
-            if again if is_committed else partition.committed is not None or self._has_moved(partition):
-                text = partition.committed_metadata if is_committed else ""
-                epoch = partition.epoch_before(offset)
-                entries[partition.tp] = CommitEntry(offset, text, partition.ownership, epoch, partition.starts_count)
-        return entries
+        return entries_of(partitions, again=again)
 
-    @staticmethod
-    def _has_moved(partition: Partition) -> bool:
-        """A position that was looked up by policy is worth a commit by itself: else a restart looks up another."""
-        return partition.was_reset or partition.ledger.committable > 0
+    def to_commit(self) -> dict[TopicPartition, CommitEntry]:
+        """What `commit()` sends now, of all partitions.
+
+        With `auto_ack` it says of everything that was delivered that it is processed. Only members keep the offsets of
+        their group from expiring, so without a membership the durable ones are committed again.
+        """
+        context = self._context
+        context.delivery.settle()
+        return entries_of(context.assignment, delivered=context.config.auto_ack, unmoved=True, again=not self.is_member)
 
     async def commit_held(self, partitions: Collection[Partition], timeout: int) -> None:
         """Nothing is delivered of what is held until its position is durable: then it is let go of.
@@ -307,18 +304,7 @@ class Committer:
     ) -> AiogroupError:
         if made_anew:
             return made_anew_error(made_anew, not_owned - made_anew, committed)
-        names = named(not_owned)
-        why = (
-            f"not committed, since they were given up or lost meanwhile: {names}. Their records come again to whom "
-            "the group gives them next, perhaps to this member. Process faster (max_poll_records) or raise "
-            "max_poll_interval_ms and session_timeout_ms"
-        )
-        if self.is_stopping:
-            why = (
-                f"not committed, since the consumer was stopped before the group's rebalance was over: {names}. Their "
-                "records come again. Give stop() a larger timeout_ms"
-            )
-        return CommitFailedError(why, not_owned=not_owned, committed=committed)
+        return not_owned_error(not_owned, committed, is_stopping=self.is_stopping)
 
     async def _send(
         self, turn: Turn, not_owned: set[TopicPartition], timeout: int
