@@ -22,6 +22,7 @@ from aiogroup.membership.expansion import hold_back_ms
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import MemberState
+from aiogroup.membership.topics import Topics
 from aiogroup.native import IS_COMPILED
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
@@ -39,7 +40,6 @@ from aiogroup.runtime.membership.ownership import Ownership
 from aiogroup.runtime.membership.rebalance import Rebalance
 from aiogroup.runtime.membership.self_assignment import SelfAssignment
 from aiogroup.runtime.metadata.refresher import Refresher
-from aiogroup.runtime.metadata.topics import Topics
 from aiogroup.runtime.net.link import Link
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.runtime.offsets.named_offsets import NamedOffsets
@@ -104,7 +104,7 @@ class Engine:
             self._check_subscribed,
             self.is_settled,
         )
-        self.topics = Topics(self.context)
+        self.topics = Topics()
         self.self_assignment = SelfAssignment(self.context, self.topics, self._commit_leaving, self._on_assignment)
         self._looked_through_for: re.Pattern[str] | None = None
         self._group_started = False
@@ -371,7 +371,11 @@ class Engine:
 
     def _on_refreshed(self, cluster: Cluster) -> None:
         subscription, group = self.subscription, self.group
-        self.topics.look(self.topics_named(), cluster)
+        news = self.topics.look(self.topics_named(), cluster, now_ms())
+        for error in news.refused:
+            self.context.inbox.put(error)
+        for name, code in news.missing:
+            self.context.tell(events.TopicMissing(name, code))
         if self.requests.is_stopped or subscription.is_manual:
             return
         appeared = self._match()
@@ -395,7 +399,9 @@ class Engine:
         subscription, cluster = self.subscription, self.context.link.cluster
         before, pattern, was_looked_through_for = subscription.names(), subscription.pattern, self._looked_through_for
         subscription.match(
-            cluster, exclude_internal=self.context.config.exclude_internal_topics, keep=before - self.topics.gone
+            cluster,
+            exclude_internal=self.context.config.exclude_internal_topics,
+            keep=before - self.topics.gone(cluster),
         )
         if cluster.is_of_all:
             self._looked_through_for = pattern

@@ -35,7 +35,7 @@ def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
             why = f"reads while the group rebalances: {state.value}"  # cooperative
         elif state is not MemberState.STABLE:
             status, why = HealthStatus.JOINING, state.value
-    missing = tuple(sorted(engine.topics.missing))
+    missing = tuple(sorted(engine.topics.missing(engine.context.link.cluster)))
     status, why = _with_topics(engine, missing, status, why)
     overdue = [each.tp for each in engine.context.assignment if each.lanes is not None and each.lanes.is_overdue]
     if overdue:

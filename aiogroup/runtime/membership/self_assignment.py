@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 
 from aiogroup.config import parse_reset_policy
 from aiogroup.fetching.partition import Partition
+from aiogroup.membership.self_assignment import AllOfTopics
+from aiogroup.membership.topics import Topics
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.metadata.topics import Topics
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
@@ -31,7 +32,7 @@ class SelfAssignment:
         self._default_policy = parse_reset_policy(context.config.auto_offset_reset)
         self._new_policy = parse_reset_policy(context.config.new_partition_reset)
         self._prepared: dict[TopicPartition, Partition] = {}
-        self._once_missing: set[str] = set()  # topics that did not exist when they were first looked for
+        self._all_of_topics = AllOfTopics()
 
     def assign(self, wanted: frozenset[TopicPartition], *, new: bool = False) -> None:
         """Partitions that stay keep their position."""
@@ -46,20 +47,14 @@ class SelfAssignment:
     def assign_all_of(self, topics: frozenset[str], appeared: frozenset[str] = frozenset()) -> None:
         """Without a group. `appeared`: were made since they were subscribed to."""
         cluster, assignment = self._context.link.cluster, self._context.assignment
-        wanted = frozenset(tp for topic in topics for tp in cluster.partitions_of(topic))
-        # What one broker would not describe, or is behind others with, is there still: given up, the partitions would
-        # lose their positions, and be read again from the beginning.
-        undescribed = topics - cluster.topics.keys() - self._topics.gone
-        wanted |= {tp for tp in assignment.names if tp.topic in undescribed}
-        known = {tp.topic for tp in assignment.names} | self._once_missing | appeared
-        self._once_missing |= {topic for topic in topics if cluster.lacks(topic)}
-        fresh = {tp for tp in wanted - assignment.names if tp.topic in known}
-        if fresh:
-            self.assign((assignment.names & wanted) | fresh, new=True)
-            for tp in fresh:
+        gone = self._topics.gone(cluster)
+        choice = self._all_of_topics.choose(topics, assignment.names, cluster, gone=gone, appeared=appeared)
+        if choice.new:
+            self.assign((assignment.names & choice.wanted) | choice.new, new=True)
+            for tp in choice.new:
                 self._context.tell(events.NewPartitionFromEarliest(tp.topic, tp.partition))
-        if wanted != assignment.names:
-            self.assign(wanted)
+        if choice.wanted != assignment.names:
+            self.assign(choice.wanted)
 
     # A member that assigns partitions to itself: they are its own when it has left the group.
 

@@ -1,0 +1,43 @@
+"""Which partitions a consumer without a group assigns to itself: all those of its topics."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from aiogroup.cluster import Cluster
+from aiogroup.structs import TopicPartition
+from aiogroup.values import dataclass
+
+__all__ = ["AllOfTopics", "Choice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`wanted` are all that are to be read. `new` are those of them that were made after their topic was looked for."""
+
+    wanted: frozenset[TopicPartition]
+    new: frozenset[TopicPartition]
+
+
+class AllOfTopics:
+    def __init__(self) -> None:
+        self._once_missing: set[str] = set()  # topics that did not exist when they were first looked for
+
+    def choose(
+        self,
+        topics: frozenset[str],
+        owned: frozenset[TopicPartition],
+        cluster: Cluster,
+        *,
+        gone: Set[str] = frozenset(),
+        appeared: Set[str] = frozenset(),
+    ) -> Choice:
+        """`gone` are topics that were deleted, `appeared` those that were made since they were subscribed to."""
+        wanted = frozenset(tp for topic in topics for tp in cluster.partitions_of(topic))
+        # What one broker would not describe, or is behind others with, is there still: given up, the partitions would
+        # lose their positions, and be read again from the beginning.
+        undescribed = topics - cluster.topics.keys() - gone
+        wanted |= {tp for tp in owned if tp.topic in undescribed}
+        known = {tp.topic for tp in owned} | self._once_missing | appeared
+        self._once_missing |= {topic for topic in topics if cluster.lacks(topic)}
+        return Choice(wanted, frozenset(tp for tp in wanted - owned if tp.topic in known))

@@ -1,0 +1,65 @@
+"""What the brokers say of the topics that we are to read: that one may not be read, or is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from typing import Final
+
+from aiogroup.cluster import Cluster
+from aiogroup.errors import AiogroupError, InvalidTopicError, TopicAuthorizationError
+from aiogroup.protocol.errors import ErrorCode, lookup
+from aiogroup.values import dataclass
+
+__all__ = ["TopicNews", "Topics"]
+
+REFUSED_TOPIC: Final[Mapping[int, Callable[[str], AiogroupError]]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: lambda topic: TopicAuthorizationError([topic]),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: lambda topic: InvalidTopicError(f"the broker refuses the topic name {topic!r}"),
+}
+MISSING_TOLD_MS: Final = 2_000
+"""A topic that was made a moment ago is not known to every broker yet. A missing one is looked for every second."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNews:
+    """What is to be told: errors of topics that may not be read, and the names and error codes of missing ones."""
+
+    refused: tuple[AiogroupError, ...] = ()
+    missing: tuple[tuple[str, str], ...] = ()
+
+
+class Topics:
+    """What became so is told once, until it changes."""
+
+    def __init__(self) -> None:
+        self._refused: dict[str, int] = {}
+        self._missing_since_ms: dict[str, int] = {}
+        self._told: Set[str] = frozenset()
+
+    def look(self, topics: frozenset[str], cluster: Cluster, now_ms: int) -> TopicNews:
+        """After each refresh of the metadata."""
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        doubtful = {name for name in topics if name in cluster.errors or cluster.lacks(name)}
+        errors = {name: cluster.errors.get(name, unknown) for name in doubtful}
+        return TopicNews(
+            self._look_at_refused({name: code for name, code in errors.items() if code in REFUSED_TOPIC}),
+            self._look_at_missing({name: code for name, code in errors.items() if code not in REFUSED_TOPIC}, now_ms),
+        )
+
+    def missing(self, cluster: Cluster) -> Set[str]:
+        """Topics that were looked for and not found, also not by whoever else asked meanwhile."""
+        return self._missing_since_ms.keys() - cluster.topics.keys()
+
+    def gone(self, cluster: Cluster) -> Set[str]:
+        """Topics that are not there, and that not only because one broker is behind the others."""
+        return {name for name in self._told if cluster.lacks(name)}
+
+    def _look_at_refused(self, refused: dict[str, int]) -> tuple[AiogroupError, ...]:
+        before, self._refused = self._refused, refused
+        return tuple(REFUSED_TOPIC[code](name) for name, code in refused.items() if before.get(name) != code)
+
+    def _look_at_missing(self, missing: Mapping[str, int], now_ms: int) -> tuple[tuple[str, str], ...]:
+        self._missing_since_ms = {name: self._missing_since_ms.get(name, now_ms) for name in missing}
+        late = {name for name, since_ms in self._missing_since_ms.items() if now_ms - since_ms >= MISSING_TOLD_MS}
+        before, self._told = self._told, late
+        return tuple((name, lookup(missing[name]).name) for name in sorted(late - before))
