@@ -19,7 +19,6 @@ from aiogroup.errors import (
     CommitFailedError,
     ConfigError,
     ConsumerStoppedError,
-    IllegalOperation,
     IllegalStateError,
     TimestampError,
     named,
@@ -30,11 +29,14 @@ from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.listener import AnyListener, check_listener
 from aiogroup.membership import facts as f
+from aiogroup.membership.following import Cause
 from aiogroup.offsets.commit_plan import MAX_OFFSET, CommitEntry, Offsets, lost_error, read_offsets
 from aiogroup.records import CatchUpProgress, Lag, PartitionLag, Record, Records
+from aiogroup.runtime.build import build
 from aiogroup.runtime.delivery.merged import Merged, MergeSettings
 from aiogroup.runtime.delivery.readers import is_request
-from aiogroup.runtime.engine import Engine, Group
+from aiogroup.runtime.engine import Engine
+from aiogroup.runtime.group import Group
 from aiogroup.runtime.inspection import health_of, metrics_of
 from aiogroup.runtime.loop.clock import now_ms, wall_ms
 from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST
@@ -102,7 +104,7 @@ class Consumer:
         self._check_not_stopped()
         if self._engine is not None or self._starting is not None:
             raise IllegalStateError("the consumer was started already")
-        engine = self._starting = Engine(self.config, self._assignors, self._subscription, self._tell)
+        engine = self._starting = build(self.config, self._assignors, self._subscription, self._tell)
         try:
             await engine.start()
             self._engine = engine
@@ -112,7 +114,7 @@ class Consumer:
         finally:
             self._starting = None
         try:
-            await engine.wait_for_assignment(now_ms() + self.config.request_timeout_ms)
+            await engine.group.wait_for_assignment(now_ms() + self.config.request_timeout_ms)
         except BaseException:
             await self.stop(timeout_ms=1_000)
             raise
@@ -165,8 +167,7 @@ class Consumer:
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         engine = getattr(self, "_engine", None)
         if engine is not None and self._stopping is None:
-            if engine.group is not None:
-                engine.group.liveness.abandon()
+            engine.group.abandon()
             warn(f"a Consumer was forgotten without stop(): {self!r}", ResourceWarning, source=self, stacklevel=1)
 
     def __repr__(self) -> str:
@@ -528,7 +529,7 @@ class Consumer:
         self._subscription.subscribe(
             () if topics is None else topics, pattern, self._listener if listener is None else listener
         )
-        self._follow("subscribe")
+        self._follow(Cause.SUBSCRIBE)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions; no group decides, and none of its members is told.
@@ -545,7 +546,7 @@ class Consumer:
                 "subscribe(), or leave the mode off"
             )
         self._subscription.assign(partitions)
-        self._follow("assign")
+        self._follow(Cause.ASSIGN)
 
     def unsubscribe(self) -> None:
         """Read nothing; leaves the group in the background.
@@ -556,7 +557,7 @@ class Consumer:
         self._check_outside_callback("unsubscribe")
         self._check_alive()
         self._subscription.clear()
-        self._follow("unsubscribe")
+        self._follow(Cause.UNSUBSCRIBE)
 
     def subscription(self) -> frozenset[str]:
         """The topics that are read, those that match the pattern now."""
@@ -717,7 +718,7 @@ class Consumer:
 
     def _asked(self, partitions: tuple[TopicPartition, ...] = ()) -> Engine:
         """As `_running`, for requests for records."""
-        if self._engine is not None and self._engine.requests.is_stopped:
+        if self._engine is not None and self._engine.context.is_stopped:
             self._engine.requests.ask_too_late(frozenset(partitions))
         return self._running()
 
@@ -740,10 +741,7 @@ class Consumer:
             self._engine.context.inbox.raise_fatal()
 
     def _grouped(self, call: str) -> Group:
-        group = self._running().group
-        if group is None:
-            raise IllegalOperation(f"{call}() needs a group: pass group_id")
-        return group
+        return self._running().group.joined(call)
 
     def _owned(self, tp: TopicPartition) -> Partition:
         if not isinstance(tp, TopicPartition):
@@ -757,7 +755,7 @@ class Consumer:
         """A rebalance may be about to bring what is not assigned: the request itself waits for its end."""
         if partitions:
             check_partitions(partitions, "partitions")
-            if self._running().is_settled():
+            if self._running().group.is_settled():
                 for tp in partitions:
                     self._owned(tp)
         return frozenset(partitions)
@@ -767,10 +765,10 @@ class Consumer:
             raise ValueError(f"max_records must be at least 1, not {max_records!r}")
         return max_records if max_records is not None else self.config.max_poll_records
 
-    def _follow(self, why: str) -> None:
+    def _follow(self, cause: Cause) -> None:
         if self._engine is not None:
             self._engine.context.delivery.close_cursor()
-            self._engine.follow_subscription(why)
+            self._engine.following.follow(cause)
 
     def _move(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
 from aiogroup.cluster import Cluster
@@ -47,6 +47,7 @@ class Subscription:
     assigned: frozenset[TopicPartition] = frozenset()
     listener: object = None
     matched: frozenset[str] = field(default=frozenset(), init=False)
+    _is_looked_through: bool = field(default=False, init=False)  # all topics were, for this pattern
 
     @property
     def is_manual(self) -> bool:
@@ -54,7 +55,7 @@ class Subscription:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.is_manual or self.is_by_topic)
+        return not (self.topics or self.assigned or self.pattern is not None)
 
     @property
     def is_by_topic(self) -> bool:
@@ -90,6 +91,7 @@ class Subscription:
         except re.error as error:
             raise ConfigError(f"pattern {pattern!r} is no regular expression: {error}") from error
         self.topics, self.pattern, self.listener, self.matched = names, compiled, listener, frozenset()
+        self._is_looked_through = False
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without a group deciding.
@@ -104,6 +106,7 @@ class Subscription:
 
     def clear(self) -> None:
         self.topics, self.pattern, self.assigned, self.matched = frozenset(), None, frozenset(), frozenset()
+        self._is_looked_through = False
 
     def match(self, cluster: Cluster, *, exclude_internal: bool, keep: frozenset[str] = frozenset()) -> None:
         """Look which topics of the cluster the pattern matches; those to `keep` may be missing from it."""
@@ -113,3 +116,14 @@ class Subscription:
                 for name, info in cluster.topics.items()
                 if self.pattern.match(name) and not (info.is_internal and exclude_internal)
             )
+
+    def match_anew(self, cluster: Cluster, *, exclude_internal: bool, gone: Set[str]) -> frozenset[str]:
+        """The metadata was refreshed; topics that matched stay so unless they are `gone`.
+
+        Returns: the topics that were made since all topics were last looked through for this pattern.
+        """
+        before, was_looked_through = self.names(), self._is_looked_through
+        self.match(cluster, exclude_internal=exclude_internal, keep=before - gone)
+        if cluster.is_of_all:
+            self._is_looked_through = True
+        return self.names() - before if was_looked_through else frozenset()

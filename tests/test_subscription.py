@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from dataclasses import replace
 
 import pytest
 from aiokafka.structs import TopicPartition
@@ -196,3 +197,62 @@ async def test_lost_partitions_are_told_as_revoked_where_nothing_else_listens():
     await call_listener(listener, "on_partitions_assigned", frozenset({TP}))
     await call_listener(None, "on_partitions_lost", frozenset({TP}))
     assert listener.told == [("revoked", {TP})]
+
+
+# What a pattern matches after a refresh.
+
+
+def by_pattern(pattern="or"):
+    subscription = Subscription()
+    subscription.subscribe((), pattern, None)
+    return subscription
+
+
+def of_all(*names):
+    return replace(cluster(*names), is_of_all=True)
+
+
+def match(subscription, cluster, gone=()):
+    return subscription.match_anew(cluster, exclude_internal=True, gone=frozenset(gone))
+
+
+def test_what_matches_at_first_did_not_appear():
+    subscription = by_pattern()
+    assert match(subscription, of_all("orders", "others")) == frozenset()
+    assert subscription.names() == {"orders"}
+
+
+def test_what_matches_since_all_topics_were_looked_through_appeared():
+    subscription = by_pattern()
+    match(subscription, of_all("orders"))
+    assert match(subscription, of_all("orders", "organs")) == {"organs"}
+    assert match(subscription, of_all("orders", "organs")) == frozenset()
+
+
+def test_an_answer_about_some_topics_looks_nothing_through():
+    subscription = by_pattern()
+    match(subscription, cluster("orders"))
+    assert match(subscription, of_all("orders", "organs")) == frozenset()
+
+
+@pytest.mark.parametrize("pattern", ["or", "o"])
+def test_a_pattern_that_is_subscribed_to_anew_is_looked_through_anew(pattern):
+    subscription = by_pattern()
+    match(subscription, of_all("orders"))
+    subscription.subscribe((), pattern, None)
+    assert match(subscription, of_all("orders", "organs")) == frozenset()
+
+
+def test_what_is_not_described_matches_on_until_it_is_gone():
+    subscription = by_pattern()
+    match(subscription, of_all("orders", "organs"))
+    assert match(subscription, of_all("organs")) == frozenset()
+    assert subscription.names() == {"orders", "organs"}
+    match(subscription, of_all("organs"), gone={"orders"})
+    assert subscription.names() == {"organs"}
+
+
+def test_topics_by_name_never_appear():
+    subscription = by_topics("orders")
+    match(subscription, of_all())
+    assert match(subscription, of_all("orders")) == frozenset()

@@ -6,7 +6,8 @@ machine on. An answer to an older self (identity) changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from aiogroup.errors import AiogroupError, ProtocolError
 from aiogroup.membership import facts as f
@@ -22,23 +23,36 @@ from aiogroup.membership.tenure import Tenure
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 
-__all__ = ["ClassicMembership"]
+__all__ = ["ClassicMembership", "JoinOffers", "MemberObserver"]
+
+
+class JoinOffers(Protocol):
+    """What the member offers the group in JoinGroup."""
+
+    def of(self, topics: frozenset[str], claim: int) -> Sequence[tuple[str, bytes]]:
+        """In order of preference (assignor name, subscription bytes); `claim` as `ClassicMembership.claim`."""
+        ...
+
+
+class MemberObserver:
+    """Is told, while it happens, what becomes of a member. This one does nothing about it."""
+
+    def on_move(self, old: MemberState, new: MemberState, why: str) -> None:
+        """The state changed."""
+
+    def on_removed(self, member_id: str, why: str) -> None:
+        """The coordinator knows this member id no more."""
 
 
 class ClassicMembership:
-    """One member of one group.
-
-    `subscriptions(topics)` gives, in order of preference, (assignor name, subscription bytes) for JoinGroup.
-    `on_move(old, new, why)` is told of every change of state, `on_removed(member_id, why)` when we are known no more.
-    """
+    """One member of one group."""
 
     def __init__(
         self,
         identity: Identity,
         settings: GroupSettings,
-        subscriptions: Callable[[frozenset[str]], Sequence[tuple[str, bytes]]],
-        on_move: Callable[[MemberState, MemberState, str], None] = lambda _old, _new, _why: None,
-        on_removed: Callable[[str, str], None] = lambda _member_id, _why: None,
+        offers: JoinOffers,
+        observer: MemberObserver | None = None,
     ) -> None:
         self.state = MemberState.LEFT
         self.identity = identity
@@ -50,9 +64,8 @@ class ClassicMembership:
         self.rejoin_why: str | None = None
         self.failure: AiogroupError | None = None
         self.settings = settings
-        self._subscriptions = subscriptions
-        self._on_move = on_move
-        self._on_removed = on_removed
+        self._offers = offers
+        self._observer = observer or MemberObserver()
         self._why_joining = ""
         self._keeps = False  # what the hand-over under way asks for: give up only what is not wanted any more
         self._asked = False  # what this state asks for was asked for and is not answered yet
@@ -123,7 +136,7 @@ class ClassicMembership:
             case MemberState.STABLE if self.rejoin_why is not None or not self.identity.is_member:
                 effects += (self._prepare(self.rejoin_why or "the generation ended"),)
             case MemberState.JOINING:
-                offers = self._subscriptions(self.topics)
+                offers = self._offers.of(self.topics, self.claim)
                 requests += (join_request(self.identity, self.settings, offers, self._why_joining),)
                 self._asked = True
             case MemberState.SYNCING:
@@ -177,7 +190,7 @@ class ClassicMembership:
         assert new in MOVES[old], f"illegal move {old} -> {new} ({why})"
         self.state = new
         self._asked = False
-        self._on_move(old, new, why)
+        self._observer.on_move(old, new, why)
 
     def _prepare(self, why: str, *, keeps: bool = True) -> f.HandOver:
         self.rejoin_why = self.rejoin_why or why
@@ -284,7 +297,7 @@ class ClassicMembership:
         if remedy is not Remedy.PROCEED:
             self._mend(remedy, Rpc.JOIN_GROUP, answer.error_code, now_ms)
             return
-        offered = [name for name, _ in self._subscriptions(self.topics)]
+        offered = [name for name, _ in self._offers.of(self.topics, self.claim)]
         mismatch = mismatch_of(self.identity, answer.protocol_type, answer.protocol_name, offered)
         if mismatch is not None:
             self._fail(mismatch)
@@ -378,7 +391,7 @@ class ClassicMembership:
         self._fall_back(why, is_lost=True)
 
     def _removed(self, why: str) -> Identity:
-        self._on_removed(self.identity.member_id, why)
+        self._observer.on_removed(self.identity.member_id, why)
         return self.identity.forgotten()
 
     def _mend(self, remedy: Remedy, rpc: Rpc, code: int, now_ms: int) -> None:
@@ -409,5 +422,5 @@ class ClassicMembership:
         self._fall_back(why, is_lost=is_lost)
 
     def _refuse(self, remedy: Remedy, code: int) -> None:
-        offered = [name for name, _ in self._subscriptions(self.topics)]
+        offered = [name for name, _ in self._offers.of(self.topics, self.claim)]
         self._fail(failure_of(remedy, code, self.identity, self.settings, offered))

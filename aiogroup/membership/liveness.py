@@ -86,6 +86,11 @@ class PollClock:
         self._holds_partitions = False
         self._in_callback = False
 
+    @property
+    def is_asked(self) -> bool:
+        """A request for records is under way."""
+        return self._requests_count > 0
+
     def on_request(self, now_ms: int) -> None:
         self._requests_count += 1
         self.on_progress(now_ms)

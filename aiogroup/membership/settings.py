@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Self
+
+from aiogroup.config import ConsumerConfig
+from aiogroup.membership.expansion import hold_back_ms
 from aiogroup.membership.identity import Identity
 from aiogroup.values import dataclass
 
@@ -20,6 +24,20 @@ class GroupSettings:
     hold_back_ms: int = 0
     leave_on_poll_interval: bool = False
     is_cooperative: bool = False
+
+    @classmethod
+    def of(cls, config: ConsumerConfig, *, is_cooperative: bool) -> Self:
+        rebalance_timeout_ms = config.effective_rebalance_timeout_ms
+        return cls(
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=max(config.retry_backoff_ms, config.retry_backoff_max_ms),
+            registration_timeout_ms=config.registration_timeout_ms,
+            hold_back_ms=hold_back_ms(config.expansion_timeout_ms, rebalance_timeout_ms, config.heartbeat_interval_ms),
+            leave_on_poll_interval=config.leave_on_poll_interval,
+            is_cooperative=is_cooperative,
+        )
 
     def session_of(self, who: Identity) -> tuple[str, int]:
         """After which silence the coordinator drops `who`: the setting that says so, and its value."""

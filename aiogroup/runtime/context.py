@@ -99,11 +99,13 @@ class Round:
 class Context:
     config: ConsumerConfig
     link: Link
-    supervisor: Supervisor
     assignment: Assignment
     delivery: Delivery
     tell: Tell
+    supervisor: Supervisor = field(init=False)
     inbox: Inbox = field(init=False)
+    is_stopped: bool = False
+    """The application has called `stop`: nothing new is begun, and requests get nothing more."""
     changed: Signal = field(default_factory=Signal)
     """Something the application may wait for: records, an error, a rebalance that ended, the end."""
     fetchable: Signal = field(default_factory=Signal)
@@ -120,6 +122,7 @@ class Context:
 
     def __post_init__(self) -> None:
         self.inbox = Inbox(self.interrupt, self.tell)
+        self.supervisor = Supervisor(self._on_task_failed)
 
     @property
     def is_in_callback(self) -> bool:
@@ -136,6 +139,10 @@ class Context:
         finally:
             run.has_returned = True
             _callback_runs.reset(token)
+
+    def _on_task_failed(self, name: str, error: BaseException) -> None:
+        self.tell(events.TaskFailed(name, repr(error)))
+        self.inbox.fail(error)
 
     def tell_rebalance_failed(self, why: str) -> None:
         self.tell(events.RebalanceFailed(why, now_ms() - self.round.began_at_ms))

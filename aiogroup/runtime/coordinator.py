@@ -251,6 +251,11 @@ class Coordinator(Line):
         self._delivery = context.delivery
         self._changed = context.changed
 
+    @property
+    def session(self) -> tuple[str, int]:
+        """After which silence the coordinator drops the member: the setting that says so, and its value."""
+        return self.membership.settings.session_of(self.membership.identity)
+
     def _on_changed(self) -> None:
         if self.membership.is_rebalancing:
             self._delivery.close_cursor()

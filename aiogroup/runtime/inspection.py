@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from aiogroup.errors import named
-from aiogroup.membership.states import MemberState
 from aiogroup.runtime.engine import Engine
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.telemetry.health import Health, HealthStatus
@@ -20,32 +19,22 @@ def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
     if engine is None or is_stopped:
         status = HealthStatus.STOPPED if is_stopped else HealthStatus.JOINING
         return Health(status, "stopped" if is_stopped else "not started", 0, None, None)
-    now, group = now_ms(), engine.group
+    now = now_ms()
     asked_at_ms = engine.requests.last_asked_at_ms
     since_request_ms = None if asked_at_ms is None else now - asked_at_ms
-    since_heartbeat_ms = None
-    status, why = HealthStatus.READY, "reads"
-    if group is not None and not engine.subscription.is_manual:
-        acknowledged_at_ms = group.liveness.heartbeat.acknowledged_at_ms
-        since_heartbeat_ms = None if acknowledged_at_ms is None else now - acknowledged_at_ms
-        state = group.membership.state
-        if state is MemberState.PARKED:
-            status, why = HealthStatus.PARKED, "no request for records within max_poll_interval_ms"
-        elif state is not MemberState.STABLE and group.membership.may_deliver and engine.context.assignment:
-            why = f"reads while the group rebalances: {state.value}"  # cooperative
-        elif state is not MemberState.STABLE:
-            status, why = HealthStatus.JOINING, state.value
-    missing = tuple(sorted(engine.topics.missing(engine.context.link.cluster)))
+    group = engine.group.health(now)
+    status, why = group.status, group.why
+    missing = tuple(sorted(engine.following.topics.missing(engine.context.link.cluster)))
     status, why = _with_topics(engine, missing, status, why)
     overdue = [each.tp for each in engine.context.assignment if each.lanes is not None and each.lanes.is_overdue]
     if overdue:
         status = HealthStatus.DEGRADED if status is HealthStatus.READY else status
         why += f"; no job moved what is pending of {named(overdue)}"
-    if status is not HealthStatus.PARKED and (silence := _silence(engine, now)):
+    if status is not HealthStatus.PARKED and (silence := group.silence or _fetch_silence(engine, now)):
         status, why = HealthStatus.UNREACHABLE, silence
     if engine.context.inbox.fatal is not None:
         status, why = HealthStatus.FAILED, str(engine.context.inbox.fatal)
-    return Health(status, why, len(engine.context.assignment), since_request_ms, since_heartbeat_ms, missing)
+    return Health(status, why, len(engine.context.assignment), since_request_ms, group.since_heartbeat_ms, missing)
 
 
 def _with_topics(engine: Engine, missing: tuple[str, ...], status: HealthStatus, why: str) -> tuple[HealthStatus, str]:
@@ -58,22 +47,13 @@ def _with_topics(engine: Engine, missing: tuple[str, ...], status: HealthStatus,
             why += f"; no topic matches {subscription.pattern.pattern!r}"
         return status, why
     unknown = f"no broker knows {', '.join(missing)}"
-    if is_ready and engine.topics_named() <= set(missing):
+    if is_ready and engine.following.topics_named() <= set(missing):
         return HealthStatus.JOINING, f"nothing to read; {unknown}"
     return HealthStatus.DEGRADED if is_ready else status, f"{why}; {unknown}"
 
 
-def _silence(engine: Engine, now: int) -> str:
-    """Who has not answered for too long; empty while somebody does, or nothing is asked."""
-    group = engine.group
-    if group is not None and not engine.subscription.is_manual:
-        membership = group.membership
-        setting, session_ms = membership.settings.session_of(membership.identity)
-        if group.liveness.session_watchdog.is_unanswered:
-            return f"no heartbeat was answered for {setting}={session_ms}"
-        searched_ms = group.coordinator.searched_ms(now)
-        if membership.is_rebalancing and searched_ms >= session_ms:
-            return f"no coordinator of the group was found for {searched_ms} ms"
+def _fetch_silence(engine: Engine, now: int) -> str:
+    """For how long no leader has answered; empty while one does, or nothing is asked."""
     limit_ms = max(UNANSWERED_FETCH_MS, 2 * engine.context.config.fetch_max_wait_ms)
     unanswered_ms = engine.fetchers.unanswered_ms(now)
     return f"no broker has answered a fetch for {unanswered_ms} ms" if unanswered_ms >= limit_ms else ""
@@ -92,7 +72,7 @@ def metrics_of(engine: Engine) -> dict[str, float | int | None]:
         "buffered_bytes": context.assignment.buffered_bytes
         + (engine.catch_up.assignment.buffered_bytes if engine.catch_up is not None else 0),
         "waiting_bytes": sum(each.buffer.fetched_bytes for each in context.assignment if each.behind is not None),
-        "rebalance_total": engine.group.rebalance.completed_count if engine.group is not None else None,
+        "rebalance_total": engine.group.rebalances_count,
         "last_poll_ms_ago": health.since_request_ms,
         "last_heartbeat_ms_ago": health.since_heartbeat_ms,
     }

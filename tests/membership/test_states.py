@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from types import MethodType
 
 import pytest
 
@@ -87,10 +86,10 @@ def fork(member):
         kept.clear()
     other = twin(member)
     other.machine = machine = twin(member.machine)
-    for name, value in vars(machine).items():
-        if isinstance(value, MethodType):
-            assert value.__self__ is member
-            setattr(machine, name, MethodType(value.__func__, other))
+    observers = [name for name, value in vars(machine).items() if value is member]
+    assert observers
+    for name in observers:
+        setattr(machine, name, other)
     return other
 
 

@@ -20,7 +20,6 @@ from aiogroup.protocol.messages.offset_commit import (
 )
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import sleep_ms
-from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.runtime.net.link import Link
 from aiogroup.runtime.offsets.committer import REFRESH_MS, Committer
 from tests.support.coordinator import Member
@@ -79,8 +78,8 @@ class Committing:
         self.assignment, self.partitions = assigned(*numbers)
         config = ConsumerConfig(group_id="billing")
         delivery = Delivery(self.assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-        self.supervisor = Supervisor(print)
-        self.context = Context(config, Link(config), self.supervisor, self.assignment, delivery, lambda event: None)
+        self.context = Context(config, Link(config), self.assignment, delivery, lambda event: None)
+        self.supervisor = self.context.supervisor
         self.member = Member()
         self.coordinator = FakeCoordinator(self.member, self.context.group_changed)
         self.committer = Committer(self.context, self.coordinator, is_member=is_member)

@@ -20,7 +20,6 @@ from aiogroup.protocol.messages.leave_group import (
 )
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
-from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.runtime.net.link import Link
 from tests.support.coordinator import Member
 
@@ -48,7 +47,7 @@ def coordinator_of(member, kind=Answering):
     config = ConsumerConfig(group_id="billing")
     assignment = Assignment()
     delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-    context = Context(config, Link(config), Supervisor(print), assignment, delivery, lambda event: None)
+    context = Context(config, Link(config), assignment, delivery, lambda event: None)
     return kind(context, member.machine)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +24,6 @@ from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRespons
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Line
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
-from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.runtime.membership.heartbeat import Heartbeat
 from aiogroup.runtime.membership.loop_watchdog import LoopWatchdog
 from aiogroup.runtime.membership.poll_watchdog import PollWatchdog
@@ -113,18 +113,18 @@ class Keeping:
             max_poll_interval_ms=POLL_MS,
         )
         self.link = WiredLink(self.config)
-        self.told, self.facts, self.failures, self.expired = [], [], [], []
-        self.supervisor = Supervisor(lambda name, error: self.failures.append((name, error)))
+        self.told, self.facts, self.expired = [], [], []
         assignment = Assignment()
         delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-        self.context = Context(self.config, self.link, self.supervisor, assignment, delivery, self.told.append)
+        self.context = Context(self.config, self.link, assignment, delivery, self.told.append)
+        self.supervisor = self.context.supervisor
         self.standing = Standing(ME, may_heartbeat=True, farewell=LEAVE)
         self.line = Line(self.context, StandIn(lambda: self.standing, self.facts.append))
         self.clock = PollClock(POLL_MS, now_ms())
         self.heartbeat = Heartbeat(self.context, self.line)
         self.link.is_heartbeat_late = self.heartbeat.is_late
         self.watchdog = PollWatchdog(self.context, self.line, self.clock, lambda: self.expired.append(now_ms()))
-        self.loop_watchdog = LoopWatchdog(self.context, lambda: ("session_timeout_ms", SESSION_MS))
+        self.loop_watchdog = LoopWatchdog(self.context, SimpleNamespace(session=("session_timeout_ms", SESSION_MS)))
 
     async def start(self):
         await self.supervisor.start()
@@ -143,7 +143,7 @@ async def keeping():
     await made.start()
     yield made
     await made.supervisor.close()
-    assert made.failures == []
+    assert made.context.inbox.fatal is None
 
 
 def block(duration_ms):

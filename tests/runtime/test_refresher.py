@@ -23,7 +23,6 @@ from aiogroup.protocol.messages.list_offsets import (
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
@@ -52,20 +51,28 @@ class BothAnswerForAll:
         return ListOffsetsResponse(topics=(ListOffsetsTopicResponse("orders", partitions),))
 
 
+class ReadsNothing:
+    def wanted(self):
+        return frozenset()
+
+    def on_refreshed(self, cluster):
+        pass
+
+
 @pytest.fixture
 async def context():
-    supervisor = Supervisor(lambda *_: None)
-    await supervisor.start()
     assignment, _ = assigned(*OFFSETS)
     delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
     link = BothAnswerForAll()
-    yield Context(ConsumerConfig.of(group_id="g"), link, supervisor, assignment, delivery, lambda _: None)
-    await supervisor.close()
+    made = Context(ConsumerConfig.of(group_id="g"), link, assignment, delivery, lambda _: None)
+    await made.supervisor.start()
+    yield made
+    await made.supervisor.close()
 
 
 @pytest.fixture
 def refresher(context):
-    return Refresher(context, frozenset, lambda _: None)
+    return Refresher(context, ReadsNothing())
 
 
 async def test_what_a_leader_was_not_asked_for_is_no_answer(refresher):

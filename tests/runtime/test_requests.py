@@ -21,8 +21,8 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.delivery.readers import is_request
 from aiogroup.runtime.delivery.requests import Requests
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms
-from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.runtime.net.link import Link
+from aiogroup.subscription import Subscription
 from tests.support.records import assigned, fetched, offsets, tp
 
 NONE = frozenset()
@@ -39,15 +39,22 @@ class Reading:
         self.clock = PollClock(300_000, now_ms())
         self.clock.on_assignment(True, now_ms())
         config = ConsumerConfig(auto_ack=auto_ack)
-        self.context = Context(
-            config, Link(config), Supervisor(print), self.assignment, self.delivery, self.events.append
-        )
-        self.requests = Requests(
-            self.context,
-            lambda: self.is_open,
-            self.clock.on_request,
-            lambda: self.clock.on_answer(now_ms()),
-        )
+        self.context = Context(config, Link(config), self.assignment, self.delivery, self.events.append)
+        subscription = Subscription()
+        subscription.assign(self.assignment.names)
+        self.requests = Requests(self.context, self, subscription)
+
+    def may_deliver(self):
+        return self.is_open
+
+    def is_settled(self):
+        return True
+
+    def on_request(self, now):
+        self.clock.on_request(now)
+
+    def on_answer(self):
+        self.clock.on_answer(now_ms())
 
     def put(self, count, base=0, number=0):
         partition = self.assignment[tp(number)]

@@ -140,8 +140,8 @@ BUGS = (
     Bug(
         "hands out while no heartbeat is answered",
         "aiogroup/runtime/delivery/requests.py",
-        "if self._may_deliver() and now < context.answered_until_ms:",
-        "if self._may_deliver():",
+        "if self._gate.may_deliver() and now < context.answered_until_ms:",
+        "if self._gate.may_deliver():",
         ("unheard",),
         (148, 198),
     ),
@@ -285,8 +285,8 @@ BUGS = (
     ),
     Bug(
         "does not leave when it stops",
-        "aiogroup/runtime/shutdown.py",
-        'await self._step("LeaveGroup", group.coordinator.leave(leave))',
+        "aiogroup/runtime/departure.py",
+        'await steps.take("LeaveGroup", self._coordinator.leave(leave))',
         "pass",
         ("quick",),
         (1366, 612),

@@ -8,7 +8,7 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.membership import facts as f
 from aiogroup.membership.blobs import write_assignment
-from aiogroup.membership.classic import ClassicMembership
+from aiogroup.membership.classic import ClassicMembership, MemberObserver
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import MOVES
@@ -52,7 +52,12 @@ def synced(*partitions, error_code=0, assignment=None, protocol="range"):
     )
 
 
-class Member:
+class Offered:
+    def of(self, topics, claim):
+        return [("range", ",".join(sorted(topics)).encode()), ("roundrobin", b"")]
+
+
+class Member(MemberObserver):
     """A membership with its runtime: keeps what it asked for, and answers as told."""
 
     def __init__(self, instance_id=None, *, topics=ORDERS, settings=SETTINGS):
@@ -63,8 +68,8 @@ class Member:
         self.machine = ClassicMembership(
             Identity("billing", instance_id),
             settings,
-            lambda topics: [("range", ",".join(sorted(topics)).encode()), ("roundrobin", b"")],
-            self.on_move,
+            Offered(),
+            self,
         )
         self.sent = []
         self.effects = []

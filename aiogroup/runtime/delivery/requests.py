@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS
 from aiogroup.delivery.redelivery import Redeliveries
@@ -27,9 +27,10 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.delivery.readers import Readers, is_request, note_readers, readers
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.structs import TopicPartition
+from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
 
-__all__ = ["Requests"]
+__all__ = ["Gate", "Requests"]
 
 T = TypeVar("T")
 TURN_SECONDS: Final = TURN_MS / 1000
@@ -41,23 +42,29 @@ _ALL: Final = object()
 _NONE_NAMED: Final = frozenset[TopicPartition]()
 
 
+class Gate(Protocol):
+    """The group, as far as requests are concerned, or none: asked, and told, at every one of them."""
+
+    def may_deliver(self) -> bool:
+        """Closed while a rebalance wants, or has, what we held."""
+        ...
+
+    def is_settled(self) -> bool:
+        """No rebalance is under way that could bring what is missing."""
+        ...
+
+    def on_request(self, now: int) -> None:
+        """The application asks for records: it is alive."""
+        ...
+
+    def on_answer(self) -> None:
+        """The request ended, however."""
+        ...
+
+
 class Requests:
-    """`may_deliver()`: the gate a rebalance closes. `on_request(now_ms)`, `on_answer()`: for the poll watchdog.
-
-    `check()` raises when there is nothing that a request could wait for; `is_settled()`: no rebalance is under way.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        may_deliver: Callable[[], bool],
-        on_request: Callable[[int], None],
-        on_answer: Callable[[], None],
-        check: Callable[[], None] = lambda: None,
-        is_settled: Callable[[], bool] = lambda: True,
-    ) -> None:
+    def __init__(self, context: Context, gate: Gate, subscription: Subscription) -> None:
         self._turn_ends_at = 0.0
-        self.is_stopped = False
         self._turn_count = 0
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None
@@ -67,11 +74,8 @@ class Requests:
         self._last_readers: Readers = ()
         self._has_several = False  # others than these may be among the holders
         self._context = context
-        self._may_deliver = may_deliver
-        self._on_request = on_request
-        self._on_answer = on_answer
-        self._check = check
-        self._is_settled = is_settled
+        self._gate = gate
+        self._subscription = subscription
         # The poison record of each partition that was raised last: its offset, and how often each lane had been moved.
         self._told_poison: dict[TopicPartition, tuple[int, dict[Partition, int]]] = {}
         self._redeliveries = Redeliveries(context.config)
@@ -124,7 +128,7 @@ class Requests:
         return record
 
     def _check_iterable(self) -> None:
-        if self.is_stopped:
+        if self._context.is_stopped:
             self._check_outside_callback()
             self.ask_too_late()
             raise StopAsyncIteration
@@ -173,11 +177,11 @@ class Requests:
                 self._note_holder(who, records)
         finally:
             self._end(only)
-        return records if records is not None else Records({}, {} if self.is_stopped else self._take_metadata())
+        return records if records is not None else Records({}, {} if context.is_stopped else self._take_metadata())
 
     def _check_named(self, only: frozenset[TopicPartition]) -> None:
         """What is not ours when no rebalance is under way does not come by waiting."""
-        if only and not any(tp in self._context.assignment for tp in only) and self._is_settled():
+        if only and not any(tp in self._context.assignment for tp in only) and self._gate.is_settled():
             raise IllegalStateError(f"not assigned to this consumer: {named(only)}; see assignment()")
 
     def _note_need(self, only: frozenset[TopicPartition], *, is_met: bool) -> None:
@@ -244,12 +248,8 @@ class Requests:
             self._context.delivery.process_all(only)
             self._context.group_changed.pulse()
 
-    @property
-    def is_asking(self) -> bool:
-        return bool(self._asking_of)
-
     def stop(self) -> None:
-        self.is_stopped = True
+        self._context.is_stopped = True
         self._context.interrupt()
 
     def _begin(self, only: frozenset[TopicPartition], *, enough_count: int = 0) -> Readers:
@@ -259,7 +259,8 @@ class Requests:
         """
         context, config, who = self._context, self._context.config, readers(self._last_readers)
         self._check_outside_callback()
-        self._check()
+        if self._subscription.is_empty:
+            self._raise_not_subscribed()
         if config.auto_ack and any(not only or not other or only & other for other in self._asking_of):
             raise ConcurrentConsumptionError(
                 "another request for records is waiting: await one before the next, or use auto_ack=False and "
@@ -276,13 +277,13 @@ class Requests:
         self._forget_needed(only)
         if not config.auto_ack:
             self._note_worker(who)
-        if not self.is_stopped:  # after stop nothing more counts as processed
+        if not context.is_stopped:  # after stop nothing more counts as processed
             context.delivery.process_all(only)
-            if not self._may_deliver():
+            if not self._gate.may_deliver():
                 context.group_changed.pulse()  # a rebalance may wait for this
         self.last_asked_at_ms = now = now_ms()
         self._asking_of.append(only)
-        self._on_request(now)
+        self._gate.on_request(now)
         return who
 
     def _end(self, only: frozenset[TopicPartition]) -> None:
@@ -290,7 +291,7 @@ class Requests:
         self._asking_of.remove(only)
         if only in self._needed:
             self._needed[only] = now_ms() + ASKED_AGAIN_MS
-        self._on_answer()
+        self._gate.on_answer()
 
     def _bound_partitions(self, enough_count: int) -> None:
         """What is buffered of each partition: by the last request's kind."""
@@ -300,6 +301,13 @@ class Requests:
     def end_merge(self) -> None:
         self._context.delivery.close_cursor()
         self._bound_partitions(0)
+
+    def _raise_not_subscribed(self) -> None:
+        """A request that waits already goes on: another task may be between unsubscribe() and subscribe()."""
+        self._context.inbox.raise_next()
+        raise IllegalStateError(
+            "Not subscribed to any topics and no partitions assigned: subscribe() or assign() before asking for records"
+        )
 
     def _check_outside_callback(self) -> None:
         if self._context.is_in_callback:
@@ -375,13 +383,13 @@ class Requests:
         """
         context = self._context
         while True:
-            if self.is_stopped:
+            if context.is_stopped:
                 return None
             context.inbox.raise_next()
             now = now_ms()
             wake, again_at_ms = until_ms, self._redeliveries.look(now) if self._redeliveries.delayed else None
             # The loop may have been blocked, so the clock is asked: nobody has closed the gate yet.
-            if self._may_deliver() and now < context.answered_until_ms:
+            if self._gate.may_deliver() and now < context.answered_until_ms:
                 if decode_ahead():
                     await asyncio.sleep(0)
                     continue

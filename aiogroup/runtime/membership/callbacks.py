@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from aiogroup.listener import call_listener
+from aiogroup.membership.facts import RecordsWanted
+from aiogroup.membership.liveness import PollClock
+from aiogroup.membership.states import MemberState
 from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.structs import TopicPartition
+from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
 
 __all__ = ["Callbacks"]
 
 
 class Callbacks:
-    """`listener()` gives whom to call now; `on_callback(begins)` is called before and after each of them."""
+    """The listener is the subscription's as it is when the callback is due."""
 
-    def __init__(self, context: Context, listener: Callable[[], object], on_callback: Callable[[bool], None]) -> None:
+    def __init__(
+        self, context: Context, subscription: Subscription, coordinator: Coordinator, poll_clock: PollClock
+    ) -> None:
         self._context = context
-        self._listener = listener
-        self._on_callback = on_callback
+        self._subscription = subscription
+        self._coordinator = coordinator
+        self._poll_clock = poll_clock
         self._announced: frozenset[TopicPartition] = frozenset()
         self.told: frozenset[TopicPartition] = frozenset()
         """What the assigned callback was told of and is still ours: no other callback shall name anything else."""
@@ -31,7 +40,7 @@ class Callbacks:
 
     @property
     def has_listener(self) -> bool:
-        return self._listener() is not None
+        return self._subscription.listener is not None
 
     async def revoked(self, tps: Collection[TopicPartition]) -> None:
         """Once for each end of an ownership: the application may still commit what belongs to them."""
@@ -54,11 +63,11 @@ class Callbacks:
         self.told -= frozenset(tps)
 
     async def _call(self, callback: str, tps: Collection[TopicPartition]) -> None:
-        listener = self._listener()
+        listener = self._subscription.listener
         if listener is None:
             return
         self.is_running = True
-        self._on_callback(True)
+        self._poll_clock.on_callback(now_ms(), begins=True)
         try:
             with self._context.in_callback():
                 await call_listener(listener, callback, frozenset(tps))
@@ -67,6 +76,8 @@ class Callbacks:
             self._context.inbox.put(error)
             self._context.changed.pulse()
         finally:
-            self._on_callback(False)
+            self._poll_clock.on_callback(now_ms(), begins=False)
+            if self._poll_clock.is_asked and self._coordinator.membership.state is MemberState.PARKED:
+                self._coordinator.handle(RecordsWanted())  # it took too long, and records are waited for all the time
             self.is_running = False
             self._context.group_changed.pulse()

@@ -11,10 +11,10 @@ from aiogroup.membership.liveness import PollClock
 from aiogroup.membership.states import MemberState
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
-from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.membership.heartbeat import Heartbeat
 from aiogroup.runtime.membership.heartbeat_thread import HeartbeatThread
 from aiogroup.runtime.membership.loop_watchdog import LoopWatchdog
+from aiogroup.runtime.membership.ownership import Ownership
 from aiogroup.runtime.membership.poll_watchdog import PollWatchdog
 from aiogroup.runtime.membership.session_watchdog import SessionWatchdog
 from aiogroup.telemetry import events
@@ -23,34 +23,28 @@ __all__ = ["Liveness"]
 
 
 class Liveness:
-    """`drop()` gives the partitions up at once; `is_asking()`: records are waited for, and no callback is running."""
-
-    def __init__(
-        self, context: Context, coordinator: Coordinator, drop: Callable[[], None], is_asking: Callable[[], bool]
-    ) -> None:
+    def __init__(self, context: Context, coordinator: Coordinator, ownership: Ownership, poll_clock: PollClock) -> None:
         self._context = context
         self._coordinator = coordinator
-        self._drop = drop
-        self._is_asking = is_asking
-        self._interval_ms = context.config.effective_poll_interval_ms
-        self.poll_clock = PollClock(self._interval_ms, now_ms())
+        self._ownership = ownership
+        self._poll_clock = poll_clock
         self.heartbeat: Heartbeat | HeartbeatThread
         if context.config.heartbeat_thread:
-            self.heartbeat = HeartbeatThread(context, coordinator, self.poll_clock, self._on_fact, self._on_count)
+            self.heartbeat = HeartbeatThread(context, coordinator, poll_clock, self._on_fact, self._on_count)
         else:
             self.heartbeat = Heartbeat(context, coordinator, self._on_count)
             context.link.is_heartbeat_late = self.heartbeat.is_late
-        self.session_watchdog = SessionWatchdog(context, self.heartbeat, self._session)
+        self.session_watchdog = SessionWatchdog(context, coordinator, self.heartbeat)
 
     def tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
         """What runs in the main loop, by name."""
         tasks = {
             "heartbeat": self.heartbeat.run,
             "session watchdog": self.session_watchdog.run,
-            "loop watchdog": LoopWatchdog(self._context, self._session).run,
+            "loop watchdog": LoopWatchdog(self._context, self._coordinator).run,
         }
         if isinstance(self.heartbeat, Heartbeat):
-            watchdog = PollWatchdog(self._context, self._coordinator, self.poll_clock, self._on_expired)
+            watchdog = PollWatchdog(self._context, self._coordinator, self._poll_clock, self._on_expired)
             tasks["poll watchdog"] = watchdog.run
         return tasks
 
@@ -58,9 +52,6 @@ class Liveness:
         """The consumer is forgotten: no thread may outlive it. From any thread."""
         if isinstance(self.heartbeat, HeartbeatThread):
             self.heartbeat.end()
-
-    def _session(self) -> tuple[str, int]:
-        return self._coordinator.membership.settings.session_of(self._coordinator.identity)
 
     def _on_count(self, until_ms: int) -> None:
         """From the heartbeat thread, too: it is one value."""
@@ -74,7 +65,7 @@ class Liveness:
         self._coordinator.handle(fact)
         if membership.state is MemberState.PARKED and not was_parked:
             self._on_expired()
-            if self._is_asking():
+            if self._poll_clock.is_asked and not self._ownership.callbacks.is_running:
                 self._coordinator.handle(RecordsWanted())
 
     def _on_expired(self) -> None:
@@ -85,11 +76,11 @@ class Liveness:
         context, membership = self._context, self._coordinator.membership
         if membership.state is not MemberState.PARKED:
             return
-        partitions = tuple(sorted(context.assignment.names))
+        partitions, interval_ms = tuple(sorted(context.assignment.names)), context.config.effective_poll_interval_ms
         # A static member sends no LeaveGroup and no more heartbeats: its name keeps its partitions for a session.
         is_silent = membership.identity.is_static and not membership.settings.leave_on_poll_interval
-        acts_within_ms = self._session()[1] if is_silent else 0
-        self._drop()
-        context.tell(events.PollIntervalExceeded(partitions, self._interval_ms, acts_within_ms))
+        acts_within_ms = self._coordinator.session[1] if is_silent else 0
+        self._ownership.drop_for_later()
+        context.tell(events.PollIntervalExceeded(partitions, interval_ms, acts_within_ms))
         if context.config.raise_on_poll_interval:
-            context.inbox.put(PollIntervalExceeded(partitions, self._interval_ms))
+            context.inbox.put(PollIntervalExceeded(partitions, interval_ms))

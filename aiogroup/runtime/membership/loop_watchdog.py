@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms
 from aiogroup.telemetry import events
 
@@ -17,11 +17,9 @@ BLOCKED_MS: Final = 500
 
 
 class LoopWatchdog:
-    """`session()` says after which silence the coordinator drops the member: the setting, and its value."""
-
-    def __init__(self, context: Context, session: Callable[[], tuple[str, int]]) -> None:
+    def __init__(self, context: Context, coordinator: Coordinator) -> None:
         self._context = context
-        self._session = session
+        self._coordinator = coordinator
 
     async def run(self) -> None:
         while True:
@@ -32,7 +30,7 @@ class LoopWatchdog:
                 self._tell(late_ms)
 
     def _tell(self, blocked_ms: int) -> None:
-        setting, session_ms = self._session()
+        setting, session_ms = self._coordinator.session
         self._context.tell(events.EventLoopBlocked(blocked_ms, session_ms))
         if 2 * blocked_ms > session_ms and not self._context.config.heartbeat_thread:
             why = (

@@ -20,6 +20,7 @@ from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.membership.assignment_changes import AssignmentChanges
 from aiogroup.runtime.membership.callbacks import Callbacks
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
@@ -35,10 +36,8 @@ Still = Callable[[], bool]
 
 
 class Ownership:
-    """`on_assignment()` is called after every change of what is assigned."""
-
     def __init__(
-        self, context: Context, committer: Committer, callbacks: Callbacks, on_assignment: Callable[[], None]
+        self, context: Context, committer: Committer, callbacks: Callbacks, changes: AssignmentChanges
     ) -> None:
         self.callbacks = callbacks
         self.is_closed = False
@@ -48,7 +47,7 @@ class Ownership:
         self.why_at_once = ""  # set by the application's own subscribe, which waits for no hand-over
         self._context = context
         self._committer = committer
-        self._on_assignment = on_assignment
+        self._changes = changes
         self._revoking: frozenset[TopicPartition] = frozenset()
         self._dropped: frozenset[TopicPartition] = frozenset()
 
@@ -59,7 +58,7 @@ class Ownership:
         for partition in added:
             partition.bar(Bar.NEW)
         self._context.assignment.take(added)
-        self._on_assignment()
+        self._changes.tell()
 
     async def announce(self, added: Collection[Partition], still: Still) -> None:
         """The assigned callback, with what was added: also when that is nothing."""
@@ -151,7 +150,7 @@ class Ownership:
         self.callbacks.forget(tps)
         removed = self._context.assignment.remove(tps)
         self._context.delivery.forget(removed)
-        self._on_assignment()
+        self._changes.tell()
 
     # The hand-over point.
 

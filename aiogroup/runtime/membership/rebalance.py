@@ -20,6 +20,7 @@ from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.membership import facts as f
 from aiogroup.membership.identity import Identity
+from aiogroup.membership.offers import Offers
 from aiogroup.membership.reconcile import Change, reconcile
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
@@ -33,7 +34,6 @@ from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.membership.leader import Leader
 from aiogroup.runtime.membership.ownership import COMMIT_BEFORE_JOIN_MS, Ownership, Still
-from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.net.link import COMMIT, JOIN
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
@@ -49,17 +49,16 @@ class Rebalance:
         coordinator: Coordinator,
         committer: Committer,
         positions: Positions,
-        refresher: Refresher,
         leader: Leader,
         ownership: Ownership,
+        offers: Offers,
     ) -> None:
         self._context = context
         self._coordinator = coordinator
         self._committer = committer
         self._positions = positions
-        self._refresher = refresher
         self.leader = leader
-        self.held = Held()  # also after it was given up or lost: sticky assignors ask for it
+        self._offers = offers
         self.ownership = ownership
         self._counts_at_first_sight: dict[str, int] = {}
         self._ids_at_first_sight: dict[str, UUID] = {}
@@ -187,7 +186,7 @@ class Rebalance:
     async def _adopt(self, effect: f.Adopt) -> None:
         await self.leader.know({tp.topic for tp in effect.partitions})
         self.leader.adopt(is_leader=effect.is_leader)
-        self.held = Held(effect.partitions, effect.generation)
+        self._offers.held = Held(effect.partitions, effect.generation)
         generation = effect.generation
 
         def still() -> bool:

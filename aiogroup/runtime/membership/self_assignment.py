@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Protocol
 
 from aiogroup.config import parse_reset_policy
 from aiogroup.fetching.partition import Partition
 from aiogroup.membership.self_assignment import AllOfTopics
 from aiogroup.membership.topics import Topics
 from aiogroup.runtime.context import Context
+from aiogroup.runtime.membership.assignment_changes import AssignmentChanges
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["SelfAssignment"]
 
 
-class SelfAssignment:
-    """`commit(partitions)` is called before they are given up, `on_assignment()` after every change."""
+class CommitsLeaving(Protocol):
+    """The group that commits for us, if there is one."""
 
-    def __init__(
-        self,
-        context: Context,
-        topics: Topics,
-        commit: Callable[[Iterable[Partition]], object],
-        on_assignment: Callable[[], None],
-    ) -> None:
+    def commit_leaving(self, partitions: Iterable[Partition]) -> None:
+        """Auto-commit, in the background, of partitions that are about to be given up."""
+        ...
+
+
+class SelfAssignment:
+    def __init__(self, context: Context, topics: Topics, group: CommitsLeaving, changes: AssignmentChanges) -> None:
         self._context = context
         self._topics = topics
-        self._commit = commit
-        self._on_assignment = on_assignment
+        self._group = group
+        self._changes = changes
         self._default_policy = parse_reset_policy(context.config.auto_offset_reset)
         self._new_policy = parse_reset_policy(context.config.new_partition_reset)
         self._prepared: dict[TopicPartition, Partition] = {}
@@ -37,12 +39,13 @@ class SelfAssignment:
     def assign(self, wanted: frozenset[TopicPartition], *, new: bool = False) -> None:
         """Partitions that stay keep their position."""
         assignment = self._context.assignment
-        self._commit([each for each in assignment if each.tp not in wanted])  # no rebalance follows that would
+        # No rebalance follows that would commit them.
+        self._group.commit_leaving([each for each in assignment if each.tp not in wanted])
         self._context.delivery.forget(assignment.remove(assignment.names - wanted))
         added = dict.fromkeys(wanted - assignment.names, self._new_policy if new else self._default_policy)
         assignment.take([self._prepared.get(tp) or assignment.make({tp: each})[0] for tp, each in added.items()])
         self._prepared.clear()
-        self._on_assignment()
+        self._changes.tell()
 
     def assign_all_of(self, topics: frozenset[str], appeared: frozenset[str] = frozenset()) -> None:
         """Without a group. `appeared`: were made since they were subscribed to."""

@@ -8,10 +8,10 @@ the requests that waited through it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.loop.clock import FOREVER_MS, now_ms
 from aiogroup.telemetry import events
 
@@ -24,12 +24,10 @@ class Answered(Protocol):
 
 
 class SessionWatchdog:
-    """`session()` says after which silence the coordinator drops the member: the setting, and its value."""
-
-    def __init__(self, context: Context, heartbeat: Answered, session: Callable[[], tuple[str, int]]) -> None:
+    def __init__(self, context: Context, coordinator: Coordinator, heartbeat: Answered) -> None:
         self._context = context
+        self._coordinator = coordinator
         self._heartbeat = heartbeat
-        self._session = session
 
     @property
     def is_unanswered(self) -> bool:
@@ -49,6 +47,6 @@ class SessionWatchdog:
             if not is_told:
                 is_told = True
                 context.interrupt()
-                setting, session_ms = self._session()
+                setting, session_ms = self._coordinator.session
                 context.tell(events.SessionUnanswered(setting, session_ms, tuple(sorted(context.assignment.names))))
             await context.group_changed.wait()

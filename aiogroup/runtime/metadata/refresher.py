@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from aiogroup.cluster import Cluster
 from aiogroup.errors import (
@@ -36,7 +36,7 @@ from aiogroup.runtime.net.link import METADATA
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 from aiogroup.telemetry import events
 
-__all__ = ["EARLIEST", "LATEST", "Listed", "Offsets", "Refresher", "TopicsWanted"]
+__all__ = ["EARLIEST", "LATEST", "Listed", "MetadataReader", "Offsets", "Refresher"]
 
 Offsets = dict[TopicPartition, OffsetAndTimestamp]
 
@@ -48,24 +48,28 @@ class Listed(OffsetAndTimestamp):
 
 
 MISSING_MS: Final = 1_000
-TopicsWanted = Callable[[], "frozenset[str] | re.Pattern[str]"]
-"""Which topics the metadata should cover: names, or a pattern over all of them."""
+
+
+class MetadataReader(Protocol):
+    """For whom the metadata is refreshed."""
+
+    def wanted(self) -> frozenset[str] | re.Pattern[str]:
+        """Which topics the metadata should cover: names, or a pattern over all of them."""
+        ...
+
+    def matched(self) -> frozenset[str]:
+        """The topics that a pattern matched last."""
+        ...
+
+    def on_refreshed(self, cluster: Cluster) -> None:
+        """After every change of the snapshot."""
+        ...
 
 
 class Refresher:
-    """`on_refreshed(cluster)` is called after every change of the snapshot; `matched()` are a pattern's topics."""
-
-    def __init__(
-        self,
-        context: Context,
-        topics_wanted: TopicsWanted,
-        on_refreshed: Callable[[Cluster], None],
-        matched: Callable[[], frozenset[str]] = frozenset,
-    ) -> None:
+    def __init__(self, context: Context, reader: MetadataReader) -> None:
         self._context = context
-        self._topics_wanted = topics_wanted
-        self._on_refreshed = on_refreshed
-        self._matched = matched
+        self._reader = reader
         self._wanted = Signal()
         self._wanted_at_ms: int | None = None
         self._refreshed = Signal()
@@ -99,8 +103,8 @@ class Refresher:
 
     def is_incomplete(self) -> bool:
         """A topic that we are to read does not exist, or no more: look again before the metadata gets old."""
-        wanted = self._topics_wanted()
-        names = self._matched() if isinstance(wanted, re.Pattern) else wanted
+        wanted = self._reader.wanted()
+        names = self._reader.matched() if isinstance(wanted, re.Pattern) else wanted
         return bool(names - self._context.link.cluster.topics.keys())
 
     def want(self) -> None:
@@ -120,7 +124,7 @@ class Refresher:
         Raises:
             AiogroupError: no broker answered.
         """
-        wanted = self._topics_wanted()
+        wanted = self._reader.wanted()
         since_ms, self._wanted_at_ms = self._wanted_at_ms, None  # a wish from now on is one for the next answer
         try:
             await self._context.link.fetch_metadata(None if isinstance(wanted, re.Pattern) else wanted)
@@ -128,7 +132,7 @@ class Refresher:
             self._wanted_at_ms = since_ms if since_ms is not None else self._wanted_at_ms
             raise
         self._refreshed_at_ms = now_ms()
-        self._on_refreshed(self._context.link.cluster)
+        self._reader.on_refreshed(self._context.link.cluster)
         self._refreshed.pulse()
         self._context.fetchable.pulse()
         self._context.positions_wanted.pulse()

@@ -14,6 +14,9 @@ from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
 from aiogroup.fetching.sessions import Asked
 from aiogroup.membership.classic import ClassicMembership
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.offers import Offers
+from aiogroup.membership.settings import GroupSettings
 from aiogroup.protocol.messages.fetch import PartitionData
 from aiogroup.records import CATCH_UP
 from aiogroup.runtime.context import Context
@@ -42,10 +45,8 @@ def make_delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTa
     )
 
 
-async def start_catch_up(
-    context: Context, refresher: Refresher, positions: Positions, catch_up: CatchUp, second: ClassicMembership
-) -> None:
-    """Start the catch-up lane's tasks; `second` is of the group whose offsets are the second commit log.
+async def start_catch_up(context: Context, refresher: Refresher, positions: Positions, catch_up: CatchUp) -> None:
+    """Start the catch-up lane's tasks.
 
     Raises:
         GroupAuthorizationError: the second commit log may not be read.
@@ -53,12 +54,18 @@ async def start_catch_up(
     """
     spawn = context.supervisor.spawn
     if context.config.parallel_handoff:
-        log = SecondLog(context, Coordinator(context, second), catch_up)
+        log = SecondLog(context, Coordinator(context, _never_joined(context.config)), catch_up)
         await log.check()
         spawn("second commit log", log.run)
     spawn("catch-up", catch_up.run)
     spawn("log starts", catch_up.run_log_starts)
     spawn("catch-up fetchers", CatchUpFetchers(context, refresher, positions, catch_up).run)
+
+
+def _never_joined(config: ConsumerConfig) -> ClassicMembership:
+    """Of the group whose offsets are the second commit log."""
+    identity = Identity(config.second_group_id, config.instance_id)
+    return ClassicMembership(identity, GroupSettings.of(config, is_cooperative=False), Offers((), None, Assignment()))
 
 
 class CatchUpFetchers(Fetchers):

@@ -1,0 +1,110 @@
+"""Makes the parts of a consumer, from the lowest up: each is given what it calls, which stands below it.
+
+One thing calls upwards: new metadata, and a member that has left its group, change what is to be read. Both are told to
+`Following`, which is made first and learns last whom it leads.
+"""
+
+from __future__ import annotations
+
+from aiogroup.assignors import Assignor, is_cooperative
+from aiogroup.config import ConsumerConfig
+from aiogroup.fetching.assignment import Assignment, LaneTable
+from aiogroup.fetching.range_cursor import RangeCursor
+from aiogroup.membership.classic import ClassicMembership, MemberObserver
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.liveness import PollClock
+from aiogroup.membership.offers import Offers
+from aiogroup.membership.settings import GroupSettings
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.delivery.requests import Requests
+from aiogroup.runtime.engine import Engine
+from aiogroup.runtime.fetching.fetcher import Fetchers
+from aiogroup.runtime.fetching.positions import Positions
+from aiogroup.runtime.fetching.validator import Validator
+from aiogroup.runtime.following import Following
+from aiogroup.runtime.group import Group, GroupOrNone, NoGroup
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.membership.assignment_changes import AssignmentChanges
+from aiogroup.runtime.membership.callbacks import Callbacks
+from aiogroup.runtime.membership.leader import Leader
+from aiogroup.runtime.membership.liveness import Liveness
+from aiogroup.runtime.membership.ownership import Ownership
+from aiogroup.runtime.membership.rebalance import Rebalance
+from aiogroup.runtime.membership.self_assignment import SelfAssignment
+from aiogroup.runtime.metadata.refresher import Refresher
+from aiogroup.runtime.net.link import Link
+from aiogroup.runtime.offsets.committer import Committer
+from aiogroup.runtime.offsets.named_offsets import NamedOffsets
+from aiogroup.runtime.offsets.offset_queries import OffsetQueries
+from aiogroup.runtime.recovery.catch_up import CatchUp
+from aiogroup.runtime.recovery.catch_up_fetchers import make_delivery
+from aiogroup.runtime.recovery.recovery import Recoveries
+from aiogroup.subscription import Subscription
+from aiogroup.telemetry.events import Tell
+
+__all__ = ["build"]
+
+
+def build(config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription: Subscription, tell: Tell) -> Engine:
+    """In the loop that is to run it; nothing runs yet, and nothing is connected."""
+    assignment, beside = Assignment(), LaneTable[RangeCursor]()
+    context = Context(config, Link(config), assignment, make_delivery(config, assignment, beside), tell)
+    following = Following(context, subscription)
+    refresher = Refresher(context, following)
+    catch_up = CatchUp(context, beside, refresher) if config.enable_parallel_rebalance else None
+    recoveries = None if catch_up is None else Recoveries(context, refresher, catch_up)
+    member = None if config.group_id is None else _Member(context, config.group_id, assignors, following)
+    positions = Positions(context, refresher, None if member is None else member.committer, recoveries)
+    validator = Validator(context, refresher, positions)
+    context.link.on_metadata = validator.follow_leaders
+    fetchers = Fetchers(context, refresher, positions)
+    poll_clock = PollClock(config.effective_poll_interval_ms, now_ms())
+    changes = AssignmentChanges(context, subscription, positions, fetchers, catch_up, poll_clock)
+    group: GroupOrNone = NoGroup(subscription)
+    if member is not None:
+        group = member.in_group(subscription, positions, changes, poll_clock)
+    self_assignment = SelfAssignment(context, following.topics, group, changes)
+    following.lead(group, refresher, self_assignment)
+    return Engine(
+        subscription,
+        context,
+        following,
+        group,
+        self_assignment,
+        Requests(context, group, subscription),
+        refresher,
+        positions,
+        validator,
+        fetchers,
+        OffsetQueries(context, refresher),
+        NamedOffsets(context, positions),
+        catch_up,
+    )
+
+
+class _Member:
+    """A group's member in the making: positions ask its committer, and the rest of it asks for positions."""
+
+    def __init__(
+        self, context: Context, group_id: str, assignors: tuple[Assignor, ...], observer: MemberObserver
+    ) -> None:
+        config = context.config
+        settings = GroupSettings.of(config, is_cooperative=is_cooperative(assignors))
+        self._offers = Offers(assignors, config.client_rack, context.assignment)
+        membership = ClassicMembership(Identity(group_id, config.instance_id), settings, self._offers, observer)
+        self._context = context
+        self._assignors = assignors
+        self._coordinator = Coordinator(context, membership)
+        self.committer = Committer(context, self._coordinator, is_member=True)
+
+    def in_group(
+        self, subscription: Subscription, positions: Positions, changes: AssignmentChanges, poll_clock: PollClock
+    ) -> Group:
+        context, coordinator, committer = self._context, self._coordinator, self.committer
+        callbacks = Callbacks(context, subscription, coordinator, poll_clock)
+        ownership = Ownership(context, committer, callbacks, changes)
+        leader = Leader(context, coordinator, self._assignors)
+        rebalance = Rebalance(context, coordinator, committer, positions, leader, ownership, self._offers)
+        liveness = Liveness(context, coordinator, ownership, poll_clock)
+        return Group(context, subscription, coordinator, committer, liveness, rebalance, poll_clock)

@@ -1,0 +1,96 @@
+"""How a member ends: what is under way comes to rest, then it commits, tells the application, and leaves the group."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiogroup.membership import facts as f
+from aiogroup.membership.states import MemberState
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.loop.steps import Steps
+from aiogroup.runtime.membership.rebalance import Rebalance
+from aiogroup.runtime.offsets.committer import Committer
+from aiogroup.structs import TopicPartition
+from aiogroup.subscription import Subscription
+
+__all__ = ["Departure"]
+
+JOINS: Final = (MemberState.JOINING, MemberState.SYNCING)
+
+
+class Departure:
+    def __init__(
+        self,
+        context: Context,
+        subscription: Subscription,
+        coordinator: Coordinator,
+        committer: Committer,
+        rebalance: Rebalance,
+    ) -> None:
+        self._context = context
+        self._subscription = subscription
+        self._coordinator = coordinator
+        self._committer = committer
+        self._rebalance = rebalance
+
+    async def come_to_rest(self, steps: Steps) -> None:
+        """No round is under way any more, and none is begun; no callback is running."""
+        await steps.take("a join that was running", self._wait_for_join(), steps.left_ms() // 2)
+        self._rebalance.is_ending = True
+        await steps.take("a callback that was running", self._wait_for_callback(), steps.left_ms())
+
+    async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
+        """Returns: the offsets that could not be committed. No rebalance runs any more."""
+        self._committer.is_stopping = True
+        if self._subscription.is_manual:
+            await steps.take("commit", self._commit(steps))
+            not_committed = self._left_over()
+            await steps.take("commits on their way", self._wait_for_commits(steps))
+            return not_committed
+        ownership, membership = self._rebalance.ownership, self._coordinator.membership
+        if membership.identity.is_member and membership.state not in JOINS and self._context.assignment:
+            # The others wait for a member that does not say good-bye: whatever comes before leaves time for that.
+            await steps.take("commit", self._commit(steps), steps.left_ms() // 2)
+            callbacks = ownership.callbacks
+            await steps.take("revoked callback", callbacks.revoked(callbacks.told), steps.left_ms())
+            await steps.take("commit", self._commit(steps), steps.left_ms())
+            not_committed = self._left_over()
+            ownership.drop_all()
+        else:
+            not_committed = self._left_over()
+            await steps.take("lost callback", ownership.lose("the consumer is stopped"), steps.left_ms())
+        # LeaveGroup goes another way than commits do, and who has left commits nothing any more.
+        await steps.take("commits on their way", self._wait_for_commits(steps))
+        even_static = leave_group is True
+        leave = None if leave_group is False else membership.leave_request("stop", even_static=even_static)
+        self._coordinator.handle(f.LeaveWanted("stop"))
+        if leave is not None:
+            await steps.take("LeaveGroup", self._coordinator.leave(leave))
+        return not_committed
+
+    async def _wait_for_join(self) -> None:
+        """What is kept through it can be committed when it is decided (cooperative)."""
+        membership = self._coordinator.membership
+        while self._context.assignment and membership.state in JOINS and not self._subscription.is_manual:
+            await self._context.group_changed.wait(now_ms() + 50)
+
+    async def _wait_for_callback(self) -> None:
+        while self._rebalance.ownership.callbacks.is_running:
+            await self._context.group_changed.wait(now_ms() + 50)
+
+    async def _wait_for_commits(self, steps: Steps) -> None:
+        if not await self._committer.settled(steps.left_ms()):
+            raise TimeoutError
+
+    async def _commit(self, steps: Steps) -> None:
+        if self._context.config.enable_auto_commit:
+            entries = self._committer.processed(self._context.assignment)
+            if entries:
+                await self._committer.commit(entries, max(1, steps.until_ms - now_ms()), automatic=True)
+
+    def _left_over(self) -> dict[TopicPartition, int]:
+        if not self._context.config.enable_auto_commit:
+            return self._committer.failed()  # what to commit is the application's own business, and so it tried
+        return {tp: entry.offset for tp, entry in self._committer.processed(self._context.assignment).items()}

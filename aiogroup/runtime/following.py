@@ -1,0 +1,122 @@
+"""Keeps what the tasks do in step with the subscription and the metadata: carries out what `membership/` decides.
+
+The way of a subscription
+-------------------------
+1. `subscribe`, `assign` and `unsubscribe` change the `Subscription` and say so here; the refresher tells of new
+   metadata, and the membership that it has left its group.
+2. The group, or `NoGroup`, lets `membership/following.py` decide what has to be done: a few effects, in their order.
+3. They are carried out here. A member is told its topics, and joins or rejoins in the rebalance task. Partitions that
+   the application names are assigned at once.
+4. `assign` after topics waits for the group. `unsubscribe` was called before it, so the member hands over what the
+   group gave it, commits, and leaves. Then the membership says so (`Cause.GROUP_LEFT`), and only then the partitions
+   are assigned. Until then they are prepared: they can be moved and paused.
+5. `AssignmentChanges` is told of every change of what is assigned, by the rebalance and by self-assignment.
+"""
+
+from __future__ import annotations
+
+import re
+
+from aiogroup.cluster import Cluster
+from aiogroup.membership.classic import MemberObserver
+from aiogroup.membership.following import (
+    AssignAllOf,
+    AssignToSelf,
+    Cause,
+    Effect,
+    PrepareForSelf,
+    RefreshMetadata,
+)
+from aiogroup.membership.states import MemberState
+from aiogroup.membership.topics import Topics
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.group import GroupOrNone
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.membership.self_assignment import SelfAssignment
+from aiogroup.runtime.metadata.refresher import Refresher
+from aiogroup.subscription import Subscription
+from aiogroup.telemetry import events
+
+__all__ = ["Following"]
+
+
+class Following(MemberObserver):
+    """Told by the refresher of new metadata, by the membership of its moves, and by the face of what it was asked for.
+
+    All three stand below it, and what it has them do leads to them again. So it is made before them, and gets them at
+    the end, by `lead`.
+    """
+
+    _group: GroupOrNone
+    _refresher: Refresher
+    _self_assignment: SelfAssignment
+
+    def __init__(self, context: Context, subscription: Subscription) -> None:
+        self.topics = Topics()
+        self._context = context
+        self._subscription = subscription
+
+    def lead(self, group: GroupOrNone, refresher: Refresher, self_assignment: SelfAssignment) -> None:
+        """These carry out what is decided."""
+        self._group = group
+        self._refresher = refresher
+        self._self_assignment = self_assignment
+
+    def follow(self, cause: Cause) -> None:
+        """Make the tasks do what the subscription says now."""
+        config, cluster = self._context.config, self._context.link.cluster
+        self._subscription.match(cluster, exclude_internal=config.exclude_internal_topics)
+        self._carry_out(self._group.follow(cause))
+
+    def _carry_out(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case PrepareForSelf():
+                    self._self_assignment.prepare(effect.partitions)
+                case AssignToSelf():
+                    self._self_assignment.assign(effect.partitions)
+                case AssignAllOf():
+                    self._self_assignment.assign_all_of(effect.topics, effect.appeared)
+                case RefreshMetadata():
+                    if not effect.only_if_incomplete or self._refresher.is_incomplete():
+                        self._refresher.want()
+                case _:
+                    self._group.perform(effect)
+
+    def topics_named(self) -> frozenset[str]:
+        """All topics that are subscribed to, or of which the application assigned partitions."""
+        return self._subscription.names() | {tp.topic for tp in self._subscription.assigned}
+
+    # Told by the refresher.
+
+    def wanted(self) -> frozenset[str] | re.Pattern[str]:
+        """What we read, and as leader what the others read too."""
+        wanted = self._subscription.wanted()
+        return wanted if isinstance(wanted, re.Pattern) else wanted | self._group.topics_led()
+
+    def matched(self) -> frozenset[str]:
+        return self._subscription.names()
+
+    def on_refreshed(self, cluster: Cluster) -> None:
+        context, subscription = self._context, self._subscription
+        news = self.topics.look(self.topics_named(), cluster, now_ms())
+        for error in news.refused:
+            context.inbox.put(error)
+        for name, code in news.missing:
+            context.tell(events.TopicMissing(name, code))
+        if context.is_stopped or subscription.is_manual:
+            return
+        appeared = subscription.match_anew(
+            cluster, exclude_internal=context.config.exclude_internal_topics, gone=self.topics.gone(cluster)
+        )
+        self._carry_out(self._group.follow_metadata(appeared))
+
+    # Told by the membership.
+
+    def on_move(self, old: MemberState, new: MemberState, why: str) -> None:
+        self._context.tell(events.MemberMoved(old.value, new.value, why))
+        if new is MemberState.LEFT and self._subscription.is_manual and not self._context.is_stopped:
+            self.follow(Cause.GROUP_LEFT)
+
+    def on_removed(self, member_id: str, why: str) -> None:
+        self._context.tell(events.MemberRemoved(member_id, why))

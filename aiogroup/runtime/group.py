@@ -1,0 +1,358 @@
+"""The group that a consumer is in, or none: what its other tasks ask of it, tell it, and have it do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import anyio
+
+from aiogroup.errors import ConsumerStoppedError, IllegalOperation
+from aiogroup.fetching.partition import Partition
+from aiogroup.membership import facts as f
+from aiogroup.membership.following import (
+    AskForRound,
+    AssignAllOf,
+    BeginAutoCommit,
+    BeginMembership,
+    Cause,
+    ChangeTopics,
+    CommitAs,
+    Effect,
+    GroupEffect,
+    MemberView,
+    NoteTopics,
+    follow,
+    follow_alone,
+    follow_metadata,
+)
+from aiogroup.membership.liveness import PollClock
+from aiogroup.membership.states import MemberState
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.departure import Departure
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.loop.steps import Steps
+from aiogroup.runtime.membership.liveness import Liveness
+from aiogroup.runtime.membership.rebalance import Rebalance
+from aiogroup.runtime.offsets.committer import Committer
+from aiogroup.structs import TopicPartition
+from aiogroup.subscription import Subscription
+from aiogroup.telemetry.health import HealthStatus
+from aiogroup.values import dataclass
+
+__all__ = ["Group", "GroupHealth", "GroupOrNone", "NoGroup"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHealth:
+    """What the group contributes to a consumer's health; `silence` says who has not answered for too long."""
+
+    status: HealthStatus = HealthStatus.READY
+    why: str = "reads"
+    since_heartbeat_ms: int | None = None
+    silence: str = ""
+
+
+class GroupOrNone(Protocol):
+    """What `Group` and `NoGroup` have in common; nobody asks which of the two it is."""
+
+    @property
+    def rebalances_count(self) -> int | None:
+        """How many rebalances were completed; `None` without a group."""
+        ...
+
+    def joined(self, call: str) -> Group:
+        """For a call that needs a group.
+
+        Raises:
+            IllegalOperation: there is none.
+        """
+        ...
+
+    # For requests: see `Gate`.
+
+    def may_deliver(self) -> bool: ...
+    def is_settled(self) -> bool: ...
+    def on_request(self, now: int) -> None: ...
+    def on_answer(self) -> None: ...
+
+    # The subscription.
+
+    def follow(self, cause: Cause) -> tuple[Effect, ...]:
+        """What has to be done since the subscription changed."""
+        ...
+
+    def follow_metadata(self, appeared: frozenset[str]) -> tuple[Effect, ...]:
+        """What has to be done since the metadata was refreshed; topics that `appeared` match the pattern since."""
+        ...
+
+    def perform(self, effect: GroupEffect) -> None:
+        """Do what `follow` asked the group for."""
+        ...
+
+    def topics_led(self) -> frozenset[str]:
+        """The topics that we watch as the group's leader."""
+        ...
+
+    def commit_leaving(self, partitions: Iterable[Partition]) -> None:
+        """Auto-commit, in the background, of partitions that are about to be given up without a rebalance."""
+        ...
+
+    # Life.
+
+    def begin_to_connect(self) -> None:
+        """Open a connection that the search for a coordinator will need."""
+        ...
+
+    async def wait_for_assignment(self, until_ms: int) -> None:
+        """Wait for the first assignment, or until something is wrong, at most until `until_ms`.
+
+        Raises:
+            AiogroupError: the group refused the member.
+            ConsumerStoppedError: it was stopped meanwhile.
+        """
+        ...
+
+    def health(self, now: int) -> GroupHealth: ...
+
+    async def come_to_rest(self, steps: Steps) -> None:
+        """As `Departure.come_to_rest`."""
+        ...
+
+    def end_tasks(self) -> None:
+        """No rebalance and no commit of its own accord any more; heartbeats go on until the supervisor ends them."""
+        ...
+
+    async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
+        """As `Departure.leave`."""
+        ...
+
+    def abandon(self) -> None:
+        """The consumer is forgotten. From any thread."""
+        ...
+
+
+class NoGroup:
+    """A consumer alone: it reads what it is told to, commits nothing, and nobody takes anything from it."""
+
+    rebalances_count: int | None = None
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    def joined(self, call: str) -> Group:
+        raise IllegalOperation(f"{call}() needs a group: pass group_id")
+
+    def may_deliver(self) -> bool:
+        return True
+
+    def is_settled(self) -> bool:
+        return True
+
+    def on_request(self, now: int) -> None:
+        pass
+
+    def on_answer(self) -> None:
+        pass
+
+    def follow(self, cause: Cause) -> tuple[Effect, ...]:
+        return follow_alone(self._subscription, cause)
+
+    def follow_metadata(self, appeared: frozenset[str]) -> tuple[Effect, ...]:
+        return (AssignAllOf(self._subscription.names(), appeared),)
+
+    def perform(self, effect: GroupEffect) -> None:
+        raise AssertionError(f"without a group nothing asks for {effect}")
+
+    def topics_led(self) -> frozenset[str]:
+        return frozenset()
+
+    def commit_leaving(self, partitions: Iterable[Partition]) -> None:
+        pass
+
+    def begin_to_connect(self) -> None:
+        pass
+
+    async def wait_for_assignment(self, until_ms: int) -> None:
+        pass
+
+    def health(self, now: int) -> GroupHealth:
+        return GroupHealth()
+
+    async def come_to_rest(self, steps: Steps) -> None:
+        pass
+
+    def end_tasks(self) -> None:
+        pass
+
+    async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
+        return {}
+
+    def abandon(self) -> None:
+        pass
+
+
+class Group:
+    """A member of a group, and its tasks. With partitions that it assigned to itself only the committer is used."""
+
+    def __init__(
+        self,
+        context: Context,
+        subscription: Subscription,
+        coordinator: Coordinator,
+        committer: Committer,
+        liveness: Liveness,
+        rebalance: Rebalance,
+        poll_clock: PollClock,
+    ) -> None:
+        self.coordinator = coordinator
+        self.committer = committer
+        self._context = context
+        self._subscription = subscription
+        self._liveness = liveness
+        self._rebalance = rebalance
+        self._membership = coordinator.membership
+        self._ownership = rebalance.ownership
+        self._poll_clock = poll_clock
+        self._departure = Departure(context, subscription, coordinator, committer, rebalance)
+        self._scopes: list[anyio.CancelScope] = []
+        self._has_begun = False
+        self._commits_by_itself = False
+
+    @property
+    def rebalances_count(self) -> int | None:
+        return self._rebalance.completed_count
+
+    def joined(self, call: str) -> Group:
+        return self
+
+    # For requests.
+
+    def may_deliver(self) -> bool:
+        """The gate: closed while a rebalance wants, or has, what we held."""
+        if self._subscription.is_manual:
+            return self._membership.state is MemberState.LEFT
+        return self._membership.may_deliver and not self._ownership.is_closed
+
+    def is_settled(self) -> bool:
+        """What is assigned now stays so, as far as is known: no rebalance brings what is missing."""
+        if self._subscription.is_manual:
+            return self.may_deliver()
+        return not self._membership.is_rebalancing
+
+    def on_request(self, now: int) -> None:
+        self._poll_clock.on_request(now)
+        if self._ownership.is_waiting:
+            self._context.group_changed.pulse()
+        if self._membership.state is MemberState.PARKED:
+            self.coordinator.handle(f.RecordsWanted())
+
+    def on_answer(self) -> None:
+        self._poll_clock.on_answer(now_ms())
+
+    # The subscription.
+
+    def follow(self, cause: Cause) -> tuple[Effect, ...]:
+        return follow(self._subscription, self._view(), cause, owns=bool(self._context.assignment))
+
+    def follow_metadata(self, appeared: frozenset[str]) -> tuple[Effect, ...]:
+        stale_why = self._rebalance.leader.stale_assignment()
+        return follow_metadata(self._subscription.names(), appeared, self._view(), stale_why)
+
+    def _view(self) -> MemberView:
+        return MemberView(self._membership.state, self._membership.topics, self._has_begun)
+
+    def perform(self, effect: GroupEffect) -> None:
+        match effect:
+            case CommitAs():
+                self.committer.is_member = effect.is_member
+            case BeginMembership():
+                self._begin()
+            case BeginAutoCommit():
+                self._begin_auto_commit()
+            case ChangeTopics():
+                if effect.at_once:
+                    self._ownership.why_at_once = effect.why
+                self.coordinator.handle(f.SubscriptionChanged(effect.topics, effect.why))
+                self._ownership.follow(effect.topics)
+            case AskForRound():
+                if effect.at_once:
+                    self._ownership.why_at_once = effect.why
+                self.coordinator.handle(f.RejoinWanted(effect.why))
+            case NoteTopics():
+                self._rebalance.note_sight()
+                self._rebalance.note_appeared(effect.appeared)
+
+    def _begin(self) -> None:
+        if self._has_begun or self._context.is_stopped:
+            return
+        self._has_begun = True
+        spawn = self._context.supervisor.spawn
+        for name, run in self._liveness.tasks().items():
+            spawn(name, run)
+        self._scopes.append(spawn("rebalance", self._rebalance.run))
+        self._begin_auto_commit()
+
+    def _begin_auto_commit(self) -> None:
+        if self._context.config.enable_auto_commit and not self._commits_by_itself:
+            self._commits_by_itself = True
+            self._scopes.append(self._context.supervisor.spawn("committer", self.committer.run))
+
+    def topics_led(self) -> frozenset[str]:
+        return self._rebalance.leader.topics_led() if self._has_begun else frozenset()
+
+    def commit_leaving(self, partitions: Iterable[Partition]) -> None:
+        self.committer.commit_leaving(partitions)
+
+    # Life.
+
+    def begin_to_connect(self) -> None:
+        self._context.supervisor.begin("connection", self._context.link.get_ready)
+
+    async def wait_for_assignment(self, until_ms: int) -> None:
+        context, membership = self._context, self._membership
+        while self._has_begun and self._subscription.names():
+            context.inbox.raise_fatal()
+            if context.is_stopped:
+                raise ConsumerStoppedError("the consumer was stopped while it waited for an assignment")
+            if membership.state in (MemberState.STABLE, MemberState.PARKED) or now_ms() >= until_ms:
+                return
+            await context.changed.wait(until_ms)
+
+    def health(self, now: int) -> GroupHealth:
+        if self._subscription.is_manual:
+            return GroupHealth()
+        membership = self._membership
+        acknowledged_at_ms = self._liveness.heartbeat.acknowledged_at_ms
+        since_heartbeat_ms = None if acknowledged_at_ms is None else now - acknowledged_at_ms
+        status, why, state = HealthStatus.READY, "reads", membership.state
+        if state is MemberState.PARKED:
+            status, why = HealthStatus.PARKED, "no request for records within max_poll_interval_ms"
+        elif state is not MemberState.STABLE and membership.may_deliver and self._context.assignment:
+            why = f"reads while the group rebalances: {state.value}"  # cooperative
+        elif state is not MemberState.STABLE:
+            status, why = HealthStatus.JOINING, state.value
+        return GroupHealth(status, why, since_heartbeat_ms, self._silence(now))
+
+    def _silence(self, now: int) -> str:
+        setting, session_ms = self.coordinator.session
+        if self._liveness.session_watchdog.is_unanswered:
+            return f"no heartbeat was answered for {setting}={session_ms}"
+        searched_ms = self.coordinator.searched_ms(now)
+        if self._membership.is_rebalancing and searched_ms >= session_ms:
+            return f"no coordinator of the group was found for {searched_ms} ms"
+        return ""
+
+    async def come_to_rest(self, steps: Steps) -> None:
+        await self._departure.come_to_rest(steps)
+
+    def end_tasks(self) -> None:
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
+        return await self._departure.leave(steps, leave_group=leave_group)
+
+    def abandon(self) -> None:
+        self._liveness.abandon()

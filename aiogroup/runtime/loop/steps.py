@@ -1,0 +1,47 @@
+"""The steps of a stop: each takes what those before it left of the time-out, and says what it could not do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+from aiogroup.errors import AiogroupError
+from aiogroup.runtime.loop.clock import now_ms, timeout_ms
+
+__all__ = ["Steps"]
+
+LEAVE_RESERVE_MS: Final = 1_000
+CLOSE_RESERVE_MS: Final = 250
+"""Kept back for closing sockets and ending tasks."""
+
+
+class Steps:
+    def __init__(self, timeout: int) -> None:
+        self.problems: list[str] = []
+        self.timeout = timeout
+        self.started_at_ms = now_ms()
+        self.until_ms = self.started_at_ms + max(0, timeout - min(CLOSE_RESERVE_MS, timeout // 4))
+
+    def left_ms(self) -> int:
+        """What is left of the time-out for all but LeaveGroup."""
+        return max(0, self.until_ms - min(LEAVE_RESERVE_MS, self.timeout // 4) - now_ms())
+
+    async def take(self, what: str, work: Awaitable[object], limit_ms: int | None = None) -> None:
+        """Await the work; a time-out, and an error of ours, become a problem."""
+        until_ms = self.until_ms if limit_ms is None else min(self.until_ms, now_ms() + limit_ms)
+        try:
+            async with timeout_ms(until_ms - now_ms()):
+                await work
+        except TimeoutError:
+            self.problems.append(f"{what}: not done in time")
+        except AiogroupError as error:
+            self.problems.append(f"{what}: {error}")
+
+    async def close(self, work: Awaitable[object]) -> None:
+        """The last one, for which something is kept back."""
+        left_ms = max(50, self.started_at_ms + self.timeout - now_ms())
+        try:
+            async with timeout_ms(left_ms):
+                await work
+        except TimeoutError:
+            self.problems.append("closing: a task did not end in time")

@@ -1,0 +1,44 @@
+"""Whoever has to know of a change of what is assigned, told in the order in which they may count on each other."""
+
+from __future__ import annotations
+
+from aiogroup.membership.liveness import PollClock
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.fetching.fetcher import Fetchers
+from aiogroup.runtime.fetching.positions import Positions
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.recovery.catch_up import CatchUp
+from aiogroup.subscription import Subscription
+
+__all__ = ["AssignmentChanges"]
+
+
+class AssignmentChanges:
+    def __init__(
+        self,
+        context: Context,
+        subscription: Subscription,
+        positions: Positions,
+        fetchers: Fetchers,
+        catch_up: CatchUp | None,
+        poll_clock: PollClock,
+    ) -> None:
+        self._context = context
+        self._subscription = subscription
+        self._positions = positions
+        self._fetchers = fetchers
+        self._catch_up = catch_up
+        self._poll_clock = poll_clock
+
+    def tell(self) -> None:
+        """After every change."""
+        context = self._context
+        self._positions.follow_topics()  # they may have been looked up before the topic was made anew
+        holds = bool(context.assignment) and not self._subscription.is_manual
+        self._poll_clock.on_assignment(holds, now_ms())
+        if self._catch_up is not None:
+            self._catch_up.follow()
+        self._fetchers.note_assignment()
+        context.fetchable.pulse()
+        context.positions_wanted.pulse()
+        context.interrupt()  # a merge must see what is new
