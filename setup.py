@@ -38,10 +38,10 @@ setup(
             "aiogroup.native._native",
             sources=[
                 f"{NATIVE}/{name}.c"
-                for name in ("module", "record", "wire", "reader", "extent", "cursor", "merge", "frame", "value")
+                for name in ("module", "record", "wire", "reader", "extent", "cursor", "merge", "frame")
             ],
             depends=[f"{NATIVE}/native.h"],
-            extra_compile_args=["-O3", "-Wall"],
+            extra_compile_args=["-O3", "-Wall", "-Wextra"],
             optional=True,
         )
     ],

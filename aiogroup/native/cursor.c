@@ -158,6 +158,7 @@ next_close(Next *self, PyObject *unused)
 static int
 next_traverse(Next *self, visitproc visit, void *arg)
 {
+    Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->cursor);
     Py_VISIT(self->waiting);
     return 0;
@@ -176,7 +177,9 @@ next_dealloc(Next *self)
 {
     PyObject_GC_UnTrack(self);
     next_clear(self);
+    PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_Del(self);
+    Py_DECREF(type);
 }
 
 static PyMethodDef next_methods[] = {
@@ -186,20 +189,23 @@ static PyMethodDef next_methods[] = {
     {NULL},
 };
 
-static PyAsyncMethods next_async = {.am_await = PyObject_SelfIter, .am_send = (sendfunc)next_send};
+static PyType_Slot next_slots[] = {
+    {Py_tp_dealloc, next_dealloc},
+    {Py_tp_traverse, next_traverse},
+    {Py_tp_clear, next_clear},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, next_step},
+    {Py_tp_methods, next_methods},
+    {Py_am_await, PyObject_SelfIter},
+    {Py_am_send, next_send},
+    {0, NULL},
+};
 
-PyTypeObject Next_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "aiogroup.native._native.Next",
-    .tp_basicsize = sizeof(Next),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .tp_dealloc = (destructor)next_dealloc,
-    .tp_traverse = (traverseproc)next_traverse,
-    .tp_clear = (inquiry)next_clear,
-    .tp_iter = PyObject_SelfIter,
-    .tp_iternext = (iternextfunc)next_step,
-    .tp_methods = next_methods,
-    .tp_as_async = &next_async,
+PyType_Spec next_spec = {
+    .name = "aiogroup.native._native.Next",
+    .basicsize = sizeof(Next),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = next_slots,
 };
 
 /* Cursor. */
@@ -220,8 +226,8 @@ cursor_next(Cursor *self)
     }
     Next *next = (Next *)self->spare;
     if (next == NULL || Py_REFCNT(next) > 1 || next->waiting != NULL) {
-        next = PyObject_GC_New(Next, &Next_Type);
-        if (next == NULL) {
+        State *state = state_of(Py_TYPE(self));
+        if (state == NULL || (next = PyObject_GC_New(Next, state->next_type)) == NULL) {
             return NULL;
         }
         next->cursor = NULL;
@@ -290,6 +296,7 @@ cursor_close(Cursor *self, PyObject *unused)
 static int
 cursor_traverse(Cursor *self, visitproc visit, void *arg)
 {
+    Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->wait);
     Py_VISIT(self->records);
     Py_VISIT(self->spare);
@@ -312,7 +319,9 @@ cursor_dealloc(Cursor *self)
 {
     PyObject_GC_UnTrack(self);
     cursor_clear(self);
-    Py_TYPE(self)->tp_free(self);
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
 }
 
 static PyMethodDef cursor_methods[] = {
@@ -328,18 +337,21 @@ static PyMemberDef cursor_members[] = {
     {NULL},
 };
 
-static PyAsyncMethods cursor_async = {.am_aiter = PyObject_SelfIter, .am_anext = (unaryfunc)cursor_next};
+static PyType_Slot cursor_slots[] = {
+    {Py_tp_new, cursor_construct},
+    {Py_tp_dealloc, cursor_dealloc},
+    {Py_tp_traverse, cursor_traverse},
+    {Py_tp_clear, cursor_clear},
+    {Py_tp_methods, cursor_methods},
+    {Py_tp_members, cursor_members},
+    {Py_am_aiter, PyObject_SelfIter},
+    {Py_am_anext, cursor_next},
+    {0, NULL},
+};
 
-PyTypeObject Cursor_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "aiogroup.native._native.Cursor",
-    .tp_basicsize = sizeof(Cursor),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_new = cursor_construct,
-    .tp_dealloc = (destructor)cursor_dealloc,
-    .tp_traverse = (traverseproc)cursor_traverse,
-    .tp_clear = (inquiry)cursor_clear,
-    .tp_methods = cursor_methods,
-    .tp_members = cursor_members,
-    .tp_as_async = &cursor_async,
+PyType_Spec cursor_spec = {
+    .name = "aiogroup.native._native.Cursor",
+    .basicsize = sizeof(Cursor),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = cursor_slots,
 };

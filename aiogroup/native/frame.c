@@ -154,7 +154,6 @@ step(Walk *walk, Place *place, int has_ids, uint64_t *length)
 PyObject *
 next_records(PyObject *module, PyObject *args)
 {
-    (void)module;
     Py_buffer data;
     Py_ssize_t pos;
     int stage, has_ids;

@@ -227,6 +227,7 @@ heads_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static int
 heads_traverse(Heads *self, visitproc visit, void *arg)
 {
+    Py_VISIT(Py_TYPE(self));
     for (int slot = 0; slot < self->source_count; slot++) {
         Py_VISIT(self->sources[slot].given);
         Py_VISIT(self->sources[slot].records);
@@ -242,7 +243,9 @@ heads_dealloc(Heads *self)
     heads_clear(self);
     PyMem_Free(self->sources);
     PyMem_Free(self->heap);
-    Py_TYPE(self)->tp_free(self);
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
 }
 
 static PyMethodDef heads_methods[] = {
@@ -251,14 +254,18 @@ static PyMethodDef heads_methods[] = {
     {NULL},
 };
 
-PyTypeObject Heads_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "aiogroup.native._native.Heads",
-    .tp_basicsize = sizeof(Heads),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_new = heads_construct,
-    .tp_dealloc = (destructor)heads_dealloc,
-    .tp_traverse = (traverseproc)heads_traverse,
-    .tp_clear = (inquiry)heads_clear,
-    .tp_methods = heads_methods,
+static PyType_Slot heads_slots[] = {
+    {Py_tp_new, heads_construct},
+    {Py_tp_dealloc, heads_dealloc},
+    {Py_tp_traverse, heads_traverse},
+    {Py_tp_clear, heads_clear},
+    {Py_tp_methods, heads_methods},
+    {0, NULL},
+};
+
+PyType_Spec heads_spec = {
+    .name = "aiogroup.native._native.Heads",
+    .basicsize = sizeof(Heads),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = heads_slots,
 };

@@ -7,11 +7,51 @@
 #include <Python.h>
 #include <stdint.h>
 
-extern PyTypeObject Record_Type;
-extern PyTypeObject Reader_Type;
-extern PyTypeObject Cursor_Type;
-extern PyTypeObject Next_Type;
-extern PyTypeObject Heads_Type;
+#ifdef __GNUC__
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* Python says what a slot is given, needed or not */
+#endif
+
+typedef struct Record Record;
+
+enum { SPARE_RECORDS = 2048 };
+
+/* All that outlives a call: each module that was made has its own, and with it each interpreter. Nothing in it is taken
+ * without the lock of its interpreter. */
+typedef struct {
+    PyTypeObject *record_type;
+    PyTypeObject *reader_type;
+    PyTypeObject *cursor_type;
+    PyTypeObject *next_type;
+    PyTypeObject *heads_type;
+    Record *spare[SPARE_RECORDS];
+    int spare_count;
+} State;
+
+extern PyType_Spec record_spec;
+extern PyType_Spec reader_spec;
+extern PyType_Spec cursor_spec;
+extern PyType_Spec next_spec;
+extern PyType_Spec heads_spec;
+
+static inline State *
+state_of_module(PyObject *module)
+{
+    return (State *)PyModule_GetState(module);
+}
+
+/* Of one of our types, none of which can be a base. NULL with an error while the collector takes the module: what else it
+ * takes then may still run. */
+static inline State *
+state_of(PyTypeObject *type)
+{
+    State *state = (State *)PyType_GetModuleState(type);
+    if (state != NULL && state->record_type == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "aiogroup.native._native is being unloaded");
+        return NULL;
+    }
+    return state;
+}
+
 PyObject *extent(PyObject *module, PyObject *args);
 PyObject *read_times(PyObject *module, PyObject *args);
 PyObject *next_records(PyObject *module, PyObject *args);
@@ -20,9 +60,13 @@ PyObject *next_records(PyObject *module, PyObject *args);
  * tuple of its own, longer by its lateness. */
 enum { ORIGIN_TP, ORIGIN_TIMESTAMP_TYPE, ORIGIN_LANE, ORIGIN_ACKNOWLEDGE, ORIGIN_SIZE, ORIGIN_LATENESS = ORIGIN_SIZE };
 
-/* A new record. Steals key, value and headers (NULL: none), also when it fails. `has_room`: the value is of value_new. */
-PyObject *record_new(PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value,
-                     PyObject *headers, int has_room);
+/* A new record. Steals key, value and headers (NULL: none), also when it fails. */
+PyObject *record_new(State *state, PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value,
+                     PyObject *headers);
+
+/* The records that are spare: the types they refer to, for the collector, and an end to them. */
+int records_traverse(State *state, visitproc visit, void *arg);
+void records_let_go(State *state);
 
 /* Bytes that are read from `at` on. */
 typedef struct {
@@ -32,11 +76,6 @@ typedef struct {
 
 /* So high that no offset of its batch overflows. */
 #define LAST_BASE_OFFSET (INT64_MAX - INT32_MAX - 1)
-
-/* A record's value of VALUE_MIN to VALUE_MAX bytes: value.c. What value_new made is given back by value_let_go. */
-enum { VALUE_MIN = 513, VALUE_MAX = 4096 };
-PyObject *value_new(const uint8_t *at, Py_ssize_t size);
-void value_let_go(PyObject *value);
 
 /* NULL, with a ValueError that says what is wrong with a batch. */
 void *damaged(const char *what);

@@ -95,6 +95,7 @@ reader_init(Reader *self, PyObject *args, PyObject *kwargs)
 static int
 reader_traverse(Reader *self, visitproc visit, void *arg)
 {
+    Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->origin);
     Py_VISIT(self->check);
     return 0;
@@ -110,7 +111,9 @@ reader_dealloc(Reader *self)
         PyBuffer_Release(&self->data);
         PyBuffer_Release(&self->behind);
     }
-    Py_TYPE(self)->tp_free(self);
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
 }
 
 /* Where a record ends, its offset and timestamp; `record` is left at its key. */
@@ -136,29 +139,14 @@ read_place(Reader *self, Bytes *record, int64_t *offset, int64_t *timestamp_delt
     return 1;
 }
 
-/* `has_room`: it is of value_new. */
 static PyObject *
-read_value(Bytes *from, int *has_room)
-{
-    Bytes bytes = *from;
-    int64_t length;
-    *has_room = read_varint(&bytes, &length) && length >= VALUE_MIN && length <= VALUE_MAX && length <= bytes.end - bytes.at;
-    if (!*has_room) {
-        return read_bytes(from);
-    }
-    from->at = bytes.at + length;
-    return value_new(bytes.at, (Py_ssize_t)length);
-}
-
-static PyObject *
-read_record(Reader *self, Bytes record, int64_t offset, int64_t timestamp_delta)
+read_record(State *state, Reader *self, Bytes record, int64_t offset, int64_t timestamp_delta)
 {
     PyObject *key = read_bytes(&record);
     if (key == NULL) {
         return NULL;
     }
-    int has_room;
-    PyObject *value = read_value(&record, &has_room);
+    PyObject *value = read_bytes(&record);
     PyObject *headers = NULL;
     if (value == NULL || !read_headers(&record, &headers)) {
         Py_DECREF(key);
@@ -173,7 +161,7 @@ read_record(Reader *self, Bytes record, int64_t offset, int64_t timestamp_delta)
     }
     uint64_t since = self->has_append_time ? 0 : (uint64_t)timestamp_delta; /* wraps around instead of overflowing */
     int64_t timestamp = (int64_t)((uint64_t)self->base_timestamp + since);
-    return record_new(self->origin, offset, timestamp, key, value, headers, has_room);
+    return record_new(state, self->origin, offset, timestamp, key, value, headers);
 }
 
 /* Whether the checksum of a batch is right; -1 with an error. */
@@ -231,7 +219,7 @@ read_on(Reader *self)
 
 /* The next record from `from_offset` on; NULL at the end of what can be read, or with an error. */
 static PyObject *
-next_record(Reader *self, int64_t from_offset)
+next_record(State *state, Reader *self, int64_t from_offset)
 {
     while (self->left > 0 || read_on(self) == 1) {
         Bytes bytes;
@@ -241,7 +229,7 @@ next_record(Reader *self, int64_t from_offset)
             return NULL;
         }
         if (offset >= from_offset) {
-            record = read_record(self, bytes, offset, timestamp_delta);
+            record = read_record(state, self, bytes, offset, timestamp_delta);
             if (record == NULL) {
                 return NULL;
             }
@@ -282,6 +270,10 @@ reader_read(Reader *self, PyObject *const *args, Py_ssize_t args_count)
         PyErr_SetString(PyExc_ValueError, "max_records must be at least 1");
         return NULL;
     }
+    State *state = state_of(Py_TYPE(self));
+    if (state == NULL) {
+        return NULL;
+    }
     Py_ssize_t room = most_records(self);
     if (max_records > room) {
         max_records = room;
@@ -292,7 +284,7 @@ reader_read(Reader *self, PyObject *const *args, Py_ssize_t args_count)
     }
     Py_ssize_t count = 0;
     PyObject *record;
-    while (count < max_records && (record = next_record(self, from_offset)) != NULL) {
+    while (count < max_records && (record = next_record(state, self, from_offset)) != NULL) {
         PyList_SET_ITEM(records, count++, record);
     }
     if (PyErr_Occurred()) {
@@ -333,15 +325,19 @@ static PyMemberDef reader_members[] = {
     {NULL},
 };
 
-PyTypeObject Reader_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "aiogroup.native._native.Reader",
-    .tp_basicsize = sizeof(Reader),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_new = PyType_GenericNew,
-    .tp_init = (initproc)reader_init,
-    .tp_dealloc = (destructor)reader_dealloc,
-    .tp_traverse = (traverseproc)reader_traverse,
-    .tp_methods = reader_methods,
-    .tp_members = reader_members,
+static PyType_Slot reader_slots[] = {
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_init, reader_init},
+    {Py_tp_dealloc, reader_dealloc},
+    {Py_tp_traverse, reader_traverse},
+    {Py_tp_methods, reader_methods},
+    {Py_tp_members, reader_members},
+    {0, NULL},
+};
+
+PyType_Spec reader_spec = {
+    .name = "aiogroup.native._native.Reader",
+    .basicsize = sizeof(Reader),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = reader_slots,
 };

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
-typedef struct {
+struct Record {
     PyObject_HEAD
     PyObject *origin;
     PyObject *key;
@@ -13,28 +13,57 @@ typedef struct {
     PyObject *headers; /* NULL: none */
     long long offset;
     long long timestamp;
-    int has_room; /* value is of value_new, which may fill it again */
-} Record;
+    State *state; /* it lasts as long as the record while this one is not tracked; see record_dealloc */
+    int is_tracked;
+};
 
-/* Records that were freed, to be used again: an allocation counts towards the collector's next pass, whatever it is. */
-enum { SPARE_COUNT = 2048 };
-static Record *spare[SPARE_COUNT];
-static int spare_count = 0;
-
+/* Freed records are used again: an allocation counts towards the collector's next pass, whatever it is. A spare one keeps
+ * its reference to the type. */
 static Record *
-allocate(void)
+allocate(State *state)
 {
-    if (spare_count == 0) {
-        return PyObject_GC_New(Record, &Record_Type);
+    if (state->spare_count > 0) {
+        Record *self = state->spare[--state->spare_count];
+        _Py_NewReference((PyObject *)self);
+        return self;
     }
-    return (Record *)PyObject_Init((PyObject *)spare[--spare_count], &Record_Type);
+    Record *self = PyObject_GC_New(Record, state->record_type);
+    if (self != NULL) {
+        self->state = state;
+    }
+    return self;
+}
+
+static void
+release(Record *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+int
+records_traverse(State *state, visitproc visit, void *arg)
+{
+    for (int i = 0; i < state->spare_count; i++) {
+        Py_VISIT(Py_TYPE(state->spare[i]));
+    }
+    return 0;
+}
+
+void
+records_let_go(State *state)
+{
+    while (state->spare_count > 0) {
+        release(state->spare[--state->spare_count]);
+    }
 }
 
 PyObject *
-record_new(PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value, PyObject *headers,
-           int has_room)
+record_new(State *state, PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value,
+           PyObject *headers)
 {
-    Record *self = allocate();
+    Record *self = allocate(state);
     if (self == NULL) {
         Py_DECREF(key);
         Py_DECREF(value);
@@ -47,14 +76,15 @@ record_new(PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, P
     self->headers = headers;
     self->offset = offset;
     self->timestamp = timestamp;
-    self->has_room = has_room;
+    self->is_tracked = 0;
     return (PyObject *)self;
 }
 
 static void
-track_if_needed(Record *self, PyObject *held)
+track(Record *self)
 {
-    if (PyObject_IS_GC(held) && !PyObject_GC_IsTracked((PyObject *)self)) {
+    if (!self->is_tracked) {
+        self->is_tracked = 1;
         PyObject_GC_Track(self);
     }
 }
@@ -66,6 +96,10 @@ record_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                             "value", "headers", "acknowledge", NULL};
     PyObject *tp, *kind, *key, *value, *headers, *acknowledge = Py_None;
     long long offset, timestamp;
+    State *state = state_of(type);
+    if (state == NULL) {
+        return NULL;
+    }
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!LLOOOO|O:Record", names, &PyTuple_Type, &tp, &offset, &timestamp,
                                      &kind, &key, &value, &headers, &acknowledge)) {
         return NULL;
@@ -83,10 +117,10 @@ record_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_DECREF(headers);
         return NULL;
     }
-    PyObject *self = record_new(origin, offset, timestamp, Py_NewRef(key), Py_NewRef(value), headers, 0);
+    PyObject *self = record_new(state, origin, offset, timestamp, Py_NewRef(key), Py_NewRef(value), headers);
     Py_DECREF(origin);
     if (self != NULL) {
-        PyObject_GC_Track(self); /* made by hand: whatever it holds */
+        track((Record *)self); /* made by hand: whatever it holds */
     }
     return self;
 }
@@ -94,6 +128,7 @@ record_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static int
 record_traverse(Record *self, visitproc visit, void *arg)
 {
+    Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->origin);
     Py_VISIT(self->key);
     Py_VISIT(self->value);
@@ -105,31 +140,46 @@ static int
 record_clear(Record *self)
 {
     /* The getters rely on an origin; a record in a cycle refers to it by key or value. */
-    self->has_room = 0;
     Py_SETREF(self->key, Py_NewRef(Py_None));
     Py_SETREF(self->value, Py_NewRef(Py_None));
     return 0;
 }
 
 static void
-record_dealloc(Record *self)
+let_go_of_parts(Record *self)
 {
-    PyObject_GC_UnTrack(self);
-    Py_TRASHCAN_BEGIN(self, record_dealloc) /* a chain of records must not exhaust the stack */
     Py_DECREF(self->origin);
     Py_DECREF(self->key);
-    if (self->has_room) {
-        value_let_go(self->value);
-    }
-    else {
-        Py_DECREF(self->value);
-    }
+    Py_DECREF(self->value);
     Py_XDECREF(self->headers);
-    if (spare_count < SPARE_COUNT) {
-        spare[spare_count++] = self;
+}
+
+/* A record that the collector does not see keeps its type from being collected, and that the module with its state. Of one
+ * that it sees, all of this may be collected at once: the type tells whether the module is still there. */
+static void
+record_dealloc(Record *self)
+{
+    if (!self->is_tracked) {
+        let_go_of_parts(self);
+        State *state = self->state;
+        if (state->spare_count < SPARE_RECORDS) {
+            state->spare[state->spare_count++] = self;
+        }
+        else {
+            release(self);
+        }
+        return;
+    }
+    PyObject_GC_UnTrack(self);
+    Py_TRASHCAN_BEGIN(self, record_dealloc) /* a chain of records must not exhaust the stack */
+    let_go_of_parts(self);
+    PyObject *module = ((PyHeapTypeObject *)Py_TYPE(self))->ht_module;
+    State *state = module == NULL ? NULL : state_of_module(module);
+    if (state != NULL && state->record_type != NULL && state->spare_count < SPARE_RECORDS) {
+        state->spare[state->spare_count++] = self;
     }
     else {
-        PyObject_GC_Del(self);
+        release(self);
     }
     Py_TRASHCAN_END
 }
@@ -181,7 +231,7 @@ get_headers(Record *self, void *unused)
 }
 
 /* Key and value are plain members, which the interpreter reads without a call. They are set here alone: what is set may be
- * in a cycle, has no room of value_new, and is never NULL. */
+ * in a cycle, and is never NULL. */
 static int
 record_setattr(PyObject *self, PyObject *name, PyObject *object)
 {
@@ -195,13 +245,14 @@ record_setattr(PyObject *self, PyObject *name, PyObject *object)
         return -1;
     }
     if (is_value) {
-        record->has_room = 0;
         Py_SETREF(record->value, Py_NewRef(object));
     }
     else {
         Py_SETREF(record->key, Py_NewRef(object));
     }
-    track_if_needed(record, object);
+    if (PyObject_IS_GC(object)) {
+        track(record);
+    }
     return 0;
 }
 
@@ -267,13 +318,13 @@ static PyObject *
 record_reduce(Record *self, PyObject *unused)
 {
     PyObject *values = values_of(self);
-    return values == NULL ? NULL : Py_BuildValue("(ON)", &Record_Type, values);
+    return values == NULL ? NULL : Py_BuildValue("(ON)", Py_TYPE(self), values);
 }
 
 static PyObject *
 record_compare(PyObject *self, PyObject *other, int operation)
 {
-    if (!Py_IS_TYPE(other, &Record_Type) || (operation != Py_EQ && operation != Py_NE)) {
+    if (!Py_IS_TYPE(other, Py_TYPE(self)) || (operation != Py_EQ && operation != Py_NE)) {
         Py_RETURN_NOTIMPLEMENTED;
     }
     PyObject *mine = values_of((Record *)self), *theirs = values_of((Record *)other), *answer = NULL;
@@ -317,13 +368,13 @@ PyObject *
 read_times(PyObject *module, PyObject *args)
 {
     PyObject *records, *times;
-    (void)module;
+    PyTypeObject *record_type = state_of_module(module)->record_type;
     if (!PyArg_ParseTuple(args, "O!O!:read_times", &PyList_Type, &records, &PyList_Type, &times)) {
         return NULL;
     }
     for (Py_ssize_t index = PyList_GET_SIZE(times); index < PyList_GET_SIZE(records); index++) {
         Record *record = (Record *)PyList_GET_ITEM(records, index);
-        if (!Py_IS_TYPE(record, &Record_Type)) {
+        if (!Py_IS_TYPE(record, record_type)) {
             PyErr_SetString(PyExc_TypeError, "read_times reads records");
             return NULL;
         }
@@ -340,22 +391,26 @@ read_times(PyObject *module, PyObject *args)
     Py_RETURN_TRUE;
 }
 
-PyTypeObject Record_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "aiogroup.records.Record",
-    .tp_basicsize = sizeof(Record),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = PyDoc_STR("One record, with the attributes of aiokafka's `ConsumerRecord` but `checksum`.\n\n"
-                        "help(aiogroup.native.pure.Record) says what each of them is."),
-    .tp_new = record_construct,
-    .tp_dealloc = (destructor)record_dealloc,
-    .tp_traverse = (traverseproc)record_traverse,
-    .tp_clear = (inquiry)record_clear,
-    .tp_setattro = record_setattr,
-    .tp_getset = record_getset,
-    .tp_members = record_members,
-    .tp_methods = record_methods,
-    .tp_richcompare = record_compare,
-    .tp_hash = (hashfunc)record_hash,
-    .tp_repr = (reprfunc)record_repr,
+static PyType_Slot record_slots[] = {
+    {Py_tp_doc, (void *)PyDoc_STR("One record, with the attributes of aiokafka's `ConsumerRecord` but `checksum`.\n\n"
+                                  "help(aiogroup.native.pure.Record) says what each of them is.")},
+    {Py_tp_new, record_construct},
+    {Py_tp_dealloc, record_dealloc},
+    {Py_tp_traverse, record_traverse},
+    {Py_tp_clear, record_clear},
+    {Py_tp_setattro, record_setattr},
+    {Py_tp_getset, record_getset},
+    {Py_tp_members, record_members},
+    {Py_tp_methods, record_methods},
+    {Py_tp_richcompare, record_compare},
+    {Py_tp_hash, record_hash},
+    {Py_tp_repr, record_repr},
+    {0, NULL},
+};
+
+PyType_Spec record_spec = {
+    .name = "aiogroup.records.Record",
+    .basicsize = sizeof(Record),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = record_slots,
 };

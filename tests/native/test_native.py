@@ -10,7 +10,6 @@ import os
 import pickle
 import subprocess
 import sys
-import tracemalloc
 import weakref
 
 import pytest
@@ -141,7 +140,7 @@ def test_the_members_of_the_type_are_no_way_around(name):
     assert record.value == b"v" * 1_000
 
 
-# Values whose memory is used again (value.c).
+# Values.
 
 LENGTHS = sorted({length + by for length in (512, 640, 1_024, 2_048, 4_096) for by in (-1, 0, 1)})
 
@@ -175,53 +174,6 @@ def test_a_view_of_a_value_keeps_its_bytes(kind):
     records = read_values(kind, *[b"b" * 1_000] * 20)
     assert view == b"a" * 1_000
     assert len(records) == 20
-
-
-@pytest.mark.skipif(not native.IS_COMPILED, reason="there is no memory to be used again")
-@pytest.mark.parametrize("length", [600, 1_000, 4_000])
-def test_the_memory_of_what_the_application_put_into_a_record_is_given_back(length):
-    """It ends where the value does: a longer one of the same class would be written behind it."""
-    (record,) = read_values(native, b"a" * length)
-    tracemalloc.start()
-    try:
-        record.value = b"o" * length
-        del record
-        assert tracemalloc.get_traced_memory()[0] < length
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.skipif(not native.IS_COMPILED, reason="there is no memory to be used again")
-def test_the_memory_of_a_value_is_used_again_and_not_without_bound():
-    addresses = set()
-    for _ in range(50):
-        records = read_values(native, *[b"v" * 1_000] * 20)
-        addresses |= {id(each.value) for each in records}
-        del records
-    assert len(addresses) <= 2 * 20
-
-
-@pytest.mark.skipif(not native.IS_COMPILED, reason="there is no memory to be used again")
-def test_memory_of_a_length_that_comes_no_more_makes_room():
-    for length in (4_000, 700, 2_000):
-        records = read_values(native, *[b"v" * length] * 2_000)
-        addresses = {id(each.value) for each in records}
-        del records
-        again = {id(each.value) for each in read_values(native, *[b"w" * length] * 100)}
-        assert len(again & addresses) == 100
-
-
-@pytest.mark.skipif(not native.IS_COMPILED, reason="there is no memory to be used again")
-def test_what_is_kept_to_be_used_again_is_a_megabyte_at_most():
-    tracemalloc.start()
-    try:
-        records = read_values(native, *[b"v" * 4_000] * 2_000)
-        held = tracemalloc.get_traced_memory()[0]
-        del records
-        kept = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-    assert kept < 1.5 * 2**20 < 8_000_000 < held
 
 
 # Reader.
