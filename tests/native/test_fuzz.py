@@ -1,4 +1,4 @@
-"""What the fuzzer kept: inputs that together take every step through the C which an hour of it found."""
+"""What the fuzzer kept in a minute: inputs that together take every step through the C which it had found."""
 
 from __future__ import annotations
 
