@@ -75,6 +75,7 @@ class Engine:
         if self.catch_up is not None:
             await start_catch_up(context, self.refresher, self.positions, self.catch_up)
         self.following.follow(Cause.START)
+        self.positions.note_sight(context.link.cluster)  # asked for since they were assigned
 
     async def close(self) -> None:
         """End every task and close every connection, at once."""

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiogroup import ConsumerStoppedError, IllegalStateError
+from aiogroup import ConsumerStoppedError, IllegalStateError, NoOffsetForPartitionError
 from aiogroup.protocol.messages.list_offsets import ListOffsetsResponse
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
@@ -81,6 +81,147 @@ async def test_what_a_pattern_finds_at_first_begins_where_the_policy_says(group,
     member.call("unsubscribe")
     member.call("subscribe", (), "pay.*")
     await assigned(member, P)
+    assert await member.do(member.consumer.position(P)) == 3
+
+
+# Assigned by name.
+
+
+@WITH_OR_WITHOUT
+@pytest.mark.parametrize("is_before_start", [True, False])
+async def test_a_topic_that_is_made_after_it_was_assigned_begins_with_its_first_record(
+    group, group_id, is_before_start
+):
+    member = group.member("m", **LATEST, group_id=group_id)
+    if is_before_start:
+        member.call("assign", [P])
+    await member.start()
+    if not is_before_start:
+        member.call("assign", [P])
+    await sleep_ms(5_000)
+    group.brokers.add_partitions(PAYMENTS, 1)
+    group.brokers.append(PAYMENTS, 0, 3)
+    assert await first(member) == (PAYMENTS, 0, 0)
+    assert member.all(events.NewPartitionFromEarliest) == [events.NewPartitionFromEarliest(PAYMENTS, 0)]
+
+
+@WITH_OR_WITHOUT
+async def test_a_partition_that_is_added_after_it_was_assigned_begins_with_its_first_record(group, group_id):
+    (added,) = named(TOPIC, 2)
+    group.brokers.append(TOPIC, 0, 5)
+    member = await group.member("m", **LATEST, group_id=group_id).start()
+    member.call("assign", [A, added])
+    assert await member.do(member.consumer.position(A)) == 5
+    await sleep_ms(5_000)
+    group.brokers.add_partitions(TOPIC, 1)
+    group.brokers.append(TOPIC, 2, 3)
+    assert await first(member) == (TOPIC, 2, 0)
+    assert member.all(events.NewPartitionFromEarliest) == [events.NewPartitionFromEarliest(TOPIC, 2)]
+
+
+@WITH_OR_WITHOUT
+async def test_what_was_there_when_it_was_assigned_begins_where_the_policy_says(group, group_id):
+    """Also a partition that is newer than what is known of the topic, as an answer about another topic leaves it."""
+    (added,) = named(TOPIC, 2)
+    member = await group.member("m", **LATEST, group_id=group_id).start()
+    member.call("assign", [A])
+    await member.do(member.consumer.position(A))
+    group.brokers.add_partitions(TOPIC, 1)
+    group.brokers.append(TOPIC, 2, 3)
+    group.brokers.add_partitions(PAYMENTS, 1)
+    about_another = asyncio.ensure_future(member.do(member.consumer.end_offsets([P])))
+    await sleep_ms(1)
+    member.call("assign", [A, added])
+    assert await member.do(member.consumer.position(added)) == 3
+    assert await about_another == {P: 0}
+    assert not member.count(events.NewPartitionFromEarliest)
+
+
+@WITH_OR_WITHOUT
+async def test_what_is_looked_up_late_begins_where_the_policy_says(group, group_id):
+    group.brokers.add_partitions(PAYMENTS, 1)
+    group.brokers.append(PAYMENTS, 0, 4)
+    group.brokers.withheld = (ListOffsetsResponse,)
+    member = await group.member("m", **LATEST, group_id=group_id).start()
+    member.call("assign", [P])
+    await sleep_ms(5_000)
+    group.brokers.hidden.add(PAYMENTS)  # by a broker that is behind
+    member.call("assign", [P])  # looks again
+    await until(lambda: member.consumer.partitions_for_topic(PAYMENTS) is None, 60)
+    group.brokers.hidden.clear()
+    group.brokers.withheld = ()
+    assert await member.do(member.consumer.position(P)) == 4
+    assert not member.count(events.NewPartitionFromEarliest)
+
+
+@WITH_OR_WITHOUT
+@pytest.mark.parametrize("is_made_anew", [True, False])
+async def test_a_topic_whose_id_is_known_is_new_only_with_another_id(group, group_id, is_made_anew):
+    """A broker that is behind says, too, that it is not there."""
+    one, other = named(PAYMENTS, 0, 1)
+    group.brokers.add_partitions(PAYMENTS, 2)
+    for partition in (0, 1):
+        group.brokers.append(PAYMENTS, partition, 5)
+    member = await group.member("m", **LATEST, group_id=group_id).start()
+    member.call("assign", [one])
+    assert await member.do(member.consumer.position(one)) == 5
+    group.brokers.hidden.add(PAYMENTS)
+    member.call("assign", [one])  # looks again
+    await until(lambda: member.consumer.partitions_for_topic(PAYMENTS) is None, 60)
+    member.call("assign", [one, other])
+    asked_count = len(group.sent(MetadataRequest))
+    await until(lambda: len(group.sent(MetadataRequest)) >= asked_count + 3, 60)
+    if is_made_anew:
+        group.brokers.made_counts[PAYMENTS] = 1
+    group.brokers.hidden.clear()
+    start = 0 if is_made_anew else 5
+    assert await member.do(member.consumer.position(other)) == start
+    assert await member.do(member.consumer.position(one)) == start
+    assert not member.count(events.NewPartitionFromEarliest)
+
+
+@WITH_OR_WITHOUT
+async def test_without_a_policy_a_topic_that_is_made_later_waits_for_a_seek(group, group_id):
+    member = group.member("m", **{**IDLE, "auto_offset_reset": "none"}, group_id=group_id)
+    member.call("assign", [P])
+    await member.start()
+    await sleep_ms(5_000)
+    group.brokers.add_partitions(PAYMENTS, 1)
+    group.brokers.append(PAYMENTS, 0, 3)
+    with pytest.raises(NoOffsetForPartitionError):
+        await first(member)
+    member.call("seek", P, 1)
+    assert await first(member) == (PAYMENTS, 0, 1)
+
+
+@pytest.mark.parametrize("policy", ["latest", "none"])
+async def test_what_is_committed_counts_though_the_topic_was_not_there_at_first(group, policy):
+    group.brokers.add_partitions(PAYMENTS, 1)
+    group.brokers.append(PAYMENTS, 0, 5)
+    settings = {**IDLE, "auto_offset_reset": policy}
+    member = await group.member("m", **settings).start()
+    member.call("assign", [P])
+    await member.commit({P: 2})
+    await member.stop()
+    group.brokers.hidden.add(PAYMENTS)
+    other = group.member("other", **settings)
+    other.call("assign", [P])
+    await other.start()
+    await sleep_ms(5_000)
+    group.brokers.hidden.clear()
+    assert await first(other) == (PAYMENTS, 0, 2)
+    assert not other.count(events.NewPartitionFromEarliest, events.PositionFromPolicy)
+
+
+@WITH_OR_WITHOUT
+async def test_a_new_partition_begins_where_its_own_setting_says(group, group_id):
+    settings = {**IDLE, "auto_offset_reset": "earliest", "new_partition_reset": "latest"}
+    member = group.member("m", **settings, group_id=group_id)
+    member.call("assign", [P])
+    await member.start()
+    await sleep_ms(5_000)
+    group.brokers.add_partitions(PAYMENTS, 1)
+    group.brokers.append(PAYMENTS, 0, 3)
     assert await member.do(member.consumer.position(P)) == 3
 
 

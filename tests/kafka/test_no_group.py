@@ -101,6 +101,26 @@ async def test_assign_works_with_and_without_a_group(make_place, group):
     assert not ears.heard(events.PollIntervalExceeded)
 
 
+@pytest.mark.parametrize("group", [None, "a group"])
+async def test_an_assigned_topic_that_is_made_later_is_read_from_its_first_record(make_place, unique_name, group):
+    """Its records are written before the consumer hears of it, as where the producer makes the topic."""
+    place = dataclasses.replace(make_place(), topic=unique_name("late"))
+    ears = Ears()
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        settings = {"bootstrap_servers": proxy.bootstrap_servers, "group_id": group and place.group}
+        consumer = place.unsubscribed(**settings, auto_offset_reset="latest", observers=[ears])
+        consumer.assign([place.tp()])
+        async with consumer:
+            held = proxy.hold(MetadataRequest)
+            await asyncio.to_thread(place.cluster.create_topic, place.topic)
+            await place.produce(["one", "two"])
+            held.remove()
+            assert await take(consumer, 2) == ["one", "two"]
+            await place.produce(["three"])
+            assert await take(consumer, 1) == ["three"]
+    assert ears.heard(events.NewPartitionFromEarliest) == [events.NewPartitionFromEarliest(place.topic, 0)]
+
+
 async def test_by_hand_what_is_processed_is_committed_and_found_again(make_place):
     place = make_place()
     await place.produce(range(3))

@@ -7,12 +7,14 @@ from typing import Final, Protocol
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+from aiogroup.cluster import Cluster
 from aiogroup.config import ResetPolicy, parse_reset_policy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, named
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.offsets.commit_plan import Committed
+from aiogroup.protocol.errors import ErrorCode
 from aiogroup.recovery.token import Place, is_ours, read_committed
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
@@ -53,6 +55,7 @@ class Positions:
         self._committer = committer
         self._new_policy = parse_reset_policy(context.config.new_partition_reset)
         self._asked: dict[Partition, int] = {}  # what is being looked up, as of which change
+        self._was_missing: WeakKeyDictionary[Partition, bool] = WeakKeyDictionary()  # when it was first looked for
         self._recoveries = recoveries
         self._recovering: WeakKeyDictionary[Partition, Committed | None] = WeakKeyDictionary()
         self._afterwards: WeakKeyDictionary[Partition, Callable[[], object]] = WeakKeyDictionary()
@@ -215,6 +218,27 @@ class Positions:
             elif (former := context.assignment.name_topic(partition, topic_id)) is not None:
                 tell(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
 
+    def note_sight(self, answer: Cluster) -> None:
+        """What is not there when we first look for it begins as `new_partition_reset` says: its records come after us.
+
+        `answer` was asked for since the partitions are ours: what was known before may be old. A broker that is behind
+        may say the same of a topic that has been there for long, and then more is read than was asked for. But where
+        the topic's id is known, only another id tells that it was made anew. With `auto_offset_reset="none"` the
+        application says where to begin.
+        """
+        ids = {each.tp.topic: each.topic_id for each in self._context.assignment if each.topic_id is not None}
+        for partition in self._context.assignment:
+            topic, policy = partition.tp.topic, partition.reset_policy
+            is_unknown = answer.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if partition in self._was_missing or not (is_unknown or topic in answer.topics):
+                continue
+            if is_unknown:
+                partition.topic_id = ids.get(topic)
+            is_missing = partition.topic_id is None if is_unknown else answer.partition(partition.tp) is None
+            self._was_missing[partition] = is_missing
+            if is_missing and policy.kind != "none" and policy != self._new_policy:
+                partition.reset_policy = self._new_policy
+
     def _look_up_anew(self, partition: Partition, topic_id: UUID) -> None:
         """Nothing was read of the old one in this ownership; of the new one somebody may have committed already."""
         self._recovering.pop(partition, None)
@@ -269,6 +293,8 @@ class Positions:
                 if partition.target.changes_count == changes_count:
                     if partition.reset_why == NOT_COMMITTED:
                         started[tp] = partition.reset_policy.kind, answer.offset
+                        if self._was_missing.get(partition) and partition.reset_policy is self._new_policy:
+                            self._context.tell(events.NewPartitionFromEarliest(tp.topic, tp.partition))
                     self._start_at(partition, answer.offset)
 
         rounds_count = failures_count = 0

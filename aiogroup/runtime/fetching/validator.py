@@ -7,6 +7,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
+from aiogroup.cluster import Cluster
 from aiogroup.config import parse_reset_policy
 from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
 from aiogroup.fetching.lane import Bar
@@ -42,10 +43,11 @@ class Validator:
         self._asked: dict[Partition, int] = {}  # with the changes_count under which
         self._ahead_since_ms: dict[Partition, int] = {}
 
-    def follow_leaders(self) -> None:
+    def follow_leaders(self, answer: Cluster) -> None:
         """The metadata is new: nothing is fetched from, or delivered under, another leader before it was asked."""
         context = self._context
         cluster = context.link.cluster
+        self._positions.note_sight(answer)
         self._positions.follow_topics()  # another topic of that name has epochs of its own
         for partition in context.assignment:
             leader = leader_of(cluster, partition.tp)

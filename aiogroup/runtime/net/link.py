@@ -71,7 +71,7 @@ class Link:
     def __init__(self, config: ConsumerConfig) -> None:
         self.cluster = Cluster()
         self.is_heartbeat_late: Callable[[], bool] = lambda: False
-        self.on_metadata: Callable[[], None] = lambda: None
+        self.on_metadata: Callable[[Cluster], None] = lambda _: None
         self._config = config
         self._bootstrap = {
             -1 - index: Broker(-1 - index, host, port) for index, (host, port) in enumerate(config.bootstrap_addresses)
@@ -250,7 +250,7 @@ class Link:
         snapshot = _cluster(response, is_of_all=topics is None)
         if snapshot.brokers:
             self.cluster = self.cluster.updated(snapshot)
-            self.on_metadata()
+            self.on_metadata(snapshot)
         return snapshot
 
     async def look_again(self, topics: Iterable[str], timeout: int) -> None:
