@@ -19,7 +19,7 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.delivery.requests import Requests
 from aiogroup.runtime.engine import Engine
-from aiogroup.runtime.fetching.fetcher import Fetchers
+from aiogroup.runtime.fetching.fetcher import Fetchers, LiveRules
 from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.fetching.validator import Validator
 from aiogroup.runtime.following import Following
@@ -58,7 +58,7 @@ def build(config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription:
     positions = Positions(context, refresher, None if member is None else member.committer, recoveries)
     validator = Validator(context, refresher, positions)
     context.link.on_metadata = validator.follow_leaders
-    fetchers = Fetchers(context, refresher, positions)
+    fetchers = Fetchers(context, refresher, assignment, LiveRules(context, positions))
     poll_clock = PollClock(config.effective_poll_interval_ms, now_ms())
     changes = AssignmentChanges(context, subscription, positions, fetchers, catch_up, poll_clock)
     group: GroupOrNone = NoGroup(subscription)

@@ -73,7 +73,7 @@ class Engine:
         supervisor.spawn("fetchers", self.fetchers.run)
         supervisor.spawn("inflater", inflate, context)
         if self.catch_up is not None:
-            await start_catch_up(context, self.refresher, self.positions, self.catch_up)
+            await start_catch_up(context, self.refresher, self.catch_up)
         self.following.follow(Cause.START)
         self.positions.note_sight(context.link.cluster)  # asked for since they were assigned
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from aiogroup import native
 from aiogroup.errors import ProtocolError
+from aiogroup.fetching.answers import standing_alone
 from aiogroup.native import frames
 from aiogroup.protocol.framing import decode_response, encode_response
 from aiogroup.protocol.messages.fetch import (
@@ -23,7 +24,6 @@ from aiogroup.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from aiogroup.runtime.fetching.fetcher import standing_alone
 from aiogroup.runtime.net import receiver as receiving
 from tests.protocol.protocol_values import value
 from tests.runtime.test_receiver import NoFuture, feed, framed

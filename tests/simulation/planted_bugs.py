@@ -205,9 +205,9 @@ BUGS = (
     ),
     Bug(
         "keeps what was fetched before a seek",
-        "aiogroup/runtime/fetching/fetcher.py",
-        "is_there = (partition.target.changes_count, partition.target.offset) == (asked.changes_count, offset)",
-        "is_there = True",
+        "aiogroup/fetching/answers.py",
+        "is_current = (target.changes_count, target.offset) == (asked.changes_count, asked.fetch_offset)",
+        "is_current = True",
         ("quick", "calm"),
         (7, 10),
     ),

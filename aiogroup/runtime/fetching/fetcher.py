@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from weakref import ref
 
 import anyio
@@ -14,19 +14,18 @@ from aiogroup.errors import (
     AuthenticationFailedError,
     ConsumerStoppedError,
     OffsetOutOfRangeError,
-    RecordTooLargeError,
     TopicAuthorizationError,
 )
+from aiogroup.fetching.answers import ask_for_whole, is_out_of_range, take
 from aiogroup.fetching.assignment import LaneTable
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
-from aiogroup.fetching.extent import extent_of
 from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.planner import WAIT_MIN_MS, FetchPlan, Planner
-from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
+from aiogroup.fetching.remedies import FetchRemedy
 from aiogroup.fetching.room import Room
 from aiogroup.fetching.sessions import Asked, SessionRequest, request_for, without_session
-from aiogroup.fetching.target import PREFERRED_REPLICA_MS, UNKNOWN
+from aiogroup.fetching.target import UNKNOWN
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.fetch import FetchResponse, PartitionData
@@ -40,14 +39,12 @@ from aiogroup.runtime.net.link import FETCH
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
-__all__ = ["Fetchers"]
+__all__ = ["Fetchers", "LaneRules", "LiveRules"]
 
 BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
 TURN_BYTES: Final = 512 * 1024
 """So much of an answer is copied before the loop runs; a smaller answer is there as a whole or not at all."""
-ALONE_SHARE: Final = 0.9
-"""A slice that is so much of what it keeps in memory is not copied."""
 SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -58,27 +55,83 @@ LOOK_MS: Final = 1_000
 OVERDUE_MS: Final = 3_000
 
 
+class LaneRules(Protocol):
+    """What the fetchers of the live lanes do in another way than those of the catch-up lanes (KIP-333).
+
+    `lane` is the name that records carry, `channel` that of the connections.
+    """
+
+    lane: str
+    channel: str
+
+    def decoder(self, lane: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (those of PartitionDecoder)
+        """What decodes the records of an answer."""
+
+    def on_answer(self, lane: Lane) -> None:
+        """A good answer came, with records or without."""
+
+    def on_buffered(self, lane: Lane) -> None:
+        """Records of an answer were buffered."""
+
+    def on_out_of_range(self, lane: Lane, offset: int) -> None:
+        """The leader's log does not hold `offset`."""
+
+
+class LiveRules:
+    """The live lanes: what is out of range goes on as the policy says."""
+
+    lane = LIVE
+    channel = FETCH
+
+    def __init__(self, context: Context, positions: Positions) -> None:
+        self._context = context
+        self._positions = positions
+        self._policy = parse_reset_policy(context.config.auto_offset_reset)
+
+    def decoder(self, lane: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (those of PartitionDecoder)
+        return PartitionDecoder(lane.tp, *settings)
+
+    def on_answer(self, lane: Lane) -> None:
+        self._context.delivery.opened[lane.tp] = lane
+
+    def on_buffered(self, lane: Lane) -> None:
+        """Nothing waits for that."""
+
+    def on_out_of_range(self, lane: Lane, offset: int) -> None:
+        assert isinstance(lane, Partition)
+        context = self._context
+        if not is_out_of_range(lane, offset):
+            lane.back_off(now_ms(), context.config)
+            return
+        # The low-water mark of a token (KIP-333): what the log still holds behind it is nobody's but ours to read.
+        is_low_water = offset == lane.committed and is_ours(lane.committed_metadata)
+        policy = EARLIEST if is_low_water else self._policy
+        if policy.kind == "none":
+            lane.stick(OffsetOutOfRangeError(lane.tp, offset))
+            context.changed.pulse()
+            return
+        context.delivery.forget([lane])
+        self._positions.reset(lane, policy, why=f"offset {offset} is out of range")
+
+
 class Fetchers:
-    """Starts and ends one fetcher per broker that leads, or is preferred for, an assigned partition."""
+    """Starts and ends one fetcher per broker that leads, or is preferred for, one of the lanes."""
 
     def __init__(
         self,
         context: Context,
         refresher: Refresher,
-        positions: Positions,
-        *,
-        assignment: LaneTable[Lane] | None = None,
-        channel: str = FETCH,
-        lane: str = LIVE,
+        lanes: LaneTable[Lane],
+        rules: LaneRules,
     ) -> None:
         self._context = context
         self._refresher = refresher
-        self._positions = positions
-        self._assignment: LaneTable[Lane] = context.assignment if assignment is None else assignment
-        self._channel = channel
-        self._planner = Planner(self._assignment, context.config)
+        self._rules = rules
+        self._lanes = lanes
+        self._channel = rules.channel
+        self._planner = Planner(self._lanes, context.config)
         self._running: dict[int, anyio.CancelScope] = {}
-        self._tally = self._assignment.tally
+        self._tally = self._lanes.tally
         self._is_awaited = False  # a fetcher waits for what another one's request holds
         self._lets_others_go_on = False  # before the next request is made
         self._sent_at_ms: dict[int, int] = {}
@@ -86,14 +139,13 @@ class Fetchers:
         self._answered_at_ms = now_ms()
         self._asking_for_moved: set[int] = set()
         config = context.config
-        self._room = Room(self._tally, config.lane_buffer_bytes(lane), config.max_partition_fetch_bytes)
-        self._policy = parse_reset_policy(config.auto_offset_reset)
+        self._room = Room(self._tally, config.lane_buffer_bytes(rules.lane), config.max_partition_fetch_bytes)
         self._settings = DecodeSettings(
             check_crcs=config.check_crcs,
             read_committed=config.read_committed,
             key_deserializer=config.key_deserializer,
             value_deserializer=config.value_deserializer,
-            lane=lane,
+            lane=rules.lane,
         )
 
     async def run(self) -> None:
@@ -120,7 +172,7 @@ class Fetchers:
 
     def _look(self) -> None:
         """Let the plan follow what happened."""
-        self._room.look(self._assignment)
+        self._room.look(self._lanes)
         self._planner.look(self._context.link.cluster, now_ms())
 
     def _look_for_silent_brokers(self, now: int) -> None:
@@ -338,137 +390,57 @@ class Fetchers:
         return False
 
     def _take_partition(self, node_id: int, asked: Asked, data: PartitionData, received_at_ms: int) -> None:
-        partition, offset = asked.partition, asked.fetch_offset
-        if not self._planner.is_at(node_id, partition.tp, asked):
-            self._planner.share(node_id).session.miss(partition.tp)
+        context, lane = self._context, asked.partition
+        if not self._planner.is_at(node_id, lane.tp, asked):
+            self._planner.share(node_id).session.miss(lane.tp)
             return
-        # An answer to where the partition was before a seek, a reset or a revocation says nothing of records.
-        # Neither does the second of two brokers', when the leader moved while the first one was asked.
-        is_there = (partition.target.changes_count, partition.target.offset) == (asked.changes_count, offset)
-        remedy = fetch_remedy_for(data.error_code)
-        if remedy is not FetchRemedy.PROCEED:
-            if is_there:
-                self._mend(node_id, partition, offset, data, remedy)
-            return
-        if data.diverging_epoch.end_offset >= 0:
-            if is_there:
-                self._doubt(partition)
-            return
-        # Where the log ends is told once in a session, so it is taken from every answer.
-        partition.log.end_offset = known(data.high_watermark)
-        partition.log.last_stable_offset = known(
-            data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
-        )
-        partition.log.begin_offset = known(data.log_start_offset)
-        partition.log.heard_at_ms = received_at_ms
-        if not is_there:
-            return
-        partition.log.received_at_ms = received_at_ms
-        self._note_opened(partition)
-        if data.preferred_read_replica >= 0:
-            partition.target.preferred_replica = data.preferred_read_replica
-            partition.target.preferred_until_ms = received_at_ms + PREFERRED_REPLICA_MS
-            self._context.fetchable.pulse()
-        if data.records:
-            self._buffer(node_id, asked, data)
-        elif not partition.target.batch_bytes:  # else it may be that only the room for its long batch was missing
-            partition.heal()
 
-    def _buffer(self, node_id: int, asked: Asked, data: PartitionData) -> None:
-        assert data.records is not None
-        partition, offset = asked.partition, asked.fetch_offset
-        aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
-        records = standing_alone(data.records)
-        acknowledge = _Acknowledge(self._context, partition.ledger)
-        decoder = self._decoder(partition, records, offset, aborted, self._settings, acknowledge)
-        if decoder.incomplete_batch_bytes:
-            self._ask_for_whole(node_id, asked, decoder.incomplete_batch_bytes, len(records))
+        def make_decoder(records: bytes | memoryview, offset: int, aborted: list[tuple[int, int]]) -> PartitionDecoder:
+            acknowledge = _Acknowledge(context, lane.ledger)
+            return self._rules.decoder(lane, records, offset, aborted, self._settings, acknowledge)
+
+        taken = take(lane, asked, data, received_at_ms, make_decoder)
+        if not taken.is_current:
             return
-        partition.heal()
-        extent = extent_of(records, offset)
-        partition.target.is_broken = extent.end is None
-        partition.target.offset = offset if extent.end is None else extent.end
-        partition.put(decoder, extent.epochs)
+        if taken.remedy is not FetchRemedy.PROCEED:
+            self._mend(node_id, lane, asked.fetch_offset, data.error_code, taken.remedy)
+        elif taken.is_diverged:  # only told to who says `last_fetched_epoch`, as we do not; but never to be passed over
+            lane.doubt()
+            lane.back_off(now_ms(), context.config)
+            context.positions_wanted.pulse()
+        else:
+            self._rules.on_answer(lane)
+        if taken.names_replica:
+            context.fetchable.pulse()
+        if taken.incomplete_bytes:
+            self._ask_for_whole(node_id, asked, taken.incomplete_bytes, len(data.records or b""))
+        elif taken.is_buffered:
+            self._rules.on_buffered(lane)
 
     def _ask_for_whole(self, node_id: int, asked: Asked, batch_bytes: int, received_bytes: int) -> None:
-        """The answer has only a part of its first batch: as much is asked for as that batch says to be long.
+        why = ask_for_whole(asked, batch_bytes, received_bytes, now_ms(), self._context.config)
+        if why is not None:
+            tp, offset = asked.partition.tp, asked.fetch_offset
+            self._context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, f"offset {offset}: {why}"))
 
-        A broker that follows KIP-74 gives the first batch whole then. One that does not, or a damaged length, would be
-        asked for the same for ever: so from the second time on with backoff, and told.
-        """
-        partition, offset, is_again = asked.partition, asked.fetch_offset, asked.partition.target.batch_bytes > 0
-        partition.target.batch_bytes = batch_bytes
-        if not is_again:
-            return
-        tp, setting = partition.tp, self._context.config.max_partition_fetch_bytes
-        why = (
-            f"its batch says that it takes {batch_bytes} bytes, and {received_bytes} of them came although "
-            f"{asked.max_bytes} were asked for (max_partition_fetch_bytes={setting}, raised where a batch needs more)"
-        )
-        partition.target.error = why
-        partition.back_off(now_ms(), self._context.config)
-        self._context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, f"offset {offset}: {why}"))
-        if partition.target.failures_count > 1:  # once it may be that others took the room of the answer
-            partition.fail(RecordTooLargeError(tp, offset, batch_bytes, why))
-
-    def _note_opened(self, partition: Lane) -> None:
-        self._context.delivery.opened[partition.tp] = partition
-
-    def _decoder(self, partition: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (of PartitionDecoder)
-        return PartitionDecoder(partition.tp, *settings)
-
-    def _mend(self, node_id: int, partition: Lane, offset: int, data: PartitionData, remedy: FetchRemedy) -> None:
-        context, config, tp = self._context, self._context.config, partition.tp
-        row = lookup(data.error_code)
-        partition.target.error = row.name
-        context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, row.name))
+    def _mend(self, node_id: int, lane: Lane, offset: int, error_code: int, remedy: FetchRemedy) -> None:
+        context, tp, name = self._context, lane.tp, lookup(error_code).name
+        lane.target.error = name
+        context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, name))
         # Whoever leads now decides; the preference may have ended while the answer was on its way.
-        follower = node_id != context.link.cluster.leader(tp)
-        if partition.target.preferred_replica != UNKNOWN:
-            partition.target.preferred_replica = UNKNOWN
+        is_leader = node_id == context.link.cluster.leader(tp)
+        if lane.target.preferred_replica != UNKNOWN:
+            lane.target.preferred_replica = UNKNOWN
             context.fetchable.pulse()  # another fetcher has it now
-        if remedy is FetchRemedy.OUT_OF_RANGE and not follower:
-            self._out_of_range(partition, offset)
+        if remedy is FetchRemedy.OUT_OF_RANGE and is_leader:
+            self._rules.on_out_of_range(lane, offset)
             return
         if remedy is FetchRemedy.NOT_AUTHORIZED:
             context.inbox.put(TopicAuthorizationError([tp.topic]))
             context.changed.pulse()
-        partition.back_off(now_ms(), config)
+        lane.back_off(now_ms(), context.config)
         if remedy is not FetchRemedy.BACK_OFF:
             self._refresher.want()
-
-    def _doubt(self, partition: Lane) -> None:
-        """Only told to who says `last_fetched_epoch`, as we do not; but never to be passed over."""
-        partition.doubt()
-        partition.back_off(now_ms(), self._context.config)
-        self._context.positions_wanted.pulse()
-
-    def _out_of_range(self, partition: Lane, offset: int) -> None:
-        """The leader says so. Only what is at the position counts: behind it, records are still to be delivered."""
-        assert isinstance(partition, Partition)
-        if partition.buffer.pieces or (partition.buffer.slice is not None and partition.position != offset):
-            partition.back_off(now_ms(), self._context.config)
-            return
-        # The low-water mark of a token (KIP-333): what the log still holds behind it is nobody's but ours to read.
-        is_low_water = offset == partition.committed and is_ours(partition.committed_metadata)
-        policy = EARLIEST if is_low_water else self._policy
-        if policy.kind == "none":
-            partition.stick(OffsetOutOfRangeError(partition.tp, offset))
-            self._context.changed.pulse()
-            return
-        self._context.delivery.forget([partition])
-        self._positions.reset(partition, policy, why=f"offset {offset} is out of range")
-
-
-def standing_alone(records: bytes | memoryview) -> bytes | memoryview:
-    """A copy where it is needed, or the smallest slice would keep the whole answer in memory."""
-    whole_bytes = memoryview(records.obj).nbytes if isinstance(records, memoryview) else len(records)
-    return bytes(records) if len(records) < ALONE_SHARE * whole_bytes else records
-
-
-def known(offset: int) -> int | None:
-    """-1 on the wire is "not known", never an offset to measure to."""
-    return offset if offset >= 0 else None
 
 
 class _Acknowledge:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
@@ -12,25 +12,20 @@ from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
-from aiogroup.fetching.sessions import Asked
 from aiogroup.membership.classic import ClassicMembership
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.offers import Offers
 from aiogroup.membership.settings import GroupSettings
-from aiogroup.protocol.messages.fetch import PartitionData
 from aiogroup.records import CATCH_UP
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.fetching.fetcher import Fetchers
-from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.recovery.catch_up import CatchUp
 from aiogroup.runtime.recovery.job_progress import SecondLog
 
-__all__ = ["CatchUpFetchers", "make_delivery", "start_catch_up"]
-
-CHANNEL: Final = "catch-up fetch"
+__all__ = ["CatchUpRules", "make_delivery", "start_catch_up"]
 
 
 def make_delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTable[RangeCursor]) -> Delivery:
@@ -45,7 +40,7 @@ def make_delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTa
     )
 
 
-async def start_catch_up(context: Context, refresher: Refresher, positions: Positions, catch_up: CatchUp) -> None:
+async def start_catch_up(context: Context, refresher: Refresher, catch_up: CatchUp) -> None:
     """Start the catch-up lane's tasks.
 
     Raises:
@@ -59,7 +54,8 @@ async def start_catch_up(context: Context, refresher: Refresher, positions: Posi
         spawn("second commit log", log.run)
     spawn("catch-up", catch_up.run)
     spawn("log starts", catch_up.run_log_starts)
-    spawn("catch-up fetchers", CatchUpFetchers(context, refresher, positions, catch_up).run)
+    rules = CatchUpRules(context, catch_up)
+    spawn("catch-up fetchers", Fetchers(context, refresher, catch_up.assignment, rules).run)
 
 
 def _never_joined(config: ConsumerConfig) -> ClassicMembership:
@@ -68,35 +64,29 @@ def _never_joined(config: ConsumerConfig) -> ClassicMembership:
     return ClassicMembership(identity, GroupSettings.of(config, is_cooperative=False), Offers((), None, Assignment()))
 
 
-class CatchUpFetchers(Fetchers):
-    """They read ranges: never by policy, and not behind the end."""
+class CatchUpRules:
+    """The catch-up lanes read ranges: never by policy, and not behind the end."""
 
-    def __init__(self, context: Context, refresher: Refresher, positions: Positions, catch_up: CatchUp) -> None:
-        super().__init__(
-            context,
-            refresher,
-            positions,
-            assignment=catch_up.assignment,
-            channel=CHANNEL,
-            lane=CATCH_UP,
-        )
+    lane = CATCH_UP
+    channel = "catch-up fetch"
+
+    def __init__(self, context: Context, catch_up: CatchUp) -> None:
+        self._context = context
         self._catch_up = catch_up
 
-    def _decoder(self, partition: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (of PartitionDecoder)
-        assert isinstance(partition, RangeCursor)
-        return BoundedDecoder(partition.end, partition.tp, *settings)
+    def decoder(self, lane: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (those of PartitionDecoder)
+        assert isinstance(lane, RangeCursor)
+        return BoundedDecoder(lane.end, lane.tp, *settings)
 
-    def _buffer(self, node_id: int, asked: Asked, data: PartitionData) -> None:
-        super()._buffer(node_id, asked, data)
-        partition = asked.partition
-        assert isinstance(partition, RangeCursor)
-        if partition.target.offset >= partition.end and partition.live.lanes is not None:
-            partition.live.lanes.fetch_next()
-
-    def _note_opened(self, partition: Lane) -> None:
+    def on_answer(self, lane: Lane) -> None:
         """What an answer says of a partition is told by the live lane's."""
 
-    def _out_of_range(self, partition: Lane, offset: int) -> None:
+    def on_buffered(self, lane: Lane) -> None:
+        assert isinstance(lane, RangeCursor)
+        if lane.target.offset >= lane.end and lane.live.lanes is not None:
+            lane.live.lanes.fetch_next()
+
+    def on_out_of_range(self, lane: Lane, offset: int) -> None:
         # Below the log's start records are gone, which is told; behind its end the lane waits.
-        partition.back_off(now_ms(), self._context.config)
-        self._catch_up.doubt(partition.tp)
+        lane.back_off(now_ms(), self._context.config)
+        self._catch_up.doubt(lane.tp)

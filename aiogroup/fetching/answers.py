@@ -1,0 +1,128 @@
+"""What an answer to Fetch means for one lane. What must be done beside the lane itself is said, and left to the caller.
+
+As Java's FetchCollector, except that the log's bounds are taken from every answer: in a session they are told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import RecordTooLargeError
+from aiogroup.fetching.decode import PartitionDecoder
+from aiogroup.fetching.extent import extent_of
+from aiogroup.fetching.lane import Lane
+from aiogroup.fetching.partition import Partition
+from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
+from aiogroup.fetching.sessions import Asked
+from aiogroup.fetching.target import PREFERRED_REPLICA_MS
+from aiogroup.protocol.messages.fetch import PartitionData
+
+__all__ = ["MakeDecoder", "Taken", "ask_for_whole", "is_out_of_range", "standing_alone", "take"]
+
+MakeDecoder: TypeAlias = Callable[[bytes | memoryview, int, list[tuple[int, int]]], PartitionDecoder]
+"""(records, offset of the first one that is wanted, aborted transactions) -> what decodes them."""
+
+ALONE_SHARE: Final = 0.9
+"""A slice that is this much of what it keeps in memory is not copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of an answer.
+
+    `is_current`: it is about where the lane reads now. An answer to where it was before a seek, a reset or a revocation
+    says nothing of records; nor does the second of two brokers', when the leader moved while the first was asked.
+    """
+
+    is_current: bool
+    remedy: FetchRemedy = FetchRemedy.PROCEED
+    is_diverged: bool = False
+    """The leader's log parts from what was read (KIP-320)."""
+    names_replica: bool = False
+    """Another broker is to be asked from now on (KIP-392)."""
+    is_buffered: bool = False
+    incomplete_bytes: int = 0
+    """How long the first batch says that it is, of which only a part came."""
+
+
+def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, make_decoder: MakeDecoder) -> Taken:
+    """Note in the lane what the answer says, and buffer its records."""
+    target = lane.target
+    is_current = (target.changes_count, target.offset) == (asked.changes_count, asked.fetch_offset)
+    remedy = fetch_remedy_for(data.error_code)
+    if remedy is not FetchRemedy.PROCEED:
+        return Taken(is_current, remedy)
+    if data.diverging_epoch.end_offset >= 0:
+        return Taken(is_current, is_diverged=True)
+    stable = data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
+    lane.log.end_offset = _known(data.high_watermark)
+    lane.log.last_stable_offset = _known(stable)
+    lane.log.begin_offset = _known(data.log_start_offset)
+    lane.log.heard_at_ms = received_at_ms
+    if not is_current:
+        return Taken(is_current)
+    lane.log.received_at_ms = received_at_ms
+    names_replica = data.preferred_read_replica >= 0
+    if names_replica:
+        target.preferred_replica = data.preferred_read_replica
+        target.preferred_until_ms = received_at_ms + PREFERRED_REPLICA_MS
+    if not data.records:
+        if not target.batch_bytes:  # else it may be that only the room for its long batch was missing
+            lane.heal()
+        return Taken(is_current, names_replica=names_replica)
+    aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
+    records = standing_alone(data.records)
+    decoder = make_decoder(records, asked.fetch_offset, aborted)
+    if decoder.incomplete_batch_bytes:
+        return Taken(is_current, names_replica=names_replica, incomplete_bytes=decoder.incomplete_batch_bytes)
+    lane.heal()
+    extent = extent_of(records, asked.fetch_offset)
+    target.is_broken = extent.end is None
+    target.offset = asked.fetch_offset if extent.end is None else extent.end
+    lane.put(decoder, extent.epochs)
+    return Taken(is_current, names_replica=names_replica, is_buffered=True)
+
+
+def ask_for_whole(
+    asked: Asked, batch_bytes: int, received_bytes: int, now_ms: int, config: ConsumerConfig
+) -> str | None:
+    """Ask for as much as the batch says to be long, of which only a part came. Returns what is wrong, if it is.
+
+    A broker that follows KIP-74 gives the first batch whole then. One that does not, or a damaged length, would make us
+    ask for the same for ever: so from the second time on with backoff, and the application is told.
+    """
+    lane = asked.partition
+    is_again = lane.target.batch_bytes > 0
+    lane.target.batch_bytes = batch_bytes
+    if not is_again:
+        return None
+    setting = config.max_partition_fetch_bytes
+    why = (
+        f"its batch says that it takes {batch_bytes} bytes, and {received_bytes} of them came although "
+        f"{asked.max_bytes} were asked for (max_partition_fetch_bytes={setting}, raised where a batch needs more)"
+    )
+    lane.target.error = why
+    lane.back_off(now_ms, config)
+    if lane.target.failures_count > 1:  # once it may be that others took the room of the answer
+        lane.fail(RecordTooLargeError(lane.tp, asked.fetch_offset, batch_bytes, why))
+    return why
+
+
+def is_out_of_range(partition: Partition, offset: int) -> bool:
+    """Whether the leader's OFFSET_OUT_OF_RANGE is about the position. Behind it, records are still to be delivered."""
+    buffer = partition.buffer
+    return not buffer.pieces and (buffer.slice is None or partition.position == offset)
+
+
+def standing_alone(records: bytes | memoryview) -> bytes | memoryview:
+    """A copy where it is needed, or the smallest slice would keep the whole answer in memory."""
+    whole_bytes = memoryview(records.obj).nbytes if isinstance(records, memoryview) else len(records)
+    return bytes(records) if len(records) < ALONE_SHARE * whole_bytes else records
+
+
+def _known(offset: int) -> int | None:
+    """-1 on the wire is "not known", never an offset to measure to."""
+    return offset if offset >= 0 else None
