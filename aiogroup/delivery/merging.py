@@ -171,7 +171,8 @@ class Merging:
         for index, lateness_ms in self.rule.lateness_of(layout.times):
             layout.records[index].lateness_ms = lateness_ms
             layout.late.append(index)
-        self._layout, self._delivery.merging = layout, self
+        self._layout = layout
+        self._delivery.open_source(self)
         return True
 
     def _lengthen(self, partition: Partition, piece: Slice, place: list[Any]) -> bool:
@@ -269,11 +270,11 @@ class Merging:
         in_hand = None
         if layout.processed_count < upto:
             in_hand = layout.sources[layout.order[upto - 1]][0], layout.records[upto - 1]
-        self._delivery.hand_out(taken, in_hand)
+        self._delivery.hand_out_merged(taken, in_hand)
         if any(partition.buffered_count < half_count for partition in full):
             # The planner left them out. All that have less than enough together, or each would be asked for by itself.
             tally.touched |= {each.tp: None for each, _ in sources if each.buffered_count < tally.enough_count}
-            self._delivery.has_drained = True
+            self._delivery.supply.has_drained = True
 
     def end_turn(self) -> None:
         """The next request goes on behind what was handed out."""

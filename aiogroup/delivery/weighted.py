@@ -1,163 +1,124 @@
-"""Delivery from two lanes (KIP-333): what comes of each is weighed, so that neither stands still beside the other.
+"""Which queue is asked first, and for how many records: one, or two by their weights (KIP-333).
 
-Each lane has a tally, and so turns and a bound, of its own. The lane that has got less for its share is asked first.
-What one lane does not use while it has nothing is not saved up for it.
+With two lanes what comes of each is weighed, so that neither stands still beside the other. The queue that has got less
+for its share is asked first. What one does not use while it has nothing is not saved up for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Protocol
 
-from aiogroup.delivery.delivery import Delivery
-from aiogroup.delivery.turn import Turn
-from aiogroup.errors import RecordError
-from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.buffer import Slice
+from aiogroup.delivery.queue import Queue
 from aiogroup.fetching.lane import Lane
-from aiogroup.fetching.tally import Tally
-from aiogroup.records import Record
-from aiogroup.structs import TopicPartition
 
-__all__ = ["TwoLanes"]
+__all__ = ["OneQueue", "Queues", "TwoQueues"]
 
 BEHIND: Final = 2_000
-"""So many weighed records a lane may be behind the other: what it missed longer ago is not made up for."""
+"""How many weighed records a queue may be behind the other: what it missed longer ago is not made up for."""
 
 
-class _Lane:
-    """`weight` is its part of the records, `given` how many it has got, each divided by that."""
+class Queues(Protocol):
+    """In which order the queues are asked."""
 
-    __slots__ = ("given", "max_bytes", "tally", "weight")
+    def of(self, lane: Lane) -> Queue:
+        """The queue that the lane is in."""
 
-    def __init__(self, tally: Tally, weight: float, max_bytes: int) -> None:
-        self.tally = tally
+    def in_order(self) -> tuple[Queue, ...]:
+        """Whose turn it is first; those that have nothing may be missing."""
+
+    def divide(self, count: int) -> Iterable[tuple[Queue, int]]:
+        """Of whom to take how many at most, to get `count` together; a queue may come twice."""
+
+    def put_last(self, queue: Queue) -> None:
+        """It cannot go on for now: the others are asked first next time."""
+
+
+class OneQueue:
+    """All there is without KIP-333."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def of(self, lane: Lane) -> Queue:
+        return self._queue
+
+    def in_order(self) -> tuple[Queue, ...]:
+        return (self._queue,)
+
+    def divide(self, count: int) -> Iterable[tuple[Queue, int]]:
+        return ((self._queue, count),)
+
+    def put_last(self, queue: Queue) -> None:
+        """There is no other."""
+
+
+class _Share:
+    """A queue, its part of the records, and how many it has got, divided by that part."""
+
+    __slots__ = ("_since", "queue", "weight")
+
+    def __init__(self, queue: Queue, weight: float) -> None:
+        self.queue = queue
         self.weight = weight
-        self.max_bytes = max_bytes
-        self.given = 0.0
+        self._since = 0.0
+
+    @property
+    def given(self) -> float:
+        return self.queue.tally.handed_out_count / self.weight + self._since
+
+    def count_from(self, given: float) -> None:
+        """From now on it counts as having got this much."""
+        self._since = given - self.queue.tally.handed_out_count / self.weight
+
+    def part_of(self, count: int) -> int:
+        """Of this many records; at least one is left for each queue."""
+        return count if count == 1 else min(max(1, round(count * self.weight)), count - 1)
 
 
-class TwoLanes(Delivery):
-    """`catch_up` is the tally of the catch-up lane, and `share` its part; the live lane's is that of the assignment."""
+class TwoQueues:
+    """The live lanes and the catch-up lanes, which get `share` of the records while both have some."""
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        catch_up: Tally,
-        share: float,
-        *,
-        auto_ack: bool,
-        records_per_turn: int,
-        turn_ms: int,
-        max_bytes: int,
-    ) -> None:
-        super().__init__(assignment, auto_ack=auto_ack, records_per_turn=records_per_turn, turn_ms=turn_ms)
-        self._live = _Lane(assignment.tally, 1 - share, int(max_bytes * (1 - share)))
-        self._catch_up = _Lane(catch_up, share, int(max_bytes * share))
+    def __init__(self, live: Queue, catch_up: Queue, share: float) -> None:
+        self._live = _Share(live, 1 - share)
+        self._catch_up = _Share(catch_up, share)
 
-    def has_room(self, partition: Lane) -> bool:
-        return partition.tally.held_bytes <= self._lane_of(partition).max_bytes
+    def of(self, lane: Lane) -> Queue:
+        return (self._live if lane.tally is self._live.queue.tally else self._catch_up).queue
 
-    def in_hand(self) -> dict[TopicPartition, int]:
-        self.settle()
-        counts: dict[TopicPartition, int] = {}
-        for each in self._held.values():
-            if each.ledger.has_unprocessed:
-                counts[each.tp] = counts.get(each.tp, 0) + each.ledger.in_hand_count
-        return counts
-
-    def decode_ahead(self, count: int, only: Collection[TopicPartition] = ()) -> bool:
-        self.close_cursor()
-        if self._is_one_enough():
-            return super().decode_ahead(count, only)
-        turn = Turn(self._records_per_turn)
-        ready: dict[_Lane, int] = {}
-        # As `take` divides them, so that it has nothing left to decode.
-        for lane, part in self._divided(count):
-            self._enter(lane)
-            others = sum(ready.values()) - ready.pop(lane, 0)
-            ready[lane] = self._decode_towards(min(part, count - others), only, turn)
-        return sum(ready.values()) < count and turn.is_over
-
-    def open_cursor(self, only: Collection[TopicPartition] = ()) -> Record | None:
-        self.close_cursor()
-        if self._is_one_enough():
-            return super().open_cursor(only)
-        for lane in self._by_share():
-            self._enter(lane)
-            try:
-                record = super().open_cursor(only)
-            except RecordError:
-                self._put_last(lane)
-                raise
-            if record is not None:
-                return record
-        return None
-
-    def take(self, max_count: int | None, only: Collection[TopicPartition] = ()) -> dict[TopicPartition, list[Record]]:
-        self.close_cursor()
-        if self._is_one_enough():
-            return super().take(max_count, only)
-        taken: dict[TopicPartition, list[Record]] = {}
-        left = max_count if max_count is not None else 2**62
-        for lane, part in self._divided(left):
-            most = min(part, left)
-            if not most:
-                continue
-            self._enter(lane)
-            try:
-                found = super().take(most, only)
-            except RecordError:
-                if not taken:
-                    self._put_last(lane)
-                    raise
-                continue  # it has got less, so that it is asked first before long, and its error told
-            for tp, records in found.items():
-                taken.setdefault(tp, []).extend(records)
-                left -= len(records)
-        return taken
-
-    # Weighing.
-
-    def _is_one_enough(self) -> bool:
-        """Mostly one lane has nothing: all there is comes from the other one, and nothing is to be weighed."""
-        lane, rival = self._live, self._catch_up
-        if rival.tally.turns:
-            lane, rival = rival, lane
-            if rival.tally.turns:
-                return False
-        rival.given = max(rival.given, lane.given)
-        self._enter(lane)
-        return True
-
-    def _by_share(self) -> tuple[_Lane, _Lane]:
-        """Whose turn it is first. What a lane without records could have got is forgotten."""
-        live, other = self._live, self._catch_up
-        for lane, rival in ((live, other), (other, live)):
-            least = rival.given if not lane.tally.turns else rival.given - BEHIND
-            lane.given = max(lane.given, least)
-        return (live, other) if live.given <= other.given else (other, live)
-
-    def _divided(self, count: int) -> Iterable[tuple[_Lane, int]]:
-        """The part of the one, all that is left for the other, and what that does not use for the first again."""
+    def in_order(self) -> tuple[Queue, ...]:
+        only = self._only()
+        if only is not None:
+            return (only.queue,)
         first, second = self._by_share()
-        return ((first, self._part(first, count)), (second, count), (first, count))
+        return first.queue, second.queue
 
-    def _part(self, lane: _Lane, count: int) -> int:
-        """Of so many records; at least one is left for each."""
-        return count if count == 1 else min(max(1, round(count * lane.weight)), count - 1)
+    def divide(self, count: int) -> Iterable[tuple[Queue, int]]:
+        """The part of the one, all that is left for the other, and what that does not use for the first again."""
+        only = self._only()
+        if only is not None:
+            return ((only.queue, count),)
+        first, second = self._by_share()
+        return (first.queue, first.part_of(count)), (second.queue, count), (first.queue, count)
 
-    def _put_last(self, lane: _Lane) -> None:
-        """It cannot go on for now: the other one is asked first next time."""
-        lane.given = max(self._live.given, self._catch_up.given) + 1
+    def put_last(self, queue: Queue) -> None:
+        share = self._live if queue is self._live.queue else self._catch_up
+        share.count_from(max(self._live.given, self._catch_up.given) + 1)
 
-    def _lane_of(self, partition: Lane) -> _Lane:
-        return self._live if partition.tally is self._live.tally else self._catch_up
+    def _only(self) -> _Share | None:
+        """Mostly one queue has nothing: all there is comes from the other one, and nothing is to be weighed."""
+        share, rival = self._live, self._catch_up
+        if rival.queue.turns:
+            share, rival = rival, share
+            if rival.queue.turns:
+                return None
+        rival.count_from(max(rival.given, share.given))
+        return share
 
-    def _enter(self, lane: _Lane) -> None:
-        self._turns, self._max_bytes = lane.tally.turns, lane.max_bytes
-
-    def _hand_out(self, partition: Lane, piece: Slice, upto: int, *, keep_last_only: bool) -> None:
-        lane = self._lane_of(partition)
-        lane.given += (upto - piece.index) / lane.weight
-        super()._hand_out(partition, piece, upto, keep_last_only=keep_last_only)
+    def _by_share(self) -> tuple[_Share, _Share]:
+        """Who has got less comes first. What a queue without records could have got is forgotten."""
+        live, other = self._live, self._catch_up
+        for share, rival in ((live, other), (other, live)):
+            least = rival.given if not share.queue.turns else rival.given - BEHIND
+            share.count_from(max(share.given, least))
+        return (live, other) if live.given <= other.given else (other, live)

@@ -17,8 +17,8 @@ class Tally:
     """Each lane keeps its part of this up to date: see `Buffer` and `FetchTarget`."""
 
     __slots__ = (
-        "batch_bytes", "decoded_bytes", "enough_count", "fetched_bytes", "in_flight_bytes", "is_narrow",
-        "moved", "needed", "needs_records", "touched", "turns",
+        "batch_bytes", "decoded_bytes", "enough_count", "fetched_bytes", "handed_out_count", "in_flight_bytes",
+        "is_narrow", "moved", "needed", "needs_records", "touched", "turns",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -35,6 +35,8 @@ class Tally:
         """What brokers were asked for and have not answered."""
         self.batch_bytes = 0
         """The longest of those that began a fetched piece."""
+        self.handed_out_count = 0
+        """How many records the application got of these lanes."""
         self.enough_count = 0
         """For a merge: no more is fetched of a lane that has this many buffered records. 0: there is no merge."""
         self.needs_records = False

@@ -106,7 +106,7 @@ def test_drained_partition_tells_that_there_is_room():
     delivery, partition = one_partition(count=2)
     assert read_all(delivery) == [(0, 0), (0, 1)]
     assert not delivery.open_cursor()
-    assert delivery.has_drained
+    assert delivery.supply.has_drained
     assert not partition.buffer.pieces
 
 
@@ -391,9 +391,9 @@ def test_a_seek_to_a_poison_record_gives_it_another_chance():
 def test_what_is_decompressed_in_a_thread_is_not_touched_by_a_seek():
     delivery, partition = one_partition()
     partition.target.offset = 10
-    delivery.inflating = partition.buffer.pieces[0]
+    delivery.supply.inflating = partition.buffer.pieces[0]
     delivery.seek(partition, 5)
-    assert delivery.inflating.next_offset == 0
+    assert delivery.supply.inflating.next_offset == 0
     assert partition.target.offset == 5
 
 
@@ -608,7 +608,7 @@ def test_batch_that_is_worth_a_thread_is_asked_for_and_not_waited_for():
     other.put(fetched(other, 2))
     delivery = delivering(assignment)
     assert take_all(delivery) == {1: [0, 1]}
-    assert list(delivery.to_inflate) == [packed]
+    assert list(delivery.supply.to_inflate) == [packed]
     packed.buffer.pieces[0].inflate()
     assert take_all(delivery) == {0: [0, 1, 2, 3]}
 

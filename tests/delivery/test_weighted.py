@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiogroup.config import ConsumerConfig
-from aiogroup.delivery.weighted import TwoLanes
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import ConfigError, RecordDeserializationError
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.lane import Bar
@@ -147,7 +147,7 @@ def two(live_count, behind_count, *, share=0.5, records_per_turn=4):
     if behind_count:
         cursor.put(bounded(cursor, behind_count, 0, lane="catch-up"))
     how = {"auto_ack": True, "records_per_turn": records_per_turn, "turn_ms": 60_000, "max_bytes": 10**9}
-    return TwoLanes(assignment, cursor.tally, share, **how), live, cursor
+    return Delivery(assignment, catch_up=cursor.tally, share=share, **how), live, cursor
 
 
 def lanes_of(taken):

@@ -10,7 +10,7 @@ import pytest
 
 from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
-from aiogroup.delivery.weighted import TwoLanes
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import RecordDeserializationError
 from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.fetching.lane import Bar
@@ -50,10 +50,10 @@ class Home:
     def __init__(self, *pending, live, **settings):
         config = ConsumerConfig.of(group_id="billing", enable_parallel_rebalance=True, **settings)
         self.told, self.beside, self.assignment = [], LaneTable(), Assignment()
-        delivery = TwoLanes(
+        delivery = Delivery(
             self.assignment,
-            self.beside.tally,
-            0.5,
+            catch_up=self.beside.tally,
+            share=0.5,
             auto_ack=config.auto_ack,
             records_per_turn=4,
             turn_ms=60_000,

@@ -84,8 +84,8 @@ BUGS = (
     ),
     Bug(
         "an iterator does not look who steps it",
-        "aiogroup/delivery/delivery.py",
-        "self.cursor = Cursor(is_shared=not auto_ack)",
+        "aiogroup/delivery/source.py",
+        "self.cursor = Cursor(is_shared=not in_hand.auto_ack)",
         "self.cursor = Cursor(is_shared=True)",
     ),
     Bug(

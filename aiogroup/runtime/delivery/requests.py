@@ -381,7 +381,7 @@ class Requests:
         Before that `decode_ahead`, while there is some, a turn of the loop each: `take` must not be long. `wake_at_ms`
         says when to try again although nothing changed.
         """
-        context = self._context
+        context, supply = self._context, self._context.delivery.supply
         while True:
             if context.is_stopped:
                 return None
@@ -398,10 +398,10 @@ class Requests:
                 except (RecordDeserializationError, TimestampError) as error:
                     self._tell_poison(error)
                     raise
-                if context.delivery.has_drained:
-                    context.delivery.has_drained = False
+                if supply.has_drained:
+                    supply.has_drained = False
                     context.fetchable.pulse()
-                if context.delivery.to_inflate:
+                if supply.to_inflate:
                     context.inflate_wanted.pulse()
                 if taken is not None:
                     return taken

@@ -215,8 +215,8 @@ class Fetchers:
                 continue
             # A partition with a full buffer may be drained any moment: do not stay away from it for long. While the
             # application drains nothing wait longer each time, or we would ask for nothing fifty times a second.
-            is_draining = drained_count != context.delivery.drained_count
-            drained_count = context.delivery.drained_count
+            is_draining = drained_count != context.delivery.supply.drained_count
+            drained_count = context.delivery.supply.drained_count
             wait_ms = WAIT_MIN_MS if is_draining or not plan.full_count else wait_ms * 2
             limit_ms = min(wait_ms, config.fetch_max_wait_ms) if plan.full_count else config.fetch_max_wait_ms
             wait_ms = min(wait_ms, config.fetch_max_wait_ms)

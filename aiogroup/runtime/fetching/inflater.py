@@ -15,22 +15,22 @@ async def inflate(context: Context) -> None:
     They were queued, perhaps several at once, when there was. The first is decompressed in any case: however narrow the
     bound is, records come. Those that are left over are queued again when it is their turn.
     """
-    delivery, queue = context.delivery, context.delivery.to_inflate
+    delivery, supply = context.delivery, context.delivery.supply
     is_first = True
     while True:
-        if not queue:
+        if not supply.to_inflate:
             await context.inflate_wanted.wait()
             is_first = True
             continue
-        partition = queue.popleft()
+        partition = supply.to_inflate.popleft()
         pieces = partition.buffer.pieces
         if pieces and pieces[0].needs_inflate() and (is_first or delivery.has_room(partition)):
             is_first = False
-            delivery.inflating = pieces[0]
+            supply.inflating = pieces[0]
             try:
                 await asyncio.to_thread(pieces[0].inflate)
             finally:
-                delivery.inflating = None
+                supply.inflating = None
                 partition.buffer.weigh()
         delivery.look_again()
         context.changed.pulse()

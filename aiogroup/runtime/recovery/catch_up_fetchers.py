@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
-from aiogroup.delivery.weighted import TwoLanes
 from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.lane import Lane
@@ -30,13 +28,14 @@ __all__ = ["CatchUpRules", "make_delivery", "start_catch_up"]
 
 def make_delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTable[RangeCursor]) -> Delivery:
     """From both lanes in the mode; otherwise from the only one, at no cost."""
-    make = partial(TwoLanes, catch_up=beside.tally, share=config.parallel_share)
-    return (make if config.enable_parallel_rebalance else Delivery)(
+    return Delivery(
         assignment,
         auto_ack=config.auto_ack,
         records_per_turn=RECORDS_PER_TURN,
         turn_ms=TURN_MS,
         max_bytes=config.max_buffered_bytes,
+        catch_up=beside.tally if config.enable_parallel_rebalance else None,
+        share=config.parallel_share,
     )
 
 

@@ -1,0 +1,106 @@
+"""What the application holds: records that were handed out and are not processed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from aiogroup.fetching.buffer import Slice
+from aiogroup.fetching.lane import Lane
+from aiogroup.records import Record
+from aiogroup.structs import TopicPartition
+
+__all__ = ["InHand"]
+
+
+class InHand:
+    """With `auto_ack` asking for more says that everything in hand is processed."""
+
+    def __init__(self, *, auto_ack: bool) -> None:
+        self.auto_ack = auto_ack
+        self.iterated: tuple[Lane, Record] | None = None
+        """The last record that a cursor gave, and its lane: an iteration that ends there did not process it."""
+        self.taken_back_from: Lane | None = None
+        """The lane whose record was taken back last."""
+        self._lanes: dict[int, Lane] = {}
+
+    def hand_out(self, lane: Lane, piece: Slice, upto: int, *, keep_last_only: bool) -> None:
+        """The application gets the slice's records up to this index; of those only the last is in hand if so said."""
+        if upto == piece.index:
+            return
+        records, ledger = piece.records, lane.ledger
+        first, last = records[piece.index].offset, records[upto - 1].offset
+        if keep_last_only:
+            ledger.process_all()
+            run: Sequence[int] = (last,)
+        elif last - first == upto - 1 - piece.index:  # offsets rise, so none is missing
+            run = range(first, last + 1)
+        else:
+            run = [record.offset for record in records[piece.index : upto]]
+        lane.tally.handed_out_count += upto - piece.index
+        piece.index = upto
+        if upto == len(records):
+            lane.buffer.weigh()
+        ledger.deliver(run, piece.end if upto == len(records) else last + 1)
+        self._lanes[id(lane)] = lane
+
+    def hand_out_merged(self, taken: Iterable[tuple[Lane, Slice, int]], last: tuple[Lane, Record] | None) -> None:
+        """The application got this many records of each slice. With auto_ack all but the `last` one are processed."""
+        last_lane = None if last is None else last[0]
+        if self.auto_ack:
+            for lane in self._lanes.values():
+                lane.ledger.process_all()
+            self._lanes.clear()
+        for lane, piece, count in taken:
+            upto = piece.index + count
+            if lane is last_lane or not self.auto_ack:
+                self.hand_out(lane, piece, upto, keep_last_only=self.auto_ack)
+                continue
+            piece.index = upto
+            if upto == len(piece.records):
+                lane.buffer.weigh()
+                lane.ledger.deliver((), piece.end)
+            else:
+                lane.ledger.deliver((), piece.records[upto - 1].offset + 1)
+        self.iterated = last
+
+    def holds(self, tps: Collection[TopicPartition] | None = None) -> bool:
+        """A record (of one of these partitions) is in hand."""
+        return any(each.ledger.has_unprocessed for each in self._lanes.values() if tps is None or each.tp in tps)
+
+    def counts(self) -> dict[TopicPartition, int]:
+        """How many records are in hand, by partition."""
+        counts: dict[TopicPartition, int] = {}
+        for each in self._lanes.values():
+            if each.ledger.has_unprocessed:
+                counts[each.tp] = counts.get(each.tp, 0) + each.ledger.in_hand_count
+        return counts
+
+    def process(self, only: Collection[TopicPartition]) -> None:
+        """The application asks for more, of these partitions if any are named."""
+        if self.iterated is not None and (not only or self.iterated[0].tp in only):
+            self.iterated = None
+        if self.auto_ack:
+            for lane in tuple(self._lanes.values()):
+                if not only or lane.tp in only:
+                    lane.ledger.process_all()
+                    del self._lanes[id(lane)]
+
+    def forget(self, lanes: Collection[Lane]) -> None:
+        """These lanes are no longer ours, or were moved: nothing of them is in hand."""
+        for lane in lanes:
+            self._lanes.pop(id(lane), None)
+            if self.iterated is not None and self.iterated[0] is lane:
+                self.iterated = None
+
+    def take_back(self) -> tuple[Lane, Record] | None:
+        """The record that an ended iteration left in hand is not in hand any more, and its lane stands before it."""
+        iterated, self.iterated = self.iterated, None
+        if iterated is None or not self.auto_ack:
+            return None
+        lane, record = iterated
+        if not lane.ledger.has_unprocessed or lane.position is None:
+            return None
+        self.taken_back_from = lane
+        lane.ledger.move(record.offset)
+        self._lanes.pop(id(lane), None)
+        return iterated

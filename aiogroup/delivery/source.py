@@ -1,0 +1,70 @@
+"""Where a cursor's records come from: the slice of one lane after the other, or (KIP-695) a merge of all."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from aiogroup.delivery.in_hand import InHand
+from aiogroup.fetching.buffer import Slice
+from aiogroup.fetching.lane import Lane
+from aiogroup.native import Cursor
+from aiogroup.records import Record
+
+__all__ = ["SliceSource", "Source"]
+
+
+class Source(Protocol):
+    """Gives records to the application through a cursor, without any other call until the cursor is empty."""
+
+    @property
+    def is_enforced(self) -> bool:
+        """What it gives next was chosen while a partition had no record: whatever arrives may belong before it."""
+
+    def settle(self) -> None:
+        """Bring the ledgers up to what the cursor gave."""
+
+    def put_off(self) -> bool:
+        """A request says that what was given is processed; whether that can be settled later."""
+
+    def end_turn(self) -> None:
+        """The cursor gives nothing more; the next request goes on behind what it gave. Call `settle` before."""
+
+    def close(self) -> None:
+        """The same, and what was chosen ahead is forgotten. Call `settle` before."""
+
+
+class SliceSource:
+    """One lane's slice."""
+
+    is_enforced = False
+
+    def __init__(self, in_hand: InHand) -> None:
+        self.cursor = Cursor(is_shared=not in_hand.auto_ack)
+        self._in_hand = in_hand
+        self._lane: Lane | None = None
+
+    def open(self, lane: Lane, piece: Slice, turn_ns: int) -> Record:
+        """The slice's next record, the cursor behind it."""
+        self._lane = lane
+        return self.cursor.open(piece.records, piece.index, turn_ns)
+
+    def settle(self) -> None:
+        lane = self._lane
+        if lane is None or lane.buffer.slice is None:
+            return
+        piece, done_count = lane.buffer.slice, self.cursor.index
+        if done_count > piece.index:
+            self._in_hand.hand_out(lane, piece, done_count, keep_last_only=self._in_hand.auto_ack)
+            self._in_hand.iterated = (lane, piece.records[done_count - 1])
+
+    def put_off(self) -> bool:
+        return False
+
+    def end_turn(self) -> None:
+        self.cursor.close()
+        if self._lane is not None and self._lane.buffer.slice is not None:
+            self._lane.buffer.slice.let_go()
+        self._lane = None
+
+    def close(self) -> None:
+        self.end_turn()
