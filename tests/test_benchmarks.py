@@ -204,8 +204,8 @@ def test_the_run_under_way_ends_with_who_is_ended(number):
         wait_until(runs, 20_000, lambda: "a run")
         [run] = runs()
         process.send_signal(number)
-        assert process.wait(10) == 130
-        wait_until(lambda: not run.is_running() or run.status() == psutil.STATUS_ZOMBIE, 10_000, lambda: "its end")
+        assert process.wait(60) == 130
+        wait_until(lambda: not run.is_running() or run.status() == psutil.STATUS_ZOMBIE, 60_000, lambda: "its end")
 
 
 def test_the_highest_tick_stands_for_all_and_missing_scenarios_are_counted():
