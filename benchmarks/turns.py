@@ -6,14 +6,17 @@ So a noisy moment of the machine hits all of them, and none is always the one th
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Final
 
 LIMIT_S = 150.0
 """Ten times what the slowest client takes for the longest backlog here."""
 STDERR_CHARS = 4_000
+ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def rotated(clients: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
@@ -29,14 +32,35 @@ def measure(module: str, client: str, options: Sequence[object] = (), limit_s: f
     A run that fails, or does not end, has measured nothing but that: `failed` says why, and the others go on.
     """
     command = [sys.executable, "-m", f"benchmarks.{module}", client, *map(str, options)]
+    process = None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+        with _signals_held():
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        told, errors = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         return {"failed": f"no end in {limit_s:.0f} s"}
-    if done.returncode:
-        return {"failed": done.stderr[-STDERR_CHARS:].strip() or f"exit {done.returncode}"}
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    finally:
+        if process is not None and process.poll() is None:
+            process.kill()
+            process.communicate()
+    if process.returncode:
+        return {"failed": errors[-STDERR_CHARS:].strip() or f"exit {process.returncode}"}
+    result: dict[str, Any] = json.loads(told.strip().splitlines()[-1])
     return result
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """A signal that comes while a process is made would leave it behind: it counts when the process is known."""
+    came: list[int] = []
+    former = {each: signal.signal(each, lambda number, _: came.append(number)) for each in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def take_turns(
