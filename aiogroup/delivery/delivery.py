@@ -3,11 +3,11 @@
 Theory of operation
 -------------------
 Records are decoded in slices of one lane. A cursor iterates over the slice that is being delivered: `async for` takes
-records from it without any other call, and everything that depends on how far it came (position, commit, lag) calls
-`settle` first, which reads the place off the cursor. So nothing is done per record that can be done per slice.
+records from it without any other call, and whatever depends on how far the cursor has advanced (position, commit, lag)
+calls `settle` first, which reads the cursor's index. So nothing is done per record that can be done per slice.
 
-Whatever must be looked at before the next record is handed out (a rebalance, a seek, a pause, an error) closes the
-cursor: what it had not given yet stays in the lane's slice.
+Anything that must be handled before the next record is handed out (a rebalance, a seek, a pause, an error) closes the
+cursor. The records that the cursor had not given yet stay in the lane's slice.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = ["Delivery"]
 class Delivery:
     """Records of an assignment, in turns of at most `records_per_turn` of a lane and `turn_ms` milliseconds.
 
-    `max_bytes` bounds what is decoded ahead. With `catch_up`, the tally of the catch-up lanes (KIP-333), these get
-    `share` of the records, and of the bound.
+    `max_bytes` bounds what is decoded ahead. With `catch_up`, the tally of the catch-up lanes (KIP-333), those lanes
+    get `share` of the records and of the bound.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Delivery:
     ) -> None:
         self.supply = Supply()
         self.opened: dict[TopicPartition, Lane] = {}
-        """Lanes whose fetch answers nobody was told of yet."""
+        """Lanes with a fetch answer that `take_opened` has not reported yet."""
         self._in_hand = InHand(auto_ack=auto_ack)
         self._slices = SliceSource(self._in_hand)
         self._source: Source = self._slices
@@ -81,7 +81,9 @@ class Delivery:
 
     @property
     def auto_ack(self) -> bool:
-        """A request says that what was in hand is processed; so it matters who makes it."""
+        """Whether a request for records marks those in hand as processed; if so, it matters which task makes the
+        request.
+        """
         return self._in_hand.auto_ack
 
     @property
@@ -90,21 +92,21 @@ class Delivery:
         return self._in_hand.taken_back_from
 
     def settle(self) -> None:
-        """Bring the ledgers of the lanes under the cursor up to what was handed out."""
+        """Record in the ledgers of the lanes under the cursor which records it has handed out."""
         self._source.settle()
 
     def close_cursor(self) -> None:
-        """The next request must look around before it gets a record."""
+        """Make the next request check for pending work (a rebalance, an error) before it gets a record."""
         self._source.settle()
         self._source.close()
         self._source = self._slices
 
     def open_source(self, source: Source) -> None:
-        """Until the cursor is closed the records come from there."""
+        """Take records from this source until the cursor is closed."""
         self._source = source
 
     def look_again(self) -> None:
-        """Something arrived: what a merge laid out without it is laid out anew."""
+        """New records arrived: if a merge chose its order without them, it must choose again."""
         if self._source.is_enforced:
             self.close_cursor()
 
@@ -119,7 +121,9 @@ class Delivery:
         return self._in_hand.counts()
 
     def process_all(self, only: Collection[TopicPartition] = ()) -> None:
-        """The application asks for more, of these partitions if any are named: what it held is processed (auto_ack)."""
+        """The application asks for more records (`only` of these partitions, if any are named), so with auto_ack the
+        records that it held are processed.
+        """
         if only:
             self.close_cursor()
         elif self._source.put_off():
@@ -130,20 +134,22 @@ class Delivery:
         self._in_hand.process(only)
 
     def forget(self, lanes: Collection[Lane]) -> None:
-        """These lanes are no longer ours, or their position was moved: nothing of them is in hand."""
+        """These lanes are no longer ours, or their position was moved, so none of their records is in hand any more."""
         self.close_cursor()
         self._in_hand.forget(lanes)
 
     def hand_out_merged(self, taken: Iterable[tuple[Lane, Slice, int]], last: tuple[Lane, Record] | None) -> None:
-        """A merge's cursor gave this many records of each slice, `last` was the last of them."""
+        """A merge's cursor gave these numbers of records from each slice; `last` is the last record that it gave."""
         self._in_hand.hand_out_merged(taken, last)
 
     # Moves.
 
     def seek(self, partition: Partition, offset: int, *, leader_epoch: int = NO_EPOCH, leader: Leader = NOBODY) -> None:
-        """The application moves the partition: what is in hand of it is taken back, what is buffered behind stays.
+        """The application moves the partition: its records in hand are taken back, and those buffered from `offset` on
+        stay.
 
-        With `leader_epoch`, that of the record before, `leader` must confirm it first: then everything is dropped.
+        With `leader_epoch`, the epoch of the record before `offset`, `leader` must confirm the position first, and the
+        whole buffer is dropped.
         """
         self.forget([partition])
         pieces = partition.buffer.pieces
@@ -154,9 +160,11 @@ class Delivery:
         partition.tally.moved[partition.tp] = None
 
     def pass_over(self, lane: Lane, offset: int) -> bool:
-        """Go on behind the record at `offset`, which could not be delivered; False where it is not the next one.
+        """Go on after the record at `offset`, which could not be delivered. Returns False if that is not the lane's
+        next record.
 
-        What is in hand stays there. Of a damaged batch nothing could be: it is passed over as a whole.
+        Records in hand stay in hand. A damaged batch is passed over as a whole, since none of its records can be
+        delivered.
         """
         self.close_cursor()
         buffer = lane.buffer
@@ -182,7 +190,7 @@ class Delivery:
         return True
 
     def take_back_iterated(self) -> Record | None:
-        """The record that an ended `async for` left in hand becomes the next one again."""
+        """Make the record that an ended `async for` left in hand the next one again."""
         self.close_cursor()
         taken_back = self._in_hand.take_back()
         if taken_back is None:
@@ -190,7 +198,7 @@ class Delivery:
         lane, record = taken_back
         piece = lane.buffer.slice
         if piece is None or not piece.index or piece.records[piece.index - 1] is not record:
-            lane.drop_buffer()  # the slice was given up meanwhile, to make room: it is fetched again
+            lane.drop_buffer()  # the slice was dropped meanwhile to free memory: fetch its records again
             self.supply.has_drained = True
             return record
         piece.index -= 1
@@ -200,20 +208,22 @@ class Delivery:
     # What is next.
 
     def decode_ahead(self, count: int, only: Collection[TopicPartition] = ()) -> bool:
-        """Decode a turn towards `count` records that `take` then only copies; whether another turn is needed."""
+        """Decode, for one turn, records for a `take` of `count`, which then only copies. Returns whether to call
+        again.
+        """
         self.close_cursor()
         turn = Turn(self._records_per_turn)
         ready: dict[Queue, int] = {}
-        for queue, part in self._queues.divide(count):  # as `take` divides them, so that it has nothing left to decode
+        for queue, part in self._queues.divide(count):  # as `take` divides them: it finds all decoded
             others = sum(ready.values()) - ready.pop(queue, 0)
             ready[queue] = queue.decode_towards(min(part, count - others), only, turn)
         return sum(ready.values()) < count and turn.is_over
 
     def open_cursor(self, only: Collection[TopicPartition] = ()) -> Record | None:
-        """The next record, the cursor behind it; `None` when nothing is ready.
+        """Return the next record and open the cursor after it; `None` when no record is ready.
 
         Raises:
-            RecordError: it is the turn of a lane that cannot go on.
+            RecordError: the next lane in turn cannot go on.
         """
         self.close_cursor()
         for queue in self._queues.in_order():
@@ -244,7 +254,7 @@ class Delivery:
     def _take_from(
         self, queue: Queue, count: int, only: Collection[TopicPartition], taken: dict[TopicPartition, list[Record]]
     ) -> int:
-        """Add up to `count` records of this queue to what was `taken`; how many it were."""
+        """Add up to `count` records of this queue to `taken`. Returns the number of records added."""
         left, is_first = count, not taken
         try:
             for lane in queue.by_turn(only):
@@ -260,20 +270,20 @@ class Delivery:
                     break
         except RecordError:
             if left < count:
-                queue.put_failed_first()  # what came before the failure is given first
+                queue.put_failed_first()  # the records before the failure are delivered first
             elif is_first:
                 self._queues.put_last(queue)
                 raise
-            # Else the other queue gave some. This one has got less, so that it is asked first before long.
+            # Otherwise the other queue gave some records. This queue has received less, so it will soon be asked first.
         return count - left
 
     def take_opened(self, *, read_committed: bool) -> dict[TopicPartition, PartitionMetadata]:
-        """What the fetch answers that were opened since the last call said of their partitions (KIP-695)."""
+        """The partition metadata from the fetch answers that were opened since the last call (KIP-695)."""
         opened, self.opened = self.opened, {}
         told = {}
         for tp, lane in opened.items():
             if self._assignment.get(tp) is not lane:
-                continue  # it left, and perhaps came back, since that answer
+                continue  # the partition was revoked, and perhaps assigned again, since that answer
             position, log = lane.position, lane.log
             end = log.last_offset(read_committed=read_committed)
             if position is not None and log.received_at_ms is not None:
@@ -284,7 +294,7 @@ class Delivery:
     # For a merge and the inflater.
 
     def head(self, lane: Lane, max_count: int) -> Slice | None:
-        """The lane's slice with records left, decoded if need be, whatever is held.
+        """The lane's slice with records left, decoded if necessary even when the memory bound is reached.
 
         Raises:
             RecordError: the lane cannot go on.
@@ -292,9 +302,9 @@ class Delivery:
         return self._queues.of(lane).head(lane, max_count)
 
     def lengthen(self, lane: Lane, count: int) -> bool:
-        """Decode more behind a slice that has records left; what was handed out of it is forgotten."""
+        """Decode more records into a slice that has records left; those already handed out are removed from it."""
         return self._queues.of(lane).decode_behind(lane, count)
 
     def has_room(self, lane: Lane) -> bool:
-        """More may be decoded or decompressed beside what is held."""
+        """Whether the memory bound allows more to be decoded or decompressed."""
         return self._queues.of(lane).has_room

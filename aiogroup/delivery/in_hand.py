@@ -13,18 +13,22 @@ __all__ = ["InHand"]
 
 
 class InHand:
-    """With `auto_ack` asking for more says that everything in hand is processed."""
+    """The records in hand. With `auto_ack`, asking for more records marks all of them as processed."""
 
     def __init__(self, *, auto_ack: bool) -> None:
         self.auto_ack = auto_ack
         self.iterated: tuple[Lane, Record] | None = None
-        """The last record that a cursor gave, and its lane: an iteration that ends there did not process it."""
+        """The last record that a cursor gave, and its lane: if the iteration ends there, the record was not
+        processed.
+        """
         self.taken_back_from: Lane | None = None
         """The lane whose record was taken back last."""
         self._lanes: dict[int, Lane] = {}
 
     def hand_out(self, lane: Lane, piece: Slice, upto: int, *, keep_last_only: bool) -> None:
-        """The application gets the slice's records up to this index; of those only the last is in hand if so said."""
+        """Hand out the slice's records up to the index `upto`. With `keep_last_only`, only the last of them is in
+        hand.
+        """
         if upto == piece.index:
             return
         records, ledger = piece.records, lane.ledger
@@ -32,7 +36,7 @@ class InHand:
         if keep_last_only:
             ledger.process_all()
             run: Sequence[int] = (last,)
-        elif last - first == upto - 1 - piece.index:  # offsets rise, so none is missing
+        elif last - first == upto - 1 - piece.index:  # offsets only rise, so none is missing in between
             run = range(first, last + 1)
         else:
             run = [record.offset for record in records[piece.index : upto]]
@@ -44,7 +48,9 @@ class InHand:
         self._lanes[id(lane)] = lane
 
     def hand_out_merged(self, taken: Iterable[tuple[Lane, Slice, int]], last: tuple[Lane, Record] | None) -> None:
-        """The application got this many records of each slice. With auto_ack all but the `last` one are processed."""
+        """The application got these numbers of records from each slice. With auto_ack all but the `last` one are
+        processed.
+        """
         last_lane = None if last is None else last[0]
         if self.auto_ack:
             for lane in self._lanes.values():
@@ -64,7 +70,7 @@ class InHand:
         self.iterated = last
 
     def holds(self, tps: Collection[TopicPartition] | None = None) -> bool:
-        """A record (of one of these partitions) is in hand."""
+        """Whether a record (of one of these partitions) is in hand."""
         return any(each.ledger.has_unprocessed for each in self._lanes.values() if tps is None or each.tp in tps)
 
     def counts(self) -> dict[TopicPartition, int]:
@@ -76,7 +82,9 @@ class InHand:
         return counts
 
     def process(self, only: Collection[TopicPartition]) -> None:
-        """The application asks for more, of these partitions if any are named."""
+        """The application asks for more records, so those in hand are processed: all, or those of the partitions in
+        `only`.
+        """
         if self.iterated is not None and (not only or self.iterated[0].tp in only):
             self.iterated = None
         if self.auto_ack:
@@ -86,14 +94,14 @@ class InHand:
                     del self._lanes[id(lane)]
 
     def forget(self, lanes: Collection[Lane]) -> None:
-        """These lanes are no longer ours, or were moved: nothing of them is in hand."""
+        """These lanes are no longer ours, or were moved, so none of their records is in hand any more."""
         for lane in lanes:
             self._lanes.pop(id(lane), None)
             if self.iterated is not None and self.iterated[0] is lane:
                 self.iterated = None
 
     def take_back(self) -> tuple[Lane, Record] | None:
-        """The record that an ended iteration left in hand is not in hand any more, and its lane stands before it."""
+        """Take back the record that an ended iteration left in hand; its lane's position is moved back to it."""
         iterated, self.iterated = self.iterated, None
         if iterated is None or not self.auto_ack:
             return None

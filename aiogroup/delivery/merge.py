@@ -1,18 +1,19 @@
-"""When the next record by time may be chosen although a partition has none to compare with: KIP-695, decided here.
+"""Decides when a merge may choose the next record by time although some partition has no record to compare (KIP-695).
 
 Theory of operation
 -------------------
-A partition with a record at hand is **buffered**, and takes part by that record's timestamp. One without is
+A partition whose next record is available is **buffered**, and competes with that record's timestamp. A partition
+without one is in one of these states:
 
-    unknown    its lag is not known: a broker must say so first
-    behind     its lag is above 0: records exist, and will come
-    idling     its lag is 0: producers get `max_idle_ms`, counted from the moment at which that was known first
-    given up   that time is over; it stays so until records come or the lag changes
+    unknown    its lag is not known until a broker reports it
+    behind     its lag is above 0: the broker has records that will arrive
+    idling     its lag is 0: producers have `max_idle_ms` from the moment at which the lag was first known to be 0
+    given up   that time is over; the state lasts until records arrive or the lag changes
 
 The next record may be chosen when something is buffered and every other partition is given up; with `NEVER_WAIT` as
-soon as something is buffered. All partitions are looked at each time: where the first one that blocks hid the others,
-as in Kafka Streams, their time would begin late. What is forgotten with its partition (revoked, or paused by the
-application) begins anew when that is back; there Streams keeps old deadlines.
+soon as something is buffered. Every decision examines all partitions. Kafka Streams stops at the first one that blocks,
+so the idle time of the others begins late. When a partition is revoked, or paused by the application, its deadline is
+forgotten and begins anew when the partition returns; Streams keeps the old deadline.
 """
 
 from __future__ import annotations
@@ -37,18 +38,19 @@ class MergeState(StrEnum):
     UNKNOWN = "unknown"
     """Its lag is not known yet."""
     BEHIND = "behind"
-    """It has records at the broker that did not come yet."""
+    """The broker has records of it that have not arrived yet."""
     IDLING = "idling"
-    """It has no records, and producers have time left."""
+    """It has no records, and producers still have time to write some."""
     GIVEN_UP = "given up"
     """It has no records, and the merge goes on without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What is known of a partition without a record: its lag, and when a broker last said anything good of it.
+    """What is known about a partition without a record: its lag, and when a broker last answered for it without an
+    error.
 
-    `ownership` tells it from the same partition before it was revoked.
+    `ownership` distinguishes it from the same partition before a revocation.
     """
 
     lag: int | None
@@ -58,7 +60,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A partition that a merge waits for: in which state, and since when by the event loop's clock (milliseconds)."""
+    """A partition that a merge waits for: its state, and since when (milliseconds of the event loop's clock)."""
 
     state: MergeState
     since_at_ms: int
@@ -78,9 +80,9 @@ class _Missing:
     ownership: int
     state: MergeState
     since_at_ms: int
-    deadline_at_ms: int | None  # of idling; kept when given up
-    blocked_at_ms: int | None  # unknown or behind since, in whatever order
-    quiet_at_ms: int | None  # the same, or the last good answer, or when it was last told
+    deadline_at_ms: int | None  # when idling ends; kept after the partition is given up
+    blocked_at_ms: int | None  # since when it has been unknown or behind without a break
+    quiet_at_ms: int | None  # the latest of `blocked_at_ms`, the last good answer, and the last report of a stall
 
 
 class Merge:
@@ -97,7 +99,7 @@ class Merge:
     # Whether to wait.
 
     def look(self, sights: Mapping[TopicPartition, Sight], now_ms: int, *, has_record: bool) -> bool:
-        """Whether to choose now; `sights` are all partitions that take part and have no record."""
+        """Whether to choose now; `sights` holds every partition that takes part and has no record."""
         former = self._missing
         self._missing = {tp: self._see(former.get(tp), sight, now_ms) for tp, sight in sights.items()}
         return has_record and not self.waiting_for
@@ -125,7 +127,7 @@ class Merge:
 
     @property
     def waiting_for(self) -> dict[TopicPartition, Waiting]:
-        """The partitions without which nothing is chosen, by the last look."""
+        """The partitions that the last decision waits for."""
         if self.max_idle_ms == NEVER_WAIT:
             return {}
         return {
@@ -136,22 +138,22 @@ class Merge:
 
     @property
     def needs_records(self) -> bool:
-        """It waits for what a fetch will bring."""
+        """Whether it waits for records or lags that a fetch will bring."""
         return self.max_idle_ms != NEVER_WAIT and any(each.blocked_at_ms is not None for each in self._missing.values())
 
     @property
     def missing(self) -> tuple[TopicPartition, ...]:
-        """The partitions without a record, by the last look: where it chooses, it does so without them."""
+        """The partitions that had no record at the last decision: a choice is made without them."""
         return tuple(self._missing)
 
     @property
     def unknown(self) -> tuple[TopicPartition, ...]:
-        """The partitions whose lag must be learnt."""
+        """The partitions whose lag must be asked for."""
         return tuple(tp for tp, each in self._missing.items() if each.state is MergeState.UNKNOWN)
 
     @property
     def wake_at_ms(self) -> int | None:
-        """When to look again although nothing happened; `None`: time alone changes nothing."""
+        """When to decide again although nothing happened; `None` if time alone changes nothing."""
         if self.max_idle_ms == NEVER_WAIT:
             return None
         idling = [
@@ -163,7 +165,9 @@ class Merge:
         return min(idling + quiet, default=None)
 
     def take_stalls(self, now_ms: int) -> list[Stall]:
-        """Partitions that have blocked for `stall_ms` without a good answer, each again after that time."""
+        """Partitions that have blocked for `stall_ms` without a good answer. Each is reported again after every further
+        `stall_ms`.
+        """
         stalls = []
         if self.max_idle_ms != NEVER_WAIT:
             for tp, each in self._missing.items():
@@ -181,10 +185,12 @@ class Merge:
         return None if self.max_time == UNKNOWN_TIME else self.max_time
 
     def lateness_of(self, times: Sequence[int]) -> list[tuple[int, int]]:
-        """Which of the next records, by index, are behind what is handed out before them, and by how many ms."""
+        """The indices of the next records that have a lower timestamp than one handed out before them, each with the
+        difference in ms.
+        """
         late: list[tuple[int, int]] = []
         highest = self.max_time
-        if times[0] >= highest and times == sorted(times):  # mostly so, and quickly seen
+        if times[0] >= highest and times == sorted(times):  # the usual case, and cheap to check
             return late
         for index, at in enumerate(times):
             if at < highest:
@@ -194,9 +200,9 @@ class Merge:
         return late
 
     def on_handed_out(self, times: Sequence[int], late_count: int, *, is_enforced: bool) -> None:
-        """Records with these timestamps were handed out, so many of them late.
+        """Records with these timestamps were handed out, `late_count` of them late.
 
-        `is_enforced`: while a partition had none to compare with.
+        `is_enforced`: they were chosen while some partition had no record to compare.
         """
         self.late_count += late_count
         highest = max(times)

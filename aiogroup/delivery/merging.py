@@ -1,15 +1,16 @@
-"""Hands records of all partitions out in the order of their timestamps (KIP-695).
+"""Hands out the records of all partitions in the order of their timestamps (KIP-695).
 
 Theory of operation
 -------------------
-Nothing is taken out of the partitions' buffers before it is chosen. `open` looks at the next record of every partition,
-lets `Merge` say whether to choose, and lays out the next ones by time; a cursor iterates over these, turn by turn. How
-far it came goes back to the partitions when somebody asks (`settle`), so positions, commits, seeks and revocations know
-nothing of a merge, and a turn costs nothing per partition. What was laid out and not handed out is simply laid out
-again when it is dropped.
+A record stays in its partition's buffer until it is handed out. `open` examines the next record of every partition,
+lets `Merge` decide whether to choose, and lays out the next records by time: it puts them in a list in that order. A
+cursor iterates over the list, turn by turn. `settle` tells the partitions how far the cursor has advanced, and is
+called only when that is asked for. So positions, commits, seeks and revocations know nothing of a merge, and a turn
+costs nothing per partition. A layout that is dropped loses nothing: its remaining records are laid out again.
 
-It is dropped by whatever closes the delivery's cursor. What was laid out holds as long as every partition had a record
-at hand; where one had none, whatever arrives may belong in between: then `Delivery.look_again` drops it.
+Whatever closes the delivery's cursor drops the layout. The layout stays valid if every partition had a record when it
+was made. If one had none, a record that arrives later may belong in between: then `Delivery.look_again` drops the
+layout.
 """
 
 from __future__ import annotations
@@ -34,10 +35,14 @@ __all__ = ["MAX_TIME", "Merging", "OnBadTimestamp", "TimestampOf"]
 
 MAX_TIME: Final = 2**63 - 1
 DECODED_COUNT: Final = 4_096
-"""So many records of all partitions are decoded ahead, about: what is alive at a time the garbage collector counts."""
+"""About how many records of all partitions together are decoded ahead: the garbage collector's cost grows with live
+objects.
+"""
 DECODED_MIN: Final = 16
 LAID_OUT_COUNT: Final = 4_096
-"""So many are laid out at most, and so many of each partition: with few of them room for fetches is soon told of."""
+"""The most records that are laid out at once, and the most per partition: with few partitions, short layouts free
+memory for the fetchers sooner.
+"""
 LAID_OUT_OF_EACH: Final = 16
 
 TimestampOf = Callable[[Record], int]
@@ -46,9 +51,11 @@ OnBadTimestamp = Callable[[Record, TimestampError], Any]
 
 @dataclass(slots=True)
 class _Layout:
-    """Records in the order in which they are handed out; `order` has the place of each one's partition in `sources`.
+    """Records in the order in which they are handed out; `order` holds, for each record, the index of its partition in
+    `sources`.
 
-    From `turn_at` on they are under the cursor. The ledgers know of `settled_count`; `processed_count` are processed.
+    Records from the index `turn_at` on are under the cursor. The ledgers know of the first `settled_count` records, and
+    the first `processed_count` are processed.
     """
 
     sources: list[tuple[Partition, Slice]]
@@ -94,13 +101,13 @@ class Merging:
 
     @property
     def is_enforced(self) -> bool:
-        """What is laid out was chosen while a partition had no record."""
+        """Whether the layout was made while some partition had no record."""
         return self._layout is not None and self._layout.is_enforced
 
     # Choosing.
 
     def decode_ahead(self, has_time: Callable[[], bool]) -> bool:
-        """Decode next records while there is time; whether some are left to be decoded."""
+        """Decode each partition's next records while `has_time`. Returns whether some partitions are left to decode."""
         if self._is_laid_out():
             return False
         for partition in self._in_order:
@@ -117,7 +124,7 @@ class Merging:
         return False
 
     def open(self, now_ms: int, turn_ns: int, has_time: Callable[[], bool]) -> Record | None:
-        """The next record by time, the cursor behind it; `None` when there is something to wait for (see `rule`).
+        """Return the next record by time and open the cursor after it; `None` when `rule` says to wait.
 
         Raises:
             RecordError: a partition cannot go on, or a record has no time (TimestampError).
@@ -131,7 +138,7 @@ class Merging:
         return self.cursor.open(turn, 0, turn_ns)
 
     def _is_laid_out(self) -> bool:
-        """Whether the next records are; if not, what was is dropped."""
+        """Whether the next records are laid out; if not, the used-up layout is dropped."""
         layout = self._layout
         if layout is not None and layout.processed_count < len(layout.records):
             return True
@@ -149,13 +156,13 @@ class Merging:
         sights = {}
         for partition in self._in_order:
             if Bar.DELAYED in partition.bars:
-                return False  # the next record by time may be the one that it gives again
+                return False  # its redelivered record may be the next one by time
             piece, is_open = partition.buffer.slice, partition.is_open
             if is_open and (piece is None or piece.index >= len(piece.keys)):
                 piece = self._head(partition)
             if is_open and piece is not None:
                 sources.append((partition, piece))
-            elif not (partition.is_paused or Bar.LEAVING in partition.bars):  # then it takes no part
+            elif not (partition.is_paused or Bar.LEAVING in partition.bars):  # these take no part in the merge
                 lag = partition.lag(read_committed=self._read_committed) if is_open else None
                 sights[partition.tp] = Sight(lag, partition.log.heard_at_ms, partition.ownership)
         if not self.rule.look(sights, now_ms, has_record=bool(sources)):
@@ -176,9 +183,11 @@ class Merging:
         return True
 
     def _lengthen(self, partition: Partition, piece: Slice, place: list[Any]) -> bool:
-        """More records of a partition whose slice is laid out; without them nothing behind it can be."""
+        """Decode more records of a partition whose slice is used up. Without its next record, no later record can be
+        chosen.
+        """
         if len(piece.keys) < len(piece.records):
-            return False  # the next one has no time: it is dealt with when it is the first
+            return False  # the next record has no time: that is handled when it becomes the first
         former_index = piece.index
         if not self._delivery.lengthen(partition, self._slice_count):
             return False
@@ -205,10 +214,12 @@ class Merging:
     # Timestamps.
 
     def _read_times(self, piece: Slice) -> Exception | None:
-        """Those of the records that have none yet, up to one that has no good one: why not."""
+        """Read the times of further records, up to one without a usable time. Returns the error of that record, if
+        there is one.
+        """
         keys, records = piece.keys, piece.records
         if len(keys) < piece.index:
-            keys += [0] * (piece.index - len(keys))  # handed out: nobody asks
+            keys += [0] * (piece.index - len(keys))  # already handed out: their times are not needed
         if self._timestamp is None:
             return None if read_times(records, keys) else ValueError("the record has no timestamp")
         for record in records[len(keys) :]:
@@ -222,7 +233,7 @@ class Merging:
         return None
 
     def _skip(self, partition: Partition, piece: Slice, why: Exception) -> None:
-        """The next record has no good time: the handler says that it is passed over, or nobody does."""
+        """The next record has no usable time: pass it over if the handler returns, raise if there is no handler."""
         record = piece.records[piece.index]
         error = TimestampError(record, why)
         if self._on_bad_timestamp is None:
@@ -238,7 +249,7 @@ class Merging:
     # Handing out.
 
     def put_off(self) -> bool:
-        """A request says that what was handed out is processed; whether that can be settled later."""
+        """A request marks the records handed out as processed. Returns whether that can be settled later."""
         layout = self._layout
         if layout is None or layout.settled_count > layout.processed_count:
             return False
@@ -247,7 +258,7 @@ class Merging:
         return True
 
     def settle(self) -> None:
-        """Bring the ledgers up to what was handed out."""
+        """Record in the ledgers which records were handed out."""
         layout = self._layout
         if layout is None:
             return
@@ -263,7 +274,7 @@ class Merging:
         for slot, count in Counter(layout.order[first:upto]).items():
             partition, piece = sources[slot]
             if partition.buffer.slice is not piece:
-                continue  # it was dropped, and the position with it
+                continue  # the slice was dropped, and the position was set anew
             taken.append((partition, piece, count))
             if partition.target.offset - partition.ledger.position >= half_count:
                 full.append(partition)
@@ -272,18 +283,19 @@ class Merging:
             in_hand = layout.sources[layout.order[upto - 1]][0], layout.records[upto - 1]
         self._delivery.hand_out_merged(taken, in_hand)
         if any(partition.buffered_count < half_count for partition in full):
-            # The planner left them out. All that have less than enough together, or each would be asked for by itself.
+            # The planner left these partitions out while they were full. Touch all that have less than enough at once:
+            # otherwise each would be fetched by a request of its own.
             tally.touched |= {each.tp: None for each, _ in sources if each.buffered_count < tally.enough_count}
             self._delivery.supply.has_drained = True
 
     def end_turn(self) -> None:
-        """The next request goes on behind what was handed out."""
+        """Close the cursor; the next request goes on after the records that were handed out."""
         self.cursor.close()
         if self._layout is not None:
             self._layout.processed_count = self._layout.settled_count
 
     def close(self) -> None:
-        """Nothing more of what is laid out is handed out; it stays where it is."""
+        """Drop the layout; its remaining records stay in their partitions' buffers."""
         self.cursor.close()
         if self._layout is not None:
             for _, piece in self._layout.sources:

@@ -1,4 +1,6 @@
-"""Whose turn it is: the lanes of one tally, each decoded bit by bit when it is next, within one bound on memory."""
+"""A queue of the lanes of one tally: decides whose turn it is, and decodes each lane in slices within one memory
+bound.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ class Supply:
 
     def __init__(self) -> None:
         self.to_inflate: deque[Lane] = deque()
-        """Their next batch is to be decompressed in a worker thread."""
+        """Lanes whose next batch is to be decompressed in a worker thread."""
         self.inflating: PartitionDecoder | None = None
-        """A worker thread has it: it must not be touched."""
+        """The decoder that a worker thread is using: nothing else may touch it."""
         self.drained_count = 0
         """How many fetched pieces were used up."""
         self.has_drained = False
-        """One was used up since a fetcher was last told."""
+        """Whether a fetched piece was used up since the fetchers were last told."""
 
     def note_drained(self) -> None:
         self.has_drained = True
@@ -37,7 +39,7 @@ class Supply:
 
 
 class Queue:
-    """Over `max_bytes` nothing is decoded while another lane has records that are."""
+    """When `max_bytes` is reached, no lane is decoded while another lane has decoded records left."""
 
     def __init__(self, tally: Tally, supply: Supply, *, records_per_turn: int, max_bytes: int) -> None:
         self.tally = tally
@@ -45,21 +47,22 @@ class Queue:
         self._supply = supply
         self._records_per_turn = records_per_turn
         self._max_bytes = max_bytes
-        self._withheld: Lane | None = None  # would go on if there were room
-        self._favoured: Lane | None = None  # goes on although there is none
+        self._withheld: Lane | None = None  # the lane that would be decoded if the bound allowed it
+        self._favoured: Lane | None = None  # the lane that is decoded although the bound is reached
         self._has_ready = False
 
     def by_turn(self, only: Collection[TopicPartition]) -> Iterator[Lane]:
-        """Each deliverable lane once, the one served longest ago first; again one of those without room to decode.
+        """Each deliverable lane once, the one served longest ago first.
 
-        That is one only, and only where none had records: however narrow the bound is, records come.
+        If none of them had records, one lane that the memory bound withheld comes again and is decoded in spite of the
+        bound. So records come however narrow the bound is.
         """
         self._withheld = self._favoured = None
         self._has_ready = False
         for _ in range(len(self.turns)):
             lane = next(iter(self.turns))
             if not lane.is_due:
-                del self.turns[lane]  # it is back when something is fetched
+                del self.turns[lane]  # it is added again when something is fetched
                 continue
             self.turns.move_to_end(lane)
             if not lane.is_open or (only and lane.tp not in only):
@@ -71,11 +74,13 @@ class Queue:
         if self._withheld is not None and not (self._has_ready or is_inflating):
             self._favoured, drained_count = self._withheld, self._supply.drained_count
             yield self._favoured
-            if not self._has_ready and drained_count != self._supply.drained_count:  # there was nothing left in it
+            if not self._has_ready and drained_count != self._supply.drained_count:  # it held no records after all
                 yield from self.by_turn(only)
 
     def put_failed_first(self) -> None:
-        """The lane that could not go on went to the end as it got its turn; behind others its error would wait."""
+        """Give the lane that failed the next turn: `by_turn` has just moved it to the end, where its error would wait
+        behind others.
+        """
         self.turns.move_to_end(next(reversed(self.turns)), last=False)
 
     def put_first(self, lane: Lane) -> None:
@@ -114,7 +119,7 @@ class Queue:
         return None
 
     def head(self, lane: Lane, max_count: int) -> Slice | None:
-        """As `ready`, whatever is held: without the lane's next record a merge can choose nothing."""
+        """As `ready`, but in spite of the memory bound: without the lane's next record a merge cannot choose."""
         self._favoured = lane
         try:
             return self.ready(lane, max_count)
@@ -122,7 +127,9 @@ class Queue:
             self._favoured = None
 
     def decode_towards(self, count: int, only: Collection[TopicPartition], turn: Turn) -> int:
-        """How many records are ready now, `count` at most."""
+        """Decode until `count` records are ready or the budget is spent. Returns how many are ready, `count` at
+        most.
+        """
         left_count = count
         for lane in self.turns:
             if not lane.is_open or (only and lane.tp not in only):
@@ -136,16 +143,17 @@ class Queue:
         return count - max(0, left_count)
 
     def decode_behind(self, lane: Lane, count: int, turn: Turn | None = None) -> bool:
-        """Append to the lane's slice; False when nothing is buffered that can be decoded here and now.
+        """Append up to `count` records to the lane's slice. Returns False when nothing that is buffered can be decoded
+        now.
 
-        No more than is asked for: what is left over would be kept, of each lane.
+        Decode no more than is asked for: the surplus of every lane would stay in memory.
         """
         piece = lane.buffer.slice
         if piece is None or piece.index == len(piece.records):
             try:
                 piece = self.ready(lane, count)
             except RecordError:
-                return False  # it is raised when it is the lane's turn
+                return False  # the error is raised when it is the lane's turn
             if piece is not None and turn is not None:
                 turn.note(len(piece.records), piece.size_bytes)
             return piece is not None
@@ -172,13 +180,15 @@ class Queue:
 
     @property
     def has_room(self) -> bool:
-        """More may be decoded or decompressed beside what is held."""
+        """Whether the memory bound allows more to be decoded or decompressed."""
         return self.tally.held_bytes <= self._max_bytes
 
     def _is_full(self, lane: Lane) -> bool:
-        """Decoding takes room, which there is not: what is decoded already goes first."""
+        """Whether the lane must wait because the memory bound is reached; records that are already decoded are
+        delivered first.
+        """
         if self.has_room or lane is self._favoured:
             return False
         if self._withheld is None or (lane.buffer.decoded_bytes and not self._withheld.buffer.decoded_bytes):
-            self._withheld = lane  # rather one whose batch is decompressed
+            self._withheld = lane  # prefer a lane whose batch is already decompressed
         return True

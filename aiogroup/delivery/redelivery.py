@@ -1,4 +1,4 @@
-"""Records that the application gets again and again, since its loop ends at each of them: ever later."""
+"""Delays the redelivery of a record at which the application's loop ends again and again, longer each time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ __all__ = ["Redeliveries"]
 
 
 class Redeliveries:
-    """The first time a record comes again at once. From the second time on its partition waits, the others do not."""
+    """The first redelivery of a record is immediate. From the second one on its partition waits, and the others go
+    on.
+    """
 
     def __init__(self, config: ConsumerConfig) -> None:
         self.delayed: dict[Lane, int] = {}
-        """Partitions that wait, and until when."""
+        """Lanes that wait, and until when."""
         self._config = config
         self._counts: dict[tuple[TopicPartition, str], tuple[int, int]] = {}  # by partition and lane: offset, count
 
     def note(self, partition: Lane, record: Record, now_ms: int) -> int:
-        """The record is the next one of its partition again; how often that has been so in a row."""
+        """The record is to be delivered again. Returns how many times in a row that has happened."""
         key = (record.tp, record.lane)
         offset, count = self._counts.get(key, (record.offset, 0))
         count = count + 1 if offset == record.offset else 1
@@ -35,7 +37,7 @@ class Redeliveries:
         return count
 
     def look(self, now_ms: int) -> int | None:
-        """Let those go on whose wait is over, or that were moved; when the next one's will be."""
+        """Release the lanes whose wait is over, or that were moved. Returns when the next wait ends."""
         for partition, until_ms in list(self.delayed.items()):
             if until_ms <= now_ms or Bar.DELAYED not in partition.bars:
                 partition.lift(Bar.DELAYED)

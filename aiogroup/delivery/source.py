@@ -1,4 +1,4 @@
-"""Where a cursor's records come from: the slice of one lane after the other, or (KIP-695) a merge of all."""
+"""The sources of a cursor's records: the slices of one lane after another, or a merge of all lanes (KIP-695)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ class Source(Protocol):
 
     @property
     def is_enforced(self) -> bool:
-        """What it gives next was chosen while a partition had no record: whatever arrives may belong before it."""
+        """Whether the next records were chosen while some partition had none: then records that arrive may belong
+        before them.
+        """
 
     def settle(self) -> None:
-        """Bring the ledgers up to what the cursor gave."""
+        """Record in the ledgers which records the cursor gave."""
 
     def put_off(self) -> bool:
-        """A request says that what was given is processed; whether that can be settled later."""
+        """A request marks the records given as processed. Returns whether that can be settled later."""
 
     def end_turn(self) -> None:
-        """The cursor gives nothing more; the next request goes on behind what it gave. Call `settle` before."""
+        """Close the cursor; the next request goes on after the records that it gave. Call `settle` first."""
 
     def close(self) -> None:
-        """The same, and what was chosen ahead is forgotten. Call `settle` before."""
+        """As `end_turn`, and forget the records that were chosen ahead. Call `settle` first."""
 
 
 class SliceSource:
@@ -44,7 +46,7 @@ class SliceSource:
         self._lane: Lane | None = None
 
     def open(self, lane: Lane, piece: Slice, turn_ns: int) -> Record:
-        """The slice's next record, the cursor behind it."""
+        """Return the slice's next record and open the cursor after it."""
         self._lane = lane
         return self.cursor.open(piece.records, piece.index, turn_ns)
 

@@ -1,4 +1,4 @@
-"""How much is decoded until the event loop runs."""
+"""How much may be decoded before the event loop runs again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ __all__ = ["Turn"]
 
 
 class Turn:
-    """What may be decoded until the loop runs: so many records, and one slice's bytes of them."""
+    """What is left to decode before the loop runs again: `records_count` records at most, and the bytes of one
+    slice.
+    """
 
     __slots__ = ("bytes_left", "records_left")
 

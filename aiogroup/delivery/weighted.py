@@ -1,7 +1,7 @@
 """Which queue is asked first, and for how many records: one, or two by their weights (KIP-333).
 
-With two lanes what comes of each is weighed, so that neither stands still beside the other. The queue that has got less
-for its share is asked first. What one does not use while it has nothing is not saved up for it.
+With two queues the records given from each are weighed, so that neither starves the other. The queue that has given
+less in proportion to its share is asked first. A queue that has no records does not save up its share.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from aiogroup.fetching.lane import Lane
 __all__ = ["OneQueue", "Queues", "TwoQueues"]
 
 BEHIND: Final = 2_000
-"""How many weighed records a queue may be behind the other: what it missed longer ago is not made up for."""
+"""How many weighed records a queue may be behind the other; a larger deficit is not made up for."""
 
 
 class Queues(Protocol):
-    """In which order the queues are asked."""
+    """The order in which the queues are asked."""
 
     def of(self, lane: Lane) -> Queue:
         """The queue that the lane is in."""
 
     def in_order(self) -> tuple[Queue, ...]:
-        """Whose turn it is first; those that have nothing may be missing."""
+        """The queues, the one whose turn it is first; a queue without records may be missing."""
 
     def divide(self, count: int) -> Iterable[tuple[Queue, int]]:
-        """Of whom to take how many at most, to get `count` together; a queue may come twice."""
+        """How many records to take from each queue at most, to get `count` in total; a queue may come twice."""
 
     def put_last(self, queue: Queue) -> None:
-        """It cannot go on for now: the others are asked first next time."""
+        """The queue cannot go on for now: next time the others are asked first."""
 
 
 class OneQueue:
-    """All there is without KIP-333."""
+    """The only queue, without KIP-333."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -50,11 +50,11 @@ class OneQueue:
         return ((self._queue, count),)
 
     def put_last(self, queue: Queue) -> None:
-        """There is no other."""
+        """There is no other queue to prefer."""
 
 
 class _Share:
-    """A queue, its part of the records, and how many it has got, divided by that part."""
+    """A queue, its share of the records, and the number of records that it has given divided by that share."""
 
     __slots__ = ("_since", "queue", "weight")
 
@@ -68,11 +68,11 @@ class _Share:
         return self.queue.tally.handed_out_count / self.weight + self._since
 
     def count_from(self, given: float) -> None:
-        """From now on it counts as having got this much."""
+        """From now on count the queue as having given this much."""
         self._since = given - self.queue.tally.handed_out_count / self.weight
 
     def part_of(self, count: int) -> int:
-        """Of this many records; at least one is left for each queue."""
+        """This queue's part of `count` records; at least one is left for each queue."""
         return count if count == 1 else min(max(1, round(count * self.weight)), count - 1)
 
 
@@ -94,7 +94,9 @@ class TwoQueues:
         return first.queue, second.queue
 
     def divide(self, count: int) -> Iterable[tuple[Queue, int]]:
-        """The part of the one, all that is left for the other, and what that does not use for the first again."""
+        """First one queue's part, then all that is left for the other, then what the other did not use for the first
+        again.
+        """
         only = self._only()
         if only is not None:
             return ((only.queue, count),)
@@ -106,7 +108,7 @@ class TwoQueues:
         share.count_from(max(self._live.given, self._catch_up.given) + 1)
 
     def _only(self) -> _Share | None:
-        """Mostly one queue has nothing: all there is comes from the other one, and nothing is to be weighed."""
+        """The only queue with records, if just one has some. That is the usual case, and nothing has to be weighed."""
         share, rival = self._live, self._catch_up
         if rival.queue.turns:
             share, rival = rival, share
@@ -116,7 +118,7 @@ class TwoQueues:
         return share
 
     def _by_share(self) -> tuple[_Share, _Share]:
-        """Who has got less comes first. What a queue without records could have got is forgotten."""
+        """The queue that has given less comes first. A queue without records forfeits what it could have given."""
         live, other = self._live, self._catch_up
         for share, rival in ((live, other), (other, live)):
             least = rival.given if not share.queue.turns else rival.given - BEHIND

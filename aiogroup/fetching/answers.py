@@ -1,6 +1,8 @@
-"""What an answer to Fetch means for one lane. What must be done beside the lane itself is said, and left to the caller.
+"""What an answer to Fetch means for one lane. What concerns more than the lane itself is returned, and left to the
+caller.
 
-As Java's FetchCollector, except that the log's bounds are taken from every answer: in a session they are told once.
+As Java's FetchCollector, except that the log's bounds are taken from every answer: in a session a broker sends them
+once.
 """
 
 from __future__ import annotations
@@ -26,30 +28,31 @@ MakeDecoder: TypeAlias = Callable[[bytes | memoryview, int, list[tuple[int, int]
 """(records, offset of the first one that is wanted, aborted transactions) -> what decodes them."""
 
 ALONE_SHARE: Final = 0.9
-"""A slice that is this much of what it keeps in memory is not copied."""
+"""Records that are at least this share of the buffer that they keep in memory are not copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of an answer.
+    """What an answer to Fetch meant for its lane.
 
-    `is_current`: it is about where the lane reads now. An answer to where it was before a seek, a reset or a revocation
-    says nothing of records; nor does the second of two brokers', when the leader moved while the first was asked.
+    `is_current`: the answer is for the offset at which the lane reads now. An answer for an offset from before a seek,
+    a reset or a revocation brings no usable records. Nor does the second answer when the leader moved while the former
+    one was still being asked.
     """
 
     is_current: bool
     remedy: FetchRemedy = FetchRemedy.PROCEED
     is_diverged: bool = False
-    """The leader's log parts from what was read (KIP-320)."""
+    """The leader's log diverges from the records that were read (KIP-320)."""
     names_replica: bool = False
-    """Another broker is to be asked from now on (KIP-392)."""
+    """The answer names another replica to read from (KIP-392)."""
     is_buffered: bool = False
     incomplete_bytes: int = 0
-    """How long the first batch says that it is, of which only a part came."""
+    """The length that the first batch declares, if only a part of it arrived; otherwise 0."""
 
 
 def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, make_decoder: MakeDecoder) -> Taken:
-    """Note in the lane what the answer says, and buffer its records."""
+    """Note in the lane what the answer reports, and buffer its records."""
     target = lane.target
     is_current = (target.changes_count, target.offset) == (asked.changes_count, asked.fetch_offset)
     remedy = fetch_remedy_for(data.error_code)
@@ -70,7 +73,7 @@ def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, mak
         target.preferred_replica = data.preferred_read_replica
         target.preferred_until_ms = received_at_ms + PREFERRED_REPLICA_MS
     if not data.records:
-        if not target.batch_bytes:  # else it may be that only the room for its long batch was missing
+        if not target.batch_bytes:  # otherwise the answer may have had no space for the long batch
             lane.heal()
         return Taken(is_current, names_replica=names_replica)
     aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
@@ -89,10 +92,12 @@ def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, mak
 def ask_for_whole(
     asked: Asked, batch_bytes: int, received_bytes: int, now_ms: int, config: ConsumerConfig
 ) -> str | None:
-    """Ask for as much as the batch says to be long, of which only a part came. Returns what is wrong, if it is.
+    """From the next fetch on ask for the whole batch, of which only a part arrived. Returns the problem, if there is
+    one.
 
-    A broker that follows KIP-74 gives the first batch whole then. One that does not, or a damaged length, would make us
-    ask for the same for ever: so from the second time on with backoff, and the application is told.
+    A broker that follows KIP-74 then sends the whole first batch. With a broker that does not, or with a damaged
+    length, we would ask for the same batch for ever: so from the second time on there is a backoff, and the application
+    is told.
     """
     lane = asked.partition
     is_again = lane.target.batch_bytes > 0
@@ -106,23 +111,27 @@ def ask_for_whole(
     )
     lane.target.error = why
     lane.back_off(now_ms, config)
-    if lane.target.failures_count > 1:  # once it may be that others took the room of the answer
+    if lane.target.failures_count > 1:  # the first time, other partitions may have filled the answer
         lane.fail(RecordTooLargeError(lane.tp, asked.fetch_offset, batch_bytes, why))
     return why
 
 
 def is_out_of_range(partition: Partition, offset: int) -> bool:
-    """Whether the leader's OFFSET_OUT_OF_RANGE is about the position. Behind it, records are still to be delivered."""
+    """Whether the leader's OFFSET_OUT_OF_RANGE concerns the position. If it concerns a later offset, the buffered
+    records before that are still delivered.
+    """
     buffer = partition.buffer
     return not buffer.pieces and (buffer.slice is None or partition.position == offset)
 
 
 def standing_alone(records: bytes | memoryview) -> bytes | memoryview:
-    """A copy where it is needed, or the smallest slice would keep the whole answer in memory."""
+    """The records, copied if they are a small part of the answer: otherwise they would keep the whole answer in
+    memory.
+    """
     whole_bytes = memoryview(records.obj).nbytes if isinstance(records, memoryview) else len(records)
     return bytes(records) if len(records) < ALONE_SHARE * whole_bytes else records
 
 
 def _known(offset: int) -> int | None:
-    """-1 on the wire is "not known", never an offset to measure to."""
+    """On the wire -1 means "not known": no lag may be computed from it."""
     return offset if offset >= 0 else None

@@ -19,7 +19,9 @@ L_co = TypeVar("L_co", bound=Lane, covariant=True)
 
 
 class LaneTable(Generic[L_co]):
-    """Lanes by the name of their partition. `changes_count` rises with every change, for whoever plans over all."""
+    """Lanes by the name of their partition. `changes_count` rises with every change: whoever keeps a plan for all lanes
+    compares it.
+    """
 
     def __init__(self) -> None:
         self._lanes: dict[TopicPartition, L_co] = {}
@@ -50,7 +52,7 @@ class LaneTable(Generic[L_co]):
         return self.tally.fetched_bytes + self.tally.decoded_bytes
 
     def take(self, lanes: Iterable[L_co]) -> None:
-        """Take lanes over: from now on the planner looks at them."""
+        """Add lanes: from now on the planner considers them."""
         taken = {lane.tp: lane for lane in lanes}
         self._lanes |= taken
         self.tally.touched |= dict.fromkeys(taken)
@@ -59,7 +61,7 @@ class LaneTable(Generic[L_co]):
         self.changes_count += 1
 
     def remove(self, tps: Iterable[TopicPartition]) -> list[L_co]:
-        """Give lanes up; their ledgers are closed."""
+        """Remove lanes, and close their ledgers."""
         removed = [self._lanes.pop(tp) for tp in tuple(tps) if tp in self._lanes]
         for lane in removed:
             lane.close()
@@ -73,7 +75,7 @@ class LaneTable(Generic[L_co]):
         self.tally.touched |= dict.fromkeys(self._lanes)
 
     def need(self, tps: frozenset[TopicPartition]) -> bool:
-        """Requests wait for records of these partitions alone; whether that is news."""
+        """Requests wait for records of these partitions alone. Returns whether that changed."""
         tally = self.tally
         if tally.needed == tps:
             return False
@@ -83,7 +85,7 @@ class LaneTable(Generic[L_co]):
 
 
 class Assignment(LaneTable[Partition]):
-    """The partitions that are ours: each with the number of its ownership, and what is known of former ones."""
+    """The partitions that are ours, each with the number of its ownership, and what is known of former ownerships."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,20 +94,21 @@ class Assignment(LaneTable[Partition]):
         self.failed_commit: set[TopicPartition] = set()
 
     def was_owned(self, tp: TopicPartition) -> bool:
-        """Owned once, not now."""
+        """Whether the partition was ours once and is not now."""
         return tp in self._former and tp not in self._lanes
 
     def add(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
-        """Take partitions over, each with what to do when nothing is committed for it."""
+        """Add partitions, each with the policy for when nothing is committed for it."""
         added = self.make(policies)
         self.take(added)
         return added
 
     def make(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
-        """The same in two steps: they can be looked up, and are not ours yet.
+        """The first of two steps of `add`: their positions can be looked up, but they are not ours yet.
 
-        Until they are taken nothing of theirs is delivered, told or fetched: each keeps its own tally. In a cooperative
-        round they are taken after others were given up, or never, when the generation ends before.
+        Until they are added by `take`, none of their records is fetched or delivered, and none of their errors is
+        raised: each keeps a tally of its own. In a cooperative round they are added after other partitions were given
+        up, or never if the generation ends first.
         """
         made = []
         for tp, policy in policies.items():
@@ -120,7 +123,9 @@ class Assignment(LaneTable[Partition]):
         return removed
 
     def name_topic(self, partition: Partition, topic_id: UUID) -> UUID | None:
-        """The metadata tells which topic the partition is of. Returns the one of that name that we read before."""
+        """Note the topic id that the metadata gives for the partition. Returns the id of the former topic of that name
+        that we read, if it was another one.
+        """
         partition.topic_id = topic_id
         former_id, former_end = self._former.get(partition.tp, (None, 0))
         if former_id in (None, topic_id):
@@ -129,7 +134,7 @@ class Assignment(LaneTable[Partition]):
         return former_id
 
     def name_topics(self, turn: Turn) -> None:
-        """Of which topics the offsets of a commit are that begins now."""
+        """Note, for a commit that begins now, the ids of the topics that its offsets belong to."""
         for tp, entry in turn.pending.items():
             partition = self._lanes.get(tp)
             if partition is None or partition.ownership != entry.ownership:
@@ -140,7 +145,7 @@ class Assignment(LaneTable[Partition]):
                 turn.made_anew.add(tp)
 
     def begin_anew(self, partition: Partition, topic_id: UUID) -> None:
-        """The topic was deleted and made anew: another log, so that this is another ownership."""
+        """The topic was deleted and made anew. Its log is another one, so this is another ownership."""
         self._ownerships_count += 1
         _, former_end = self._former.get(partition.tp, (None, 0))
         partition.former_end = max(partition.former_end, former_end)
@@ -153,6 +158,6 @@ class Assignment(LaneTable[Partition]):
             raise made_anew_error(former)
 
     def is_owned_since(self, tp: TopicPartition, ownership: int) -> bool:
-        """The partition is ours without interruption since the ownership with this number began."""
+        """Whether the partition has been ours without interruption since the ownership with this number began."""
         partition = self._lanes.get(tp)
         return partition is not None and partition.ownership == ownership

@@ -1,7 +1,7 @@
 """The batches in the bytes of a Fetch answer: framing, headers, checksums. aiogroup.native decodes the records.
 
-aiokafka's `MemoryRecords` takes the format of the first batch for all (wrong after a topic's upgrade), so the frame is
-read here.
+aiokafka's `MemoryRecords` assumes the format of the first batch for all of them, which is wrong after a topic's
+upgrade. So the frame of each batch is read here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aiogroup.native.pure import Origin
 
 _LAST_BASE_OFFSET: Final = 2**63 - 2**31 - 1
-"""Above it a position might be no number that Kafka can be told."""
+"""The highest base offset that is accepted: from a higher one, the next position might not fit into Kafka's 64 bits."""
 
 _FRAME: Final = struct.Struct(">qi")  # base offset, length of what follows
 _MAGIC_OFFSET: Final = 16
@@ -32,7 +32,7 @@ _SMALLEST_LENGTH: Final = 14  # a v0 message without key and value, as Kafka's B
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, first and max timestamp,
 # producer id and epoch, base sequence, record count
 _V2: Final = struct.Struct(">qiibIhiqqqhii")
-_CHECKED_FROM: Final = 21  # the attributes: the checksum covers what can change no more once it is made
+_CHECKED_FROM: Final = 21  # the attributes: the broker may change what stands before, so no checksum covers it
 
 _CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
@@ -47,7 +47,7 @@ _NOBODY: Final[Origin] = (TopicPartition("", 0), 0, "", None)
 
 
 class BatchError(ValueError):
-    """A batch is damaged. `offset` is the first offset that it may hold, `None` where it does not tell."""
+    """A batch is damaged. `offset` is the first offset that it may hold, `None` if that cannot be read."""
 
     def __init__(self, message: str, offset: int | None = None) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class BatchError(ValueError):
 
 
 def frame_bytes(data: memoryview, pos: int, max_batch_bytes: int) -> int:
-    """Size of the batch at `pos` with its frame, also when it is cut off (then at least what it needs).
+    """Size of the batch at `pos` with its frame. For a batch that is cut off before its length, the size of a header.
 
     Raises:
         BatchError: no batch has such a length.
@@ -112,7 +112,7 @@ class Batch:
         self._payload: bytes | bytearray | memoryview = frame[_V2.size :]
 
     def is_intact(self) -> bool:
-        """Whether the checksum is right; of the bytes as they came, so ask before `inflate`."""
+        """Whether the checksum is right. It covers the bytes as they were received, so call this before `inflate`."""
         return bool(crc32c(self._frame[_CHECKED_FROM:]) == self._crc)
 
     def inflate(self, max_bytes: int) -> None:
@@ -137,13 +137,15 @@ class Batch:
         return len(self._payload)
 
     def reader(self, origin: Origin, behind: memoryview | None = None, *, check: bool, committed: bool) -> Reader:
-        """The records, and those of plain batches `behind`; call `inflate` before. Each call starts at the first."""
+        """A reader of this batch's records and of those of the plain batches in `behind`. Call `inflate` first. Each
+        call starts at the first record.
+        """
         return Reader(self._frame[: _V2.size], self._payload, origin, behind, crc32c if check else None, committed)
 
     def is_abort_marker(self) -> bool:
-        """Whether this control batch ends a transaction by abort; false for one emptied by compaction.
+        """Whether this control batch aborts a transaction; False for a control batch that compaction emptied.
 
-        Raises ValueError for a damaged one, struct.error for one without a type.
+        Raises ValueError for a damaged control record, struct.error for one without a type.
         """
         records = Reader(self._frame[: _V2.size], self._payload, _NOBODY).read(1, 0)
         return bool(records) and ControlRecord.parse(records[0].key or b"").type_ == ABORT_MARKER.type_
@@ -171,7 +173,7 @@ class LegacyBatch:
             raise BatchError(f"offset {offset}")
         self.next_offset: int = offset + 1
         self.codec = attributes & _CODEC_MASK
-        # A wrapper carries the offset of its last message and does not tell the first.
+        # A wrapper carries the offset of its last message; the offset of its first one is not known.
         self.base_offset: int | None = None if self.codec else offset
         self.timestamp_type = 1 if self._magic and attributes & _LOG_APPEND_TIME else 0
         self._timestamp, _key, value = _parse_message(frame, self._magic, self.base_offset)
@@ -203,7 +205,7 @@ class LegacyBatch:
         self._messages = list(_split_message_set(payload, self._magic))
         if not self._messages:
             raise BatchError("compressed message without messages")
-        if self._magic:  # offsets inside are relative since KIP-31; the wrapper has the last one's absolute
+        if self._magic:  # offsets inside are relative (KIP-31); the wrapper has the last absolute one
             self._shift = self.next_offset - 1 - _INT64.unpack_from(self._messages[-1])[0]
         self.packed_bytes = 0
         self.inflated_bytes = len(payload)
@@ -231,7 +233,7 @@ class LegacyBatch:
 
 
 class LegacyReader:
-    """As aiogroup.native's Reader."""
+    """Reads the records of a legacy batch, with the interface of aiogroup.native's Reader."""
 
     passed: Final = 0
 
@@ -262,7 +264,7 @@ class LegacyReader:
         return records
 
     def finish(self) -> None:
-        """Nothing is left: the messages were split to the last byte."""
+        """Nothing to check: the messages were split to the last byte."""
 
 
 def _split_message_set(data: memoryview, magic: int) -> Iterator[memoryview]:

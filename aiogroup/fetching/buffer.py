@@ -1,4 +1,4 @@
-"""What is fetched of one lane and not delivered: pieces that wait to be decoded, and the slice that is decoded."""
+"""What was fetched for one lane and is not delivered: pieces that wait to be decoded, and the decoded slice."""
 
 from __future__ import annotations
 
@@ -17,44 +17,48 @@ _OFFSET: Final = attrgetter("offset")
 
 
 class Slice:
-    """Records that are decoded and not all delivered: those from `index` on are next, then the position is `end`."""
+    """Decoded records that are not all delivered. Those from `index` on come next; when all are delivered the position
+    is `end`.
+    """
 
     __slots__ = ("end", "index", "keys", "records", "size_bytes")
 
     def __init__(self, records: list[Record], end: int, size_bytes: int = 0) -> None:
         self.size_bytes = size_bytes
         self.records = records
-        self.keys: list[int] = []  # for a merge: the times of the first records, as far as they were read
+        self.keys: list[int] = []  # for a merge: the times of the first records; more are read when needed
         self.index = 0
         self.end = end
 
     def let_go(self) -> None:
-        """Of records that are all handed out only the last is kept: it may be wanted again."""
+        """When all records are handed out, keep only the last one: it may be taken back."""
         if self.index > 1 and self.index == len(self.records):
             self.keys = self.keys[-1:] if len(self.keys) == len(self.records) else []
             del self.records[:-1]
             self.index = 1
 
     def give(self, since: int) -> list[Record]:
-        """The records from `since` on that are handed out, in a list that is the receiver's."""
+        """The records from `since` on that are handed out, in a list that the caller may keep and change."""
         if since or self.index < len(self.records):
             given = self.records[since : self.index]
             self.let_go()
             return given
-        given, self.records = self.records, self.records[-1:]  # not copied: that is three passes over them
+        given, self.records = self.records, self.records[-1:]  # moved: a copy would be three passes
         self.keys = self.keys[-1:] if len(self.keys) == len(given) else []
         self.index = 1
         return given
 
     def cut(self) -> None:
-        """Forget what is handed out."""
+        """Remove the records that are handed out."""
         del self.records[: self.index]
         del self.keys[: self.index]
         self.index = 0
 
 
 class Buffer:
-    """`pieces` are fetched, the first of them is decoded into `slice`, bit by bit. `tally` counts the bytes of all."""
+    """The fetched `pieces` of one lane; the first of them is decoded into one `slice` after another. `tally` counts the
+    bytes of all.
+    """
 
     __slots__ = ("_behind_bytes", "decoded_bytes", "fetched_bytes", "pieces", "slice", "tally")
 
@@ -63,7 +67,7 @@ class Buffer:
         self.pieces: deque[PartitionDecoder] = deque()
         self.slice: Slice | None = None
         self.fetched_bytes = self.decoded_bytes = 0
-        self._behind_bytes = 0  # of all pieces but the first, which alone changes while it is read
+        self._behind_bytes = 0  # of all pieces but the first, whose size changes while it is decoded
 
     @property
     def size_bytes(self) -> int:
@@ -75,7 +79,7 @@ class Buffer:
         return 0 if self.slice is None else len(self.slice.records) - self.slice.index
 
     def put(self, piece: PartitionDecoder) -> None:
-        """Take what was fetched."""
+        """Append a fetched piece."""
         if self.pieces:
             self._behind_bytes += piece.fetched_bytes
         self.pieces.append(piece)
@@ -83,7 +87,7 @@ class Buffer:
         self.weigh()
 
     def use_up(self) -> None:
-        """The first piece has nothing left."""
+        """Remove the first piece, which has nothing left."""
         self.pieces.popleft()
         if self.pieces:
             self._behind_bytes -= self.pieces[0].fetched_bytes
@@ -96,7 +100,7 @@ class Buffer:
         self.weigh()
 
     def go_on_at(self, offset: int) -> bool:
-        """Drop what stands below `offset`. False where what is left cannot be read from there."""
+        """Drop the records below `offset`. Returns False if the rest cannot be read from there."""
         piece = self.slice
         if piece is not None:
             piece.index = bisect_left(piece.records, offset, piece.index, key=_OFFSET)
@@ -111,7 +115,7 @@ class Buffer:
         return True
 
     def weigh(self) -> None:
-        """What is held has changed: tell the tally."""
+        """The bytes held here have changed: tell the tally."""
         piece = self.slice
         fetched_bytes = decoded_bytes = 0
         if self.pieces:

@@ -19,12 +19,12 @@ _SMALLEST_GUESS_BYTES: Final = 64 * 1024
 _GUESSED_RATIO: Final = 4
 _GROWTH: Final = 8
 
-# The header that xerial's snappy-java (all Java producers) puts before its blocks; two versions follow.
+# The header that xerial's snappy-java (all Java producers) puts before its blocks; two version numbers follow it.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 _BLOCK_SIZE: Final = struct.Struct(">i")
 
-# A snappy copy of 2 or 3 bytes yields at most 64: a declared size beyond that is a lie, not worth the memory.
+# A snappy copy of 2 or 3 bytes yields at most 64 bytes: a larger declared size is false, and no memory is taken for it.
 _SNAPPY_MAX_RATIO: Final = 32
 
 
@@ -54,10 +54,10 @@ def _too_large(max_bytes: int) -> CodecError:
 
 
 def _inflate_stream(codec: int, packed: memoryview, max_bytes: int) -> memoryview:
-    """Guess the size of the output, grow while it does not fit.
+    """Guess the size of the output, and retry with a larger guess while it does not fit.
 
-    The formats need not tell it, and cramjam has no incremental decoder; with these factors a retry is rare
-    and all retries cost at most a seventh of the last pass.
+    The formats need not declare the size, and cramjam has no incremental decoder. With these factors a retry is rare,
+    and all retries together cost at most a seventh of the last pass.
     """
     guess = max(_SMALLEST_GUESS_BYTES, _GUESSED_RATIO * len(packed))
     while True:
@@ -69,7 +69,7 @@ def _inflate_stream(codec: int, packed: memoryview, max_bytes: int) -> memoryvie
                 raise CodecError(f"damaged compressed bytes: {error}") from error
         else:
             if 2 * size < len(out):
-                del out[size:]  # or a guess far too large would stay
+                del out[size:]  # otherwise a guess that is far too large stays in memory
             return memoryview(out)[:size]
         if guess >= max_bytes:
             raise _too_large(max_bytes)

@@ -1,4 +1,4 @@
-"""From the bytes that a Fetch answer holds for one partition to slices of records."""
+"""Decodes the bytes that a Fetch answer holds for one partition into slices of records."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _NO_DATA = memoryview(b"")
 class DecodeSettings:
     """What all partitions of a consumer share.
 
-    A deserializer is not called where there is no key or value (as Java's consumer, unlike aiokafka's).
-    `max_batch_bytes` bounds a batch, compressed or not; a compressed one larger than `inflate_inline_bytes`
-    is worth a thread: see `PartitionDecoder.needs_inflate`.
+    A deserializer is not called for a key or value that is missing (as in Java's consumer, unlike aiokafka's).
+    `max_batch_bytes` bounds a batch, compressed or not. A compressed batch larger than `inflate_inline_bytes` is
+    decompressed in a thread: see `PartitionDecoder.needs_inflate`.
     """
 
     check_crcs: bool = True
@@ -53,10 +53,11 @@ class DecodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Poison:
-    """What cannot be delivered. Its error is made anew each time: each raise would lengthen the traceback.
+    """A record or batch that cannot be delivered. Its error is created anew each time, since each raise of one error
+    lengthens its traceback.
 
-    `end` is the first offset behind it. Where only a deserializer refused the record, `batch`, `reader` and `raw` (the
-    records behind it that were read already) are kept: the decoder goes on with them when the record is skipped.
+    `end` is the first offset after it. If only a deserializer refused the record, then `batch`, `reader` and `raw` (the
+    records after it that were already read) are kept, and the decoder goes on with them when the record is skipped.
     """
 
     offset: int
@@ -76,18 +77,19 @@ class _Poison:
 
 
 class PartitionDecoder:
-    """The records of one partition in one Fetch answer, decoded as they are taken.
+    """The records of one partition in one Fetch answer, decoded when they are asked for.
 
-    `aborted` is the answer's list of (producer id, first offset), read only under `read_committed`. The first
-    call does the first work: making many decoders costs nothing. Not for two threads at a time: while
-    `inflate` runs, nothing else may be called.
+    `aborted` is the answer's list of (producer id, first offset), read only under `read_committed`. Nothing is decoded
+    before the first call, so a decoder costs little to make. Only one thread may use it at a time: while `inflate`
+    runs, nothing else may be called.
 
     Attributes:
-        next_offset: the position once everything returned so far is delivered; behind control and aborted
-            batches and offsets removed by compaction, as far as nothing deliverable stands before them.
-        slice_bytes: what the records of the last slice take, by the average of their batch.
-        first_batch_bytes: what the first batch takes, 0 where that is not known.
-        incomplete_batch_bytes: 0, or what the first batch needs if even that was cut off: fetch as much.
+        next_offset: the position once everything returned so far is delivered. Control batches, aborted batches and
+            offsets removed by compaction are passed over when no deliverable record stands before them.
+        slice_bytes: the size of the last slice's records, estimated by the average of their batch.
+        first_batch_bytes: the size of the first batch, 0 if it is not known.
+        incomplete_batch_bytes: the size of the first batch if even that was cut off, and must be fetched with that
+            size; otherwise 0.
     """
 
     __slots__ = (
@@ -111,32 +113,32 @@ class PartitionDecoder:
         self._data = memoryview(data)
         self._settings = settings
         self._acknowledge = acknowledge
-        # The last is the next to begin: `pop` takes it.
+        # Sorted backwards: `pop` takes the one that begins next.
         self._aborted = sorted(aborted, key=lambda entry: entry[1], reverse=True)
         self._aborted_producers: set[int] = set()
         self._pos = 0
         self._batch: Batch | LegacyBatch | None = None
         self._reader: Reader | LegacyReader | None = None
         self._undelivered: list[Record] = []
-        self._raw: Sequence[Record] = ()  # read and not deserialized yet: they stood behind a record that was skipped
+        self._raw: Sequence[Record] = ()  # read but not deserialized: they stood after a skipped record
         self._poison: _Poison | None = None
         self.first_batch_bytes = self.incomplete_batch_bytes = self.slice_bytes = 0
-        self._record_bytes = 1  # of one on average
+        self._record_bytes = 1  # the average size of one record
         self._measure_first_batch()
 
     @property
     def size_bytes(self) -> int:
-        """Memory held: the answer's bytes until the last batch is done, and the batch just decompressed."""
+        """The memory held: the answer's bytes until the last batch is done, and the batch that is decompressed."""
         return self.fetched_bytes + self.inflated_bytes
 
     @property
     def poison_offset(self) -> int | None:
-        """Where it cannot go on, once all before is taken."""
+        """The offset at which decoding cannot go on, once all records before it are taken."""
         return None if self._poison is None else self._poison.offset
 
     @property
     def poison_end(self) -> int | None:
-        """The first offset behind what cannot be delivered: a record, or what is left of a damaged batch."""
+        """The first offset after what cannot be delivered: after one record, or after the rest of a damaged batch."""
         return None if self._poison is None else self._poison.end
 
     @property
@@ -155,12 +157,12 @@ class PartitionDecoder:
         return self._batch is None and self._poison is None and not self._undelivered
 
     def needs_inflate(self) -> bool:
-        """Whether the next step is a decompression worth a thread; `next_slice` would do it in place."""
+        """Whether the next step is a decompression long enough for a thread; `next_slice` would do it in place."""
         self._find_batch()
         return self._batch is not None and self._batch.packed_bytes > self._settings.inflate_inline_bytes
 
     def inflate(self) -> None:
-        """Decompress the next batch. Raises nothing: what is wrong with it is raised by `next_slice`."""
+        """Decompress the next batch. Raises nothing: `next_slice` raises the error of a damaged batch."""
         self._find_batch()
         if self._batch is None:
             return
@@ -172,11 +174,12 @@ class PartitionDecoder:
     def next_slice(self, max_records: int) -> list[Record] | None:
         """Return the next 1 to `max_records` records in offset order, `None` when there are no more.
 
-        Fewer than there are when they take more than `SLICE_BYTES`.
+        The slice ends early when its records take more than `SLICE_BYTES`.
 
         Raises:
-            RecordDeserializationError: the next record, or the batch it would come from, cannot be delivered.
-                Every record before it was, `next_offset` stays on it, and each further call raises it again.
+            RecordDeserializationError: the next record, or the batch it would come from, cannot be delivered. All
+                records before it were returned, `next_offset` stays on it, and each further call raises the error
+                again.
         """
         if max_records < 1:
             raise ValueError(f"max_records must be at least 1, not {max_records}")
@@ -190,10 +193,10 @@ class PartitionDecoder:
                     break
                 if self._reader is not None or self._open(self._batch):
                     self._take(max_records, taken)
-            # Look ahead, or the position would stop before a transaction's marker until the next request.
+            # Look ahead: otherwise the position would stop before a transaction's marker until the next request.
             self._find_batch()
         except BaseException:
-            # Ctrl-C in the middle: the position is behind these, so they must not be forgotten.
+            # Ctrl-C came in between: the position has passed these records, so they must be kept.
             self._reader, self._raw = None, ()
             self._undelivered = taken + self._undelivered
             raise
@@ -204,10 +207,10 @@ class PartitionDecoder:
         return None
 
     def skip_to(self, offset: int) -> bool:
-        """Go on at `offset`, forwards only; False where the bytes must be fetched again from there.
+        """Go on at `offset`, forwards only. Returns False if the bytes must be fetched again from there.
 
-        That is at a poison record (a deserializer may have failed for a moment), behind damage, and where aborted
-        transactions were told of: which of them are over is only known to who reads everything in between.
+        They must be fetched again at a poison record (its deserializer may have failed for a moment), after damage, and
+        when the answer lists aborted transactions: only reading everything in between tells which of those have ended.
         """
         poison = self._poison
         if offset <= self.next_offset:
@@ -239,17 +242,19 @@ class PartitionDecoder:
         try:
             size = batches.frame_bytes(self._data, 0, self._settings.max_batch_bytes)
         except BatchError:
-            return  # found again, and told, by the first call
+            return  # the first call finds it again, and raises it
         self.first_batch_bytes = size
         if size > len(self._data):
             self.incomplete_batch_bytes = size
 
     def _find_batch(self) -> None:
-        """Go to the next batch with something to deliver: afterwards there is one, or poison, or the end."""
+        """Go to the next batch with records to deliver. Afterwards there is such a batch, or poison, or the end of the
+        bytes.
+        """
         while self._batch is None and self._poison is None and self._data:
             try:
                 size = batches.frame_bytes(self._data, self._pos, self._settings.max_batch_bytes)
-                if size > len(self._data) - self._pos:  # the broker cuts its answer off at the size asked for
+                if size > len(self._data) - self._pos:  # the broker cuts its answer off at the requested size
                     self._data = _NO_DATA
                     return
                 batch = batches.read_batch(self._data[self._pos : self._pos + size])
@@ -269,7 +274,7 @@ class PartitionDecoder:
 
     def _is_deliverable(self, batch: Batch | LegacyBatch) -> bool:
         if batch.next_offset <= self.next_offset and not (self._aborted or self._aborted_producers):
-            return False  # skipped: whether it is damaged does not matter
+            return False  # it is skipped, so damage in it does not matter
         if self._settings.check_crcs and not batch.is_intact():
             raise BatchError("checksum is wrong", batch.base_offset)
         if self._settings.read_committed and self._is_aborted(batch):
@@ -277,7 +282,9 @@ class PartitionDecoder:
         return not (batch.is_control or batch.is_empty) and batch.next_offset > self.next_offset
 
     def _is_aborted(self, batch: Batch | LegacyBatch) -> bool:
-        """As Kafka's CompletedFetch: an entry holds from its first offset to the producer's abort marker."""
+        """Whether the batch's transaction was aborted. As in Kafka's CompletedFetch an entry is valid from its first
+        offset to the producer's abort marker.
+        """
         while self._aborted and self._aborted[-1][1] < batch.next_offset:
             self._aborted_producers.add(self._aborted.pop()[0])
         if not batch.is_control:
@@ -289,7 +296,7 @@ class PartitionDecoder:
         return False
 
     def _pass(self, batch: Batch | LegacyBatch | Reader | LegacyReader) -> None:
-        """Nothing more comes from this batch: go behind it, and so over offsets that compaction removed."""
+        """Nothing more comes from this batch: go past its end, and so past offsets that compaction removed."""
         self.next_offset = max(self.next_offset, batch.next_offset)
         self._batch = self._reader = None
         if self._pos >= len(self._data):
@@ -298,7 +305,9 @@ class PartitionDecoder:
     # Inside a batch.
 
     def _open(self, batch: Batch | LegacyBatch) -> bool:
-        """Begin to decode; false if there is nothing (then the batch was passed, or is poison)."""
+        """Begin to decode the batch. Returns False if there is nothing to decode (the batch was passed, or is
+        poison).
+        """
         try:
             batch.inflate(self._settings.max_batch_bytes)
         except BatchError as error:
@@ -317,7 +326,7 @@ class PartitionDecoder:
         return self._batch is not None
 
     def _take(self, max_records: int, out: list[Record]) -> None:
-        """Up to `max_records` in `out`, fewer before a poison one, which is noted."""
+        """Append up to `max_records` to `out`, fewer if a poison record comes first, which is noted."""
         reader = self._reader
         assert reader is not None
         try:
@@ -344,7 +353,9 @@ class PartitionDecoder:
         return records
 
     def _deserialize(self, records: list[Record], reader: Reader | LegacyReader) -> list[Record]:
-        """Key and value in place; only what stands before a record whose deserializer raised, which is noted."""
+        """Deserialize keys and values in place. Returns only the records before the one whose deserializer raised,
+        which is noted as poison.
+        """
         settings = self._settings
         for index, record in enumerate(records):
             what, key, value = "key", record.key, record.value
@@ -364,7 +375,9 @@ class PartitionDecoder:
         return records
 
     def _finish(self, reader: Reader | LegacyReader) -> None:
-        """Every record was taken: are bytes left? Then go behind the batch, and those that the reader went on to."""
+        """All records are taken: check that no bytes are left over, then go past the batch and those that the reader
+        also read.
+        """
         try:
             reader.finish()
         except ValueError as error:
@@ -379,7 +392,7 @@ class PartitionDecoder:
         self._poison_here(batch.base_offset, batch.next_offset, _damage(batch, error), error)
 
     def _poison_here(self, offset: int | None, end: int | None, message: str, cause: Exception) -> None:
-        """Damaged bytes: nothing in them, or behind them here, is read."""
+        """Note damaged bytes: neither they nor the bytes after them in this piece are read."""
         self.next_offset = at = max(self.next_offset, offset or 0)
         self._poison = _Poison(at, max(at + 1, end or 0), message, cause)
         self._batch = self._reader = None

@@ -1,7 +1,8 @@
-"""Which leader wrote what was read: the epochs of the records around a position, by offset (KIP-320).
+"""The leader epochs of the records around a position, by offset (KIP-320).
 
-A record's epoch is that of the leader that took it; two logs that agree on an offset and its epoch agree on all before
-it. So a position travels with the epoch of the record before it: as `committed_leader_epoch`, and to the next leader.
+A record has the epoch of the leader that accepted it. Two logs that agree on the epoch of one offset agree on all
+records before it. So a position is sent with the epoch of the record before it: in a commit as
+`committed_leader_epoch`, and in the question to the next leader.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ __all__ = ["NO_EPOCH", "Epochs"]
 
 NO_EPOCH: Final = -1
 MAX_RUNS: Final = 64
-"""Leaders change rarely: this many changes back is further than anything that is in hand."""
+"""How many epochs are remembered. Leaders change rarely: every record in hand is newer than this many changes."""
 
 
 class Epochs:
@@ -35,7 +36,9 @@ class Epochs:
         self._epochs = [max(epoch, NO_EPOCH)]
 
     def learn(self, runs: Iterable[tuple[int, int]]) -> None:
-        """From these offsets on the records have these epochs; what was known of lower ones stays."""
+        """Note runs of (offset, epoch): from each offset on the records have that epoch. What is known of lower offsets
+        stays.
+        """
         for offset, epoch in runs:
             begin = max(offset, self._begins[0] + 1) if self._begins else offset
             self.forget_from(begin)
@@ -54,6 +57,8 @@ class Epochs:
         return next((begin for begin, each in zip(self._begins, self._epochs, strict=True) if each > epoch), None)
 
     def forget_from(self, offset: int) -> None:
-        """What was fetched from `offset` on is dropped: it may be other records when it comes again."""
+        """The records from `offset` on were dropped: forget their epochs, since other records may stand there next
+        time.
+        """
         index = bisect_left(self._begins, offset)
         del self._begins[index:], self._epochs[index:]

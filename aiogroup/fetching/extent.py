@@ -10,9 +10,10 @@ __all__ = ["Extent", "extent_of"]
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """`end` is the offset behind the last complete batch; `None`: the bytes are damaged and nothing can follow them.
+    """`end` is the offset after the last complete batch; `None` if the bytes are damaged, so that nothing can follow
+    them.
 
-    `epochs` says, as (offset, epoch), from where on which leader's epoch stands on the batches (KIP-320).
+    `epochs` lists (offset, epoch): from each offset on the batches carry that leader epoch (KIP-320).
     """
 
     end: int | None

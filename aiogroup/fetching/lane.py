@@ -1,4 +1,6 @@
-"""A lane: what is fetched and handed out in the order of its offsets. A partition is one, and so is a range of it."""
+"""A lane: a sequence of records that is fetched and handed out in the order of its offsets. A partition is a lane, and
+so is a range of it.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,21 @@ __all__ = ["Bar", "Lane", "LogBounds"]
 
 
 class Bar(Enum):
-    """Why nothing of a lane is handed out."""
+    """Why no records of a lane are handed out."""
 
     PAUSED = auto()
     HELD = auto()
-    """Its position comes from the policy and must be committed first."""
+    """Its position comes from the reset policy, and must be committed before records are handed out."""
     NEW = auto()
-    """The assigned callback has not returned."""
+    """Its assigned callback has not returned yet."""
     LEAVING = auto()
     """It is being revoked, or its topic is not subscribed to any more."""
     DELAYED = auto()
-    """A record that failed waits until it is given again."""
+    """A record that failed waits for its redelivery."""
 
 
 class LogBounds:
-    """Where the log begins and ends, by the last answer; `None` where that is not known."""
+    """Where the log begins and ends according to the last answer; `None` where that is not known."""
 
     __slots__ = ("begin_offset", "end_offset", "heard_at_ms", "last_stable_offset", "received_at_ms")
 
@@ -42,11 +44,11 @@ class LogBounds:
         self.begin_offset: int | None = None
         self.end_offset: int | None = None
         self.last_stable_offset: int | None = None
-        self.received_at_ms: int | None = None  # the last answer to where we read
-        self.heard_at_ms: int | None = None  # the last answer about it, or that there is no news
+        self.received_at_ms: int | None = None  # the time of the last answer for the offset at which we read
+        self.heard_at_ms: int | None = None  # the time of the last answer about the log, even one without news
 
     def last_offset(self, *, read_committed: bool) -> int | None:
-        """The offset up to which can be read, `None` when not known."""
+        """The offset up to which records can be read, `None` when it is not known."""
         return self.last_stable_offset if read_committed else self.end_offset
 
 
@@ -61,7 +63,7 @@ class Lane:
     def __init__(self, tp: TopicPartition, ownership: int, tally: Tally) -> None:
         self.tp = tp
         self.ownership = ownership
-        self.topic_id: UUID | None = None  # of the topic that the position is meant in
+        self.topic_id: UUID | None = None  # of the topic that the position belongs to
         self.tally = tally
         self.bars: set[Bar] = set()
         self.buffer = Buffer(tally)
@@ -70,19 +72,19 @@ class Lane:
         self.ledger = Ledger(0)
         self.epochs = Epochs()
         self.error: AiogroupError | None = None
-        self.starts_count = 0  # how often the position was set: what was in hand before is not what is in hand now
+        self.starts_count = 0  # how often the position was set; after that, earlier records in hand do not count
         self.is_left_out = False  # the planner asks for no more while this much is buffered
 
     # Gates.
 
     @property
     def is_open(self) -> bool:
-        """Its records may be handed out."""
+        """Whether its records may be handed out."""
         return not self.bars
 
     @property
     def is_fetched(self) -> bool:
-        """Where it goes on is known, and may be read."""
+        """Whether its position is known and may be fetched from."""
         return True
 
     @property
@@ -90,7 +92,9 @@ class Lane:
         return Bar.PAUSED in self.bars
 
     def bar(self, why: Bar, *, when: bool = True) -> None:
-        """Hand nothing out for this reason; `when` it does not hold (any more), lift the bar."""
+        """Hand out no records for the reason `why`. If `when` is False the reason does not hold (any more), and the bar
+        is lifted.
+        """
         if when:
             self.bars.add(why)
         else:
@@ -98,14 +102,14 @@ class Lane:
         self.target.changed()
 
     def lift(self, why: Bar) -> None:
-        """Hand out again, as far as this reason goes."""
+        """Remove this reason; records are handed out when no other reason is left."""
         self.bar(why, when=False)
 
     # Position.
 
     @property
     def position(self) -> int | None:
-        """The next offset that could be delivered, `None` while it is looked up."""
+        """The next offset that could be delivered, `None` while it is being looked up."""
         return self.ledger.position if self._has_position else None
 
     @property
@@ -113,10 +117,10 @@ class Lane:
         return True
 
     def _begin_at(self, offset: int, leader_epoch: int) -> None:
-        """Read from there on; what was buffered or in hand is dropped."""
+        """Read from `offset` on; records that were buffered or in hand are dropped."""
         self.drop_buffer()
         self.starts_count += 1
-        self.ledger.close()  # late acknowledgements are of records that are not in hand any more
+        self.ledger.close()  # late acknowledgements concern records that are not in hand any more
         self.ledger = Ledger(offset)
         self.epochs.start(offset, leader_epoch)
         self.bars -= {Bar.HELD, Bar.DELAYED}
@@ -127,11 +131,13 @@ class Lane:
         self.target.retry_now()
 
     def doubt(self) -> None:
-        """What is on its way counts no more."""
+        """Ignore the answer to the request that is under way."""
         self.target.changes_count += 1
 
     def epoch_before(self, offset: int) -> int:
-        """The leader epoch to commit `offset` with: of the record before it, if that was read from here."""
+        """The leader epoch to commit `offset` with: the epoch of the record before it, if this lane has read that
+        record.
+        """
         return self.epochs.before(offset) if offset <= self.ledger.position else NO_EPOCH
 
     def lag(self, *, read_committed: bool) -> int | None:
@@ -147,30 +153,30 @@ class Lane:
     # Buffer.
 
     def put(self, piece: PartitionDecoder, epochs: Iterable[tuple[int, int]] = ()) -> None:
-        """Take what was fetched; from these (offset, epoch) on its records have these epochs."""
+        """Append a fetched piece, with the (offset, epoch) runs of its records."""
         self.buffer.put(piece)
         self.tally.turns.setdefault(self)
         self.target.changed()
         self.epochs.learn(epochs)
 
     def use_up(self) -> None:
-        """The first buffered piece has nothing left."""
+        """Remove the first buffered piece, which has nothing left."""
         self.buffer.use_up()
         if self.is_left_out:
             self.target.changed()
 
     def drop_buffer(self) -> None:
-        """Forget what was fetched and not delivered, and the answer that is on its way."""
+        """Forget the records that were fetched and not delivered, and the answer that is under way."""
         self.buffer.clear()
         self.tally.turns.pop(self, None)
-        self.target.is_broken = False  # the damaged piece went with the others, and is fetched again
+        self.target.is_broken = False  # the damaged piece was dropped too, and is fetched again
         self.target.changes_count += 1
         if self._has_position:
             self.target.offset = self.ledger.position
             self.epochs.forget_from(self.ledger.position)
 
     def count_in(self, tally: Tally) -> None:
-        """From now on this tally counts what is buffered here, and its turns are ours."""
+        """From now on `tally` counts the buffered bytes, and the lane takes its turn in that tally's queue."""
         if tally is self.tally:
             return
         self.tally.turns.pop(self, None)
@@ -182,22 +188,24 @@ class Lane:
 
     @property
     def is_due(self) -> bool:
-        """Something is left to deliver or to tell."""
+        """Whether the lane has something to deliver, or an error to raise."""
         return bool(self.buffer.ready_count or self.buffer.pieces) or self.error is not None
 
     @property
     def due_error(self) -> AiogroupError | None:
-        """What the application must hear of now: nothing stands before it any more."""
+        """The error that is to be raised now, since no record is left to be delivered before it."""
         return None if self.buffer.ready_count or self.buffer.pieces else self.error
 
     @property
     def buffered_count(self) -> int:
-        """Offsets that were fetched and not delivered: at least as many as there are records."""
+        """The number of offsets that were fetched and not delivered: at least the number of records."""
         return self.target.offset - self.ledger.position
 
     @property
     def has_enough(self) -> bool:
-        """What is buffered is not to become more: for a merge, or since others are waited for."""
+        """Whether no more is to be fetched: enough is buffered for a merge, or records of other lanes are waited
+        for.
+        """
         tally = self.tally
         is_barred = tally.is_narrow and (self.is_due or (bool(tally.needed) and self.tp not in tally.needed))
         return self._has_position and (is_barred or self.buffered_count >= tally.enough_count > 0)
@@ -205,15 +213,17 @@ class Lane:
     # Errors.
 
     def fail(self, error: AiogroupError) -> None:
-        """The application must hear of it when what is buffered before it is handed out, and until it is over."""
+        """Raise this error in the application's requests once the records buffered before it are handed out, until
+        `heal`.
+        """
         self.error = error
         self.tally.turns.setdefault(self)
 
     def heal(self) -> None:
-        """What was asked for came."""
+        """The records that were asked for have arrived."""
         self.target.heal()
         self.error = None
 
     def back_off(self, now_ms: int, config: ConsumerConfig) -> None:
-        """Leave the lane alone for a while, longer each time until something works."""
+        """Do not fetch the lane for a while, longer each time until a fetch succeeds."""
         self.target.back_off(now_ms, config)

@@ -1,4 +1,4 @@
-"""One partition while it is ours: where it goes on, who confirms that, and what is committed of it."""
+"""One partition while it is ours: its position, the leader that confirms it, and its committed offset."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ class PositionState(StrEnum):
     COMMITTED = "committed"
     """The committed offset is to be looked up."""
     RESET = "reset"
-    """The policy decides: an offset is to be looked up by timestamp."""
+    """The reset policy decides: an offset is to be looked up by timestamp."""
     VALIDATING = "validating"
-    """The position is known; the leader must confirm that its log holds what stands before (KIP-320)."""
+    """The position is known; the leader must confirm that its log holds the records before it (KIP-320)."""
     FETCHING = "fetching"
-    """The position is known, and good for what is known of the leader."""
+    """The position is known, and the leader that we know has confirmed it or need not."""
     STUCK = "stuck"
-    """An error must reach the application, which must seek."""
+    """An error is raised to the application, which must seek."""
 
 
-_FETCHING: Final = PositionState.FETCHING  # as an attribute of the enum it would be looked up at each question
+_FETCHING: Final = PositionState.FETCHING  # a module constant: looking it up on the enum each time would cost more
 _VALIDATING: Final = PositionState.VALIDATING
 
 
 class Partition(Lane):
-    """The live lane, which alone is looked up, reset and validated. Without KIP-333 it is all there is."""
+    """The live lane of a partition. Only its position is looked up, reset and validated. Without KIP-333 it is the only
+    lane.
+    """
 
     __slots__ = (
         "behind", "committed", "committed_metadata", "former_end", "lanes", "leader", "reset_policy", "reset_why",
@@ -51,12 +53,12 @@ class Partition(Lane):
         self.reset_policy = reset_policy
         self.reset_why = ""
         self.state = PositionState.COMMITTED
-        self.leader = NOBODY  # by whom the position is checked, or is to be
-        self.search = Search(0, 0, NO_EPOCH)  # while it is checked
+        self.leader = NOBODY  # the leader that has checked the position, or is to check it
+        self.search = Search(0, 0, NO_EPOCH)  # the search while the position is being checked
         self.committed: int | None = None
         self.committed_metadata = ""
         self.was_reset = False
-        self.former_end = 0  # up to where a former topic of the same name was read, by this consumer
+        self.former_end = 0  # up to where this consumer read a former topic of the same name
         self.behind: Any = None  # the range whose records come before ours, in ordered mode (KIP-333)
         self.lanes: Any = None  # the ranges that are read beside it (KIP-333, `runtime/recovery/lanes.py`)
 
@@ -80,20 +82,21 @@ class Partition(Lane):
 
     @property
     def awaits_position(self) -> bool:
-        """Records are to be read from it, and where is being looked up or checked."""
+        """Whether it is to be read, and its position is still being looked up or checked."""
         return not (self.is_paused or self.state in (PositionState.FETCHING, PositionState.STUCK))
 
     def move(self, state: PositionState) -> None:
-        """The one way to another state."""
+        """Go to another state; nothing else sets it."""
         self.state = state
         self.target.changed()
 
     def start_at(
         self, offset: int, *, leader_epoch: int = NO_EPOCH, leader: Leader = NOBODY, was_reset: bool = False
     ) -> None:
-        """The position is known from now on; what was buffered or in hand is dropped.
+        """The position is known from now on; records that were buffered or in hand are dropped.
 
-        `leader_epoch` is that of the record before it, as far as is known: with one, `leader` must confirm it first.
+        `leader_epoch` is that of the record before the position, if it is known: then `leader` must confirm the
+        position first.
         """
         self._begin_at(offset, leader_epoch)
         self.leader = leader
@@ -101,8 +104,9 @@ class Partition(Lane):
         self._check_position()
 
     def go_on_at(self, offset: int) -> bool:
-        """A seek forwards within what is buffered: what stands at `offset` and behind it stays, and so does a request
-        that is under way. False where that cannot be: then `start_at` drops what is left.
+        """Seek forwards within the buffer: the records from `offset` on stay, and so does a request that is under way.
+
+        Returns False if that is not possible: then call `start_at`, which drops the rest of the buffer.
         """
         is_within = self.ledger.position <= offset <= self.target.offset
         if self.state is not _FETCHING or self.target.is_broken or not is_within or not self.buffer.go_on_at(offset):
@@ -116,21 +120,21 @@ class Partition(Lane):
         return True
 
     def await_reset(self, policy: ResetPolicy) -> None:
-        """The position must be looked up by policy."""
+        """The position must be looked up by this reset policy."""
         self.drop_buffer()
         self.error = None
         self.reset_policy = policy
         self.move(PositionState.RESET)
 
     def stick(self, error: AiogroupError) -> None:
-        """Only a seek helps; the error goes to the application."""
+        """Only a seek helps: raise the error to the application."""
         self.drop_buffer()
         self.error = error
         self.move(PositionState.STUCK)
         self.tally.turns.setdefault(self)
 
     def begin_anew(self, ownership: int, topic_id: UUID) -> None:
-        """The topic was deleted and made anew: nothing that is known of the log is true of this one."""
+        """The topic was deleted and made anew: nothing that is known of the old log holds for the new one."""
         self.former_end = max(self.former_end, self.ledger.position)
         self.start_at(0)
         self.ownership = ownership
@@ -142,12 +146,14 @@ class Partition(Lane):
         self.move(PositionState.COMMITTED)
 
     def is_of_former_log(self, offset: int) -> bool:
-        """An offset to commit that can only be of the topic that was deleted: this one was not read up to there."""
+        """Whether this offset, which is to be committed, can only belong to the deleted topic: the new one was not read
+        that far.
+        """
         return (self.position or 0) < offset <= self.former_end
 
     @property
     def has_uncommitted(self) -> bool:
-        """Something was delivered that is not durable."""
+        """Whether records were delivered whose offsets are not committed."""
         if self.lanes is not None:
             return bool(self.lanes.has_uncommitted)
         position, committed = self.position, self.committed
@@ -156,7 +162,7 @@ class Partition(Lane):
     # Leaders.
 
     def follow(self, leader: Leader) -> None:
-        """The metadata names this leader. What is on its way from another one will not count."""
+        """The metadata names this leader. The answer that is under way from another leader will be ignored."""
         if not (self._has_position and is_news(self.leader, leader)):
             return
         self.leader = leader
@@ -165,7 +171,7 @@ class Partition(Lane):
         self.target.backoff_until_ms = 0
 
     def doubt(self) -> None:
-        """The leader must confirm the position before anything else is fetched or delivered, if it can."""
+        """Have the leader confirm the position, if it can, before anything else is fetched or delivered."""
         if not self._has_position:
             return
         super().doubt()
@@ -178,19 +184,19 @@ class Partition(Lane):
         self.move(PositionState.VALIDATING if is_checkable else PositionState.FETCHING)
 
     def trust(self) -> None:
-        """Go on unchecked: the leader cannot be asked."""
+        """Go on without a check: the leader cannot be asked."""
         if self.state is PositionState.VALIDATING:
             self.move(PositionState.FETCHING)
 
     def confirm(self, answer: EpochEnd) -> None:
-        """The leader's log holds all that was delivered; what is buffered is kept where it holds that, too."""
+        """The leader's log holds all records that were delivered. The buffer is kept if the log holds that, too."""
         if not confirms(answer, self.epochs.before(self.target.offset), self.target.offset):
             self.drop_buffer()
         self.move(PositionState.FETCHING)
         self.target.retry_now()
 
     def truncate(self, offset: int, leader_epoch: int) -> None:
-        """What was read from `offset` on is not in the log any more: go back to there."""
+        """The records that were read from `offset` on are not in the log any more: go back to `offset`."""
         self.start_at(offset, leader_epoch=leader_epoch, leader=self.leader, was_reset=True)
-        self.committed = None  # it may be the same offset again, of another record
+        self.committed = None  # the same offset may come again for another record, and must be committed
         self.move(PositionState.FETCHING)

@@ -1,4 +1,6 @@
-"""Which broker is asked for which partitions, and for how much. Only partitions that were touched are looked at."""
+"""Plans which broker is asked for which partitions, and for how many bytes. Only partitions that were touched are
+planned again.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,26 @@ from aiogroup.values import dataclass
 __all__ = ["FetchPlan", "Planner", "Share", "node_for"]
 
 WAIT_MIN_MS: Final = 20
-"""Shortest wait at the broker while a partition with a full buffer is left out: it may be drained any moment."""
+"""The shortest wait at the broker while a partition with a full buffer is left out, since its buffer may be drained at
+any moment.
+"""
 RESPONSE_FLOOR_BYTES: Final = 64 * 1024
 FETCHES_AHEAD: Final = 2
-"""So much of a partition is buffered: what is being read, and what to go on with while the next is on its way."""
+"""How many fetches of a partition are buffered: one that is being read, and one to go on with while the next is under
+way.
+"""
 SHARE_FLOOR_BYTES: Final = 64 * 1024
-"""Four batches as producers make them by default."""
+"""Four batches of a producer's default size."""
 
 
 @dataclasses.dataclass(slots=True)
 class Share:
-    """The part of the assignment that one broker is read for: `members`, of which `session` asks for some.
+    """The part of the assignment that is read from one broker: `members`, some of which `session` asks for.
 
-    `full` are left out because enough of them is buffered; they leave the session, as in Java: the broker would answer
-    every request at once with what has no room. To come back costs nothing, since their offset is news anyway, and to
-    leave some twenty bytes. `large` have a batch that takes so many bytes.
+    `full` are left out because enough of them is buffered. They leave the session, as in Java: otherwise the broker
+    would answer every request at once with records that cannot be buffered. To come back costs nothing, since their
+    offset has changed anyway, and to leave costs some twenty bytes. `large` maps partitions to the size of their long
+    next batch.
     """
 
     session: FetchSession = field(default_factory=FetchSession)
@@ -43,16 +50,16 @@ class Share:
     full: set[TopicPartition] = field(default_factory=set)
     large: dict[TopicPartition, int] = field(default_factory=dict)
     named: Collection[TopicPartition] = ()
-    """In the request under way: the last answer was not about them."""
+    """The partitions named in the request under way, which the last answer did not cover."""
     answered_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """Ask for what the share's session wants, `max_bytes` together; 0: ask for nothing now.
+    """Ask for the partitions that the share's session wants, `max_bytes` in total; if that is 0, send no request now.
 
-    `full_count` partitions of this broker are left out because enough of them is buffered. `is_blocked`: other
-    requests hold the room that this one needs.
+    `full_count` partitions of this broker are left out because enough of them is buffered. `is_blocked`: other requests
+    have reserved the memory that this one needs.
     """
 
     max_bytes: int
@@ -61,7 +68,9 @@ class FetchPlan:
 
 
 def node_for(partition: Lane, cluster: Cluster, now_ms: int) -> int:
-    """The broker to read from: the preferred replica while it holds (KIP-392), else the leader; -1 unknown."""
+    """The broker to read from: the preferred replica until its time ends (KIP-392), otherwise the leader; -1 if
+    unknown.
+    """
     if partition.target.preferred_replica != UNKNOWN:
         if now_ms < partition.target.preferred_until_ms and partition.target.preferred_replica in cluster.brokers:
             return partition.target.preferred_replica
@@ -78,7 +87,7 @@ class Planner:
         self._cluster: Cluster | None = None
         self._shares: dict[int, Share] = {}
         self._nodes: dict[TopicPartition, int] = {}
-        self._due: dict[TopicPartition, int] = {}  # when time alone makes a difference
+        self._due: dict[TopicPartition, int] = {}  # when a partition must be planned again although nothing touched it
         self._due_heap: list[tuple[int, TopicPartition]] = []
 
     @property
@@ -93,24 +102,28 @@ class Planner:
         return share
 
     def moved(self, node_id: int) -> dict[TopicPartition, Asked]:
-        """What this broker is to be asked for since a seek, and is not yet."""
+        """The partitions at this broker that a seek moved and that no request has named since."""
         wanted = self.share(node_id).session.wanted
         return {
             tp: wanted[tp] for tp in self._assignment.tally.moved if tp in wanted and self._nodes.get(tp) == node_id
         }
 
     def is_at(self, node_id: int, tp: TopicPartition, asked: Asked) -> bool:
-        """What this broker tells of the partition is of interest still, wherever the position is now."""
+        """Whether this broker's answer about the partition is still of use, wherever the position is now."""
         if self._assignment.get(tp) is not asked.partition or self._nodes.get(tp) != node_id:
             return False
         return asked.topic_id in (asked.partition.topic_id, ZERO_UUID)
 
     def heard_at_ms(self, partition: Lane) -> int | None:
-        """When it was last known where the partition ends: by an answer, or as an answer in a session had no news."""
+        """When the partition's end was last known: by an answer that names it, or by a session's answer without news of
+        it.
+        """
         return self._or_no_news(partition, partition.log.heard_at_ms)
 
     def answered_at_ms(self, partition: Lane) -> int | None:
-        """When a fetch of it was last answered; in a session an answer without it says that nothing is new."""
+        """When a fetch of the partition was last answered. In a session an answer that does not name it means that it
+        has no news.
+        """
         return self._or_no_news(partition, partition.log.received_at_ms)
 
     def _or_no_news(self, partition: Lane, at_ms: int | None) -> int | None:
@@ -122,11 +135,11 @@ class Planner:
 
     @property
     def wake_at_ms(self) -> int | None:
-        """When to look again although nothing was touched."""
+        """When to plan again although nothing was touched."""
         return self._due_heap[0][0] if self._due_heap else None
 
     def look(self, cluster: Cluster, now_ms: int) -> None:
-        """Take in what happened."""
+        """Plan the touched partitions again."""
         tally = self._assignment.tally
         while self._due_heap and self._due_heap[0][0] <= now_ms:
             at_ms, tp = heapq.heappop(self._due_heap)
@@ -141,7 +154,7 @@ class Planner:
             self._look_at(tp, cluster, now_ms)
 
     def plan(self, node_id: int, free_bytes: int) -> FetchPlan:
-        """What to ask `node_id` for, given that `free_bytes` of the buffers' bound are left."""
+        """The next request to `node_id`, given that `free_bytes` of the buffers' bound are left."""
         share, config = self.share(node_id), self._config
         wanted_count, full_count = len(share.session.wanted), len(share.full)
         max_bytes = min(config.fetch_max_bytes, free_bytes)
@@ -200,9 +213,10 @@ class Planner:
         return partition.target.most_bytes or FETCHES_AHEAD * self._partition_bytes(partition, share)
 
     def _partition_bytes(self, partition: Lane, share: Share) -> int:
-        """So much of a partition at a time. A merge needs all of them: one answer should have something of each.
+        """The most bytes of a partition per answer. A merge needs records of all partitions, so one answer should hold
+        some of each.
 
-        But no less than two batches, as far as they are known: a broker leaves out what is longer.
+        It is no less than two batches, if their size is known: a broker leaves out a batch that is longer.
         """
         config, tally = self._config, self._assignment.tally
         most_bytes = min(
@@ -222,7 +236,7 @@ class Planner:
         if partition.target.batch_bytes:
             share.large[tp] = partition.target.batch_bytes
         max_bytes = max(self._partition_bytes(partition, share), partition.target.batch_bytes)
-        # KIP-320: a broker that knows a newer leader than we, or an older one, refuses instead of answering.
+        # KIP-320: a broker that knows a newer or an older leader than we do refuses instead of answering.
         epoch = UNKNOWN if info is None else info.leader_epoch
         share.session.want(
             tp, Asked(partition, partition.target.changes_count, topic_id, epoch, partition.target.offset, max_bytes)

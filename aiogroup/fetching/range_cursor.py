@@ -18,13 +18,13 @@ __all__ = ["BoundedDecoder", "RangeCursor"]
 
 
 BARRED_TOGETHER: Final = {Bar.HELD, Bar.NEW, Bar.LEAVING}
-"""What bars the live lane bars its ranges, too."""
+"""These bars on the live lane bar its ranges, too."""
 
 
 class RangeCursor(Lane):
-    """It stands in a log that `live`, the partition itself, answers for: its position is neither looked up nor checked.
+    """Its position is neither looked up nor checked: `live`, the partition itself, does that for the whole log.
 
-    `former` is the range before, whose records come first.
+    `former` is the range before this one; its records come first.
     """
 
     __slots__ = ("end", "former", "live", "start")
@@ -47,36 +47,36 @@ class RangeCursor(Lane):
 
     @property
     def is_delivered(self) -> bool:
-        """Nothing of the range, nor of one before it, is left to hand out."""
+        """Whether all records of this range and of those before it are handed out."""
         return self.ledger.position >= self.end and (self.former is None or self.former.is_delivered)
 
     @property
     def is_done(self) -> bool:
-        """Everything in the range is processed."""
+        """Whether all records of the range are processed."""
         return self.ledger.committable >= self.end
 
     @property
     def poison_offset(self) -> int | None:
-        """The cursor stands on a record that cannot be delivered."""
+        """The offset of the record that cannot be delivered, if the cursor stands on one."""
         if not self.buffer.pieces or self.buffer.ready_count:
             return None
         offset = self.buffer.pieces[0].poison_offset
         return None if offset is None or offset >= self.end else offset
 
     def shorten(self, end: int) -> None:
-        """Deliver nothing from `end` on, which is not below the position; what is in hand stays there."""
+        """Deliver no record from `end` on, which is not below the position. Records in hand stay in hand."""
         self.end = end
-        self.drop_buffer()  # decoders go up to the former end
+        self.drop_buffer()  # its decoders go up to the former end
 
     def rise_to(self, offset: int) -> None:
-        """Retention removed what stands before `offset` and was not delivered; what is in hand stays there."""
+        """Retention removed the undelivered records before `offset`: go on there. Records in hand stay in hand."""
         self.ledger.pass_over(min(offset, self.end))
         self.target.offset = max(self.target.offset, min(offset, self.end))
         self.target.changes_count += 1
 
 
 class BoundedDecoder(PartitionDecoder):
-    """Gives no record from `end` on: a batch may reach over the end of the range."""
+    """Returns no record from `end` on, since a batch may reach past the end of the range."""
 
     __slots__ = ("_end",)
 
@@ -91,7 +91,7 @@ class BoundedDecoder(PartitionDecoder):
         if self.next_offset >= self._end:
             return None
         try:
-            # So many offsets are left that not more records can be: a deserializer sees hardly one of the others.
+            # The offsets left in the range bound its records, so hardly any record after it is deserialized.
             records = super().next_slice(min(max_records, self._end - self.next_offset))
         except RecordDeserializationError as error:
             if error.offset < self._end:

@@ -14,11 +14,11 @@ __all__ = ["FetchRemedy", "fetch_remedy_for"]
 class FetchRemedy(Enum):
     PROCEED = auto()
     REFRESH = auto()
-    """Back off, and refresh the metadata: the leader moved or is about to."""
+    """Back off and refresh the metadata: the leader has moved or is about to."""
     BACK_OFF = auto()
-    """Back off; nothing is known to be stale."""
+    """Back off; no stale metadata is suspected."""
     OUT_OF_RANGE = auto()
-    """From a follower: ask the leader. From the leader: the policy decides."""
+    """If a follower said it, ask the leader. If the leader said it, the reset policy decides."""
     NOT_AUTHORIZED = auto()
     NO_NAMES = auto()
     """Topic ids are not usable for this topic now: refresh, then ask again."""
@@ -44,7 +44,7 @@ _TABLE: Final[dict[int, FetchRemedy]] = {
 
 
 def fetch_remedy_for(code: int) -> FetchRemedy:
-    """The remedy; for a code without a row: back off, with a refresh where Kafka calls the metadata stale."""
+    """The remedy. For a code without a row: back off, and refresh if Kafka's table calls the metadata stale for it."""
     row = _TABLE.get(code)
     if row is not None:
         return row

@@ -1,4 +1,4 @@
-"""How much more may be fetched: one bound for all that is buffered, and what may take room from whom."""
+"""The fetch budget: how many more bytes may be fetched within one bound for everything that is buffered."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ DECODED_SHARE: Final = 4
 
 
 class Room:
-    """The room of one lane: `bound_bytes` for everything that its tally counts.
+    """The memory for the lanes of one tally: `bound_bytes` for everything that the tally counts.
 
-    `largest_bytes` is how long an answer may be however little was asked for: a batch, and what was longer once.
+    `largest_bytes` is the size that an answer may have however little was asked for: one batch, or the longest answer
+    so far.
     """
 
     def __init__(self, tally: Tally, bound_bytes: int, max_partition_fetch_bytes: int) -> None:
@@ -26,7 +27,9 @@ class Room:
         self._bound_bytes = bound_bytes
 
     def look(self, partitions: Iterable[Lane]) -> None:
-        """Whether partitions are waited for that there is no room for: then only these are fetched."""
+        """Decide whether partitions whose records are waited for cannot be fetched within the bound: then only these
+        are fetched.
+        """
         tally = self._tally
         is_narrow = tally.needs_records and self._left_bytes() + tally.in_flight_bytes < self._least_bytes
         if is_narrow is not tally.is_narrow:
@@ -34,7 +37,7 @@ class Room:
             tally.touched |= dict.fromkeys(each.tp for each in partitions)
 
     def share_bytes(self, waiting_count: int) -> int:
-        """What is free for one of so many brokers."""
+        """The bytes that are free for one of `waiting_count` brokers."""
         free_bytes = self._free_bytes()
         return max(free_bytes // max(1, waiting_count), min(free_bytes, self._least_bytes))
 
@@ -46,17 +49,20 @@ class Room:
         free_bytes = self._left_bytes()
         if free_bytes >= self._least_bytes:
             return free_bytes
-        # What paused partitions keep must not starve the others: it is fetched again when they are resumed.
+        # The buffers of paused partitions must not starve the others: they are dropped, and fetched again after a
+        # resume.
         for partition in tuple(self._tally.turns):
             if partition.is_paused and partition.buffer.pieces:
                 partition.drop_buffer()
         free_bytes = self._left_bytes()
-        if self._tally.is_narrow:  # who waits for a record of each, or of one, gets it whatever the bound is
+        if self._tally.is_narrow:  # a merge or a request waits for a record, and gets it in spite of the bound
             return max(free_bytes, self._least_bytes)
         return free_bytes if free_bytes >= self.largest_bytes or not self._tally.held_bytes else 0
 
     def _left_bytes(self) -> int:
-        """A part of the bound is for what is decoded: the more is fetched the less could be decompressed."""
+        """The bytes of the bound that are left. A part of it is reserved for decoding: otherwise fetched bytes would
+        leave no memory to decompress them.
+        """
         bound, tally = self._bound_bytes, self._tally
         if not tally.held_bytes:
             return bound

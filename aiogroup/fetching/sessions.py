@@ -1,11 +1,12 @@
-"""What one broker is asked for, request by request, in a session that both sides remember (KIP-227).
+"""The partitions that one broker is asked for, request by request, in a session that both sides remember (KIP-227).
 
-A full request names every partition and may open a session. From then on a request names those that changed, and the
-answer those with news: what neither names is as it was. So the session is the plan: whoever changes a partition says
-so here (`want`, `drop`), and the next request carries the differences, however many partitions there are.
+A full request names every partition and may open a session. From then on a request names the partitions that changed,
+and the answer names those with news; the others are as they were. So the session is the plan: whoever changes a
+partition says so here (`want`, `drop`), and the next request carries only the differences, however many partitions
+there are.
 
-The broker reads partitions in its own order and moves those it has sent records of to the end; a full request brings
-our order, which moves them likewise.
+The broker reads the partitions in its own order, and moves those whose records it has sent to the end. A full request
+brings our order, in which they are moved to the end likewise.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ MAX_EPOCH: Final = 2**31 - 1
 
 
 def epoch_after(epoch: int) -> int:
-    """0 only opens a session."""
+    """The epoch of the next request. It never returns to 0, which opens a session."""
     return epoch % MAX_EPOCH + 1
 
 
 class Asked(NamedTuple):
-    """What is asked of one partition, and for whom: `changes_count` is that of `partition` when it was asked."""
+    """What a request asks of one partition, and the lane that it is for; `changes_count` is the lane's at that time."""
 
     partition: Lane
     changes_count: int
@@ -54,9 +55,10 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """`partitions` are new, changed, or (`is_full`) all; `forgotten` leave, with the topic id they were known by.
+    """One request: `partitions` are the new and changed ones or, if `is_full`, all; `forgotten` are those that leave,
+    with the topic id that the broker knows them by.
 
-    `has_ids`: every topic in it has an id. Otherwise they must go by their names, in version 12 or older.
+    `has_ids`: every topic in it has an id. Otherwise topics must be named, in version 12 or older.
     """
 
     session_id: int
@@ -71,19 +73,21 @@ class SessionRequest:
 
 
 def without_session(partitions: dict[TopicPartition, Asked]) -> SessionRequest:
-    """For these alone; what a session has under way goes on."""
+    """A request for these partitions alone, outside of the session; its own request goes on."""
     has_ids = all(each.topic_id != ZERO_UUID for each in partitions.values())
     return SessionRequest(NO_SESSION, NEVER, partitions, {}, has_ids)
 
 
 class FetchSession:
-    """One broker's. One request at a time: `begin`, then `answered` or `lost`."""
+    """The session with one broker. One request at a time: `begin`, then `answered` or `lost`."""
 
     def __init__(self) -> None:
         self.wanted: dict[TopicPartition, Asked] = {}
-        """In the order of a full request: what changed last, as by records that came, is last."""
+        """The partitions to ask for, in the order of a full request: the one that changed last (for example because its
+        records arrived) is last.
+        """
         self.held: dict[TopicPartition, Asked] = {}
-        """What the broker knows by the last request: what its answer means."""
+        """What the broker knows since the last request; its answer is read with this."""
         self._session_id = NO_SESSION
         self._epoch = OPENING
         self._has_ids = True
@@ -111,11 +115,13 @@ class FetchSession:
             self._without_id.discard(tp)
 
     def miss(self, tp: TopicPartition) -> None:
-        """What an answer told of this partition was not taken in. The broker will not tell it again by itself."""
+        """The answer's data for this partition was not used, and the broker will not send it again by itself: name the
+        partition again.
+        """
         self._missed.add(tp)
 
     def name_of(self, topic_id: UUID) -> str:
-        """The topic's name, "" when it was never asked for by this id."""
+        """The topic's name; "" if it was never asked for by this id."""
         return self._names.get(topic_id, "")
 
     def begin(self) -> SessionRequest:
@@ -129,7 +135,9 @@ class FetchSession:
         return request
 
     def _must_open(self) -> bool:
-        """A broker adds what is named before it forgets: a partition cannot leave and come in one request."""
+        """Whether a full request is needed. A broker adds partitions before it forgets others, so one cannot leave and
+        come back in the same request.
+        """
         for tp in self._changed:
             wanted, held = self.wanted.get(tp), self.held.get(tp)
             if wanted is not None and held is not None and not wanted.is_same_log(held):
@@ -155,28 +163,30 @@ class FetchSession:
         return SessionRequest(self._session_id, self._epoch, partitions, forgotten, has_ids)
 
     def answered(self, error_code: int, session_id: int, named: Collection[TopicPartition]) -> None:
-        """What the answer says of the session, and which partitions it names (FetchSessionHandler.handleResponse)."""
+        """Note what the answer says about the session, and which partitions it names
+        (FetchSessionHandler.handleResponse).
+        """
         epoch, self._epoch = self._epoch, OPENING
         if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND or (session_id == NO_SESSION and not error_code):
-            self._session_id = NO_SESSION  # evicted, or it gives none, or it is older than sessions
-        elif not error_code:  # after another error a full request with the id closes what the broker may still have
+            self._session_id = NO_SESSION  # the session was evicted, or the broker gives none or is older than sessions
+        elif not error_code:  # after another error, a full request with the id closes the broker's session
             self._session_id = session_id
             if all(tp in self.held for tp in named) and (epoch != OPENING or len(named) == len(self.held)):
                 self._epoch = epoch_after(epoch)
 
     def lost(self) -> None:
-        """No answer: nobody knows whether the broker got the request."""
+        """No answer came, so it is not known whether the broker got the request."""
         self._epoch = OPENING
 
     @property
     def is_open(self) -> bool:
-        """The next request names the differences only."""
+        """Whether the next request names the differences only."""
         return self._epoch != OPENING
 
 
 def request_for(begun: SessionRequest, config: ConsumerConfig, *, max_bytes: int, max_wait_ms: int) -> FetchRequest:
-    """What goes to the broker."""
-    # Neighbours only: the order is what the broker fills its answer by (FetchRequest.forConsumer).
+    """The Fetch request to send."""
+    # Only neighbours are grouped: the broker fills its answer in this order (FetchRequest.forConsumer).
     asked = groupby(begun.partitions.items(), key=lambda each: (each[0].topic, each[1].topic_id))
     forgotten = groupby(sorted(begun.forgotten.items()), key=lambda each: (each[0].topic, each[1]))
     return FetchRequest(

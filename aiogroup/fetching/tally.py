@@ -1,4 +1,4 @@
-"""What the lanes of an assignment hold together, so that nobody has to look at all of them."""
+"""The totals over the lanes of an assignment, kept so that no task has to go through all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Tally"]
 
 
 class Tally:
-    """Each lane keeps its part of this up to date: see `Buffer` and `FetchTarget`."""
+    """Each lane keeps its part of the totals up to date: see `Buffer` and `FetchTarget`."""
 
     __slots__ = (
         "batch_bytes", "decoded_bytes", "enough_count", "fetched_bytes", "handed_out_count", "in_flight_bytes",
@@ -23,29 +23,29 @@ class Tally:
 
     def __init__(self) -> None:
         self.touched: dict[TopicPartition, None] = {}
-        """What decides their fetches may have changed since the planner last looked."""
+        """Partitions whose fetches must be planned again, since something about them may have changed."""
         self.moved: dict[TopicPartition, None] = {}
-        """Sought away from what was buffered, and not named in a request to their broker since then."""
+        """Partitions that a seek moved out of their buffer, and that no request to their broker has named since."""
         self.turns: OrderedDict[Lane, None] = OrderedDict()
-        """Those with something to deliver or to tell: whose turn it is first."""
+        """Lanes with something to deliver or an error to raise, the next in turn first."""
         self.fetched_bytes = 0
         self.decoded_bytes = 0
-        """Batches that are decompressed, and slices: what they need beside the answers that they come from."""
+        """The bytes of decompressed batches and of slices, in addition to the answers that they come from."""
         self.in_flight_bytes = 0
-        """What brokers were asked for and have not answered."""
+        """The bytes reserved for requests that are not answered yet."""
         self.batch_bytes = 0
-        """The longest of those that began a fetched piece."""
+        """The size of the longest batch that was the first of a fetched piece."""
         self.handed_out_count = 0
-        """How many records the application got of these lanes."""
+        """How many records of these lanes the application got."""
         self.enough_count = 0
         """For a merge: no more is fetched of a lane that has this many buffered records. 0: there is no merge."""
         self.needs_records = False
-        """A merge, or requests that name partitions, wait for some that have no record."""
-        self.needed: frozenset[TopicPartition] = frozenset()  # those that are named; empty: any
+        """Whether a merge, or a request that names partitions, waits for a partition that has no record."""
+        self.needed: frozenset[TopicPartition] = frozenset()  # the named partitions; empty if any will do
         self.is_narrow = False
-        """Records are needed and there is no room for them: only the lanes that need them are fetched."""
+        """Records are needed and do not fit within the bound: only the lanes that need them are fetched."""
 
     @property
     def held_bytes(self) -> int:
-        """Fetched and not delivered, or about to be."""
+        """The bytes that are fetched and not delivered, or about to be fetched."""
         return self.fetched_bytes + self.decoded_bytes + self.in_flight_bytes

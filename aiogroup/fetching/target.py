@@ -1,4 +1,4 @@
-"""What decides whether, where and for how much one lane is fetched: what the planner reads."""
+"""The planner's input for one lane: whether it is fetched, from where, and how much."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFERRED_REPLICA_MS = 300_000
 
 
 class FetchTarget:
-    """Setting any attribute tells the planner: a change that it does not hear of would stop a partition for good."""
+    """Setting any attribute tells the planner, since a change that it missed would stop a partition for good."""
 
     __slots__ = (
         "_tally", "_tp", "backoff_until_ms", "batch_bytes", "changes_count", "error", "failures_count", "is_broken",
@@ -26,17 +26,17 @@ class FetchTarget:
     offset: int
     """Where the next fetch begins."""
     changes_count: int
-    """Rises with every seek, reset and loss; an answer to a request under an older count is dropped."""
+    """Rises with every seek, reset and loss. The answer to a request that was made under a lower count is dropped."""
     batch_bytes: int
-    """How long the next batch says that it is, where a fetch was too small for it; 0: no longer than usual."""
+    """The declared length of the next batch, if a fetch was too small for it; otherwise 0."""
     most_bytes: int
-    """How much may wait in the buffer; 0: what is usual."""
+    """How many bytes may wait in the buffer; 0 means the usual number."""
     is_broken: bool
-    """Nothing is fetched behind what is buffered: the last piece is damaged, or the range ends."""
+    """Nothing more is fetched after the buffer: the last piece is damaged, or the range ends."""
     backoff_until_ms: int
     failures_count: int
     error: str
-    """What the last fetch said, where it was not good."""
+    """The error of the last fetch, "" if it had none."""
     preferred_replica: int
     preferred_until_ms: int
 
@@ -55,25 +55,25 @@ class FetchTarget:
         self.changed()
 
     def changed(self) -> None:
-        """The planner must look at this lane."""
+        """Have the planner plan this lane again."""
         self._tally.touched[self._tp] = None
 
     def count_in(self, tally: Tally) -> None:
-        """From now on this tally's planner is told."""
+        """From now on tell the planner of this tally."""
         object.__setattr__(self, "_tally", tally)
 
     def heal(self) -> None:
-        """What was asked for came."""
+        """The records that were asked for have arrived."""
         self.failures_count = 0
         self.error = ""
         if self.batch_bytes:
             self.batch_bytes = 0
 
     def retry_now(self) -> None:
-        """What failed until now counts no more."""
+        """Forget earlier failures, and fetch at once."""
         self.failures_count = self.backoff_until_ms = 0
 
     def back_off(self, now_ms: int, config: ConsumerConfig) -> None:
-        """Leave the lane alone for a while, longer each time until something works."""
+        """Do not fetch the lane for a while, longer each time until a fetch succeeds."""
         self.failures_count += 1
         self.backoff_until_ms = now_ms + config.backoff_ms(self.failures_count)

@@ -1,17 +1,18 @@
-"""Whether the leader's log still holds what was read, by leader epochs (KIP-320): decided here, done by the validator.
+"""Decides by leader epochs whether the leader's log still holds the records that were read (KIP-320); the validator
+asks.
 
-An unclean leader election may cut records off that were read already. Other records then take their offsets, and a
-reader that went on by offset alone would pass over them. So a position is checked before it is fetched from whenever
-the leader changed, and when it came from a commit: the leader says where the epoch of the last record before the
-position ended. An end below the position means that this record is gone, and the log differs from there on.
+An unclean leader election may cut off records that were already read. Other records then take their offsets, and a
+consumer that went on by offset alone would miss them. So a position is checked before it is fetched from, whenever the
+leader changed and when the position came from a commit: the leader says where the epoch of the last record before the
+position ended. If that end is below the position, the record is gone, and the logs differ from that end on.
 
-The record may be one of several epochs that are gone, and the answer tells of the newest that is left: the search goes
-on from where ours and that one part, until the leader has the very epoch before it (as followers do, KIP-279). Java's
-consumer asks once, and may pass records over.
+Several epochs of records may be gone, and the answer names the newest one that is left. The search goes on at the
+offset where our epochs and that answer diverge, until the leader knows exactly the epoch before that offset (as
+followers do, KIP-279). Java's consumer asks once, and may miss records.
 
 A smaller epoch in the answer proves nothing by itself: compaction may have removed all records of an epoch, and a
-replica that was filled afterwards never heard of it. For the same reason no fetch says `last_fetched_epoch`: a broker
-calls that divergence. Java's consumer does neither.
+replica that was filled afterwards never knew that epoch. For the same reason no fetch sends `last_fetched_epoch`: a
+broker would report a divergence there. Java's consumer does the same in both respects.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ NOBODY: Final = Leader()
 
 
 class EpochEnd(NamedTuple):
-    """What a leader answers: the largest epoch it has that is not above the one asked for, and where that ended."""
+    """A leader's answer: its largest epoch that is not above the one asked for, and the offset at which that epoch
+    ended.
+    """
 
     epoch: int
     end_offset: int
@@ -65,7 +68,7 @@ class Remedy(Enum):
 
     PROCEED = auto()
     RETRY = auto()
-    """Refresh the metadata and ask again: the leader moved, or it or we do not know of it yet."""
+    """Refresh the metadata and ask again: the leader moved, and the broker or we do not know that yet."""
     NOT_AUTHORIZED = auto()
 
 
@@ -80,9 +83,10 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The leader's log parts from what was read up to `position` nowhere, or at `offset`, or before.
+    """A search for the offset at which the leader's log diverges from the records read up to `position`: `offset` at
+    most, unless the logs do not diverge at all.
 
-    `leader_epoch` is that of the record before `offset`: the one to ask for.
+    `leader_epoch` is the epoch of the record before `offset`: the leader is asked for this one.
     """
 
     position: int
@@ -92,9 +96,9 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where the logs part: what was read from `offset` on is gone, the record before it is of `leader_epoch`.
+    """Where the logs diverge: the records read from `offset` on are gone, and the record before it has `leader_epoch`.
 
-    `None`: somewhere, the leader does not know.
+    `offset` is `None` if the leader does not know where.
     """
 
     offset: int | None
@@ -107,17 +111,19 @@ def leader_of(cluster: Cluster, tp: TopicPartition) -> Leader:
 
 
 def is_news(known: Leader, seen: Leader) -> bool:
-    """Whether metadata names another leader than is known. An older epoch is a broker that lags behind."""
+    """Whether the metadata names another leader than the known one. An older epoch only means that the broker that sent
+    the metadata lags behind.
+    """
     return seen not in (known, NOBODY) and (seen.epoch >= known.epoch or seen.epoch == NO_EPOCH)
 
 
 def must_check(leader_epoch: int, leader: Leader) -> bool:
-    """Whether a position with the epoch of the record before it can be checked by a leader."""
+    """Whether this leader can check a position whose preceding record has this epoch."""
     return leader_epoch >= 0 and leader.epoch >= 0
 
 
 def remedy_for(code: int) -> Remedy:
-    """As Java's consumer: whatever it is, the position is not trusted before the leader confirmed it."""
+    """As in Java's consumer: whatever the error is, the position is not trusted until the leader has confirmed it."""
     match code:
         case ErrorCode.NONE:
             return Remedy.PROCEED
@@ -128,9 +134,10 @@ def remedy_for(code: int) -> Remedy:
 
 
 def narrow(search: Search, answer: EpochEnd, epochs: Epochs) -> Search | Divergence | None:
-    """What the leader's answer means, given the epochs of what was read: ask further, it parts there, or (`None`) not.
+    """What the leader's answer means, given the epochs of the records read: a further search, a divergence, or `None`
+    if the logs agree.
 
-    The first answer is read as SubscriptionState.maybeCompleteValidation does, the others as a follower reads them
+    The first answer is read as in SubscriptionState.maybeCompleteValidation, the others as a follower reads them
     (AbstractFetcherThread.getOffsetTruncationState). Each `offset` is below the one before, so the search ends.
     """
     if answer.epoch < 0 or answer.end_offset < 0:
@@ -147,7 +154,9 @@ def narrow(search: Search, answer: EpochEnd, epochs: Epochs) -> Search | Diverge
 
 
 def act(found: Divergence | None, *, has_policy: bool) -> Action:
-    """As Java: with any policy reading goes on where the log diverges; the policy itself is for what nobody knows."""
+    """As in Java: with any reset policy reading goes on where the log diverges. The policy itself applies only if
+    nobody knows where that is.
+    """
     if found is None:
         return Action.GO_ON
     if not has_policy:
@@ -156,5 +165,5 @@ def act(found: Divergence | None, *, has_policy: bool) -> Action:
 
 
 def confirms(answer: EpochEnd, leader_epoch: int, offset: int) -> bool:
-    """Whether what was fetched up to `offset`, the last of it under `leader_epoch`, is in the leader's log as well."""
+    """Whether the leader's log also holds the records fetched up to `offset`, the last of which has `leader_epoch`."""
     return answer.epoch == leader_epoch and answer.end_offset >= offset
