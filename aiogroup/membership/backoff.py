@@ -1,4 +1,4 @@
-"""How long to wait before a request is tried again: longer each time, until one succeeds."""
+"""How long to wait before a request is tried again: twice as long after each failure, until one succeeds."""
 
 from __future__ import annotations
 

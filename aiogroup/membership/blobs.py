@@ -1,4 +1,4 @@
-"""Subscriptions and assignments between our values and the bytes that members of any client exchange."""
+"""Subscriptions and assignments: our values to the bytes that the members of a group exchange, and back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ NOTHING: Final = Held()
 def write_subscription(
     topics: Iterable[str], user_data: bytes | None, rack: str | None, owned: Held = NOTHING
 ) -> bytes:
-    """What we offer in JoinGroup. `owned` is what we hold while we join: an eager member holds nothing by then."""
+    """The subscription that this member sends in JoinGroup.
+
+    `owned` are the partitions that the member keeps while it joins. An eager member has given all of them up by then.
+    """
     return encode_subscription(
         Subscription(
             topics=tuple(sorted(topics)),
@@ -40,7 +43,11 @@ def write_subscription(
 
 
 def read_subscription(blob: bytes, instance_id: str | None) -> MemberSubscription:
-    """Raises ProtocolError: the bytes are no subscription."""
+    """The subscription of a member.
+
+    Raises:
+        ProtocolError: the bytes are no subscription.
+    """
     read = decode_subscription(blob)
     return MemberSubscription(
         topics=tuple(read.topics),
@@ -57,7 +64,11 @@ def write_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def read_assignment(blob: bytes) -> tuple[TopicPartition, ...]:
-    """Raises ProtocolError: the bytes are no assignment."""
+    """The partitions of an assignment.
+
+    Raises:
+        ProtocolError: the bytes are no assignment.
+    """
     partitions = _flat(decode_assignment(blob).assigned_partitions)
     if nowhere := [tp for tp in partitions if not tp.topic or tp.partition < 0]:
         raise ProtocolError(f"an assignment of {nowhere[0]}, which cannot exist")

@@ -1,7 +1,7 @@
 """The classic group protocol as one pure machine: facts in, steps out (AbstractCoordinator.java).
 
-It never waits, sends, or reads a clock. Each effect and request is asked for once; the fact that answers it moves the
-machine on. An answer to an older self (identity) changes nothing.
+It never waits, sends, or reads a clock. It asks for each effect and each request once, and goes on when the fact that
+answers it comes in. An answer to a request that was sent under an older identity changes nothing.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ __all__ = ["ClassicMembership", "JoinOffers", "MemberObserver"]
 
 
 class JoinOffers(Protocol):
-    """What the member offers the group in JoinGroup."""
+    """The assignors and subscriptions that the member offers the group in JoinGroup."""
 
     def of(self, topics: frozenset[str], claim: int) -> Sequence[tuple[str, bytes]]:
-        """In order of preference (assignor name, subscription bytes); `claim` as `ClassicMembership.claim`."""
+        """Pairs of assignor name and subscription bytes, the preferred first; `claim` as in `ClassicMembership`."""
         ...
 
 
 class MemberObserver:
-    """Is told, while it happens, what becomes of a member. This one does nothing about it."""
+    """Is told of each change of a member at the moment at which it happens. This class ignores what it is told."""
 
     def on_move(self, old: MemberState, new: MemberState, why: str) -> None:
         """The state changed."""
 
     def on_removed(self, member_id: str, why: str) -> None:
-        """The coordinator knows this member id no more."""
+        """The coordinator does not know this member id any more."""
 
 
 class ClassicMembership:
@@ -60,17 +60,17 @@ class ClassicMembership:
         self.is_leader = False
         self.assignor = ""
         self.claim = NO_GENERATION
-        """The generation under which we hold partitions while we join (cooperative); -1: we hold none."""
+        """The generation under which a cooperative member keeps partitions while it joins; -1 when it keeps none."""
         self.rejoin_why: str | None = None
         self.failure: AiogroupError | None = None
         self.settings = settings
         self._offers = offers
         self._observer = observer or MemberObserver()
         self._why_joining = ""
-        self._keeps = False  # what the hand-over under way asks for: give up only what is not wanted any more
-        self._asked = False  # what this state asks for was asked for and is not answered yet
+        self._keeps = False  # the hand-over under way gives up only the topics that are not subscribed to any more
+        self._asked = False  # the request or effect of this state was asked for and is not answered yet
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-        self._rejoin_at_ms: int | None = None  # the group rebalances, and we hold our rejoin back until then
+        self._rejoin_at_ms: int | None = None  # the group rebalances, and this member delays its rejoin until then
         self._tenure = Tenure()
         self.farewells: f.Outbox[LeaveGroupRequest] = f.Outbox()
         self._effects: f.Outbox[f.Effect] = f.Outbox()
@@ -80,7 +80,7 @@ class ClassicMembership:
 
     # The two methods of every machine.
 
-    def handle(self, fact: f.Fact, now_ms: int) -> None:  # noqa: C901 (one door for every fact)
+    def handle(self, fact: f.Fact, now_ms: int) -> None:  # noqa: C901 (every fact comes in here)
         """Take a fact in; `poll` says what follows from it."""
         match fact:
             case f.SubscriptionChanged():
@@ -115,7 +115,7 @@ class ClassicMembership:
                 self._on_application(fact)
 
     def poll(self, now_ms: int) -> f.Step:
-        """What to do now. Asks for each thing once."""
+        """The effects and requests to carry out now. Each is asked for once."""
         effects: tuple[f.Effect, ...] = self._effects.take()
         requests: tuple[f.Request, ...] = self.farewells.take()
         if self._asked or self.state in ENDS:
@@ -151,7 +151,7 @@ class ClassicMembership:
 
     @property
     def farewell(self) -> LeaveGroupRequest | None:
-        """What tells the coordinator that the poll interval passed; `None` for a static member, which goes silent."""
+        """LeaveGroup to send when the poll interval passes; `None` for a static member, which only goes silent."""
         return self.leave_request("max_poll_interval_ms passed", even_static=self.settings.leave_on_poll_interval)
 
     @property
@@ -160,10 +160,10 @@ class ClassicMembership:
 
     @property
     def heartbeats_as(self) -> Identity | None:
-        """Under whom heartbeats go out now, `None` if none do.
+        """The identity under which heartbeats go out now, `None` when none do.
 
-        While it joins, a member that keeps its partitions (cooperative) has only the claim's generation to ask under.
-        The answers decide nothing about the join. They show whether the coordinator still counts this member: the
+        A cooperative member keeps its partitions while it joins, and then sends heartbeats under the generation of its
+        claim. Their answers decide nothing about the join. They show whether the coordinator still counts this member:
         JoinGroup itself may rightly stay unanswered for minutes, and records flow meanwhile.
         """
         if self.may_heartbeat:
@@ -179,7 +179,7 @@ class ClassicMembership:
 
     @property
     def may_deliver(self) -> bool:
-        """What we hold may be handed out. With the cooperative protocol that goes on during a rebalance."""
+        """Records of the assigned partitions may be delivered. A cooperative member delivers during a rebalance too."""
         flows = self.settings.is_cooperative and (self.may_heartbeat or self.claim >= 0)
         return flows or not self.is_rebalancing
 
@@ -200,13 +200,13 @@ class ClassicMembership:
         return f.HandOver(why, self._keeps)
 
     def _give_up(self, why: str) -> f.HandOver:
-        """Back from JOINING to the hand-over of all that we hold; a last commit of it may still be accepted."""
+        """Go back from JOINING and hand everything over; the coordinator may still accept a last commit of it."""
         self.identity = self.identity.in_generation(self.identity.member_id, self.claim)
         self.claim = NO_GENERATION
         return self._prepare(why, keeps=False)
 
     def _fall_back(self, why: str, *, is_lost: bool) -> None:
-        """To JOINING, or to the hand-over where what we hold may be somebody else's already."""
+        """Go back to JOINING, or to the hand-over when another member may own the kept partitions already."""
         if is_lost and self.claim >= 0:
             self.claim = NO_GENERATION
             self._effects.append(self._prepare(why))
@@ -214,7 +214,7 @@ class ClassicMembership:
             self._move(MemberState.JOINING, why)
 
     def _end(self, new: MemberState, why: str, identity: Identity) -> None:
-        """Into a state without a generation: nothing that was asked for before still counts."""
+        """Move into a state without a generation: what was asked for before does not count any more."""
         self.identity = identity
         self.rejoin_why = self._rejoin_at_ms = None
         self.is_leader, self.claim = False, NO_GENERATION
@@ -242,7 +242,7 @@ class ClassicMembership:
                 self._end(MemberState.LEFT, fact.why, self.identity.forgotten())
             case f.NameNotCarried():
                 self.identity = self.identity.without_name()
-                if self.state in (MemberState.JOINING, MemberState.SYNCING):  # what was asked by name is not ours now
+                if self.state in (MemberState.JOINING, MemberState.SYNCING):  # the request under way has the name in it
                     self._join_again("the coordinator knows no static members", 0, backoff=False)
             case f.Failed():
                 self._fail(fact.error)
@@ -263,13 +263,13 @@ class ClassicMembership:
             self._on_unsubscribed()
             return
         if self._keeps and not self.identity.is_member:
-            # The generation ended after what it gave us was counted as kept.
+            # The generation ended after this hand-over had counted its partitions as kept.
             self._keeps = False
             self._effects.append(f.HandOver("the generation ended", keeps=False))
             return
         self.claim = self.identity.generation if self._keeps else NO_GENERATION
-        # No commit is on its way, and nothing that is said of the old generation may touch the join: a commit refused
-        # meanwhile would change who we are, and the answer to the join would then belong to nobody.
+        # No commit is under way. From here on no answer about the old generation may touch the join: a commit that is
+        # refused now would change the identity, and the answer to JoinGroup would then match no identity.
         self.identity = self.identity.without_generation()
         self._why_joining = self.rejoin_why or "handed over"
         self._move(MemberState.JOINING, self._why_joining)
@@ -281,7 +281,7 @@ class ClassicMembership:
         self._end(MemberState.LEFT, "unsubscribed", self.identity.set_aside())
 
     def leave_request(self, why: str, *, even_static: bool = False) -> LeaveGroupRequest | None:
-        """LeaveGroup for the member as it is now; `None` where there is nothing to leave or a name to keep."""
+        """LeaveGroup for the member as it is now; `None` for one that is in no group, or that keeps its static name."""
         return leave_request(self.identity, why, even_static=even_static)
 
     # Answers.
@@ -305,18 +305,18 @@ class ClassicMembership:
         self._tenure.on_joined(self.identity.member_id, answer.member_id)
         self.identity = self.identity.in_generation(answer.member_id, answer.generation_id)
         if 0 <= self.claim < answer.generation_id - 1:
-            # A static member stays in the group while its session lasts, and rounds are held without it: what we hold
-            # was perhaps another's meanwhile, who went further than we did.
+            # A static member stays in the group while its session lasts, and rounds are held without it. Another member
+            # may have owned its partitions in one of them, and may have committed further offsets.
             self._join_again("a round was held without this member", now_ms, backoff=False, is_lost=True)
             return
-        # The others see our claim in this round. A later one with an older generation would be passed over.
+        # The others see the claim in this round. In a later round a claim of an older generation would be ignored.
         self.claim = answer.generation_id if self.claim >= 0 else NO_GENERATION
         self.assignor, self.is_leader = answer.protocol_name or "", answer.leader == answer.member_id
         self._assignments = {}
         self._move(MemberState.SYNCING, f"joined generation {answer.generation_id}")
         if self.is_leader:
             members = tuple((each.member_id, each.group_instance_id, bytes(each.metadata)) for each in answer.members)
-            only_watch = answer.skip_assignment  # KIP-814: a static leader that came back must not assign anew
+            only_watch = answer.skip_assignment  # KIP-814: a static leader that came back must not assign again
             self._effects.append(f.ComputeAssignment(answer.generation_id, self.assignor, members, only_watch))
             self._asked = True
 
@@ -336,10 +336,11 @@ class ClassicMembership:
         self._tenure.begin_anew()
         try:
             partitions = read_assignment(bytes(answer.assignment))
-        except ProtocolError as error:  # the leader's fault: perhaps the next one does better
+        except ProtocolError as error:  # the leader's fault: the next round may have another leader
             self._join_again(f"unreadable assignment: {error}", now_ms, backoff=True)
             return
-        self._backoff.on_success()  # not after JoinGroup: a round that ends here every time would never wait longer
+        # Not after JoinGroup already: rounds that fail at SyncGroup each time would never wait longer.
+        self._backoff.on_success()
         self.claim = NO_GENERATION
         self._adopting_generation = fact.identity.generation
         self._adopt = f.Adopt(fact.identity.generation, partitions, self.is_leader)
@@ -351,12 +352,12 @@ class ClassicMembership:
         may_be_in = self.state is MemberState.JOINING and self.claim >= 0
         self._join_again(fact.why, now_ms, backoff=True)
         if may_be_in:
-            # The round may have begun with us in it. The claim of the next one would look older than the others', who
-            # know this round, and be passed over: what we hold would have two owners.
+            # The round may have begun with this member in it. The others then know that round, and in the next one the
+            # claim would look older than theirs and be ignored: the kept partitions would have two owners.
             self._effects.append(self._give_up(fact.why))
 
     def _on_news(self, rpc: Rpc, fact: f.HeartbeatAnswered | f.CommitRefused, now_ms: int) -> None:
-        """What the coordinator says of our generation, asked for something else."""
+        """An answer to a heartbeat or a commit says that something is wrong with this generation."""
         if fact.identity != self.identity or not self.may_heartbeat:
             return
         why = f"{rpc.name}: {lookup(fact.error_code).name}"
@@ -372,7 +373,7 @@ class ClassicMembership:
             case remedy if remedy is Remedy.NOT_AUTHORIZED or (rpc is Rpc.HEARTBEAT and remedy in HOPELESS):
                 self._refuse(remedy, fact.error_code)
             case _:
-                pass  # the coordinator moved, or will answer better: whoever asked looks it up again
+                pass  # the coordinator moved, or is not ready: the task that asked looks it up and asks again
 
     def _on_group_rebalances(self, now_ms: int) -> None:
         if not self.identity.is_static or not self.settings.hold_back_ms:
@@ -381,7 +382,7 @@ class ClassicMembership:
             self._rejoin_at_ms = now_ms + self.settings.hold_back_ms
 
     def _on_fenced(self, sent_by: Identity) -> None:
-        """Somebody else has the name, whatever generation we asked in; unless it was told of an id that we gave up."""
+        """Another member has the static name. An answer that is about a member id given up before changes nothing."""
         if sent_by.member_id == self.identity.member_id and not self._tenure.may_be_forgotten:
             self._refuse(Remedy.FENCED, ErrorCode.FENCED_INSTANCE_ID)
 
@@ -395,7 +396,7 @@ class ClassicMembership:
         return self.identity.forgotten()
 
     def _mend(self, remedy: Remedy, rpc: Rpc, code: int, now_ms: int) -> None:
-        """Back to JOINING as the remedy says, or further: what we hold must be given up first."""
+        """Go back to JOINING as the remedy says, or to the hand-over when kept partitions must be given up first."""
         why = f"{rpc.name}: {lookup(code).name}"
         if remedy is Remedy.FENCED and self._tenure.may_be_forgotten:
             remedy = Remedy.FORGET_MEMBER

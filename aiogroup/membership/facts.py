@@ -15,7 +15,7 @@ from aiogroup.values import dataclass
 
 T = TypeVar("T")
 
-# Facts. `identity` is who we were when the request was sent: an answer to an older self changes nothing.
+# Facts. `identity` is the member's when the request was sent: an answer under an older identity changes nothing.
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class SubscriptionChanged:
 
 @dataclass(frozen=True, slots=True)
 class RejoinWanted:
-    """Something outside of the coordinator asks for a new round (metadata, `enforce_rebalance`)."""
+    """Something other than the coordinator asks for a new round: the metadata, or `enforce_rebalance`."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """What had to be given up is, at the hand-over point, and every commit in flight has settled."""
+    """The partitions to give up were given up at the hand-over point, and no commit is under way any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class RequestLost:
 
 @dataclass(frozen=True, slots=True)
 class RequestDropped:
-    """A request was no longer what the member wants when it was to be written: nothing was sent."""
+    """Nothing was sent: when the request was to be written, the member did not want it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class CommitRefused:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorGone:
-    """The coordinator moved or is silent, whatever it was asked for: what it had not written down is forgotten."""
+    """The coordinator moved, or does not answer: state that it had not written to its log may be forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class NameNotCarried:
 
 @dataclass(frozen=True, slots=True)
 class PollIntervalPassed:
-    """`left_as` is the member id for which the heartbeat thread has said good-bye already."""
+    """`left_as` is the member id for which the heartbeat thread has already sent LeaveGroup."""
 
     left_as: str = ""
 
@@ -117,7 +117,7 @@ class LeaveWanted:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Something outside of the protocol failed for good (not authorized to find the coordinator)."""
+    """Something outside of the protocol failed for good: the principal may not look up the coordinator, for example."""
 
     error: AiogroupError
 
@@ -147,9 +147,9 @@ Fact: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Wait for the hand-over point (unless the generation ends before), revoke, commit; then say `HandedOver`.
+    """Wait for the hand-over point or the end of the generation, revoke, commit; then report `HandedOver`.
 
-    `keeps`: only what we are not subscribed to any more is revoked (cooperative), and its commit waits for nobody.
+    With `keeps` (cooperative) only partitions of topics that are not subscribed to any more are revoked.
     """
 
     why: str
@@ -158,9 +158,9 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class ComputeAssignment:
-    """We lead: run the assignor over the members' subscriptions; then say `AssignmentComputed`.
+    """This member leads: run the assignor over the members' subscriptions; then report `AssignmentComputed`.
 
-    With `only_watch` everybody keeps what they have: compute nothing, but watch the members' topics from now on.
+    With `only_watch` every member keeps its partitions: compute nothing, but watch the members' topics from now on.
     """
 
     generation: int
@@ -171,7 +171,7 @@ class ComputeAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Take these partitions over: positions, then the assigned callback; then say `Adopted`."""
+    """Take these partitions over: find their positions, run the assigned callback; then report `Adopted`."""
 
     generation: int
     partitions: tuple[TopicPartition, ...]
@@ -188,7 +188,7 @@ Request: TypeAlias = JoinGroupRequest | SyncGroupRequest | LeaveGroupRequest
 
 
 class Outbox(list[T]):
-    """What waits for whoever carries it out, in order."""
+    """Effects or requests that wait, in order, for the task that carries them out."""
 
     def take(self) -> tuple[T, ...]:
         taken = tuple(self)
@@ -198,7 +198,7 @@ class Outbox(list[T]):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One turn: what to do now, in order, and when to ask again (`None`: only a fact can move me)."""
+    """What to do now, in order, and when to call `poll` again (`None`: only after the next fact)."""
 
     requests: tuple[Request, ...] = ()
     effects: tuple[Effect, ...] = ()

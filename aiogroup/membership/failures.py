@@ -1,4 +1,4 @@
-"""What the application is told when no retry helps: what happened, and what to change."""
+"""The errors for which no retry helps: each tells the application what happened and what to change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROTOCOL_TYPE: Final = "consumer"
 def failure_of(
     remedy: Remedy, code: int, who: Identity, settings: GroupSettings, assignors: Iterable[str]
 ) -> AiogroupError:
-    """The error for `code`, told to the member `who`, which offers `assignors`."""
+    """The error for `code` in an answer to the member `who`, which offers `assignors`."""
     match remedy:
         case Remedy.FENCED:
             return FencedInstanceIdError(
@@ -57,9 +57,9 @@ def failure_of(
 def mismatch_of(
     who: Identity, protocol_type: str | None, assignor: str | None, offered: Sequence[str]
 ) -> AiogroupError | None:
-    """The error when an answer speaks of another kind of group, or of an assignor that we did not offer.
+    """The error for an answer that names another type of group, or an assignor that this member did not offer.
 
-    `protocol_type` is `None` where the version of the answer lacks it.
+    `protocol_type` is `None` when the version of the answer has no such field.
     """
     if protocol_type not in (None, PROTOCOL_TYPE):
         return InconsistentGroupProtocolError(

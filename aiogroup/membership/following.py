@@ -1,6 +1,6 @@
-"""What the tasks have to do when the subscription changes, or what the metadata says of it.
+"""The effects of a change of the subscription, or of the metadata of its topics.
 
-Decided here and carried out upstairs, in this order: each effect may count on those before it.
+They are decided here and carried out by `runtime/following.py` in this order: each may rely on those before it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PATTERN_WHY = "the topics that match the pattern changed"
 
 
 class Cause(Enum):
-    """Why the tasks look at the subscription; the value is what events and the broker's log say."""
+    """Why the tasks look at the subscription; the value stands in events and in the broker's log."""
 
     START = "start"
     SUBSCRIBE = "subscribe"
@@ -48,7 +48,10 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """What counts of the member for this: `topics` are those that it told the group, `has_begun` that its tasks run."""
+    """The part of the member that is looked at here.
+
+    `topics` are those that it told the group; `has_begun` says whether its tasks run.
+    """
 
     state: MemberState
     topics: frozenset[str]
@@ -57,21 +60,21 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class PrepareForSelf:
-    """These partitions will be assigned by the application's own word: until then they can be moved and paused."""
+    """The application will assign these partitions to itself: until then it can seek in them and pause them."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class AssignToSelf:
-    """These partitions are ours, and no others; no group decides. What goes is committed first."""
+    """Assign exactly these partitions, without a group. Those that are given up are committed first."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class AssignAllOf:
-    """All partitions of these topics are ours, without a group. `appeared`: were made since they were subscribed to."""
+    """Assign all partitions of these topics, without a group. `appeared`: topics made after they were subscribed to."""
 
     topics: frozenset[str]
     appeared: frozenset[str] = frozenset()
@@ -79,7 +82,7 @@ class AssignAllOf:
 
 @dataclass(frozen=True, slots=True)
 class CommitAs:
-    """Commits are a member's from now on, or nobody's."""
+    """From now on commits are sent as a member of the group, or without a membership."""
 
     is_member: bool
 
@@ -91,12 +94,12 @@ class BeginMembership:
 
 @dataclass(frozen=True, slots=True)
 class BeginAutoCommit:
-    """Start auto-commit alone, unless it runs: partitions that the application assigned are committed without them."""
+    """Start the auto-commit task alone, unless it runs: partitions assigned by the application need no member tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeTopics:
-    """Tell the member. `at_once`: the application asked for it itself, so that no hand-over point is waited for."""
+    """Tell the member its new topics. `at_once`: the application called for it, so no hand-over point is waited for."""
 
     topics: frozenset[str]
     why: str
@@ -105,7 +108,7 @@ class ChangeTopics:
 
 @dataclass(frozen=True, slots=True)
 class AskForRound:
-    """The group is to give the partitions out again; `at_once` as in `ChangeTopics`."""
+    """Ask the group to assign its partitions again; `at_once` as in `ChangeTopics`."""
 
     why: str
     at_once: bool
@@ -120,7 +123,7 @@ class NoteTopics:
 
 @dataclass(frozen=True, slots=True)
 class RefreshMetadata:
-    """Look the topics up; with `only_if_incomplete` where some are not known."""
+    """Look the topics up; with `only_if_incomplete` only when some of them are not known."""
 
     only_if_incomplete: bool
 
@@ -130,10 +133,10 @@ Effect: TypeAlias = PrepareForSelf | AssignToSelf | AssignAllOf | RefreshMetadat
 
 
 def follow(subscription: Subscription, member: MemberView, cause: Cause, *, owns: bool) -> tuple[Effect, ...]:
-    """What a member does when its application changed the subscription; `owns`: partitions are assigned.
+    """The effects for a member whose application changed the subscription; `owns`: partitions are assigned.
 
-    From topics to partitions of its own, and back, the way leads over leaving the group: what the group gave is given
-    up, and committed for the group, before anything is assigned without it. `GROUP_LEFT` is the cause then.
+    Between `subscribe` and `assign` the member leaves the group: the partitions that the group gave are committed and
+    given up before any is assigned without the group. The cause is `GROUP_LEFT` when that is done.
     """
     is_manual, has_left = subscription.is_manual, member.state is MemberState.LEFT
     effects: list[Effect] = []
@@ -149,14 +152,14 @@ def follow(subscription: Subscription, member: MemberView, cause: Cause, *, owns
         names = subscription.names()
         if names != member.topics:
             effects.append(ChangeTopics(names, cause.value, at_once=cause is not Cause.START))
-        elif cause is Cause.SUBSCRIBE:  # the same topics, perhaps with another listener: it hears what is assigned
+        elif cause is Cause.SUBSCRIBE:  # the same topics, perhaps with another listener, which must hear the assignment
             effects.append(AskForRound(cause.value, at_once=True))
         effects.append(NoteTopics())
     return (*effects, _refresh(cause))
 
 
 def follow_alone(subscription: Subscription, cause: Cause) -> tuple[Effect, ...]:
-    """The same for a consumer without a group."""
+    """The effects for a consumer without a group whose application changed the subscription."""
     if subscription.is_manual:
         return AssignToSelf(subscription.assigned), _refresh(cause)
     return AssignAllOf(subscription.names()), _refresh(cause)
@@ -165,7 +168,7 @@ def follow_alone(subscription: Subscription, cause: Cause) -> tuple[Effect, ...]
 def follow_metadata(
     topics: frozenset[str], appeared: frozenset[str], member: MemberView, stale_why: str | None
 ) -> tuple[Effect, ...]:
-    """What a member does after a refresh; `stale_why`: the assignment that it made as leader fits no more."""
+    """The effects of a metadata refresh; `stale_why` says why the assignment made by this leader fits no longer."""
     if not member.has_begun:
         return ()
     noted = NoteTopics(appeared)
@@ -175,4 +178,4 @@ def follow_metadata(
 
 
 def _refresh(cause: Cause) -> RefreshMetadata:
-    return RefreshMetadata(only_if_incomplete=cause is Cause.START)  # which has just looked all of them up
+    return RefreshMetadata(only_if_incomplete=cause is Cause.START)  # the start has just looked all of them up

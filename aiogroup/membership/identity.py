@@ -1,4 +1,4 @@
-"""Who we are in the group: one value that every request takes whole."""
+"""Who this member is in the group: one value from which every request is made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_GENERATION: Final = -1
 class Identity:
     """Group, static name (`None` for a dynamic member), member id given by the coordinator, and generation.
 
-    `member_id` is empty before the first join; `generation` is -1 whenever we are in no round of the group.
+    `member_id` is empty before the first join; `generation` is -1 whenever the member is in no round of the group.
     """
 
     group_id: str
@@ -26,7 +26,7 @@ class Identity:
 
     @property
     def is_member(self) -> bool:
-        """In a generation: may heartbeat and commit."""
+        """The member is in a generation, so it may heartbeat and commit."""
         return self.generation >= 0 and bool(self.member_id)
 
     @property
@@ -34,24 +34,27 @@ class Identity:
         return self.instance_id is not None
 
     def with_member_id(self, member_id: str) -> Identity:
-        """Named by the coordinator, in no generation yet."""
+        """With the id that the coordinator gave, and in no generation yet."""
         return dataclasses.replace(self, member_id=member_id, generation=NO_GENERATION)
 
     def in_generation(self, member_id: str, generation: int) -> Identity:
         return dataclasses.replace(self, member_id=member_id, generation=generation)
 
     def without_generation(self) -> Identity:
-        """The round is over for us, the coordinator still knows our id (ILLEGAL_GENERATION)."""
+        """Out of the generation; the coordinator still knows the member id (ILLEGAL_GENERATION)."""
         return dataclasses.replace(self, generation=NO_GENERATION)
 
     def set_aside(self) -> Identity:
-        """Out of the group of our own accord. A static member keeps its id: who took its name meanwhile keeps it."""
+        """Out of the group by the member's own decision.
+
+        A static member keeps its id. If another process has taken the name meanwhile, the coordinator fences this one.
+        """
         return self.without_generation() if self.is_static else self.forgotten()
 
     def without_name(self) -> Identity:
-        """The coordinator is too old for static names: a dynamic member."""
+        """A dynamic member from now on: the coordinator is too old for static names."""
         return dataclasses.replace(self, instance_id=None)
 
     def forgotten(self) -> Identity:
-        """The coordinator no longer knows us: join as a newcomer."""
+        """Without a member id, to join as a newcomer: the coordinator does not know this one any more."""
         return dataclasses.replace(self, member_id="", generation=NO_GENERATION)

@@ -1,6 +1,6 @@
-"""KIP-62's deadlines that the member watches itself. The third, the rebalance time-out, is the broker's to keep.
+"""The two deadlines of KIP-62 that the member watches; the broker watches the third, the rebalance time-out.
 
-Both clocks are told what happened and when, and answer with instants; neither knows what time it is.
+Both clocks are told what happened and when, and answer with instants; neither reads the time.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ __all__ = ["HeartbeatClock", "PollClock", "PollDeadlines"]
 
 
 class HeartbeatClock:
-    """When the next heartbeat is due, and when the session ends without an answer (Kafka's Heartbeat.java).
+    """When the next heartbeat is due, and when the session ends if no answer comes (Kafka's Heartbeat.java).
 
-    The session deadline runs while an answer is outstanding: a coordinator that accepts requests and never answers
-    is as lost as one that refuses the connection.
+    The session deadline also runs while an answer is outstanding: a coordinator that accepts requests and never answers
+    is lost, just as one that refuses the connection.
     """
 
     def __init__(self, interval_ms: int, session_timeout_ms: int, now_ms: int) -> None:
@@ -23,10 +23,10 @@ class HeartbeatClock:
         self.due_at_ms = now_ms
         self.session_ends_at_ms = now_ms + session_timeout_ms
         self.is_answered = True
-        """Every heartbeat since the session began was: if it is over, we were silent (a blocked loop), not they."""
+        """Every heartbeat of the session was answered. If the session ends nevertheless, a blocked loop sent none."""
 
     def on_joined(self, now_ms: int) -> None:
-        """A generation began: the coordinator has just heard from us."""
+        """A generation began: the coordinator has just heard from this member."""
         self.due_at_ms = now_ms + self._interval_ms
         self.session_ends_at_ms = now_ms + self._session_timeout_ms
         self.is_answered = True
@@ -44,7 +44,7 @@ class HeartbeatClock:
         self.due_at_ms = min(self.due_at_ms, now_ms + backoff_ms)
 
     def on_coordinator_found(self, now_ms: int) -> None:
-        """A coordinator that was just found is owed a whole session (Java's resetSessionTimeout)."""
+        """A coordinator that was just found gets a whole session to answer in (Java's resetSessionTimeout)."""
         self.session_ends_at_ms = now_ms + self._session_timeout_ms
         self.due_at_ms = now_ms
 
@@ -54,14 +54,14 @@ class HeartbeatClock:
 
 @dataclass(frozen=True, slots=True)
 class PollDeadlines:
-    """What follows when the application asks for no records from `since_ms` on."""
+    """When the member warns and when it leaves, if the application asks for no records from `since_ms` on."""
 
     since_ms: int
     interval_ms: int
 
     @property
     def warns_at_ms(self) -> int:
-        """At 80 % of the interval: the moment to tell before it is too late."""
+        """The instant of the warning, at 80 % of the interval."""
         return self.since_ms + self.interval_ms * 4 // 5
 
     @property
@@ -72,14 +72,14 @@ class PollDeadlines:
 class PollClock:
     """When the application counts as stalled: it holds partitions and has not asked for records for too long.
 
-    Waiting for records is progress, so the clock stands still during a request, however it ends. It stands still too
-    while nothing is assigned: there is nothing to make progress with. A rebalance callback has the interval for
-    itself, also while records are waited for: nobody would notice one that never returns.
+    Waiting for records is progress, so the clock stands still during a request, however the request ends. It also
+    stands still while nothing is assigned. Each rebalance callback may take one whole interval. For a callback the
+    clock also runs while records are waited for: otherwise nobody would notice a callback that never returns.
     """
 
     def __init__(self, interval_ms: int, now_ms: int) -> None:
         self.running_since_ms: int | None = None
-        """One value, replaced as a whole: the heartbeat thread reads it without a lock. `None`: it stands still."""
+        """`None` while the clock stands still. Replaced as a whole, as the heartbeat thread reads it without a lock."""
         self._interval_ms = interval_ms
         self._since_ms = now_ms
         self._requests_count = 0
@@ -96,7 +96,7 @@ class PollClock:
         self.on_progress(now_ms)
 
     def on_answer(self, now_ms: int) -> None:
-        """The request ended: with records, without, by an error or cancelled."""
+        """The request ended: with records, without any, with an error, or it was cancelled."""
         assert self._requests_count > 0
         self._requests_count -= 1
         self.on_progress(now_ms)
@@ -124,6 +124,6 @@ class PollClock:
 
     @property
     def deadlines(self) -> PollDeadlines | None:
-        """`None` while it stands still."""
+        """`None` while the clock stands still."""
         since_ms = self.running_since_ms
         return None if since_ms is None else PollDeadlines(since_ms, self._interval_ms)

@@ -1,4 +1,4 @@
-"""What a member offers the group in JoinGroup: its assignors, and for each what it reads and holds."""
+"""The offers of a member in JoinGroup: its assignors, and for each the topics it reads and the partitions it holds."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ __all__ = ["Holding", "Offers"]
 
 
 class Holding(Protocol):
-    """What is assigned now."""
+    """The partitions that are assigned now."""
 
     @property
     def names(self) -> frozenset[TopicPartition]: ...
 
 
 class Offers:
-    """`held` is what the group gave last, also after it was given up or lost: sticky assignors ask for it."""
+    """Makes the offers of a member.
+
+    `held` is the last assignment by the group, kept after it was given up or lost: sticky assignors ask for it.
+    """
 
     def __init__(self, assignors: Sequence[Assignor], rack: str | None, holding: Holding) -> None:
         self.held = Held()
@@ -29,9 +32,9 @@ class Offers:
         self._holding = holding
 
     def of(self, topics: frozenset[str], claim: int) -> list[tuple[str, bytes]]:
-        """Assignor names and subscriptions, in order of preference.
+        """Pairs of assignor name and subscription, the preferred first.
 
-        With a `claim`, a generation of 0 or above, it keeps its partitions as of that one while it joins (cooperative).
+        A `claim` of 0 or above is the generation under which a cooperative member keeps its partitions while it joins.
         """
         last, owned = self.held, Held((), self.held.generation)
         if claim >= 0:

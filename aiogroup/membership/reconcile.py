@@ -12,7 +12,7 @@ __all__ = ["Change", "reconcile"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Every partition that was or is ours is in exactly one of the three."""
+    """Every partition that was assigned before or is assigned now is in exactly one of the three sets."""
 
     kept: frozenset[TopicPartition]
     added: frozenset[TopicPartition]
@@ -20,9 +20,9 @@ class Change:
 
 
 def reconcile(owned: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> Change:
-    """From what we hold to what the round gave us (ConsumerCoordinator.onJoinComplete).
+    """Compare the partitions that are held with those that the round assigned (ConsumerCoordinator.onJoinComplete).
 
-    With the eager protocol nothing is held by then, and everything is added.
+    With the eager protocol none are held by then, so that all are added.
     """
     before, after = frozenset(owned), frozenset(assigned)
     return Change(kept=before & after, added=after - before, revoked=before - after)

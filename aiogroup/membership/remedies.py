@@ -1,7 +1,7 @@
-"""The one error table of the group protocol: (request, error code) -> what helps.
+"""The one error table of the group protocol: (request, error code) -> remedy.
 
-Source: AbstractCoordinator.java and ConsumerCoordinator.java of Kafka, each response's documented codes. Where we
-differ from Java the row says why. A code without a row is answered by `remedy_for` by its own retriability, and a
+Its sources are Kafka's AbstractCoordinator.java, ConsumerCoordinator.java and the codes that each response documents.
+A row that differs from Java says why. For a code without a row `remedy_for` goes by whether Kafka calls it retriable. A
 test lists every code that Kafka documents for these requests and fails on a missing row.
 """
 
@@ -32,19 +32,19 @@ class Remedy(Enum):
     RETRY = auto()
     """The same request, after a backoff."""
     REFRESH = auto()
-    """The metadata may be out of date, as where a topic was deleted or made anew: refresh it, then the same request."""
+    """The metadata may be out of date, for example when a topic was recreated: refresh it, then the same request."""
     REDISCOVER = auto()
     """Look the coordinator up again, then the same request; the member id is kept."""
     REJOIN = auto()
-    """Go through a rebalance; identity and partitions are still ours."""
+    """Go through a rebalance; the member keeps its identity and its partitions."""
     NEXT_GENERATION = auto()
-    """The generation is over for us: partitions are lost, the member id is kept."""
+    """The generation is over for this member: partitions are lost, the member id is kept."""
     FORGET_MEMBER = auto()
-    """The coordinator does not know us: partitions are lost, join as a newcomer."""
+    """The coordinator does not know this member: partitions are lost, join as a newcomer."""
     TAKE_MEMBER_ID = auto()
     """Join again with the id in the answer (KIP-394)."""
     FENCED = auto()
-    """Somebody else has our static name: fatal."""
+    """Another member has the static name: fatal."""
     NOT_AUTHORIZED = auto()
     """Fatal until an ACL changes."""
     INCONSISTENT = auto()
@@ -54,11 +54,11 @@ class Remedy(Enum):
     REFUSE_PARTITION = auto()
     """This partition of the request failed; the others stand. Raised to the caller."""
     DONE = auto()
-    """The goal is reached all the same."""
+    """The error means that the request is not needed: its goal is reached already."""
 
 
 HOPELESS: Final = frozenset({Remedy.FATAL, Remedy.INCONSISTENT})
-"""What repeating cannot help, whoever asks."""
+"""Remedies that end the membership, whichever request was answered: repeating it cannot help."""
 
 _COORDINATOR: Final = {
     E.COORDINATOR_NOT_AVAILABLE: Remedy.REDISCOVER,
@@ -126,8 +126,8 @@ _TABLE: Final[dict[Rpc, dict[E, Remedy]]] = {
         E.REQUEST_TIMED_OUT: Remedy.REDISCOVER,
         E.COORDINATOR_LOAD_IN_PROGRESS: Remedy.RETRY,
         E.UNKNOWN_TOPIC_OR_PARTITION: Remedy.REFRESH,
-        E.UNKNOWN_TOPIC_ID: Remedy.REFRESH,  # Java retries with the id that it has; that of a deleted topic is refused
-        E.INCONSISTENT_TOPIC_ID: Remedy.REFRESH,  # no broker is known to send it here; it means the same
+        E.UNKNOWN_TOPIC_ID: Remedy.REFRESH,  # Java retries with the same id, which is refused if the topic was deleted
+        E.INCONSISTENT_TOPIC_ID: Remedy.REFRESH,  # no broker is known to send it here; it means UNKNOWN_TOPIC_ID
         E.REBALANCE_IN_PROGRESS: Remedy.REJOIN,
         E.UNKNOWN_MEMBER_ID: Remedy.FORGET_MEMBER,
         E.ILLEGAL_GENERATION: Remedy.NEXT_GENERATION,
@@ -149,7 +149,7 @@ _TABLE: Final[dict[Rpc, dict[E, Remedy]]] = {
         E.REBALANCE_IN_PROGRESS: Remedy.RETRY,
         E.UNKNOWN_MEMBER_ID: Remedy.FORGET_MEMBER,
         E.STALE_MEMBER_EPOCH: Remedy.RETRY,
-        E.GROUP_ID_NOT_FOUND: Remedy.FATAL,  # told to KIP-848 members only; never "nothing is committed"
+        E.GROUP_ID_NOT_FOUND: Remedy.FATAL,  # sent to KIP-848 members only; it never means that nothing is committed
         E.TOPIC_AUTHORIZATION_FAILED: Remedy.REFUSE_PARTITION,
     },
 }
@@ -161,7 +161,7 @@ def rows(rpc: Rpc) -> frozenset[int]:
 
 
 def remedy_for(rpc: Rpc, code: int) -> Remedy:
-    """What helps against `code` in the answer to `rpc`; for a code without a row: retry if Kafka calls it retriable."""
+    """The remedy for `code` in the answer to `rpc`; for a code without a row: retry if Kafka calls it retriable."""
     row = {int(known): remedy for known, remedy in _TABLE[rpc].items()}.get(code)
     if row is not None:
         return row

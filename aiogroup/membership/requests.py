@@ -1,4 +1,4 @@
-"""The requests of the classic protocol, from who we are and what we want."""
+"""The requests of the classic protocol, made from a member's identity and settings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def sync_request(who: Identity, assignor: str, assignments: Mapping[str, bytes])
 
 
 def leave_request(who: Identity, why: str, *, even_static: bool) -> LeaveGroupRequest | None:
-    """`None` where there is nothing to leave, or a name to keep."""
+    """LeaveGroup; `None` for a member that is in no group, or that keeps its static name."""
     if not who.member_id or (who.is_static and not even_static):
         return None
     member = MemberIdentity(member_id=who.member_id, group_instance_id=who.instance_id, reason=why)

@@ -13,7 +13,7 @@ __all__ = ["AllOfTopics", "Choice"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`wanted` are all that are to be read. `new` are those of them that were made after their topic was looked for."""
+    """The partitions to read (`wanted`), and those of them that are younger than the subscription (`new`)."""
 
     wanted: frozenset[TopicPartition]
     new: frozenset[TopicPartition]
@@ -32,10 +32,13 @@ class AllOfTopics:
         gone: Set[str] = frozenset(),
         appeared: Set[str] = frozenset(),
     ) -> Choice:
-        """`gone` are topics that were deleted, `appeared` those that were made since they were subscribed to."""
+        """Choose among the partitions of `topics`.
+
+        `gone` are topics that were deleted, `appeared` those that were made since they were subscribed to.
+        """
         wanted = frozenset(tp for topic in topics for tp in cluster.partitions_of(topic))
-        # What one broker would not describe, or is behind others with, is there still: given up, the partitions would
-        # lose their positions, and be read again from the beginning.
+        # A topic that this broker did not describe may still exist. If its partitions were given up, they would lose
+        # their positions, and would be read again from the beginning.
         undescribed = topics - cluster.topics.keys() - gone
         wanted |= {tp for tp in owned if tp.topic in undescribed}
         known = {tp.topic for tp in owned} | self._once_missing | appeared

@@ -1,4 +1,4 @@
-"""The settings that the membership machine goes by, and which of them holds for whom."""
+"""The settings of the membership, and which session time-out holds for which member."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class GroupSettings:
         )
 
     def session_of(self, who: Identity) -> tuple[str, int]:
-        """After which silence the coordinator drops `who`: the setting that says so, and its value."""
+        """The name and the value of the setting that says after which silence the coordinator drops `who`."""
         if who.is_static and self.registration_timeout_ms is not None:
             return "registration_timeout_ms", self.registration_timeout_ms
         return "session_timeout_ms", self.session_timeout_ms

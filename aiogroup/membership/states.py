@@ -1,21 +1,22 @@
-"""Where a member stands, and every move it may make: `ClassicMembership` makes no other, and nobody else makes any.
+"""The states of a member and its legal moves: `ClassicMembership` makes no other move, and nothing else makes any.
 
 Theory of operation
 -------------------
-A member begins LEFT. With topics to read it is UNJOINED and PREPARES: the application hands over what it holds, the
-partitions are revoked (or found lost) and what was processed is committed. Only then JoinGroup is sent: from then on
-another member may be given what we held. JOINING ends with a generation; the leader computes the assignment and all are
-SYNCING until the coordinator says what is whose. ADOPTING looks up positions and runs the assigned callback; then the
-member is STABLE and records flow.
+A member begins LEFT. With topics to read it is UNJOINED, and then PREPARING: the application hands over the records
+that it holds, the partitions are revoked (or found lost), and processed offsets are committed. Only then is JoinGroup
+sent: from then on another member may get the same partitions. JOINING ends with a generation. While all members are
+SYNCING, the leader computes the assignment, and the coordinator then tells each member its part. While ADOPTING, the
+member looks up positions and runs the assigned callback; then it is STABLE, and records flow.
 
-The eager protocol gives everything up before it joins, so an answer that sends us back while JOINING or SYNCING needs
-no second preparation: there is nothing left to hand over. The cooperative one (KIP-429) keeps what it has: the member
-claims it in JoinGroup, records flow all the time, and only what the round gave to nobody or to others is revoked, while
-ADOPTING; then the member joins once more, so that it can be given to somebody. A claim that the coordinator does not
+An eager member gives everything up before it joins. So an answer that sends it back while JOINING or SYNCING needs no
+second preparation: there is nothing left to hand over. A cooperative member (KIP-429) keeps its partitions and claims
+them in JoinGroup, and records flow all the time. Partitions that the round did not assign to it again are revoked while
+ADOPTING; then it joins once more, so that the group can assign them to others. A claim that the coordinator does not
 know, or that another round may have overtaken, sends the member back to PREPARING.
 
-A stalled application PARKS the member (KIP-62): it has left, and comes back when records are asked for. LEFT is a
-member without a subscription or one that was stopped. FAILED is for what no retry can mend (fenced, not authorized).
+A stalled application makes the member PARKED (KIP-62): it has left the group, and comes back when records are asked
+for. LEFT is a member without a subscription, or one that was stopped. A member is FAILED when no retry can help: it was
+fenced, or is not authorized.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class MemberState(StrEnum):
 
 
 ENDS: Final = frozenset({MemberState.PARKED, MemberState.LEFT, MemberState.FAILED})
-"""Where a member is in no group and asks for nothing."""
+"""States in which a member is in no group and asks for nothing."""
 
 MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
     MemberState.UNJOINED: frozenset({MemberState.PREPARING}) | ENDS,
@@ -52,11 +53,11 @@ MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
     MemberState.LEFT: frozenset({MemberState.UNJOINED, MemberState.FAILED}),
     MemberState.FAILED: frozenset({MemberState.LEFT}),
 }
-"""From each state, where to. Every state but FAILED has a way back to STABLE."""
+"""The legal next states of each state. Every state but FAILED has a way back to STABLE."""
 
 HEARTBEATING: Final = frozenset({MemberState.PREPARING, MemberState.SYNCING, MemberState.ADOPTING, MemberState.STABLE})
-"""Where silence would cost the membership.
+"""States in which a member that sent no heartbeats would lose its membership.
 
-A parked JoinGroup is itself a sign of life to the coordinator. A member that keeps partitions while it joins sends
-heartbeats all the same, for an answer: see `ClassicMembership.heartbeats_as`.
+JOINING is not one of them: to the coordinator a JoinGroup that it has not answered yet is itself a sign of life. A
+member that keeps partitions while it joins sends heartbeats nevertheless: see `ClassicMembership.heartbeats_as`.
 """

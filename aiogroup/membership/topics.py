@@ -1,4 +1,4 @@
-"""What the brokers say of the topics that we are to read: that one may not be read, or is not there."""
+"""What the application must be told of its topics: that one may not be read, or does not exist."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ REFUSED_TOPIC: Final[Mapping[int, Callable[[str], AiogroupError]]] = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: lambda topic: InvalidTopicError(f"the broker refuses the topic name {topic!r}"),
 }
 MISSING_TOLD_MS: Final = 2_000
-"""A topic that was made a moment ago is not known to every broker yet. A missing one is looked for every second."""
+"""A topic is called missing after this time: not every broker knows a new one at once. It is looked up every second."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNews:
-    """What is to be told: errors of topics that may not be read, and the names and error codes of missing ones."""
+    """News for the application: errors of topics that may not be read, names and error codes of missing topics."""
 
     refused: tuple[AiogroupError, ...] = ()
     missing: tuple[tuple[str, str], ...] = ()
 
 
 class Topics:
-    """What became so is told once, until it changes."""
+    """Gives each piece of news once, until it changes."""
 
     def __init__(self) -> None:
         self._refused: dict[str, int] = {}
@@ -37,7 +37,7 @@ class Topics:
         self._told: Set[str] = frozenset()
 
     def look(self, topics: frozenset[str], cluster: Cluster, now_ms: int) -> TopicNews:
-        """After each refresh of the metadata."""
+        """The news in this cluster's metadata; to be called after each refresh."""
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         doubtful = {name for name in topics if name in cluster.errors or cluster.lacks(name)}
         errors = {name: cluster.errors.get(name, unknown) for name in doubtful}
@@ -47,11 +47,11 @@ class Topics:
         )
 
     def missing(self, cluster: Cluster) -> Set[str]:
-        """Topics that were looked for and not found, also not by whoever else asked meanwhile."""
+        """Topics that were looked for and not found, and that no other answer has brought meanwhile."""
         return self._missing_since_ms.keys() - cluster.topics.keys()
 
     def gone(self, cluster: Cluster) -> Set[str]:
-        """Topics that are not there, and that not only because one broker is behind the others."""
+        """Topics that have been missing for `MISSING_TOLD_MS`, and not only because one broker is behind the others."""
         return {name for name in self._told if cluster.lacks(name)}
 
     def _look_at_refused(self, refused: dict[str, int]) -> tuple[AiogroupError, ...]:

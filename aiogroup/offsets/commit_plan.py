@@ -1,4 +1,4 @@
-"""What a commit may send: checked at the call, bound to the ownership under which the records were delivered."""
+"""The offsets that a commit may send: checked at the call, bound to the ownership that delivered the records."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ MAX_OFFSET: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class CommitEntry:
-    """One partition of a commit: `ownership` is the counter of the ownership it speaks for, -1 without a group.
+    """One partition of a commit. `ownership` is the number of the ownership that it is about, -1 without a group.
 
-    `leader_epoch` is that of the record before `offset`, -1 where it is not known: whoever goes on from here can see
-    by it whether the log still holds that record (KIP-320). `starts_count` is the partition's when the commit was made:
-    what a seek took back since is not covered by it. `lanes` is what it says of each lane, where there are
+    `leader_epoch` is the epoch of the record before `offset`, -1 when it is not known: by it the next owner can tell
+    whether the log still holds that record (KIP-320). `starts_count` is the partition's when the commit was made: the
+    commit does not cover records that a later seek took back. `lanes` holds the offsets of both lanes, where there are
     two (KIP-333).
     """
 
@@ -49,7 +49,7 @@ class CommitEntry:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a group committed for a partition. Committed by a client without epochs, `leader_epoch` is -1."""
+    """The committed offset of a partition. `leader_epoch` is -1 if the client that committed it knew no epochs."""
 
     offset: int
     metadata: str = ""
@@ -57,14 +57,14 @@ class Committed:
 
 
 class LaneCommits(Protocol):
-    """What the two lanes of a partition say together; `None` where that is durable (KIP-333)."""
+    """The commit for both lanes of a partition (KIP-333); `None` when it is durable already."""
 
     def processed(self, *, again: bool = False) -> CommitEntry | None: ...
     def delivered(self) -> CommitEntry | None: ...
 
 
 class Committing(Protocol):
-    """What a commit must know of a partition that is ours."""
+    """What a commit must know of an assigned partition."""
 
     @property
     def tp(self) -> TopicPartition: ...
@@ -90,11 +90,12 @@ class Committing(Protocol):
 def entries_of(
     partitions: Iterable[Committing], *, delivered: bool = False, unmoved: bool = False, again: bool = False
 ) -> dict[TopicPartition, CommitEntry]:
-    """What a commit of these partitions sends; the delivery is settled.
+    """The entries of a commit of these partitions. The caller has settled the delivery.
 
-    Of each partition that is what was processed, or with `delivered` all that was handed out. What is durable already
-    is sent only `again`. A position that was looked up by policy is worth a commit by itself, as a restart would look
-    up another one; any other that nothing came from yet, and that was never committed, is sent only with `unmoved`.
+    For each partition the processed offset is sent, or with `delivered` the offset behind all that was handed out. An
+    offset that is durable already is sent only with `again`. A position that the reset policy gave is always committed,
+    because a restart would find another one. Any other position from which no record came yet, and which was never
+    committed, is sent only with `unmoved`.
     """
     entries = {}
     for partition in partitions:
@@ -121,12 +122,12 @@ def _entry_of(partition: Committing, *, delivered: bool, unmoved: bool, again: b
 
 
 class Turn:
-    """One call of a commit: what is still `pending` of it, and what of that was `sent` last.
+    """One call of a commit: the entries that are still `pending`, and those of them that were `sent` last.
 
-    `is_member`: it is a member's, under its generation; otherwise (manual `assign`) it is nobody's. It stays so.
-    `topic_ids` says of which topics the offsets are, where that is known. `made_anew` are those partitions whose topic
-    was deleted: the one that has its name now has other records. `stale` are those of which the last answer said that
-    the metadata may be out of date.
+    With `is_member` it is sent under the member's generation; without (manual `assign`) it is sent without any. That
+    does not change during the call. `topic_ids` are the ids of the offsets' topics, as far as they are known.
+    Partitions in `made_anew` are of a topic that was deleted: the topic that has its name now holds other records. For
+    those in `stale` the last answer said that the metadata may be out of date.
     """
 
     __slots__ = ("is_member", "made_anew", "pending", "sent", "stale", "topic_ids", "tps")
@@ -142,17 +143,21 @@ class Turn:
 
 
 class CommitOrder:
-    """The commits under way, by partition in the order of their calls: the last one's offset is what stays.
+    """The commits under way, for each partition in the order of their calls: the offset of the last call must stay.
 
-    An earlier one that has to be sent again would undo a later one. So it waits for that, and is done when that is.
+    An earlier commit that has to be sent again would undo a later one. So the earlier one waits for the later one, and
+    is done when the later one is durable.
     """
 
     def __init__(self) -> None:
         self._turns: dict[TopicPartition, list[Turn]] = {}
 
     def begin(self, entries: Mapping[TopicPartition, CommitEntry], *, automatic: bool) -> Turn:
-        """An `automatic` one goes before the first that covers it: what a commit by hand says is not in the ledger yet,
-        so that auto-commit would send less behind it."""
+        """Put a new commit in order: behind all others, or an `automatic` one before the first that covers it.
+
+        The ledger does not yet contain what an unfinished `commit(offsets)` names, so an auto-commit that was sent
+        behind it would move the committed offset back.
+        """
         turn = Turn(entries)
         for tp, entry in entries.items():
             turns = self._turns.setdefault(tp, [])
@@ -161,11 +166,11 @@ class CommitOrder:
         return turn
 
     def due(self, turn: Turn) -> dict[TopicPartition, CommitEntry]:
-        """What may be sent now: the partitions for which no later commit is under way."""
+        """The entries that may be sent now: those of partitions for which no later commit is under way."""
         return {tp: entry for tp, entry in turn.pending.items() if self._last(tp) is turn}
 
     def acknowledge(self, turn: Turn, tp: TopicPartition) -> None:
-        """The turn's offset is durable: the earlier ones are done. A member's former ownership is not spoken for."""
+        """The commit's offset of `tp` is durable: earlier commits of it are done, unless made in a former ownership."""
         ownership, turns = turn.pending[tp].ownership, self._turns[tp]
         for earlier in turns[: turns.index(turn)]:
             entry = earlier.pending.get(tp)
@@ -184,10 +189,10 @@ class CommitOrder:
 
 
 def _covers(other: CommitEntry | None, entry: CommitEntry) -> bool:
-    """Both speak for the same reading of the partition, and the other one goes as far."""
+    """Both are of the same ownership with no seek between them, and the other one's offset is not below this one's."""
     return (
         other is not None
-        and other.lanes is None  # of two lanes each commit says all that was said before
+        and other.lanes is None  # with two lanes each commit also carries what the earlier ones said
         and (other.ownership, other.starts_count) == (entry.ownership, entry.starts_count)
         and other.offset >= entry.offset
     )
@@ -198,7 +203,7 @@ def made_anew_error(
     lost: Collection[TopicPartition] = (),
     committed: Mapping[TopicPartition, int] | None = None,
 ) -> CommitFailedError:
-    """What is told of offsets of a deleted topic's records; `lost` are partitions that were lost as ever."""
+    """The error for offsets of a deleted topic's records; `lost` are partitions that were lost for other reasons."""
     why = (
         f"not committed, since the topic was deleted and made anew: {named(made_anew)}. The offsets are of the old "
         "topic's records; the new topic is read from its start"
@@ -211,7 +216,7 @@ def made_anew_error(
 def not_owned_error(
     not_owned: Collection[TopicPartition], committed: Mapping[TopicPartition, int], *, is_stopping: bool
 ) -> CommitFailedError:
-    """What is told of offsets that were to be sent when the partitions were ours no more."""
+    """The error for offsets whose partitions were no longer owned when they were to be sent."""
     names = named(not_owned)
     why = (
         f"not committed, since they were given up or lost meanwhile: {names}. Their records come again to whom "
@@ -227,7 +232,7 @@ def not_owned_error(
 
 
 def lost_error(lost: Collection[TopicPartition], committed: Mapping[TopicPartition, int]) -> CommitFailedError:
-    """What `commit()` tells of partitions that were lost before it was called: no offset of theirs was to be sent."""
+    """The error of `commit()` for partitions that were lost before the call: none of their offsets was to be sent."""
     return CommitFailedError(
         f"delivered, and lost before they were committed: {sorted(lost)}. Their new owner repeats the records; "
         "process faster (max_poll_records) or raise max_poll_interval_ms and session_timeout_ms. Where a topic "
@@ -238,7 +243,7 @@ def lost_error(lost: Collection[TopicPartition], committed: Mapping[TopicPartiti
 
 
 def read_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Read what the caller gave to `commit`: offset, (offset, metadata) or `OffsetAndMetadata` by partition.
+    """Read the argument of `commit`: an offset, (offset, metadata) or `OffsetAndMetadata` for each partition.
 
     Raises:
         ValueError, TypeError: not of that shape, a negative offset, or metadata above 4096 bytes.

@@ -1,4 +1,4 @@
-"""The book of one partition's offsets during one ownership: delivered -> processed -> committable.
+"""The ledger of one partition's offsets during one ownership: delivered -> processed -> committable.
 
 Theory of operation
 -------------------
@@ -31,7 +31,7 @@ class Ledger:
         self.position = position
         self.delivered = position  # behind the last record that was handed out; `position` may be further
         self._runs: deque[Sequence[int]] = deque()  # in hand: mostly ranges, so that a batch costs one entry
-        self._done_count = 0  # so many of the first run are not in hand any more, never all
+        self._done_count = 0  # how many offsets of the first run are processed, never all of them
         self._acked: set[int] = set()
         self._is_closed = False
 
@@ -42,7 +42,7 @@ class Ledger:
 
     @property
     def in_hand_count(self) -> int:
-        """Records that were delivered and are not processed (acknowledged ones behind a gap included)."""
+        """Records that were delivered and are not processed; those acknowledged behind a gap count too."""
         return sum(map(len, self._runs)) - self._done_count
 
     @property
@@ -51,7 +51,7 @@ class Ledger:
         return bool(self._runs)
 
     def deliver(self, offsets: Sequence[int], position: int) -> None:
-        """Records with these offsets (rising) were handed out; the next that could be is at `position`."""
+        """Records with these ascending offsets were handed out; `position` is the next offset that could be."""
         assert not offsets or (offsets[0] >= self.position and position > offsets[-1])
         if offsets:
             self._runs.append(offsets)
@@ -85,7 +85,7 @@ class Ledger:
         self._pass_acked()
 
     def move(self, position: int) -> None:
-        """Seek: what is in hand is taken back, not processed."""
+        """The application seeks to `position`: records in hand are taken back, and do not count as processed."""
         self.process_all()
         self.position = position
         self.delivered = min(self.delivered, position)

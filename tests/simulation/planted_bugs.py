@@ -107,7 +107,7 @@ BUGS = (
             # It waits for the next generation instead of being dropped with the old one.
             (
                 COMMITTER,
-                "        # Without a generation a commit would be nobody's",
+                "        # Without a generation the request would name no member",
                 "        if self._must_wait():\n            return\n        # Without a generation",
             ),
             (COMMITTER, "return self.is_held_back or", "return not self._coordinator.identity.is_member or"),

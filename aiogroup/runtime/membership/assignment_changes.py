@@ -1,4 +1,4 @@
-"""Whoever has to know of a change of what is assigned, told in the order in which they may count on each other."""
+"""Tells every part that must know of a changed assignment, in the order in which the parts rely on each other."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class AssignmentChanges:
         self._poll_clock = poll_clock
 
     def tell(self) -> None:
-        """After every change."""
+        """Call this after every change of the assignment."""
         context = self._context
-        self._positions.follow_topics()  # they may have been looked up before the topic was made anew
+        self._positions.follow_topics()  # positions may have been looked up before the topic was recreated
         holds = bool(context.assignment) and not self._subscription.is_manual
         self._poll_clock.on_assignment(holds, now_ms())
         if self._catch_up is not None:
@@ -41,4 +41,4 @@ class AssignmentChanges:
         self._fetchers.note_assignment()
         context.fetchable.pulse()
         context.positions_wanted.pulse()
-        context.interrupt()  # a merge must see what is new
+        context.interrupt()  # a merge must see the new partitions

@@ -19,7 +19,7 @@ __all__ = ["Callbacks"]
 
 
 class Callbacks:
-    """The listener is the subscription's as it is when the callback is due."""
+    """Calls the listener that the subscription has at the moment at which a callback is due."""
 
     def __init__(
         self, context: Context, subscription: Subscription, coordinator: Coordinator, poll_clock: PollClock
@@ -30,12 +30,12 @@ class Callbacks:
         self._poll_clock = poll_clock
         self._announced: frozenset[TopicPartition] = frozenset()
         self.told: frozenset[TopicPartition] = frozenset()
-        """What the assigned callback was told of and is still ours: no other callback shall name anything else."""
+        """Partitions that the assigned callback named and that are still owned: no other callback may name others."""
         self.is_running = False
 
     @property
     def unannounced(self) -> frozenset[TopicPartition]:
-        """What the assigned callback was told of and no other callback of its end."""
+        """Partitions that the assigned callback named, and that no revoked callback has named since."""
         return self.told - self._announced
 
     @property
@@ -43,7 +43,7 @@ class Callbacks:
         return self._subscription.listener is not None
 
     async def revoked(self, tps: Collection[TopicPartition]) -> None:
-        """Once for each end of an ownership: the application may still commit what belongs to them."""
+        """Call the revoked callback, once for each end of an ownership. It may still commit offsets of `tps`."""
         new = frozenset(tps) - self._announced
         if tps and not new:
             return  # stop() came between the callback and the end of the ownership
@@ -71,13 +71,13 @@ class Callbacks:
         try:
             with self._context.in_callback():
                 await call_listener(listener, callback, frozenset(tps))
-        except Exception as error:  # noqa: BLE001 (does not veto the rebalance; the next call raises it)
+        except Exception as error:  # noqa: BLE001 (it does not stop the rebalance; the next call raises it)
             self._context.tell(events.ListenerFailed(callback, repr(error)))
             self._context.inbox.put(error)
             self._context.changed.pulse()
         finally:
             self._poll_clock.on_callback(now_ms(), begins=False)
             if self._poll_clock.is_asked and self._coordinator.membership.state is MemberState.PARKED:
-                self._coordinator.handle(RecordsWanted())  # it took too long, and records are waited for all the time
+                self._coordinator.handle(RecordsWanted())  # the callback took too long, and a request still waits
             self.is_running = False
             self._context.group_changed.pulse()

@@ -1,6 +1,6 @@
-"""The heartbeat task: on its own deadline, whatever the application, a callback or a rebalance is doing.
+"""The heartbeat task: it keeps its own deadline, whatever the application, a callback or a rebalance is doing.
 
-It runs in the main loop, or with `heartbeat_thread` in the thread's (`heartbeat_thread.py`).
+It runs in the main loop, or with `heartbeat_thread` in the loop of that thread (`heartbeat_thread.py`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from aiogroup.telemetry import events
 __all__ = ["Heartbeat"]
 
 LATE_MS: Final = 50
-"""Later than this a free loop is not."""
+"""A heartbeat that is later than this was held up by a blocked loop: a free loop wakes its tasks sooner."""
 
 
 class Heartbeat:
-    """`on_count(until_ms)` is told each new `counts_until_ms`."""
+    """Sends heartbeats. `on_count(until_ms)` is called with each new `counts_until_ms`."""
 
     def __init__(
         self, context: Surroundings, coordinator: Line, on_count: Callable[[int], None] = lambda _until_ms: None
@@ -40,9 +40,9 @@ class Heartbeat:
         self.clock = HeartbeatClock(config.heartbeat_interval_ms, config.session_timeout_ms, now_ms())
         self.acknowledged_at_ms: int | None = None
         self.counts_until_ms = FOREVER_MS
-        """As far as the answers say the coordinator counts this member until then: a session behind the last of them.
+        """Until then the coordinator counts this member, as its answers tell: one session after the last of them.
 
-        One value, replaced as a whole: the main loop reads it while the heartbeat thread sets it.
+        It is replaced as a whole: the main loop reads it while the heartbeat thread sets it.
         """
         self._named_session_ms = config.registration_timeout_ms or config.session_timeout_ms
 
@@ -53,13 +53,13 @@ class Heartbeat:
             identity = membership.heartbeats_as
             if identity is None:
                 self._identity = None
-                self._count_until(FOREVER_MS)  # nothing is held that another member could have been given
+                self._count_until(FOREVER_MS)  # no partition is held that another member could have got meanwhile
                 await self._context.group_changed.wait()
             elif identity != self._identity:
                 self._identity = identity
                 self.clock.on_joined(now)
                 self._count_anew(now)
-                # A loop that is blocked until the first heartbeat is due has no time for a handshake then.
+                # Connect now: a loop that is blocked until the first heartbeat is due has no time for a handshake then.
                 await self._coordinator.get_ready(HEARTBEAT, self.clock.due_at_ms - now)
             elif self.clock.is_session_over(now) and self._coordinator.node_id >= 0:
                 if self.clock.is_answered:
@@ -72,7 +72,7 @@ class Heartbeat:
                 await self._context.group_changed.wait(until_ms=self.clock.due_at_ms)
 
     def is_late(self) -> bool:
-        """The loop was blocked when a heartbeat was due: whoever wakes up before the task lets it go first."""
+        """The loop was blocked when a heartbeat was due: a task that wakes up before this one lets it go first."""
         identity = self._coordinator.membership.heartbeats_as
         is_ours = identity is not None and identity == self._identity
         return is_ours and now_ms() > self.clock.due_at_ms + LATE_MS
@@ -83,7 +83,7 @@ class Heartbeat:
             self._on_count(until_ms)
 
     def _count_anew(self, now: int) -> None:
-        """The coordinator has just said that it counts this member. A static one it drops by another time-out."""
+        """The coordinator has just shown that it counts this member. A static one has a time-out of its own."""
         assert self._identity is not None
         is_over = now >= self.counts_until_ms
         config = self._context.config
@@ -92,7 +92,7 @@ class Heartbeat:
             self._context.group_changed.pulse()  # the outage that the session watchdog told of is over
 
     def _give_up_coordinator(self) -> None:
-        """No answer for a whole session (KIP-62): look for another coordinator; the generation is kept."""
+        """No answer came for a whole session (KIP-62): look for another coordinator, and keep the generation."""
         config = self._context.config
         self._context.tell(events.HeartbeatMissed(f"no answer for session_timeout_ms={config.session_timeout_ms}"))
         self._coordinator.lose(f"no heartbeat answered for {config.session_timeout_ms} ms")
@@ -115,7 +115,7 @@ class Heartbeat:
             )
 
         try:
-            # The session deadline counts from the last answer, through connecting, looking up and waiting.
+            # The session deadline runs from the last answer. It also covers connecting and looking up the coordinator.
             async with timeout_ms(left_ms):
                 response = await self._coordinator.exchange(HEARTBEAT, self._context.config.request_timeout_ms, request)
         except AiogroupError as error:
@@ -125,7 +125,7 @@ class Heartbeat:
             self._context.tell(events.HeartbeatMissed(str(error)))
             self.clock.on_failed(now_ms(), self._context.config.retry_backoff_ms)
             return
-        except TimeoutError:  # the session's; a request's is a KafkaTimeoutError, which is one too
+        except TimeoutError:  # the session ended; a request that timed out raised KafkaTimeoutError, caught above
             self._give_up_coordinator()
             return
         if response is not None:

@@ -2,33 +2,35 @@
 
 Theory of operation
 -------------------
-The thread runs the heartbeat task and the poll watchdog that otherwise run in the main loop, over a `Line` of its own.
-Who the member is stays the main loop's business; the thread has a `StandIn` for it. Two things cross the border:
+The thread runs the heartbeat task and the poll watchdog, which else run in the main loop, over a `Line` of its own.
+The member itself stays in the main loop; the thread has a `ThreadMember` in its place. Two things cross the border:
 
-- Down: a `Standing` after each change of identity, state or coordinator. It is one immutable value behind one
-  reference, so what the thread reads directly before it writes is never half of one and half of another. And when the
-  application was last seen (`PollClock.running_since_ms`), one value too: no request does anything more for it.
-- Up: facts, each kept until the main loop takes it, and events, of which the newest are. The main loop applies them
-  before whatever the application does next, and drops facts that speak of an older identity.
+- From the main loop to the thread: a `MemberSnapshot` after each change of identity, state or coordinator. It is one
+  immutable value behind one reference, so the thread never reads half of an old one and half of a new one. The instant
+  at which the application was last seen (`PollClock.running_since_ms`) is one value too, read without a lock.
+- From the thread to the main loop: facts, all of which are kept until the main loop takes them, and events, of which
+  the newest are kept. The main loop applies them before anything that the application does next, and drops facts about
+  an older identity.
 
-What the thread decides alone, because it cannot wait for a loop that may be blocked for long:
+The thread decides some things alone, because it cannot wait for a main loop that may be blocked for long:
 
-- A rebalance (REBALANCE_IN_PROGRESS): heartbeats go on, each of which the coordinator takes for a sign of life. The
-  member rejoins when its loop runs again, if that is before the group's rebalance time-out.
+- A rebalance (REBALANCE_IN_PROGRESS): heartbeats go on, and the coordinator takes each for a sign of life. The member
+  rejoins when the main loop runs again, if that is before the group's rebalance time-out.
 - The member is unknown or fenced, or its generation is over: heartbeats end at once.
-- The poll interval passed: heartbeats end and LeaveGroup goes out (a static member goes silent), as in Java. The main
-  loop parks the member when it runs again; the lost callback comes with the next request for records.
-- The coordinator moved, or is silent: the thread looks for it over its own connections, beginning with the brokers that
-  the main loop last knew.
+- The poll interval passed: heartbeats end and LeaveGroup is sent (a static member goes silent), as in Java. The main
+  loop parks the member when it runs again; the lost callback runs with the next request for records.
+- The coordinator moved, or does not answer: the thread looks for it over its own connections, beginning with the
+  brokers that the main loop last knew.
 
-It cannot join for the member: a loop that is blocked for a session between JoinGroup and its answer costs the
-membership, since nobody reads of which generation the heartbeats should be.
+The thread cannot join for the member. A main loop that is blocked for a session between JoinGroup and its answer costs
+the membership: nobody reads the answer, which says under which generation the heartbeats must go out.
 
-The thread lives as long as the task that `run` is. It ends too when its main loop was closed without that task being
-cancelled, which the next fact or event shows, and when the consumer is forgotten. It is a daemon, so a process that
-ends does not wait for it. A consumer does not survive a fork, with or without this thread: make it in the child.
-Instants of both loops are compared: both count the system's monotonic clock, as asyncio's and uvloop's do. The thread
-needs the interpreter now and then: a call that blocks without releasing the GIL stops it too.
+The thread lives as long as the task that runs `run`. It also ends when the consumer is forgotten, and when its main
+loop was closed without that task being cancelled, which it notices at the next fact or event. It is a daemon, so a
+process that ends does not wait for it. A consumer does not survive a fork, with or without this thread: make it in the
+child.
+Instants of both loops are compared, as both read the system's monotonic clock (asyncio's loop and uvloop's do). The
+thread needs the interpreter now and then: a call that blocks without releasing the GIL stops it too.
 """
 
 from __future__ import annotations
@@ -65,21 +67,21 @@ __all__ = ["HeartbeatThread", "News"]
 EVENTS_KEPT: Final = 1_000
 """Two for each heartbeat: 25 minutes at the default interval."""
 END_MS: Final = 1_000
-"""How long the main loop waits for the thread's end: its tasks are cancelled and its sockets closed."""
+"""How long the main loop waits for the thread to end, which cancels its tasks and closes its sockets."""
 
 
 @dataclass(slots=True)
 class _News:
     events: deque[Event] = field(default_factory=deque)
     dropped_count: int = 0
-    losses: dict[int, str] = field(default_factory=dict)  # why, by node
+    losses: dict[int, str] = field(default_factory=dict)  # the reason, by the id of the coordinator that was lost
     facts: list[Fact] = field(default_factory=list)
 
 
 class News:
-    """What the main loop has not heard yet: facts and losses each once, events the newest. For both threads.
+    """What the main loop has not heard yet: each fact and each loss once, and the newest events.
 
-    `wake()` is called when there is something to `take` after there was nothing.
+    Both threads may use it. `wake()` is called when the first item comes after `take` has emptied it.
     """
 
     def __init__(self, wake: Callable[[], None], most_events: int = EVENTS_KEPT) -> None:
@@ -97,7 +99,7 @@ class News:
         self._add(lambda waiting: waiting.events.append(event))
 
     def add_loss(self, node_id: int, why: str) -> None:
-        """The coordinator was lost; only the node that the main loop still believes in matters to it."""
+        """The coordinator was lost. The main loop ignores this unless it still believes in that node."""
         self._add(lambda waiting: waiting.losses.setdefault(node_id, why))
 
     def add_fact(self, fact: Fact) -> None:
@@ -117,7 +119,7 @@ class News:
 
 @dataclass(slots=True)
 class _Surroundings:
-    """The thread's own, where the main loop's tasks have a `Context`."""
+    """What the thread's tasks share; the main loop's tasks have a `Context` for it."""
 
     config: ConsumerConfig
     link: Link
@@ -126,7 +128,7 @@ class _Surroundings:
 
 
 class _ThreadLine(Line):
-    """Follows the main loop to the coordinator that it finds, and tells it of one that is lost."""
+    """Follows the main loop to the coordinator that it finds, and tells it when that coordinator is lost."""
 
     def __init__(self, surroundings: _Surroundings, member: StandIn, news: News) -> None:
         super().__init__(surroundings, member)
@@ -151,7 +153,7 @@ class _ThreadLine(Line):
 
 
 class HeartbeatThread:
-    """Has the methods of `Heartbeat`, for the main loop; `on_fact` takes what the thread learns of the member."""
+    """Has the methods of `Heartbeat`, for the main loop; `on_fact` is called with each fact that the thread learns."""
 
     def __init__(
         self,
@@ -191,7 +193,7 @@ class HeartbeatThread:
     # In the main loop.
 
     async def run(self) -> None:
-        """Start the thread; end it when cancelled. Raises what it died of."""
+        """Start the thread, and end it when cancelled. Raises the error of which the thread died."""
         coordinator = self._coordinator
         self._loop = asyncio.new_event_loop()
         self.publish()
@@ -205,7 +207,7 @@ class HeartbeatThread:
             with anyio.CancelScope(shield=True), suppress(TimeoutError):
                 async with timeout_ms(END_MS):
                     await self._ended.wait()
-                thread.join()  # it has said its last word
+                thread.join()  # `_on_ended` was its last call
             for done in self._leaving:
                 _settle(done, ConsumerStoppedError("the heartbeat thread ended before the coordinator answered"))
         if self._failure is not None:
@@ -218,7 +220,7 @@ class HeartbeatThread:
             standing = replace(standing, era=standing.era + 1)
         if standing != self._standing and self._loop is not None:
             self._standing = standing
-            with suppress(RuntimeError):  # it has ended
+            with suppress(RuntimeError):  # the thread's loop is closed: it has ended
                 self._loop.call_soon_threadsafe(self._follow)
 
     def _stand(self, era: int) -> Standing:
@@ -274,7 +276,7 @@ class HeartbeatThread:
     def end(self) -> None:
         """Make the thread end; `run` returns then."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # it has
+            with suppress(RuntimeError):  # the thread has ended already
                 self._loop.call_soon_threadsafe(self._must_end.set)
 
     # In the thread.
@@ -311,13 +313,13 @@ class HeartbeatThread:
         answered.add_done_callback(lambda each: _settle(done, each.exception()))
 
     def _tell(self, event: Event) -> None:
-        if not isinstance(event, events.CoordinatorFound | events.CoordinatorLost):  # the main loop's own to tell
+        if not isinstance(event, events.CoordinatorFound | events.CoordinatorLost):  # the main loop tells its own
             self._news.add_event(event)
 
     def _wake_main_loop(self) -> None:
         try:
             self._main_loop.call_soon_threadsafe(self._hear)
-        except RuntimeError:  # it was closed, and nobody ended us before
+        except RuntimeError:  # the main loop was closed, and nobody ended this thread before
             self._must_end.set()
 
     def _on_ended(self, error: BaseException | None) -> None:

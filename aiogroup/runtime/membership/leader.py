@@ -1,4 +1,4 @@
-"""What falls to the leader of a group: giving the partitions out, and watching for what makes that out of date."""
+"""The work of a group's leader: it assigns the partitions, and watches for what makes the assignment out of date."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Leader:
         for member_id, instance_id, blob in effect.members:
             try:
                 members[member_id] = read_subscription(blob, instance_id)
-            except ProtocolError as error:  # it gets nothing; the others must not starve with it
+            except ProtocolError as error:  # this member gets no partitions; the others still get theirs
                 members[member_id] = MemberSubscription(topics=(), user_data=None, instance_id=instance_id)
                 self._context.tell_rebalance_failed(f"subscription of {member_id}: {error}")
         topics = {topic for member in members.values() for topic in member.topics}
@@ -66,9 +66,11 @@ class Leader:
         await self._coordinator.tell(f.AssignmentComputed(effect.generation, blobs))
 
     async def _look_for_what_nobody_has(self) -> None:
-        """We come back to an assignment that was made before we went: a partition that is newer is in nobody's share.
+        """Ask for another round if a partition is in no member's share.
 
-        Java watches from the metadata that it finds, and leaves such a partition unread until the next rebalance.
+        A static leader that comes back keeps the assignment that it made before it went, and partitions that were added
+        meanwhile are not in it. Java's leader compares later metadata with that which it finds when it comes back, and
+        so leaves such a partition unread until the next rebalance.
         """
         group_id = self._coordinator.identity.group_id
         request = DescribeGroupsRequest(groups=(group_id,))
@@ -81,8 +83,8 @@ class Leader:
             shares = [each.member_assignment for group in response.groups for each in group.members] if response else []
             held = {tp for share in shares if share for tp in read_assignment(bytes(share))}
         except AiogroupError as error:
-            # The coordinator died between JoinGroup and this: nobody would ask again, and a partition that is in no
-            # share would stay unread. A round too many is the smaller evil.
+            # The coordinator may have died since JoinGroup. Nobody would ask again, and a partition in no share would
+            # stay unread. A round that was not needed does less harm.
             why = f"the shares of group {group_id!r} are not known: {error}"
             self._context.tell_rebalance_failed(why)
             await self._coordinator.tell(f.RejoinWanted(why))
@@ -98,7 +100,7 @@ class Leader:
             await self._coordinator.tell(f.RejoinWanted(why))
 
     async def know(self, topics: Collection[str]) -> None:
-        """As leader we assign topics that only others read, too."""
+        """Fetch the metadata of topics that are not known yet: a leader also assigns topics that only others read."""
         cluster = self._context.link.cluster
         if unknown := [topic for topic in topics if topic not in cluster.topics]:
             try:
@@ -107,12 +109,12 @@ class Leader:
                 self._context.tell(events.MetadataFailed(str(error)))
 
     def adopt(self, *, is_leader: bool) -> None:
-        """The round is decided, and with it who watches the metadata."""
+        """The round is decided; a member that does not lead watches no metadata for the group."""
         if not is_leader:
             self._assigned_from, self._racks = {}, {}
 
     def stale_assignment(self) -> str | None:
-        """Why what we assigned no longer fits the metadata; `None` while it does."""
+        """The reason why the assignment that this leader made no longer fits the metadata; `None` while it fits."""
         if not self._coordinator.membership.is_leader or not self._assigned_from:
             return None
         cluster = self._context.link.cluster
@@ -128,5 +130,5 @@ class Leader:
         return None
 
     def topics_led(self) -> frozenset[str]:
-        """The topics whose partitions we gave out: as leader we watch them, also those that only others read."""
+        """The topics that this leader assigned: it watches all of them, also those that only other members read."""
         return frozenset(self._assigned_from) if self._coordinator.membership.is_leader else frozenset()

@@ -1,4 +1,4 @@
-"""The tasks that keep a member in its group, or take it out when the application stalls; in the main loop or not."""
+"""Makes the tasks that keep a member in its group, and that take it out when the application stalls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Liveness:
         self.session_watchdog = SessionWatchdog(context, coordinator, self.heartbeat)
 
     def tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """What runs in the main loop, by name."""
+        """The tasks to run in the main loop, by name."""
         tasks = {
             "heartbeat": self.heartbeat.run,
             "session watchdog": self.session_watchdog.run,
@@ -49,17 +49,17 @@ class Liveness:
         return tasks
 
     def abandon(self) -> None:
-        """The consumer is forgotten: no thread may outlive it. From any thread."""
+        """The consumer is forgotten, and no thread may outlive it. May be called from any thread."""
         if isinstance(self.heartbeat, HeartbeatThread):
             self.heartbeat.end()
 
     def _on_count(self, until_ms: int) -> None:
-        """From the heartbeat thread, too: it is one value."""
+        """May be called from the heartbeat thread, as it sets one value."""
         if not self._context.config.deliver_while_unreachable:
             self._context.answered_until_ms = until_ms
 
     def _on_fact(self, fact: Fact) -> None:
-        """What the thread learnt. It may have parked the member although records are asked for by now."""
+        """Apply a fact of the heartbeat thread. It may park the member although records are asked for by now."""
         membership = self._coordinator.membership
         was_parked = membership.state is MemberState.PARKED
         self._coordinator.handle(fact)
@@ -69,15 +69,16 @@ class Liveness:
                 self._coordinator.handle(RecordsWanted())
 
     def _on_expired(self) -> None:
-        """The member is parked: the application is told, and loses its partitions.
+        """Give up the partitions of a member that was parked, and tell the application.
 
-        Not one that had failed or left before: that is under way, and waits for a callback that takes so long.
+        A member that had failed or left before is not parked. Its end is under way already, and waits for the callback
+        that took longer than the interval.
         """
         context, membership = self._context, self._coordinator.membership
         if membership.state is not MemberState.PARKED:
             return
         partitions, interval_ms = tuple(sorted(context.assignment.names)), context.config.effective_poll_interval_ms
-        # A static member sends no LeaveGroup and no more heartbeats: its name keeps its partitions for a session.
+        # A static member sends neither LeaveGroup nor heartbeats: its name keeps its partitions for a session.
         is_silent = membership.identity.is_static and not membership.settings.leave_on_poll_interval
         acts_within_ms = self._coordinator.session[1] if is_silent else 0
         self._ownership.drop_for_later()

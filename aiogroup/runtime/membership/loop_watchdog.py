@@ -1,4 +1,4 @@
-"""The loop watchdog task: notices by its own late wake-up that something in this process blocked the event loop."""
+"""The loop watchdog task: it wakes up late when something in this process has blocked the event loop, and tells so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LoopWatchdog"]
 
 TICK_MS: Final = 250
 BLOCKED_MS: Final = 500
-"""A wake-up later than this is worth telling: another task held the loop."""
+"""A wake-up that is later than this is told: another task held the loop."""
 
 
 class LoopWatchdog:

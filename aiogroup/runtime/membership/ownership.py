@@ -1,11 +1,12 @@
-"""How partitions become ours and cease to be: gates, the hand-over point, callbacks, the last commit, the end.
+"""Takes partitions over and gives them up: the gate, the hand-over point, the callbacks, the last commit.
 
-The hand-over point is where nothing is in hand that the application could still be processing. For callbacks that is
-the moment between two requests for records, so the gate of all deliveries is closed until they have run. Where there is
-no listener, or the application acknowledges record by record, only what leaves has to be out of its hands.
+At the hand-over point the application holds no record that it could still be processing. A callback runs between two
+requests for records, so nothing at all is delivered until it has run. Without a listener, and when the application
+acknowledges record by record, only records of the partitions that leave must be out of its hands.
 
-`stop` waits for the same moments as the rebalance task does, ends that task and hands over itself. A task that is about
-to run already is cancelled at its next wait only: `checkpoint_if_cancelled` before it does what would be done twice.
+`stop` waits for the same moments as the rebalance task, ends that task, and then hands over itself. A cancelled task
+that is about to run still runs to its next wait. So `checkpoint_if_cancelled` comes before each step that must not be
+done twice.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from aiogroup.telemetry import events
 __all__ = ["COMMIT_BEFORE_JOIN_MS", "Ownership", "Still"]
 
 COMMIT_BEFORE_JOIN_MS: Final = 10_000
-"""How long a commit may hold a rebalance up; what it does not save is repeated, never lost."""
+"""How long a commit may hold a rebalance up. Records whose offsets it does not save are repeated, never lost."""
 
 Still = Callable[[], bool]
-"""Whether what is being done still makes sense: the generation is ours, and the member in the same state."""
+"""Whether to go on: the generation has not ended, and the member is in the state in which this step began."""
 
 
 class Ownership:
@@ -41,9 +42,9 @@ class Ownership:
     ) -> None:
         self.callbacks = callbacks
         self.is_closed = False
-        """Nothing is handed out: a callback waits for the hand-over point, or runs."""
+        """No record is handed out, because a callback waits for the hand-over point, or runs."""
         self.is_waiting = False
-        """For the hand-over point: whatever the application does next may be it."""
+        """The hand-over point is waited for: whatever the application does next may be that point."""
         self.why_at_once = ""  # set by the application's own subscribe, which waits for no hand-over
         self._context = context
         self._committer = committer
@@ -54,21 +55,22 @@ class Ownership:
     # Coming.
 
     def take_over(self, added: Collection[Partition]) -> None:
-        """They are ours; nothing of them is delivered until the assigned callback has returned."""
+        """Own these partitions; none of their records is delivered until the assigned callback has returned."""
         for partition in added:
             partition.bar(Bar.NEW)
         self._context.assignment.take(added)
         self._changes.tell()
 
     async def announce(self, added: Collection[Partition], still: Still) -> None:
-        """The assigned callback, with what was added: also when that is nothing."""
+        """Run the assigned callback with the added partitions, also when there are none."""
         with self._gate():
             await self._announce(added, still)
 
     async def exchange(self, revoked: frozenset[TopicPartition], added: Collection[Partition], still: Still) -> bool:
-        """Give partitions up and take others over. Between the two callbacks no record comes, as with Java's client.
+        """Give partitions up and take others over. As in Java, no record is delivered between the two callbacks.
 
-        Returns: whether that was done, or the generation ended before.
+        Returns:
+            True when it was done, False when the generation ended before.
         """
         with self._gate():
             if not await self._revoke(revoked, still) or not still():
@@ -85,15 +87,16 @@ class Ownership:
     # Going.
 
     def follow(self, topics: Collection[str]) -> None:
-        """The subscription changed: nothing more is delivered of what it does not name."""
+        """The subscription changed: no more records of topics that it does not name are delivered."""
         for partition in self._context.assignment:
             partition.bar(Bar.LEAVING, when=partition.tp.topic not in topics or partition.tp in self._revoking)
         self._context.delivery.close_cursor()
 
     async def revoke(self, tps: Collection[TopicPartition], still: Still) -> bool:
-        """Give partitions up in good order: the callback at the hand-over point, then the commit, then they are gone.
+        """Give partitions up in order: run the callback at the hand-over point, then commit, then remove them.
 
-        Returns: whether that was done. Not when the generation ended before: then they are lost.
+        Returns:
+            True when it was done, False when the generation ended before: then they are lost.
         """
         with self._gate():
             return await self._revoke(tps, still)
@@ -123,7 +126,7 @@ class Ownership:
         return True
 
     async def lose(self, why: str) -> None:
-        """The partitions belong to somebody else already: they are gone, then the callback is told."""
+        """Another member may own the partitions already: remove them, then run the lost callback."""
         known = self.callbacks.told | self._dropped
         tps = self.drop_all() | self._dropped
         self._dropped = frozenset()
@@ -133,7 +136,7 @@ class Ownership:
             await self.callbacks.lost(known)
 
     def drop_all(self) -> frozenset[TopicPartition]:
-        """Everything is gone at once; what was delivered and not committed makes the next `commit()` fail."""
+        """Remove all partitions at once. If records were delivered and not committed, the next `commit()` fails."""
         assignment = self._context.assignment
         tps = assignment.names
         self._context.delivery.settle()
@@ -142,7 +145,7 @@ class Ownership:
         return tps
 
     def drop_for_later(self) -> None:
-        """The same where no callback may run yet: it is called at the next request for records, or in `stop`."""
+        """Remove all partitions at once; the lost callback runs at the next request for records, or in `stop`."""
         self._dropped |= self.callbacks.unannounced
         self.drop_all()
 
@@ -169,7 +172,10 @@ class Ownership:
             self._context.changed.pulse()
 
     async def _wait_for_hand_over(self, leaving: frozenset[TopicPartition], still: Still) -> None:
-        """Until what must not be in hand is not; the wait ends with the generation, and when the application asks."""
+        """Wait until no record of `leaving` is in hand; of any partition, when a callback is to run.
+
+        The wait also ends with the generation, and when the application itself asks for the change.
+        """
         delivery, timeout = self._context.delivery, self._context.config.effective_rebalance_timeout_ms
         wanted = None if self._calls_between_requests else leaving
         since_ms = now_ms()

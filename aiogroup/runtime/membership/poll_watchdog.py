@@ -1,6 +1,7 @@
-"""The poll watchdog task: an application that stops asking for records gives its partitions up (KIP-62).
+"""The poll watchdog task: when the application stops asking for records, the member gives its partitions up (KIP-62).
 
-It runs where the heartbeats do: a main loop that is blocked for longer than the poll interval could not do it.
+It runs in the same loop as the heartbeats: a main loop that is blocked for longer than the poll interval could not run
+it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ __all__ = ["PollWatchdog"]
 
 
 class PollWatchdog:
-    """`on_expired()` is called once per expiry, at once, when the membership was told of it.
+    """Watches a `PollClock`. `on_expired()` is called once per expiry, right after the membership was told of it.
 
-    The clock begins to run without telling, so it is looked at in time for its warning.
+    Nothing tells when the clock begins to run, so it is looked at often enough not to miss its warning.
     """
 
     def __init__(
@@ -50,11 +51,11 @@ class PollWatchdog:
             await self._context.group_changed.wait(until_ms=max(wake_at_ms, now + 1))
 
     async def _expire(self, since_ms: int) -> None:
-        """Stop being a member under the lock, then tell the coordinator: it must not wait for the session to end."""
+        """End the membership under the lock, then send LeaveGroup: the group must not wait until the session ends."""
         coordinator = self._coordinator
         async with coordinator.lock:
             if self._clock.running_since_ms != since_ms:
-                return  # the application came while we waited for the lock
+                return  # the application asked for records while this task waited for the lock
             self._expired_since_ms = since_ms
             coordinator.handle(PollIntervalPassed())
             farewells = coordinator.membership.farewells.take()

@@ -1,10 +1,11 @@
-"""The rebalance task: does what the membership asks for, in its order, and tells it what came of it.
+"""The rebalance task: it carries out the steps that the membership asks for, in order, and reports their results to it.
 
 The way of a rebalance: the hand-over point (nothing is in hand) -> revoked callback -> commit -> JoinGroup -> assign ->
 SyncGroup -> positions -> assigned callback -> fetching resumes. Heartbeats go on through all of it.
 
-With the cooperative protocol (KIP-429) records flow through all of it too: JoinGroup claims what is held; after
-SyncGroup what is to leave goes the same way, hand-over point, callback, commit; and another round follows.
+With the cooperative protocol (KIP-429) records flow through all of it too. JoinGroup claims the held partitions. Those
+that SyncGroup does not assign again are given up in the same way (hand-over point, callback, commit), and another round
+follows.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Rebalance:
         self._ids_at_first_sight: dict[str, UUID] = {}
         self.completed_count = 0
         self.is_ending = False
-        """What is under way comes to its end, and no other round is begun: who joins can commit nothing."""
+        """The step under way is finished, and no other round begins: a member that joins can commit nothing."""
 
     async def run(self) -> None:
         while not self.is_ending:
@@ -111,9 +112,9 @@ class Rebalance:
         await self._settle_commits(keeps=effect.keeps)
 
     async def _settle_commits(self, *, keeps: bool) -> None:
-        """JoinGroup must not overtake a commit: a new round refuses what is said under the old generation.
+        """Wait for the commits under way: after JoinGroup the coordinator refuses commits under the old generation.
 
-        What is kept can be committed all the time: commits that begin now wait until the round is decided.
+        Kept partitions can still be committed: commits that begin from here on wait until the round is decided.
         """
         config, committer = self._context.config, self._committer
         if keeps and config.enable_auto_commit:
@@ -140,7 +141,7 @@ class Rebalance:
                 self._context.tell_rebalance_failed(f"LeaveGroup: {error}")
             return
         is_join = isinstance(request, JoinGroupRequest)
-        if is_join:  # what is committed is asked for as soon as the group has answered
+        if is_join:  # committed offsets are asked for as soon as the group has answered: connect for that now
             limit_ms = self._context.config.request_timeout_ms
             get_ready = partial(self._coordinator.get_ready, COMMIT, limit_ms)
             self._context.supervisor.begin("connection", get_ready)
@@ -215,7 +216,7 @@ class Rebalance:
         default = parse_reset_policy(self._context.config.auto_offset_reset)
         fresh = parse_reset_policy(self._context.config.new_partition_reset)
         policies: dict[TopicPartition, ResetPolicy] = {}
-        self.note_sight()  # the metadata may have come on another way than by the refresher
+        self.note_sight()  # the metadata may have come in by another way than the refresher
         for tp in sorted(change.added):
             is_new = tp.partition >= self._counts_at_first_sight.get(tp.topic, 2**31)
             policies[tp] = fresh if is_new else default
@@ -229,7 +230,7 @@ class Rebalance:
         if not change.revoked:
             await self.ownership.announce(added, still)
         elif await self.ownership.exchange(change.revoked, added, still):
-            # They can be given to others when all know that we gave them up: in another round (KIP-429).
+            # Others can get these partitions once the group knows that they were given up: in another round (KIP-429).
             await self._coordinator.tell(f.RejoinWanted(f"gave up {len(change.revoked)} partitions for others"))
         if still():
             await self._committer.commit_held(added, self._context.config.request_timeout_ms // 3)
@@ -243,7 +244,7 @@ class Rebalance:
         return membership.state is MemberState.ADOPTING and membership.identity.generation == generation
 
     async def _find_positions(self, added: list[Partition], still: Still) -> None:
-        """Retry until known: an error must never be read as "nothing committed". Ends with the generation."""
+        """Retry until the positions are known, or the generation ends. An error never counts as "nothing committed"."""
         while still():
             wanted = [each for each in added if each.state in (PositionState.COMMITTED, PositionState.RESET)]
             if not wanted:
@@ -252,7 +253,7 @@ class Rebalance:
                 await self._positions.resolve(wanted, now_ms() + self._context.config.request_timeout_ms // 3)
             except AiogroupError as error:
                 if not any(each.state is PositionState.COMMITTED for each in wanted):
-                    # Only leaders are missing: the positions task goes on, the rebalance need not wait.
+                    # Only leaders did not answer. The positions task asks on, and the rebalance need not wait for it.
                     self._context.tell(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
                     return
                 self._context.tell_rebalance_failed(f"positions: {error}")
@@ -261,7 +262,7 @@ class Rebalance:
                     return
 
     def note_sight(self) -> None:
-        """Remember how many partitions a topic had when we first saw it: later ones are new."""
+        """Remember how many partitions a topic had when it was first seen: later ones are new."""
         cluster = self._context.link.cluster
         for topic in self._coordinator.membership.topics:
             info = cluster.topics.get(topic)
@@ -270,10 +271,10 @@ class Rebalance:
                     self._counts_at_first_sight[topic] = 0
                 self._counts_at_first_sight.setdefault(topic, len(info.partitions))
             elif cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self.note_appeared([topic])  # whatever it will hold, also when made anew, came after us
+                self.note_appeared([topic])  # whatever the topic will hold once it exists is younger than this member
 
     def note_appeared(self, topics: Iterable[str]) -> None:
-        """All of their partitions are new to the group, since it was there before them."""
+        """All partitions of these topics are new to the group, which is older than the topics."""
         self._counts_at_first_sight |= dict.fromkeys(topics, 0)
 
     # Failure.

@@ -1,4 +1,4 @@
-"""What is read without a group deciding: the partitions that the application names, or all those of its topics."""
+"""Partitions that no group assigned: those that the application names, or all partitions of its topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["SelfAssignment"]
 
 
 class CommitsLeaving(Protocol):
-    """The group that commits for us, if there is one."""
+    """The group for which offsets are committed, if there is one."""
 
     def commit_leaving(self, partitions: Iterable[Partition]) -> None:
         """Auto-commit, in the background, of partitions that are about to be given up."""
@@ -37,9 +37,9 @@ class SelfAssignment:
         self._all_of_topics = AllOfTopics()
 
     def assign(self, wanted: frozenset[TopicPartition], *, new: bool = False) -> None:
-        """Partitions that stay keep their position."""
+        """Assign exactly these partitions. Those that stay keep their position."""
         assignment = self._context.assignment
-        # No rebalance follows that would commit them.
+        # No rebalance follows that would commit the partitions which are given up.
         self._group.commit_leaving([each for each in assignment if each.tp not in wanted])
         self._context.delivery.forget(assignment.remove(assignment.names - wanted))
         added = dict.fromkeys(wanted - assignment.names, self._new_policy if new else self._default_policy)
@@ -48,7 +48,7 @@ class SelfAssignment:
         self._changes.tell()
 
     def assign_all_of(self, topics: frozenset[str], appeared: frozenset[str] = frozenset()) -> None:
-        """Without a group. `appeared`: were made since they were subscribed to."""
+        """Assign all partitions of these topics. `appeared`: topics that were made after they were subscribed to."""
         cluster, assignment = self._context.link.cluster, self._context.assignment
         gone = self._topics.gone(cluster)
         choice = self._all_of_topics.choose(topics, assignment.names, cluster, gone=gone, appeared=appeared)
@@ -59,30 +59,30 @@ class SelfAssignment:
         if choice.wanted != assignment.names:
             self.assign(choice.wanted)
 
-    # A member that assigns partitions to itself: they are its own when it has left the group.
+    # For a member that assigns partitions to itself: they are assigned once it has left the group, prepared until then.
 
     def prepare(self, wanted: frozenset[TopicPartition]) -> None:
-        """These will be assigned: until then they can be moved and paused."""
+        """These partitions will be assigned: until then the application can seek in them and pause them."""
         missing = dict.fromkeys(wanted - self._prepared.keys(), self._default_policy)
         made = {each.tp: each for each in self._context.assignment.make(missing)}
         self._prepared = {tp: each for tp, each in (self._prepared | made).items() if tp in wanted}
 
     @property
     def names(self) -> frozenset[TopicPartition]:
-        """What the application means by "all"."""
+        """The partitions that the application means by "all"."""
         return frozenset(self._prepared if self._is_prepared else self._context.assignment.names)
 
     def partition(self, tp: TopicPartition) -> Partition | None:
-        """As the application means it: one that will be assigned, or that is ours."""
+        """The partition that the application means: one that is prepared, or one that is assigned."""
         return self._prepared.get(tp) if self._is_prepared else self._context.assignment.get(tp)
 
     @property
     def _is_prepared(self) -> bool:
-        """Not to a rebalance callback: that is about what the group gave us."""
+        """There are prepared partitions. A rebalance callback means the group's partitions instead."""
         return bool(self._prepared) and not self._context.is_in_callback
 
     def still(self, partitions: Iterable[Partition], numbers: Iterable[int]) -> list[Partition]:
-        """Those whose ownership is the one with this number still: also no topic was made anew meanwhile."""
+        """Those whose ownership is still the one with this number, so that no topic was recreated meanwhile either."""
         asked = zip(partitions, numbers, strict=True)
         return [each for each, number in asked if each.ownership == number and self.is_still(each)]
 

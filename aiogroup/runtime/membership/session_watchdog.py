@@ -1,9 +1,9 @@
-"""The session watchdog task: notices that no heartbeat was answered for a session (KIP-62).
+"""The session watchdog task: it notices when no heartbeat was answered for a session (KIP-62).
 
-The coordinator may have given the partitions to another member by then. So nothing more of them is handed out until an
-answer says that this member still counts, or that it does not. Requests look at the clock themselves: where the event
-loop was blocked they may run before this task does. The task closes what was open, tells of the outage once, and wakes
-the requests that waited through it.
+By then the coordinator may have given the partitions to another member. So no more records are handed out until an
+answer says whether this member still counts. Requests for records look at the clock themselves, because they may run
+before this task when the event loop was blocked. The task closes an open iteration, tells of the outage once, and wakes
+the requests that have waited through it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SessionWatchdog:
 
     @property
     def is_unanswered(self) -> bool:
-        """No answer for a session: whether this member still counts is not known."""
+        """No heartbeat was answered for a session, so it is not known whether this member still counts."""
         return now_ms() >= self._heartbeat.counts_until_ms
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""What the group has committed: offsets back from the coordinator."""
+"""Asks the coordinator for the offsets that the group has committed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from aiogroup.structs import TopicPartition
 __all__ = ["BY_NAME", "CommittedOffsets"]
 
 BY_NAME = 9
-"""The last version of OffsetCommit and OffsetFetch that names topics: for brokers and topics without ids."""
+"""The last version of OffsetCommit and OffsetFetch that names topics; for brokers and topics without topic ids."""
 
 
 class CommittedOffsets:
@@ -40,7 +40,7 @@ class CommittedOffsets:
         self._coordinator = coordinator
 
     async def fetch(self, tps: Collection[TopicPartition], until_ms: int) -> dict[TopicPartition, Committed | None]:
-        """The committed offsets, `None` where there is none. A group's error is never read as "nothing committed".
+        """The committed offsets, `None` where there is none. An error never counts as "nothing committed".
 
         Raises:
             AiogroupError: the coordinator did not answer until `until_ms`, or refused.
@@ -95,7 +95,7 @@ class CommittedOffsets:
         return found, None
 
     def _mend(self, code: int, what: str, topic: str = "") -> AiogroupError:
-        """The error to retry; the others are raised."""
+        """The error for `code`, if the request can be tried again; any other error is raised."""
         row = lookup(code)
         match remedy_for(Rpc.OFFSET_FETCH, code):
             case Remedy.REDISCOVER:
@@ -112,7 +112,7 @@ class CommittedOffsets:
 
 
 def timed_out(what: str, began_at_ms: int, tries_count: int, last: AiogroupError | None) -> AiogroupError | None:
-    """What to raise when the time is over: how long it was tried, where `last` knows only of the last try."""
+    """The error to raise when the time is over. For a time-out of the last try it tells of all the tries."""
     if isinstance(last, KafkaTimeoutError) and tries_count > 1:
         took_ms = now_ms() - began_at_ms
         return KafkaTimeoutError(f"{what} was tried {tries_count} times in {took_ms} ms; the last time {last}")

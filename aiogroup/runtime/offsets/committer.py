@@ -1,4 +1,4 @@
-"""Offsets to the coordinator: commits bound to an ownership and in the order of their calls, the auto-commit task."""
+"""Sends offsets to the coordinator: commits bound to an ownership, in the order of their calls; auto-commit."""
 
 from __future__ import annotations
 
@@ -50,43 +50,41 @@ from aiogroup.telemetry import events
 __all__ = ["REFRESH_MS", "Committer"]
 
 REFRESH_MS: Final = 30_000
-"""Where offsets expire by their own age: half of the shortest time that a broker can keep them (1 minute)."""
+"""How often offsets that expire are committed again: half of the shortest time for which a broker can keep them."""
 
 PATIENCE_MS: Final = 5_000
-"""An auto-commit waits so long for its answer, however short its interval: giving up closes the connection of all."""
+"""The shortest wait for the answer to an auto-commit: giving up closes the connection that all commits share."""
 
 Entries = Mapping[TopicPartition, CommitEntry]
 
 
 class Committer:
-    """`is_member`: commits are a member's, under its generation; otherwise (manual `assign`) they are nobody's."""
+    """Commits as a member, under its generation, with `is_member`; without (manual `assign`) under no generation."""
 
     def __init__(self, context: Context, coordinator: Coordinator, *, is_member: bool) -> None:
         self.is_member = is_member
         self.is_held_back = False
-        """What has not been written yet waits, as it does while the group is joined (cooperative)."""
+        """Commits that are not written yet wait: the member is about to join and keeps partitions (cooperative)."""
         self.is_stopping = False
-        """What is given up from now on goes because the consumer does."""
+        """Partitions that are given up from now on are given up because the consumer stops."""
         self.committed = CommittedOffsets(context, coordinator)
         self._context = context
         self._coordinator = coordinator
         self._order = CommitOrder()
-        self._failed: dict[
-            TopicPartition, CommitEntry
-        ] = {}  # what the application's own commits could not make durable
-        self._busy_count = 0  # commits that may still write something under the generation as it is
+        self._failed: dict[TopicPartition, CommitEntry] = {}  # not made durable by the application's own commits
+        self._busy_count = 0  # commits that may still be written under the present generation
         self._settled = Signal()
 
     @property
     def is_adopting(self) -> bool:
-        """A rebalance hands partitions out: it commits their positions, after the assigned callback, which may seek."""
+        """A rebalance takes partitions over. It commits their positions after the assigned callback, which may seek."""
         return self.is_member and self._coordinator.membership.state is MemberState.ADOPTING
 
     async def run(self) -> None:
-        """Commit what is processed, every `auto_commit_interval_ms`.
+        """Commit processed offsets every `auto_commit_interval_ms`.
 
-        The offsets of a group with members are kept as long as it has them. Those of a group without any expire
-        `offsets.retention.minutes` after their commit, so they are committed again also where nothing came.
+        The broker keeps the offsets of a group as long as the group has members. Without members they expire
+        `offsets.retention.minutes` after their commit, so they are committed again even if no record came.
         """
         config = self._context.config
         interval_ms = config.auto_commit_interval_ms
@@ -96,30 +94,31 @@ class Committer:
             await sleep_ms(max(0, due_at_ms - now_ms()))
             due_at_ms = now_ms() + interval_ms
             is_refresh = not self.is_member and now_ms() >= refresh_at_ms
-            if not (self.is_member and self._must_wait()):  # a rebalance has just committed, and does so at its end
+            if not (self.is_member and self._must_wait()):  # a rebalance has just committed, and commits at its end
                 is_done = await self.commit_processed(self._context.assignment, patience_ms, again=is_refresh)
                 if is_refresh and is_done:
                     refresh_at_ms = now_ms() + REFRESH_MS
 
     def processed(self, partitions: Iterable[Partition], *, again: bool = False) -> dict[TopicPartition, CommitEntry]:
-        """What auto-commit would send now: committable offsets that are not committed yet, or also those that are."""
+        """The entries that auto-commit would send now; with `again` also those that are committed already."""
         self._context.delivery.settle()
         return entries_of(partitions, again=again)
 
     def to_commit(self) -> dict[TopicPartition, CommitEntry]:
-        """What `commit()` sends now, of all partitions.
+        """The entries that `commit()` sends now, for all partitions.
 
-        With `auto_ack` it says of everything that was delivered that it is processed. Only members keep the offsets of
-        their group from expiring, so without a membership the durable ones are committed again.
+        With `auto_ack` the call says that everything delivered is processed. Only members keep the offsets of their
+        group from expiring, so without a membership durable offsets are committed again.
         """
         context = self._context
         context.delivery.settle()
         return entries_of(context.assignment, delivered=context.config.auto_ack, unmoved=True, again=not self.is_member)
 
     async def commit_held(self, partitions: Collection[Partition], timeout: int) -> None:
-        """Nothing is delivered of what is held until its position is durable: then it is let go of.
+        """Commit the positions of held partitions, then let their records be delivered.
 
-        A position that was reset again while it was committed is another one, which is held until that is durable too.
+        If a position is reset again while it is being committed, the partition stays held until the new position is
+        durable too.
         """
         owned = self._context.assignment.get
         while held := {
@@ -131,10 +130,11 @@ class Committer:
                     partition.lift(Bar.HELD)
 
     async def commit_first(self, held: Iterable[Partition], timeout: int) -> None:
-        """What is to be durable before the first delivery: where partitions begin, told and not raised.
+        """Commit where partitions begin, before the first delivery. An error is told as an event, not raised.
 
-        That is a position by policy, as a crash must not make it another one, and what is pending where it is left to
-        jobs (KIP-333), who see nothing else. Without auto-commit the group's offset does not move by it.
+        A position that the policy gave is committed because after a crash the policy could give another one. Pending
+        ranges that are left to jobs (KIP-333) are committed because jobs see only what is committed. Without
+        auto-commit this does not move the group's offset.
         """
         if self._context.config.enable_auto_commit:
             await self.commit_processed(held, timeout)
@@ -145,7 +145,7 @@ class Committer:
             await self._told(entries, self.commit(entries, timeout))
 
     async def commit_processed(self, partitions: Iterable[Partition], timeout: int, *, again: bool = False) -> bool:
-        """Auto-commit, told and not raised; True when everything processed is durable."""
+        """Commit processed offsets; True when all are durable. An error is told as an event, not raised."""
         entries = self.processed(partitions, again=again)
         return not entries or await self._told(entries, self.commit(entries, timeout, automatic=True))
 
@@ -158,7 +158,7 @@ class Committer:
         return True
 
     def commit_leaving(self, partitions: Iterable[Partition]) -> None:
-        """Auto-commit of what is about to cease to be ours at once; it goes out in the background."""
+        """Auto-commit partitions that are about to be given up at once; the commit goes out in the background."""
         entries = self.processed(partitions) if self._context.config.enable_auto_commit else {}
         if entries:
             turn, limit_ms = self._begin(entries, automatic=True), self._context.config.request_timeout_ms
@@ -166,9 +166,9 @@ class Committer:
             begin("commit", lambda: self._told(entries, self._commit_counted(turn, limit_ms)))
 
     async def settled(self, timeout: int) -> bool:
-        """Wait until no commit is on its way, at most `timeout` milliseconds; True when none is.
+        """Wait until no commit is under way, at most `timeout` milliseconds; True when none is.
 
-        Where the tasks have been cancelled from outside, nobody carries one out any more: then it is False at once.
+        False at once when the tasks were cancelled from outside, as then no task is left to finish a commit.
         """
         until_ms = now_ms() + timeout
         while self._busy_count and now_ms() < until_ms and self._context.supervisor.is_running:
@@ -178,8 +178,8 @@ class Committer:
     async def commit(self, entries: Entries, timeout: int, *, automatic: bool = False) -> None:
         """Commit in a task of its own: a caller that is cancelled leaves it to settle.
 
-        Of two commits of a partition the later call's offset stays; the earlier one is done when the later one is.
-        An `automatic` one is the earlier, where one under way covers it.
+        Of two commits of a partition the offset of the later call stays; the earlier one is done when the later one is.
+        An `automatic` commit counts as the earlier one if a commit under way covers it.
 
         Raises:
             CommitFailedError: some partitions are not owned any more; the others were committed.
@@ -267,7 +267,7 @@ class Committer:
         await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 
     async def _wait_for_round(self, until_ms: int) -> None:
-        """What waits for a rebalance does not hold it up."""
+        """Wait until the group changes. Meanwhile this commit does not count as busy: the rebalance waits for those."""
         self._rest()
         try:
             await self._context.group_changed.wait(until_ms)
@@ -285,7 +285,7 @@ class Committer:
         if not turn.is_member:
             return
         membership = self._coordinator.membership
-        # Without a generation a commit would be nobody's, and a coordinator takes those while the group is empty.
+        # Without a generation the request would name no member, and a coordinator accepts that while a group is empty.
         is_lost = not membership.identity.is_member and not self._must_wait()
         for tp, entry in list(turn.pending.items()):
             if is_lost or not self._context.assignment.is_owned_since(tp, entry.ownership):
@@ -335,7 +335,7 @@ class Committer:
     async def _take_answer(
         self, response: OffsetCommitResponse, turn: Turn, identity: Identity
     ) -> tuple[dict[TopicPartition, int], AiogroupError | None, AiogroupError | None]:
-        """What was committed, what was refused for good, and what may succeed later, which stays pending."""
+        """The committed offsets, the error that refused some for good, and the error of those that stay pending."""
         pending = turn.pending
         committed: dict[TopicPartition, int] = {}
         refused: AiogroupError | None = None
@@ -384,7 +384,7 @@ class Committer:
         return committed, TopicAuthorizationError(unauthorized) if unauthorized else refused, retry
 
     def _shorter(self, tp: TopicPartition, entry: CommitEntry) -> CommitEntry | None:
-        """The same with a shorter token, which the broker may take (KIP-333)."""
+        """The same entry with a shorter token, which the broker may accept (KIP-333)."""
         partition = self._context.assignment.get(tp)
         if partition is None or partition.lanes is None or entry.lanes is None or not entry.metadata:
             return None
@@ -392,7 +392,7 @@ class Committer:
         return shorter
 
     def _refusal(self, remedy: Remedy, code: int, tp: TopicPartition) -> AiogroupError:
-        """What the caller is told of a partition whose offset will not be committed however often it is tried."""
+        """The error for a partition whose offset cannot be committed by trying again."""
         row = lookup(code)
         if remedy is Remedy.NOT_AUTHORIZED:
             group_id = self._coordinator.identity.group_id
@@ -402,7 +402,7 @@ class Committer:
         return BrokerError(code, row.name, f"commit of {tp}: {row.message}")
 
     def _is_deleted(self, tp: TopicPartition, code: int) -> bool:
-        """The metadata says so too: a coordinator alone may only be behind."""
+        """The topic is deleted: the metadata says so too, as a coordinator alone may only be behind."""
         is_unknown = remedy_for(Rpc.OFFSET_COMMIT, code) is Remedy.REFRESH
         return is_unknown and self._context.link.cluster.lacks(tp.topic)
 
@@ -420,7 +420,7 @@ class Committer:
 
 
 def _answers(response: OffsetCommitResponse, turn: Turn) -> dict[TopicPartition, int]:
-    """The codes by partition; since version 10 the answer names topics by their ids."""
+    """The error codes by partition; since version 10 the answer names topics by their ids."""
     names = {topic_id: tp.topic for tp, topic_id in turn.topic_ids.items()}
     return {
         TopicPartition(topic.name or names.get(topic.topic_id, ""), each.partition_index): each.error_code

@@ -1,8 +1,9 @@
-"""Offsets that the application names: of which ownership they are, and what they mean where two lanes read (KIP-333).
+"""Offsets that the application names: to which ownership each belongs, and which lane it means (KIP-333).
 
-An offset that is named while it is not known yet where the lanes of its partition begin cannot be of this ownership,
-from which nothing was delivered. Sent as it is, it would replace the token of what is pending, and those records would
-come to nobody. So `commit` waits until the lanes have begun, and they say whether the offset means anything in them.
+The application may name an offset before it is known where the lanes of its partition begin. No record was delivered
+in this ownership then, so the offset cannot be of one. If it were sent as it is, it would replace the token that lists
+the pending ranges, and nobody would read those records. So `commit` waits until the lanes have begun, and then checks
+whether the offset lies in one of them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["NamedOffset", "NamedOffsets"]
 
 @dataclass(frozen=True, slots=True)
 class NamedOffset:
-    """The offset of one partition, bound to the ownership of the call: `partition` is `None` where there was none."""
+    """The offset of one partition, bound to its ownership at the call; `partition` is `None` if it was not assigned."""
 
     tp: TopicPartition
     offset: int
@@ -34,15 +35,15 @@ class NamedOffset:
 
     @property
     def is_of_former_log(self) -> bool:
-        """The topic was deleted and made anew: the committer refuses it, whatever the lanes of the new one are."""
+        """The topic was deleted and recreated: the committer refuses the offset, whatever lanes the new topic has."""
         return self.partition is not None and self.partition.is_of_former_log(self.offset)
 
 
 class Lookups(Protocol):
-    """Whoever looks up where the lanes of a partition begin."""
+    """The part that looks up where the lanes of a partition begin."""
 
     def is_undecided(self, partition: Partition) -> bool:
-        """Two lanes will read it, and it is not known yet where they begin."""
+        """Two lanes will read the partition, and it is not known yet where they begin."""
         ...
 
 
@@ -52,11 +53,11 @@ class NamedOffsets:
         self._positions = positions
 
     def bind(self, offsets: Offsets, why_not_assigned: Callable[[TopicPartition], str]) -> list[NamedOffset]:
-        """Each with the ownership of now. Those of partitions that were lost are kept, to be refused with the others.
+        """Bind each offset to its partition's present ownership. Those of lost partitions are kept, and refused later.
 
         Raises:
-            IllegalStateError: a partition never was assigned.
-            ValueError, TypeError: not offsets, or they mean nothing in the lanes that have begun.
+            IllegalStateError: a partition was never assigned.
+            ValueError, TypeError: not offsets, or one lies in none of the lanes that have begun.
         """
         assignment, bound = self._context.assignment, []
         for tp, (offset, metadata) in read_offsets(offsets).items():
@@ -69,7 +70,7 @@ class NamedOffsets:
         return bound
 
     def undecided(self, bound: Iterable[NamedOffset]) -> list[NamedOffset]:
-        """Those of which it is not known yet where the lanes begin. What is being given up needs no answer."""
+        """Those whose lanes have not begun yet, without partitions that are being given up, which need no answer."""
         return [
             each
             for each in bound
@@ -80,16 +81,17 @@ class NamedOffsets:
         ]
 
     def undecided_of_all(self) -> list[TopicPartition]:
-        """The partitions that are ours, and of which it is not known yet where their lanes begin."""
+        """The assigned partitions whose lanes have not begun yet."""
         return [each.tp for each in self._context.assignment if self._positions.is_undecided(each)]
 
     async def decided(self, bound: list[NamedOffset], until_ms: int) -> None:
-        """Wait until it is known what each means.
+        """Wait until the lanes of all these partitions have begun.
 
         Raises:
-            KafkaTimeoutError: not known until `until_ms`.
-            ValueError: one means nothing in the lanes that have begun meanwhile.
-            ConsumerStoppedError: it was stopped meanwhile. AiogroupError: the consumer failed meanwhile.
+            KafkaTimeoutError: some had not begun at `until_ms`.
+            ValueError: an offset lies in none of the lanes that have begun meanwhile.
+            ConsumerStoppedError: the consumer was stopped meanwhile.
+            AiogroupError: the consumer failed meanwhile.
         """
         context, waiting = self._context, self.undecided(bound)
         while waiting:
@@ -104,22 +106,22 @@ class NamedOffsets:
                 )
             await context.changed.wait(until_ms)
             still = self.undecided(waiting)
-            # At once: what is delivered while others are waited for is not what was named.
+            # Checked at once: records that are delivered while others are waited for were not meant by the call.
             self._check(each for each in waiting if each not in still)
             waiting = still
 
     def entries(self, bound: Iterable[NamedOffset]) -> dict[TopicPartition, CommitEntry]:
-        """What to send. An ownership that has ended since it was named is one that the committer refuses.
+        """The entries to send. The committer refuses those whose ownership has ended since the call.
 
         Raises:
-            ValueError: one means nothing in its lanes; nothing is noted as told then.
+            ValueError: an offset lies in none of its partition's lanes; then no book notes any of them.
         """
         bound = list(bound)
         self._check(bound)
         return {each.tp: self._entry(each) for each in bound}
 
     def _check(self, bound: Iterable[NamedOffset]) -> None:
-        """All before the first is noted: nothing of a commit that is refused may go out with a later one."""
+        """Check all offsets before any is noted: no part of a refused commit may be sent with a later one."""
         self._context.delivery.settle()
         for each in bound:
             partition = each.partition
@@ -128,7 +130,7 @@ class NamedOffsets:
 
     def _entry(self, each: NamedOffset) -> CommitEntry:
         partition = each.partition
-        if partition is None or self._positions.is_undecided(partition):  # given up before it was known
+        if partition is None or self._positions.is_undecided(partition):  # given up before its lanes had begun
             return CommitEntry(each.offset, each.metadata, -1)
         if partition.lanes is not None and self._has_lanes(each, partition):
             entry: CommitEntry = partition.lanes.named(each.offset, each.metadata)
@@ -137,7 +139,7 @@ class NamedOffsets:
         return CommitEntry(each.offset, each.metadata, each.ownership, epoch, partition.starts_count)
 
     def _has_lanes(self, each: NamedOffset, partition: Partition) -> bool:
-        """Lanes say what it means: not where the ownership ended, or it is of a topic that was deleted."""
+        """Lanes decide what the offset means, unless its ownership has ended or its topic was deleted."""
         return self._is_owned(partition) and not each.is_of_former_log
 
     def _is_owned(self, partition: Partition) -> bool:

@@ -1,4 +1,4 @@
-"""What the application may ask about offsets, answered from what is known or by asking leaders."""
+"""Answers the application's questions about offsets, from what is known locally or by asking leaders."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class OffsetQueries:
         self._asked_ends: set[TopicPartition] = set()
 
     async def position(self, partition: Partition, until_ms: int | None = None) -> int:
-        """The partition's position; waits while it is looked up, never for an assignment.
+        """The partition's position. Waits while it is looked up, but never for an assignment.
 
         Raises:
-            IllegalStateError: it was revoked meanwhile.
+            IllegalStateError: the partition was revoked meanwhile.
             RecordError: the application must seek.
-            KafkaTimeoutError: not known until `until_ms`, without it in `default_api_timeout_ms`.
-            ConsumerStoppedError: it was stopped meanwhile. AiogroupError: the consumer failed meanwhile.
+            KafkaTimeoutError: the position was not known at `until_ms`, or within `default_api_timeout_ms` without it.
+            ConsumerStoppedError: the consumer was stopped meanwhile.
+            AiogroupError: the consumer failed meanwhile.
         """
         if until_ms is None:
             until_ms = now_ms() + self._context.config.default_api_timeout_ms
@@ -49,11 +50,15 @@ class OffsetQueries:
             await self._context.changed.wait(until_ms)
 
     def is_still(self, partition: Partition) -> bool:
-        """The same ownership goes on."""
+        """The partition's ownership has not ended."""
         return self._context.assignment.is_owned_since(partition.tp, partition.ownership)
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Offsets by timestamp or mark, within `default_api_timeout_ms`. Raises as Refresher.list_offsets."""
+        """Offsets by timestamp, or by `EARLIEST` or `LATEST`, within `default_api_timeout_ms`.
+
+        Raises:
+            AiogroupError: the errors of `Refresher.list_offsets`.
+        """
         if not wanted:
             return {}
         config = self._context.config
@@ -83,7 +88,7 @@ class OffsetQueries:
         )
 
     def current_lag(self, partition: Partition) -> int | None:
-        """From what is known; a later call knows more, where it is the end that is not known (KIP-695)."""
+        """The lag as far as it is known locally (KIP-695); an end that is not known is asked for in the background."""
         self._context.delivery.settle()
         lag = self.known_lag(partition)
         if lag is None:
@@ -91,12 +96,12 @@ class OffsetQueries:
         return lag
 
     def known_lag(self, partition: Partition) -> int | None:
-        """Of both lanes, without asking for anything; `delivery` is settled."""
+        """The lag of both lanes together, without asking for anything. The caller has settled the delivery."""
         lag = partition.lag(read_committed=self._context.config.read_committed)
         return lag if lag is None or partition.lanes is None else lag + partition.lanes.left_count
 
     def want_end(self, partition: Partition) -> None:
-        """Ask for an end offset in the background, together with those that are wanted in the same turn of the loop."""
+        """Ask for an end offset in the background, in one request with the others wanted in this turn of the loop."""
         known = partition.log.last_offset(read_committed=self._context.config.read_committed) is not None
         if known or partition.tp in self._asked_ends:
             return
@@ -106,7 +111,7 @@ class OffsetQueries:
         self._wanted_ends.append(partition.tp)
 
     async def _learn_ends(self) -> None:
-        """What a leader does not answer stays unknown; the next `current_lag` asks again."""
+        """Ask for the wanted end offsets. An end that no leader answers stays unknown; `current_lag` asks again."""
         wanted, self._wanted_ends = self._wanted_ends, []
         config = self._context.config
         until_ms = now_ms() + config.default_api_timeout_ms
