@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from typing import Any, Final, Literal, Unpack
 
 from aiogroup.errors import ConfigError, InvalidTopicError
-from aiogroup.recovery_settings import check_recovery
 from aiogroup.settings import ConsumerSettings
 from aiogroup.values import dataclass
 
@@ -41,6 +40,7 @@ FRAME_LIMIT_BYTES: Final = 256 * 1024 * 1024
 MAX_COMMIT_METADATA: Final = 4096
 """The broker's default `offset.metadata.max.bytes`; it counts characters, we count bytes, the stricter."""
 
+LANE_ORDERS: Final = ("unordered", "ordered")
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 OBSOLETE: Final = frozenset({"loop", "api_version", "consumer_timeout_ms"})
@@ -181,7 +181,7 @@ class ConsumerConfig:
         self._check_group()
         self._check_fetch()
         self._check_security()
-        check_recovery(self)
+        self._check_recovery()
         parse_reset_policy(self.auto_offset_reset)
         parse_reset_policy(self.new_partition_reset, "new_partition_reset")
 
@@ -321,6 +321,43 @@ class ConsumerConfig:
                 f"expansion_timeout_ms={self.expansion_timeout_ms} acts as {LONGEST_EXPANSION_MS}: a broker drops a "
                 "newcomer that waits for 300000 ms",
                 stacklevel=_stacklevel(),
+            )
+
+    def _check_recovery(self) -> None:
+        """The settings of KIP-333's mode fit each other."""
+        self._check_lanes()
+        if not self.enable_parallel_rebalance:
+            if self.parallel_handoff:
+                raise ConfigError("parallel_handoff=True needs enable_parallel_rebalance=True")
+            return
+        if self.group_id is None:
+            raise ConfigError("enable_parallel_rebalance=True needs a group_id: without a group nothing is committed")
+        if self.parallel_order == "ordered" and self.parallel_buffer_bytes > self.lane_buffer_bytes("live"):
+            raise ConfigError(
+                f"parallel_buffer_bytes={self.parallel_buffer_bytes} must not be above the live lane's part of "
+                f"max_buffered_bytes={self.max_buffered_bytes}, which is {self.lane_buffer_bytes('live')}"
+            )
+        if min(map(self.lane_buffer_bytes, ("live", "catch-up"))) < self.max_partition_fetch_bytes:
+            raise ConfigError(
+                f"max_buffered_bytes={self.max_buffered_bytes} is divided by parallel_share={self.parallel_share}, and "
+                f"one fetch of max_partition_fetch_bytes={self.max_partition_fetch_bytes} must fit into each part"
+            )
+
+    def _check_lanes(self) -> None:
+        share = self.parallel_share
+        is_number = isinstance(share, (int, float)) and not isinstance(share, bool)
+        if not is_number or not 0 < share < 1:
+            raise ConfigError(f"parallel_share={share!r}: a number between 0 and 1, so that no lane stands still")
+        if self.parallel_order not in LANE_ORDERS:
+            raise ConfigError(f"parallel_order={self.parallel_order!r}: 'unordered' or 'ordered'")
+        if self.parallel_order == "ordered" and self.parallel_handoff:
+            raise ConfigError(
+                "parallel_order='ordered' and parallel_handoff=True: a job knows no order across lanes; choose one"
+            )
+        if self.parallel_group_id is not None and self.parallel_group_id in ("", self.group_id):
+            raise ConfigError(
+                f"parallel_group_id={self.parallel_group_id!r}: the second commit log needs a group of its own beside "
+                f"group_id={self.group_id!r}"
             )
 
     def _check_fetch(self) -> None:

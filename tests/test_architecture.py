@@ -56,7 +56,6 @@ WORDS = {
     "cluster",
     "subscription",
     "telemetry",
-    "recovery_settings",
     "settings",
     "structs",
     "structs_for_checkers",
@@ -133,6 +132,39 @@ def test_imports_point_down(source):
     for name in filter(is_own, source.imports()):
         target = room_of(name)
         assert target == room or target in BELOW[room], f"{source.path} ({room}) imports {name} ({target})"
+
+
+def imported_modules():
+    """Of each module of aiogroup those that it imports."""
+    modules = {
+        ".".join(Path(source.path).with_suffix("").parts).removesuffix(".__init__"): source for source in sources()
+    }
+    return {
+        name: {
+            found
+            for each in source.imports()
+            if (found := each if each in modules else each.rpartition(".")[0]) in modules and found != name
+        }
+        for name, source in modules.items()
+    }
+
+
+def circles(imports):
+    """Modules that import themselves by way of others, found by taking out those that import nothing that is left."""
+    left = {name: set(each) for name, each in imports.items()}
+    while done := {name for name, each in left.items() if not each & left.keys()}:
+        left = {name: each for name, each in left.items() if name not in done}
+    while unused := left.keys() - set().union(*left.values()):
+        left = {name: each for name, each in left.items() if name not in unused}
+    return sorted(left)
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    assert circles(imported_modules()) == []
+
+
+def test_a_circle_is_seen():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}, "e": set()}) == ["b", "c"]
 
 
 @everywhere

@@ -24,9 +24,8 @@ from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.fetching.buffer import Slice
 from aiogroup.fetching.epochs import NO_EPOCH
-from aiogroup.fetching.lane import Lane
+from aiogroup.fetching.lane import Lane, LaneTally
 from aiogroup.fetching.partition import Partition
-from aiogroup.fetching.tally import Tally
 from aiogroup.fetching.truncation import NOBODY, Leader
 from aiogroup.native import Cursor
 from aiogroup.records import PartitionMetadata, Record
@@ -50,7 +49,7 @@ class Delivery:
         records_per_turn: int,
         turn_ms: int,
         max_bytes: int = sys.maxsize,
-        catch_up: Tally | None = None,
+        catch_up: LaneTally | None = None,
         share: float = 0.0,
     ) -> None:
         self.supply = Supply()
@@ -63,7 +62,7 @@ class Delivery:
         self._records_per_turn = records_per_turn
         self._turn_ns = turn_ms * 1_000_000
 
-        def queue(tally: Tally, part: float) -> Queue:
+        def queue(tally: LaneTally, part: float) -> Queue:
             most = max_bytes if part == 1 else int(max_bytes * part)
             return Queue(tally, self.supply, records_per_turn=records_per_turn, max_bytes=most)
 

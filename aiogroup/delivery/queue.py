@@ -11,8 +11,7 @@ from aiogroup.delivery.turn import Turn
 from aiogroup.errors import RecordError
 from aiogroup.fetching.buffer import Slice
 from aiogroup.fetching.decode import PartitionDecoder
-from aiogroup.fetching.lane import Lane
-from aiogroup.fetching.tally import Tally
+from aiogroup.fetching.lane import Lane, LaneTally
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Queue", "Supply"]
@@ -41,7 +40,7 @@ class Supply:
 class Queue:
     """When `max_bytes` is reached, no lane is decoded while another lane has decoded records left."""
 
-    def __init__(self, tally: Tally, supply: Supply, *, records_per_turn: int, max_bytes: int) -> None:
+    def __init__(self, tally: LaneTally, supply: Supply, *, records_per_turn: int, max_bytes: int) -> None:
         self.tally = tally
         self.turns = tally.turns
         self._supply = supply

@@ -7,9 +7,8 @@ from typing import Generic, TypeVar
 from uuid import UUID
 
 from aiogroup.config import ResetPolicy
-from aiogroup.fetching.lane import Lane
+from aiogroup.fetching.lane import Lane, LaneTally
 from aiogroup.fetching.partition import Partition
-from aiogroup.fetching.tally import Tally
 from aiogroup.offsets.commit_plan import CommitEntry, Turn, made_anew_error
 from aiogroup.structs import TopicPartition
 
@@ -26,7 +25,7 @@ class LaneTable(Generic[L_co]):
     def __init__(self) -> None:
         self._lanes: dict[TopicPartition, L_co] = {}
         self.changes_count = 0
-        self.tally = Tally()
+        self.tally = LaneTally()
 
     def __getitem__(self, tp: TopicPartition) -> L_co:
         return self._lanes[tp]

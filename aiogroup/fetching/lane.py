@@ -4,6 +4,7 @@ so is a range of it.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from enum import Enum, auto
 from uuid import UUID
@@ -18,7 +19,7 @@ from aiogroup.fetching.target import FetchTarget
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Bar", "Lane", "LogBounds"]
+__all__ = ["Bar", "Lane", "LaneTally", "LogBounds"]
 
 
 class Bar(Enum):
@@ -52,6 +53,17 @@ class LogBounds:
         return self.last_stable_offset if read_committed else self.end_offset
 
 
+class LaneTally(Tally):
+    """With the order in which its lanes are served."""
+
+    __slots__ = ("turns",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: OrderedDict[Lane, None] = OrderedDict()
+        """The lanes with something to deliver or to tell, the one that is served next first."""
+
+
 class Lane:
     """One lane of a partition during one ownership; `ownership` is that ownership's number."""
 
@@ -60,7 +72,7 @@ class Lane:
         "starts_count", "tally", "target", "topic_id", "tp",
     )  # fmt: skip
 
-    def __init__(self, tp: TopicPartition, ownership: int, tally: Tally) -> None:
+    def __init__(self, tp: TopicPartition, ownership: int, tally: LaneTally) -> None:
         self.tp = tp
         self.ownership = ownership
         self.topic_id: UUID | None = None  # of the topic that the position belongs to
@@ -175,7 +187,7 @@ class Lane:
             self.target.offset = self.ledger.position
             self.epochs.forget_from(self.ledger.position)
 
-    def count_in(self, tally: Tally) -> None:
+    def count_in(self, tally: LaneTally) -> None:
         """From now on `tally` counts the buffered bytes, and the lane takes its turn in that tally's queue."""
         if tally is self.tally:
             return

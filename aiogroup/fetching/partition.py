@@ -9,8 +9,7 @@ from uuid import UUID
 from aiogroup.config import ResetPolicy
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.epochs import NO_EPOCH
-from aiogroup.fetching.lane import Bar, Lane, LogBounds
-from aiogroup.fetching.tally import Tally
+from aiogroup.fetching.lane import Bar, Lane, LaneTally, LogBounds
 from aiogroup.fetching.target import UNKNOWN
 from aiogroup.fetching.truncation import NOBODY, EpochEnd, Leader, Search, confirms, is_news, must_check
 from aiogroup.offsets.ledger import Ledger
@@ -47,9 +46,9 @@ class Partition(Lane):
     )  # fmt: skip
 
     def __init__(
-        self, tp: TopicPartition, ownership: int, reset_policy: ResetPolicy, tally: Tally | None = None
+        self, tp: TopicPartition, ownership: int, reset_policy: ResetPolicy, tally: LaneTally | None = None
     ) -> None:
-        super().__init__(tp, ownership, tally or Tally())
+        super().__init__(tp, ownership, tally or LaneTally())
         self.reset_policy = reset_policy
         self.reset_why = ""
         self.state = PositionState.COMMITTED

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiogroup.errors import RecordDeserializationError
 from aiogroup.fetching.decode import PartitionDecoder
-from aiogroup.fetching.lane import Bar, Lane
+from aiogroup.fetching.lane import Bar, Lane, LaneTally
 from aiogroup.fetching.partition import Partition
-from aiogroup.fetching.tally import Tally
 
 if TYPE_CHECKING:
     from aiogroup.records import Record
@@ -29,7 +28,7 @@ class RangeCursor(Lane):
 
     __slots__ = ("end", "former", "live", "start")
 
-    def __init__(self, live: Partition, start: int, end: int, leader_epoch: int, tally: Tally) -> None:
+    def __init__(self, live: Partition, start: int, end: int, leader_epoch: int, tally: LaneTally) -> None:
         super().__init__(live.tp, live.ownership, tally)
         self.live = live
         self.start = start

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from aiogroup.fetching.lane import Lane
+from aiogroup.fetching.lane import Lane, LaneTally
 from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES
-from aiogroup.fetching.tally import Tally
 
 __all__ = ["Room"]
 
@@ -21,7 +20,7 @@ class Room:
     so far.
     """
 
-    def __init__(self, tally: Tally, bound_bytes: int, max_partition_fetch_bytes: int) -> None:
+    def __init__(self, tally: LaneTally, bound_bytes: int, max_partition_fetch_bytes: int) -> None:
         self.largest_bytes = min(max_partition_fetch_bytes, bound_bytes // 16)
         self._tally = tally
         self._bound_bytes = bound_bytes

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import TYPE_CHECKING
-
 from aiogroup.structs import TopicPartition
-
-if TYPE_CHECKING:
-    from aiogroup.fetching.lane import Lane
 
 __all__ = ["Tally"]
 
@@ -18,7 +12,7 @@ class Tally:
 
     __slots__ = (
         "batch_bytes", "decoded_bytes", "enough_count", "fetched_bytes", "handed_out_count", "in_flight_bytes",
-        "is_narrow", "moved", "needed", "needs_records", "touched", "turns",
+        "is_narrow", "moved", "needed", "needs_records", "touched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -26,8 +20,6 @@ class Tally:
         """Partitions whose fetches must be planned again, since something about them may have changed."""
         self.moved: dict[TopicPartition, None] = {}
         """Partitions that a seek moved out of their buffer, and that no request to their broker has named since."""
-        self.turns: OrderedDict[Lane, None] = OrderedDict()
-        """Lanes with something to deliver or an error to raise, the next in turn first."""
         self.fetched_bytes = 0
         self.decoded_bytes = 0
         """The bytes of decompressed batches and of slices, in addition to the answers that they come from."""

@@ -10,9 +10,8 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import ConfigError, RecordDeserializationError
 from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
-from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.lane import Bar, LaneTally
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
-from aiogroup.fetching.tally import Tally
 from tests.fetching import wire_batches
 from tests.support.effort import examples
 from tests.support.records import assigned, fetched, offsets, rest
@@ -62,7 +61,7 @@ def test_the_bound_on_what_is_buffered_is_divided():
 def ranged(start, end):
     """A live partition at `end`, and the cursor of the range before it."""
     assignment, (live,) = assigned(0, start_at=end)
-    return assignment, live, RangeCursor(live, start, end, -1, Tally())
+    return assignment, live, RangeCursor(live, start, end, -1, LaneTally())
 
 
 def bounded(cursor, count, base, **how):

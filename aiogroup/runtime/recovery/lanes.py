@@ -11,9 +11,10 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from aiogroup.config import MAX_COMMIT_METADATA
+from aiogroup.fetching.assignment import LaneTable
 from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.fetching.truncation import leader_of
@@ -33,11 +34,9 @@ from aiogroup.recovery.token import (
     read_committed,
     second_group_mark,
 )
-from aiogroup.runtime.loop.clock import now_ms, wall_ms
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.loop.clock import Signal, now_ms, wall_ms
 from aiogroup.telemetry import events
-
-if TYPE_CHECKING:
-    from aiogroup.runtime.recovery.catch_up import CatchUp
 
 __all__ = ["LOOK_MS", "PartitionLanes", "fresh_id"]
 
@@ -53,10 +52,29 @@ def fresh_id() -> str:
     return make_id(secrets.token_bytes(ID_BYTES))
 
 
+class LanesOwner(Protocol):
+    """What keeps the lanes of all partitions (`CatchUp`): the parts of it that one partition's lanes use."""
+
+    context: Context
+    assignment: LaneTable[RangeCursor]
+    wanted: Signal
+    is_handed_off: bool
+    is_ordered: bool
+
+    def settle(self) -> None:
+        """Bring the ledgers up to what was handed out."""
+
+    def share_out(self) -> None:
+        """Divide the bound on what waits behind catch-up lanes anew."""
+
+    def drop(self, lanes: PartitionLanes) -> None:
+        """These lanes are closed."""
+
+
 class PartitionLanes:
     """`live` is the partition itself; the others are in `book.ranges`."""
 
-    def __init__(self, owner: CatchUp, live: Partition, place: Place, recovery: Recovery) -> None:
+    def __init__(self, owner: LanesOwner, live: Partition, place: Place, recovery: Recovery) -> None:
         self.live = live
         self.is_owned = False  # looked up before it is taken over (cooperative), it is not read yet
         self.began_at_ms = now_ms()
