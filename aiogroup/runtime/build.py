@@ -1,7 +1,7 @@
-"""Makes the parts of a consumer, from the lowest up: each is given what it calls, which stands below it.
+"""Makes the parts of a consumer, from the lowest up: each is given the parts that it calls, which stand below it.
 
-One thing calls upwards: new metadata, and a member that has left its group, change what is to be read. Both are told to
-`Following`, which is made first and learns last whom it leads.
+Two parts must call upwards, since new metadata, and a member that has left its group, change what is to be read. Both
+tell `Following`, which is made first and is given the parts that it directs last.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["build"]
 
 
 def build(config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription: Subscription, tell: Tell) -> Engine:
-    """In the loop that is to run it; nothing runs yet, and nothing is connected."""
+    """Call this in the loop that is to run the consumer. Nothing runs yet, and nothing is connected."""
     assignment, beside = Assignment(), LaneTable[RangeCursor]()
     context = Context(config, Link(config), assignment, make_delivery(config, assignment, beside), tell)
     following = Following(context, subscription)
@@ -84,7 +84,9 @@ def build(config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription:
 
 
 class _Member:
-    """A group's member in the making: positions ask its committer, and the rest of it asks for positions."""
+    """A member that is built in two steps: `Positions` needs its committer, and the rest of the member needs
+    `Positions`.
+    """
 
     def __init__(
         self, context: Context, group_id: str, assignors: tuple[Assignor, ...], observer: MemberObserver

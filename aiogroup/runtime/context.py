@@ -46,7 +46,9 @@ returned the run says so, and the task is outside.
 
 
 ERRORS_LIMIT: Final = 64
-"""So many wait for an application that makes no call; then the oldest is only told."""
+"""How many errors wait for an application that makes no call; beyond that the oldest is dropped and only reported as an
+event.
+"""
 
 
 class Inbox:
@@ -77,14 +79,14 @@ class Inbox:
         self.raise_fatal()
 
     def take_rest(self) -> tuple[BaseException, ...]:
-        """What no call will raise any more."""
+        """The errors that no call will raise any more."""
         rest = tuple(self._once)
         self._once.clear()
         return rest
 
     def raise_fatal(self) -> None:
         if self.fatal is not None:
-            raise self.fatal.with_traceback(self._trace)  # it would grow with every call
+            raise self.fatal.with_traceback(self._trace)  # otherwise the traceback would grow with every call
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ class Context:
     changed: Signal = field(default_factory=Signal)
     """Something the application may wait for: records, an error, a rebalance that ended, the end."""
     fetchable: Signal = field(default_factory=Signal)
-    """Something a fetcher may wait for: room in the buffers, a position, a leader, a resumed partition."""
+    """Something a fetcher may wait for: free memory in the buffers, a position, a leader, a resumed partition."""
     group_changed: Signal = field(default_factory=Signal)
     """Something the group's tasks may wait for."""
     positions_wanted: Signal = field(default_factory=Signal)
@@ -117,7 +119,9 @@ class Context:
     inflate_wanted: Signal = field(default_factory=Signal)
     round: Round = Round()
     answered_until_ms: int = FOREVER_MS
-    """Nothing is handed out from then on: no heartbeat was answered for a session (`Heartbeat.counts_until_ms`)."""
+    """No record is handed out from this instant on: no heartbeat was answered for a whole session
+    (`Heartbeat.counts_until_ms`).
+    """
     number: int = field(default_factory=itertools.count().__next__, init=False)
 
     def __post_init__(self) -> None:
@@ -126,7 +130,9 @@ class Context:
 
     @property
     def is_in_callback(self) -> bool:
-        """This runs inside a rebalance callback of this consumer; that of another one may use this one as it likes."""
+        """Whether this code runs inside a rebalance callback of this consumer. A callback of another consumer may use
+        this one freely.
+        """
         runs = _callback_runs.get()
         return bool(runs) and any(run.number == self.number and not run.has_returned for run in runs)
 
@@ -148,6 +154,6 @@ class Context:
         self.tell(events.RebalanceFailed(why, now_ms() - self.round.began_at_ms))
 
     def interrupt(self) -> None:
-        """The application's next request, and one that waits, must look around before it takes a record."""
+        """Make the application's next request, and one that waits, check for pending work before it takes a record."""
         self.delivery.close_cursor()
         self.changed.pulse()

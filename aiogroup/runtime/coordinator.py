@@ -1,6 +1,6 @@
 """The group's coordinator: who it is, and the lock under which the group's tasks speak to it.
 
-The lock guards the membership and the *writing* of a request: look at the state, write the bytes, release. It is never
+The lock guards the membership and the *writing* of a request: check the state, write the bytes, release. It is never
 held while an answer is awaited, and connections are made before it is taken.
 
 `Line` is what heartbeats need; with `heartbeat_thread` there is a second one, in the thread. `Coordinator` is the main
@@ -52,7 +52,7 @@ FIRST_WITH_NAMES = 5
 
 
 class Surroundings(Protocol):
-    """What of a consumer's context is needed to speak to the coordinator; the heartbeat thread has its own."""
+    """The part of a consumer's context that is needed to speak to the coordinator; the heartbeat thread has its own."""
 
     @property
     def config(self) -> ConsumerConfig: ...
@@ -65,15 +65,17 @@ class Surroundings(Protocol):
 
 
 class Line:
-    """Speaks for a member; `membership` is changed under its lock, or by code that awaits nothing."""
+    """Speaks to the coordinator for a member. `membership` is changed under the lock, or by code that awaits
+    nothing.
+    """
 
     membership: Member
 
     def __init__(self, context: Surroundings, membership: Member) -> None:
         self.membership = membership
-        self.lock = anyio.Lock(fast_acquire=True)  # a turn of the loop more, and others would overtake a heartbeat
+        self.lock = anyio.Lock(fast_acquire=True)  # with another turn, requests would overtake a heartbeat
         self.node_id = UNKNOWN_NODE
-        self._unknown_since_ms: int | None = None  # while it is looked for
+        self._unknown_since_ms: int | None = None  # while the coordinator is looked for
         self._context = context
         self._finding = asyncio.Lock()
         self._was_found = False
@@ -84,12 +86,12 @@ class Line:
         return self.membership.identity
 
     async def tell(self, fact: Fact) -> None:
-        """Give the membership a fact; whoever waits for the group looks again."""
+        """Give the membership a fact; tasks that wait for the group check again."""
         async with self.lock:
             self.handle(fact)
 
     def handle(self, fact: Fact) -> None:
-        """The same for a caller that holds the lock, or that cannot wait and runs to completion."""
+        """As `tell`, for a caller that holds the lock, or that runs to completion without an await."""
         self.membership.handle(fact, now_ms())
         self._on_changed()
 
@@ -100,7 +102,7 @@ class Line:
         """The coordinator's node id, looked up until it is found.
 
         Raises:
-            AiogroupError: what no retry mends (not authorized, unsupported version, wrong credentials).
+            AiogroupError: an error that no retry mends (not authorized, unsupported version, wrong credentials).
         """
         async with self._finding:
             failures_count = 0
@@ -117,7 +119,7 @@ class Line:
             return self.node_id
 
     def searched_ms(self, now: int) -> int:
-        """For how long it has been looked for; 0 while it is known."""
+        """For how long the coordinator has been looked for; 0 while it is known."""
         is_known = self.node_id != UNKNOWN_NODE or self._unknown_since_ms is None
         return 0 if is_known else now - (self._unknown_since_ms or now)
 
@@ -125,13 +127,15 @@ class Line:
         """The coordinator moved or is silent: close its connections, so that nothing waits for it any longer."""
         node_id, self.node_id = self.node_id, UNKNOWN_NODE
         if node_id == UNKNOWN_NODE or self._context.link.is_closed:
-            return  # with the last connections a stop cuts off what the application was still asking: nothing is lost
+            return  # a stop closes connections under the application's last requests: the coordinator is not lost
         self._context.tell(events.CoordinatorLost(node_id, why))
         self._context.link.disconnect(node_id, JOIN, HEARTBEAT, COMMIT)
         self._on_changed()
 
     async def get_ready(self, channel: str, timeout: int) -> None:
-        """Have a connection open before it is needed; whoever needs it then finds out what was wrong."""
+        """Open a connection before it is needed. An error is not raised here: the caller that needs the connection gets
+        it.
+        """
         with suppress(AiogroupError, TimeoutError):
             async with timeout_ms(timeout):
                 await self._context.link.get_ready(await self.find(), channel)
@@ -146,8 +150,8 @@ class Line:
     ) -> R_co | None:
         """Find the coordinator, make the request under the lock and write it; then wait for the answer.
 
-        `request` looks at the membership and returns `None` when there is nothing to send any more; then the answer
-        is `None` too. `timeout` covers all of it, the look-up too.
+        `request` looks at the membership and returns `None` when there is nothing to send any more; then the answer is
+        `None` too. `timeout` covers all of it, including the look-up.
 
         Raises:
             AiogroupError: no answer; the coordinator is looked up again next time.
@@ -167,25 +171,27 @@ class Line:
                     answer = connection.write(message, at_most=at_most)
                 response = await connection.answer(answer, timeout)
         except TimeoutError as error:
-            # What was written may still be answered, and would hold up whatever is written behind it.
+            # The request may still be answered, and would hold up the requests written after it.
             self._context.link.disconnect(node_id, channel)
             if timeout >= self._context.config.request_timeout_ms and self.node_id == node_id:
                 self.lose(f"no answer within {timeout} ms")
-            # A connection that was not made, or not answered on, in its own time says so itself.
+            # An error of the connection's own time-out has a message of its own.
             done = "was not found" if node_id == UNKNOWN_NODE else "did not answer"
             why = str(error) or f"the coordinator of {self._group_id!r} {done} within {timeout} ms"
             raise KafkaTimeoutError(why) from error
         except (ConnectionLostError, ProtocolError) as error:
             if self.node_id == node_id:
                 self.lose(str(error))
-            if isinstance(error, ProtocolError):  # the connection is closed: for the caller it is lost
+            if isinstance(error, ProtocolError):  # the connection is closed, so the caller must see it as lost
                 raise ConnectionLostError(str(error)) from error
             raise
         self._context.link.note_throttle(node_id, response)
         return response
 
     def _check_name_is_carried(self, connection: Connection) -> None:
-        """A broker before Kafka 2.3 knows no static members: then we are a dynamic one, in every request (KIP-345)."""
+        """A broker before Kafka 2.3 knows no static members: then we are a dynamic member in every request
+        (KIP-345).
+        """
         name = self.identity.instance_id
         if name is None or (version := connection.version_of(JoinGroupRequest)) >= FIRST_WITH_NAMES:
             return
@@ -196,7 +202,7 @@ class Line:
         """Tell the coordinator that a member is gone, so that it need not wait for the session to end.
 
         Raises:
-            AiogroupError: no answer within `request_timeout_ms`, or refused; then the session ends by itself.
+            AiogroupError: no answer within `request_timeout_ms`, or a refusal; then the session ends by itself.
         """
         response = await self.exchange(HEARTBEAT, self._context.config.request_timeout_ms, lambda: request)
         code = 0 if response is None else response.first_error_code
@@ -238,8 +244,8 @@ class Line:
 class Coordinator(Line):
     """Speaks for the group's tasks of the main loop, and wakes the application.
 
-    `on_changed()` is called after every change that the heartbeat thread must know of, and `leave_by` is its way to
-    say good-bye; both are set while there is a thread.
+    `on_changed()` is called after every change that the heartbeat thread must know of, and `leave_by` has that thread
+    send LeaveGroup; both are set while there is a thread.
     """
 
     membership: ClassicMembership
@@ -253,7 +259,7 @@ class Coordinator(Line):
 
     @property
     def session(self) -> tuple[str, int]:
-        """After which silence the coordinator drops the member: the setting that says so, and its value."""
+        """How long a silence makes the coordinator drop the member: the name of that setting, and its value."""
         return self.membership.settings.session_of(self.membership.identity)
 
     def _on_changed(self) -> None:

@@ -1,4 +1,6 @@
-"""How a member ends: what is under way comes to rest, then it commits, tells the application, and leaves the group."""
+"""How a member ends: its rebalance and callback finish, then it commits, calls the application's callback, and leaves
+the group.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,15 @@ class Departure:
         self._rebalance = rebalance
 
     async def come_to_rest(self, steps: Steps) -> None:
-        """No round is under way any more, and none is begun; no callback is running."""
+        """Wait until no rebalance is under way and no callback is running; no new rebalance begins."""
         await steps.take("a join that was running", self._wait_for_join(), steps.left_ms() // 2)
         self._rebalance.is_ending = True
         await steps.take("a callback that was running", self._wait_for_callback(), steps.left_ms())
 
     async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
-        """Returns: the offsets that could not be committed. No rebalance runs any more."""
+        """Commit, call the callbacks and leave the group, when no rebalance runs any more. Returns the offsets that
+        could not be committed.
+        """
         self._committer.is_stopping = True
         if self._subscription.is_manual:
             await steps.take("commit", self._commit(steps))
@@ -51,7 +55,7 @@ class Departure:
             return not_committed
         ownership, membership = self._rebalance.ownership, self._coordinator.membership
         if membership.identity.is_member and membership.state not in JOINS and self._context.assignment:
-            # The others wait for a member that does not say good-bye: whatever comes before leaves time for that.
+            # The group waits for a member that does not leave: the steps before keep time for LeaveGroup.
             await steps.take("commit", self._commit(steps), steps.left_ms() // 2)
             callbacks = ownership.callbacks
             await steps.take("revoked callback", callbacks.revoked(callbacks.told), steps.left_ms())
@@ -61,7 +65,7 @@ class Departure:
         else:
             not_committed = self._left_over()
             await steps.take("lost callback", ownership.lose("the consumer is stopped"), steps.left_ms())
-        # LeaveGroup goes another way than commits do, and who has left commits nothing any more.
+        # LeaveGroup has another connection than commits, and a member that has left cannot commit any more.
         await steps.take("commits on their way", self._wait_for_commits(steps))
         even_static = leave_group is True
         leave = None if leave_group is False else membership.leave_request("stop", even_static=even_static)
@@ -71,7 +75,9 @@ class Departure:
         return not_committed
 
     async def _wait_for_join(self) -> None:
-        """What is kept through it can be committed when it is decided (cooperative)."""
+        """Wait for a join that is under way: the partitions kept through it (cooperative) can be committed once it is
+        decided.
+        """
         membership = self._coordinator.membership
         while self._context.assignment and membership.state in JOINS and not self._subscription.is_manual:
             await self._context.group_changed.wait(now_ms() + 50)
@@ -92,5 +98,5 @@ class Departure:
 
     def _left_over(self) -> dict[TopicPartition, int]:
         if not self._context.config.enable_auto_commit:
-            return self._committer.failed()  # what to commit is the application's own business, and so it tried
+            return self._committer.failed()  # the application commits by itself: report what failed
         return {tp: entry.offset for tp, entry in self._committer.processed(self._context.assignment).items()}

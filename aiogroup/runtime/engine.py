@@ -1,4 +1,4 @@
-"""Everything below the face of one consumer: starts its tasks, and ends them."""
+"""Everything below the public class of one consumer: starts its tasks, and ends them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Engine:
             raise
         if context.is_stopped:
             raise ConsumerStoppedError("the consumer was stopped while it started")
-        self.group.begin_to_connect()  # the bootstrap server is asked for the coordinator meanwhile
+        self.group.begin_to_connect()  # the search for the coordinator will need it
         supervisor.spawn("refresher", self.refresher.run)
         supervisor.spawn("positions", self.positions.run)
         supervisor.spawn("validator", self.validator.run)
@@ -75,7 +75,7 @@ class Engine:
         if self.catch_up is not None:
             await start_catch_up(context, self.refresher, self.catch_up)
         self.following.follow(Cause.START)
-        self.positions.note_sight(context.link.cluster)  # asked for since they were assigned
+        self.positions.note_sight(context.link.cluster)  # requested after the partitions were assigned
 
     async def close(self) -> None:
         """End every task and close every connection, at once."""
@@ -83,6 +83,6 @@ class Engine:
         try:
             await context.supervisor.close()
         finally:
-            closing = context.link.close()  # after the tasks: none of them shall see its connection break
-            context.changed.pulse()  # whoever waits still, waits for nothing
+            closing = context.link.close()  # after the tasks, so that none of them sees its connection break
+            context.changed.pulse()  # wake whoever still waits, since nothing will come
         await context.link.wait_closed(closing)

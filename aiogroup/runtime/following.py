@@ -1,9 +1,9 @@
 """Keeps what the tasks do in step with the subscription and the metadata: carries out what `membership/` decides.
 
-The way of a subscription
--------------------------
-1. `subscribe`, `assign` and `unsubscribe` change the `Subscription` and say so here; the refresher tells of new
-   metadata, and the membership that it has left its group.
+How a subscription takes effect
+-------------------------------
+1. `subscribe`, `assign` and `unsubscribe` change the `Subscription` and call `follow`. The refresher reports new
+   metadata, and the membership reports that it has left its group.
 2. The group, or `NoGroup`, lets `membership/following.py` decide what has to be done: a few effects, in their order.
 3. They are carried out here. A member is told its topics, and joins or rejoins in the rebalance task. Partitions that
    the application names are assigned at once.
@@ -41,10 +41,10 @@ __all__ = ["Following"]
 
 
 class Following(MemberObserver):
-    """Told by the refresher of new metadata, by the membership of its moves, and by the face of what it was asked for.
+    """Is told of new metadata by the refresher, of its moves by the membership, and of new subscriptions by the
+    consumer.
 
-    All three stand below it, and what it has them do leads to them again. So it is made before them, and gets them at
-    the end, by `lead`.
+    These three call it, and it calls them. So it is made before them, and is given them at the end, by `lead`.
     """
 
     _group: GroupOrNone
@@ -57,13 +57,13 @@ class Following(MemberObserver):
         self._subscription = subscription
 
     def lead(self, group: GroupOrNone, refresher: Refresher, self_assignment: SelfAssignment) -> None:
-        """These carry out what is decided."""
+        """Set the parts that carry out the decisions."""
         self._group = group
         self._refresher = refresher
         self._self_assignment = self_assignment
 
     def follow(self, cause: Cause) -> None:
-        """Make the tasks do what the subscription says now."""
+        """Make the tasks follow the present subscription."""
         config, cluster = self._context.config, self._context.link.cluster
         self._subscription.match(cluster, exclude_internal=config.exclude_internal_topics)
         self._carry_out(self._group.follow(cause))
@@ -84,13 +84,13 @@ class Following(MemberObserver):
                     self._group.perform(effect)
 
     def topics_named(self) -> frozenset[str]:
-        """All topics that are subscribed to, or of which the application assigned partitions."""
+        """All topics that are subscribed to, and those of which the application assigned partitions."""
         return self._subscription.names() | {tp.topic for tp in self._subscription.assigned}
 
     # Told by the refresher.
 
     def wanted(self) -> frozenset[str] | re.Pattern[str]:
-        """What we read, and as leader what the others read too."""
+        """The topics that we read, and as the group's leader those that the other members read."""
         wanted = self._subscription.wanted()
         return wanted if isinstance(wanted, re.Pattern) else wanted | self._group.topics_led()
 

@@ -1,4 +1,4 @@
-"""The group that a consumer is in, or none: what its other tasks ask of it, tell it, and have it do."""
+"""The group that a consumer is in, or none, as the consumer's other parts see it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = ["Group", "GroupHealth", "GroupOrNone", "NoGroup"]
 
 @dataclass(frozen=True, slots=True)
 class GroupHealth:
-    """What the group contributes to a consumer's health; `silence` says who has not answered for too long."""
+    """The group's part of a consumer's health; `silence` names what has not answered for too long."""
 
     status: HealthStatus = HealthStatus.READY
     why: str = "reads"
@@ -55,7 +55,7 @@ class GroupHealth:
 
 
 class GroupOrNone(Protocol):
-    """What `Group` and `NoGroup` have in common; nobody asks which of the two it is."""
+    """The interface of `Group` and `NoGroup`; no caller needs to know which of the two it has."""
 
     @property
     def rebalances_count(self) -> int | None:
@@ -63,7 +63,7 @@ class GroupOrNone(Protocol):
         ...
 
     def joined(self, call: str) -> Group:
-        """For a call that needs a group.
+        """The group, for a call that needs one.
 
         Raises:
             IllegalOperation: there is none.
@@ -80,15 +80,15 @@ class GroupOrNone(Protocol):
     # The subscription.
 
     def follow(self, cause: Cause) -> tuple[Effect, ...]:
-        """What has to be done since the subscription changed."""
+        """The effects of a changed subscription."""
         ...
 
     def follow_metadata(self, appeared: frozenset[str]) -> tuple[Effect, ...]:
-        """What has to be done since the metadata was refreshed; topics that `appeared` match the pattern since."""
+        """The effects of refreshed metadata; `appeared` holds the topics that match the pattern since then."""
         ...
 
     def perform(self, effect: GroupEffect) -> None:
-        """Do what `follow` asked the group for."""
+        """Carry out an effect that `follow` returned."""
         ...
 
     def topics_led(self) -> frozenset[str]:
@@ -106,7 +106,7 @@ class GroupOrNone(Protocol):
         ...
 
     async def wait_for_assignment(self, until_ms: int) -> None:
-        """Wait for the first assignment, or until something is wrong, at most until `until_ms`.
+        """Wait for the first assignment or an error, at most until `until_ms`.
 
         Raises:
             AiogroupError: the group refused the member.
@@ -121,7 +121,7 @@ class GroupOrNone(Protocol):
         ...
 
     def end_tasks(self) -> None:
-        """No rebalance and no commit of its own accord any more; heartbeats go on until the supervisor ends them."""
+        """End rebalances and automatic commits; heartbeats go on until the supervisor ends them."""
         ...
 
     async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
@@ -129,12 +129,12 @@ class GroupOrNone(Protocol):
         ...
 
     def abandon(self) -> None:
-        """The consumer is forgotten. From any thread."""
+        """The consumer was garbage collected without a stop. May be called from any thread."""
         ...
 
 
 class NoGroup:
-    """A consumer alone: it reads what it is told to, commits nothing, and nobody takes anything from it."""
+    """A consumer without a group: it reads the partitions that the application assigns, and commits nothing."""
 
     rebalances_count: int | None = None
 
@@ -194,7 +194,7 @@ class NoGroup:
 
 
 class Group:
-    """A member of a group, and its tasks. With partitions that it assigned to itself only the committer is used."""
+    """A member of a group, and its tasks. With self-assigned partitions only the committer is used."""
 
     def __init__(
         self,
@@ -230,13 +230,15 @@ class Group:
     # For requests.
 
     def may_deliver(self) -> bool:
-        """The gate: closed while a rebalance wants, or has, what we held."""
+        """Whether records may be delivered: not while a rebalance is taking partitions from us."""
         if self._subscription.is_manual:
             return self._membership.state is MemberState.LEFT
         return self._membership.may_deliver and not self._ownership.is_closed
 
     def is_settled(self) -> bool:
-        """What is assigned now stays so, as far as is known: no rebalance brings what is missing."""
+        """Whether the assignment is final, as far as is known: no rebalance under way could still assign missing
+        partitions.
+        """
         if self._subscription.is_manual:
             return self.may_deliver()
         return not self._membership.is_rebalancing

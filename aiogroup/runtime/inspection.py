@@ -1,4 +1,4 @@
-"""Reads a running consumer's health and figures off its tasks."""
+"""Computes a running consumer's health and metrics from the state of its tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiogroup.telemetry.health import Health, HealthStatus
 __all__ = ["health_of", "metrics_of"]
 
 UNANSWERED_FETCH_MS: Final = 30_000
-"""When no fetch of any leader was answered for so long, no broker can be reached."""
+"""If no leader has answered a fetch for this time, the brokers count as unreachable."""
 
 
 def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
@@ -38,7 +38,7 @@ def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
 
 
 def _with_topics(engine: Engine, missing: tuple[str, ...], status: HealthStatus, why: str) -> tuple[HealthStatus, str]:
-    """What becomes of the status by what is, or is not, there to be read."""
+    """The status and its reason, corrected by missing topics or an empty subscription."""
     subscription, is_ready = engine.subscription, status is HealthStatus.READY
     if subscription.is_empty:
         return HealthStatus.JOINING, "nothing is subscribed or assigned"
@@ -53,7 +53,7 @@ def _with_topics(engine: Engine, missing: tuple[str, ...], status: HealthStatus,
 
 
 def _fetch_silence(engine: Engine, now: int) -> str:
-    """For how long no leader has answered; empty while one does, or nothing is asked."""
+    """A message if no leader has answered for too long; empty while one does, or nothing is asked."""
     limit_ms = max(UNANSWERED_FETCH_MS, 2 * engine.context.config.fetch_max_wait_ms)
     unanswered_ms = engine.fetchers.unanswered_ms(now)
     return f"no broker has answered a fetch for {unanswered_ms} ms" if unanswered_ms >= limit_ms else ""

@@ -16,12 +16,12 @@ __all__ = ["Shutdown", "StopReport"]
 
 @dataclass(frozen=True, slots=True)
 class StopReport:
-    """What `stop` could not do. Empty when everything was done: `is_clean`.
+    """What `stop` could not do. If everything was done it is empty: `is_clean`.
 
-    `not_committed` holds processed offsets that are not durable (with auto-commit off: those that the application's own
-    commits could not make durable), `in_hand` how many records of each partition the
-    application held unprocessed: both come again. `problems` says why, and what no call raises any more: an error of
-    the last callback, for example.
+    `not_committed` holds processed offsets that are not committed (with auto-commit off: those for which the
+    application's own commits failed). `in_hand` holds how many records of each partition the application had not
+    processed. The records of both are delivered again. `problems` gives the reasons, and the errors that no call raises
+    any more, for example of the last callback.
     """
 
     not_committed: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -60,6 +60,8 @@ class Shutdown:
         return report
 
     async def _wait_for_hand_over(self) -> None:
-        """The application's tasks may finish what they hold; the task that stops the consumer cannot."""
+        """Let the application's tasks finish the records that they hold; the task that stops the consumer cannot
+        process any.
+        """
         while self._drain and self._engine.requests.is_held_elsewhere():
             await self._context.group_changed.wait(now_ms() + 50)

@@ -23,15 +23,17 @@ from aiogroup.telemetry import events
 __all__ = ["MergeSettings", "Merged"]
 
 TELL_MS: Final = 1_000
-"""Going on without a partition is told so often at most: of topics without backlog it happens at every record."""
+"""The shortest interval between two reports that the merge goes on without a partition: with topics that have no
+backlog that happens at every record.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
-    """What `Consumer.merged` takes.
+    """The settings that `Consumer.merged` takes.
 
     Raises:
-        ConfigError: one of them is out of range, or no function.
+        ConfigError: a setting is out of range, or is not a function where one is needed.
     """
 
     max_task_idle_ms: int = 0
@@ -52,7 +54,7 @@ class MergeSettings:
 
 
 class Running(Protocol):
-    """What a merge asks of a consumer that was started."""
+    """The parts of a started consumer that a merge uses."""
 
     @property
     def context(self) -> Context: ...
@@ -65,8 +67,9 @@ class Running(Protocol):
 class Merged(AsyncIterator[Record]):
     """Records of all assigned partitions, the one with the least timestamp first: `async for record in merged`.
 
-    Made by `Consumer.merged`. Of equal timestamps topic and partition decide; inside of a partition always the offset.
-    A record is processed when the next one is asked for, however many of its partition are buffered behind it.
+    Made by `Consumer.merged`. Records with equal timestamps are ordered by topic and partition; within a partition the
+    order is always that of the offsets. A record is processed when the next one is asked for, however many records are
+    buffered after it.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Merged(AsyncIterator[Record]):
         told = f"stream_time={self.stream_time} late={self.late} enforced={self.enforced}"
         return f"<Merged {told} waiting_for={{{waiting}}}>"
 
-    # What it can tell.
+    # What it reports.
 
     @property
     def stream_time(self) -> int | None:
@@ -99,28 +102,30 @@ class Merged(AsyncIterator[Record]):
 
     @property
     def late(self) -> int:
-        """How many records were handed out behind the stream time; each says how far in `record.lateness_ms`."""
+        """How many records had a timestamp below the stream time when they were handed out; `record.lateness_ms` says
+        by how much.
+        """
         self._settle()
         return self._rule.late_count
 
     @property
     def enforced(self) -> int:
-        """How many records were handed out while some partition had none to compare with."""
+        """How many records were handed out while some partition had no record to compare."""
         self._settle()
         return self._rule.enforced_count
 
     @property
     def waiting_for(self) -> Mapping[TopicPartition, Waiting]:
-        """The partitions that hold the others up, in which state and since when, as of the last request."""
+        """The partitions that the merge waited for at the last request, each with its state and since when."""
         return self._rule.waiting_for
 
     # Records.
 
     def __aiter__(self) -> AsyncIterator[Record]:
-        """As `Consumer.__aiter__`: the record that an earlier loop left in hand comes again."""
+        """As `Consumer.__aiter__`: the record that an earlier loop left in hand is delivered again."""
         running = self._iterated()
         if running is None or self._is_closed:
-            return self  # `__anext__` says what to do
+            return self  # `__anext__` raises an error that says what to do
         running.requests.iterate()
         return self._begun(running).cursor
 
@@ -129,17 +134,16 @@ class Merged(AsyncIterator[Record]):
         """The next record by time.
 
         Raises:
-            StopAsyncIteration: the consumer was stopped, or this closed.
-            MergeStalledError: no good answer about a partition for `default_api_timeout_ms`, with `stalled="raise"`;
-                ask again.
-            TimestampError: a record has no time: `seek` behind it, or pass `on_bad_timestamp`.
-        and what `Consumer.getone` raises. A partition that cannot go on raises at each request until it is moved by
-        `seek`, or left out by `pause`: without its next record the order is not known.
+            StopAsyncIteration: the consumer was stopped, or this iterator was closed. MergeStalledError: with
+            `stalled="raise"`, no broker answered for a partition within `default_api_timeout_ms`; ask again to wait on.
+            TimestampError: a record has no usable timestamp: `seek` past it, or pass `on_bad_timestamp`.
+        and the errors of `Consumer.getone`. A partition that cannot go on raises its error at each request until it is
+        moved by `seek`, or left out by `pause`: without its next record the order is not known.
         """
         return await anext(self._begun(self._started()).cursor)
 
     async def aclose(self) -> None:
-        """Hand out no more and buffer as without a merge; what is in hand stays so."""
+        """Hand out no more records, and buffer as without a merge. Records in hand stay in hand."""
         self._is_closed = True
         if self._merging is not None:
             self._started().requests.end_merge()
@@ -190,7 +194,7 @@ class Merged(AsyncIterator[Record]):
     # Waiting.
 
     def _wait(self, running: Running, now: int) -> None:
-        """What it waits for is asked for, and told when it takes too long."""
+        """Ask for the lags and records that the merge waits for, and report partitions that take too long."""
         assignment = running.context.assignment
         if assignment.tally.needs_records:
             running.context.fetchable.pulse()
@@ -221,7 +225,7 @@ class Merged(AsyncIterator[Record]):
 
 
 def _why(running: Running, stall: Stall) -> str:
-    """The last that was heard of a partition that blocks."""
+    """The latest news of a partition that blocks the merge."""
     partition = running.context.assignment.get(stall.tp)
     if running.context.link.cluster.leader(stall.tp) < 0:
         return "no leader is known"

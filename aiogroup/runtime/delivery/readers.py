@@ -1,8 +1,8 @@
-"""On whose behalf records are asked for: a request says that what its reader held is processed.
+"""Finds out on whose behalf records are asked for: a request marks as processed the records that its reader held.
 
-Mostly the reader is the task that runs. But a task may run nothing else than one request, as that of
-`asyncio.create_task(consumer.getone())`: then the task that made it goes on with the record. Before Python 3.12
-`asyncio.wait_for` makes such a task of every request that it is given.
+The reader is usually the running task. But a task may run just one request and nothing else, as in
+`asyncio.create_task(consumer.getone())`: then the task that created it goes on with the record. Before Python 3.12
+`asyncio.wait_for` wraps every coroutine that it is given in such a task.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ _requests: Final[set[CodeType]] = set()
 _last_reader: Final[contextvars.ContextVar[weakref.ref[asyncio.Task[Any]] | None]] = contextvars.ContextVar(
     "aiogroup_last_reader", default=None
 )
-"""The task that last asked for records here. The tasks that it makes inherit this."""
+"""The task that last asked for records in this context. Tasks that it creates inherit the value."""
 
 
 def is_request(function: F) -> F:
-    """Mark a coroutine function that is one request for records: a task that runs nothing else asks for its maker."""
+    """Mark a coroutine function that is one request for records: a task that runs nothing else asks on behalf of the
+    task that created it.
+    """
     _requests.add(function.__code__)
     return function
 
 
 def readers(last: Readers = ()) -> Readers:
-    """The running task, and those that it asks for; empty outside of every task.
+    """The running task and the tasks on whose behalf it asks; empty outside of any task.
 
-    `last` is given back where the same task made that request, too: what was found out about it holds on.
+    If the running task also made the last request, `last` is returned, since it is still right.
     """
     try:
         task: asyncio.Task[Any] | None = asyncio.current_task()
@@ -60,7 +62,7 @@ def readers(last: Readers = ()) -> Readers:
 
 
 def note_readers(who: Readers) -> None:
-    """They ask for records."""
+    """Note in the context that these readers ask for records."""
     if who:
         last = _last_reader.get()
         if last is None or last() is not who[-1]:
@@ -68,10 +70,12 @@ def note_readers(who: Readers) -> None:
 
 
 def _waiting_for(task: asyncio.Task[Any]) -> asyncio.Task[Any] | None:
-    """The task that waits for this one in `asyncio.wait_for`, which before Python 3.12 runs its argument in a task.
+    """The task that waits for `task` in `asyncio.wait_for`, which before Python 3.12 runs its argument in a task of its
+    own.
 
-    Nothing public tells it. `wait_for` leaves a callback at the inner task that wakes the future it waits on, and that
-    future has the waiting task's own wake-up as its callback. Where either looks different, nobody is found.
+    No public interface tells this. `wait_for` adds a callback to the inner task, which wakes the future that it waits
+    on, and that future has the waiting task's own wake-up as its callback. If either looks different, the result is
+    `None`.
     """
     for callback, _ in getattr(task, "_callbacks", None) or ():
         if isinstance(callback, functools.partial) and callback.func is getattr(asyncio.tasks, "_release_waiter", None):

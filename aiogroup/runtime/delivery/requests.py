@@ -1,7 +1,7 @@
-"""The application's requests for records: one at a time, fair to the loop, and nothing is lost when one is cancelled.
+"""The application's requests for records: one at a time, fair to the event loop, and losing nothing when cancelled.
 
-Records are taken by a synchronous step, directly before the request returns: a request that is cancelled while it waits
-has taken nothing.
+Records are taken in a synchronous step directly before the request returns, so a request that is cancelled while it
+waits has taken none.
 """
 
 from __future__ import annotations
@@ -35,30 +35,32 @@ __all__ = ["Gate", "Requests"]
 T = TypeVar("T")
 TURN_SECONDS: Final = TURN_MS / 1000
 ASKED_AGAIN_MS: Final = 1_000
-"""So long after a request for named partitions that got none of their records these are still waited for."""
+"""For how long partitions that a request named, and got no records of, still count as waited for after the request has
+ended.
+"""
 BATCH_COUNT: Final = 100_000
-"""Without `max_poll_records` a batch is bounded all the same, as what is buffered is."""
+"""The most records of a batch without `max_poll_records`; the buffers are bounded too."""
 _ALL: Final = object()
 _NONE_NAMED: Final = frozenset[TopicPartition]()
 
 
 class Gate(Protocol):
-    """The group, as far as requests are concerned, or none: asked, and told, at every one of them."""
+    """The part of the group, or of no group, that every request uses."""
 
     def may_deliver(self) -> bool:
-        """Closed while a rebalance wants, or has, what we held."""
+        """Whether records may be delivered: not while a rebalance is taking partitions from us."""
         ...
 
     def is_settled(self) -> bool:
-        """No rebalance is under way that could bring what is missing."""
+        """Whether no rebalance is under way that could still assign missing partitions."""
         ...
 
     def on_request(self, now: int) -> None:
-        """The application asks for records: it is alive."""
+        """The application asks for records, which proves that it is alive."""
         ...
 
     def on_answer(self) -> None:
-        """The request ended, however."""
+        """The request ended, with records or without."""
         ...
 
 
@@ -68,26 +70,27 @@ class Requests:
         self._turn_count = 0
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None
-        # With auto_ack: who was given what may be in hand, by partition, and under `_ALL` who was given it by a merge.
-        # Without: everybody who asked, each by itself.
+        # With auto_ack: the readers that may hold records, by partition; under `_ALL` the readers of a merge. Without
+        # auto_ack: all readers that asked, each under itself.
         self._holders: dict[object, Readers] = {}
         self._last_readers: Readers = ()
-        self._has_several = False  # others than these may be among the holders
+        self._has_several = False  # other readers than the last ones may be among the holders
         self._context = context
         self._gate = gate
         self._subscription = subscription
-        # The poison record of each partition that was raised last: its offset, and how often each lane had been moved.
+        # The poison record of each partition that was raised last: its offset, and each lane's `starts_count` at that
+        # time.
         self._told_poison: dict[TopicPartition, tuple[int, dict[Partition, int]]] = {}
         self._redeliveries = Redeliveries(context.config)
-        self._raised: TopicPartition | None = None  # of the poison record that the last request raised
-        self._asking_of: list[frozenset[TopicPartition]] = []  # each request under way, empty for all partitions
-        # What requests name and found nothing of; until when that counts, once they have ended.
+        self._raised: TopicPartition | None = None  # the partition of the poison record that the last request raised
+        self._asking_of: list[frozenset[TopicPartition]] = []  # what each request under way named; empty: all
+        # The partitions that requests named and got no records of; for an ended request, until when they count.
         self._needed: dict[frozenset[TopicPartition], int | None] = {}
         context.delivery.cursor.wait = self.next
 
     @is_request
     async def next(self) -> Record:
-        """The next record for `async for` where the cursor has none; opens it for those behind.
+        """The next record for `async for` when the cursor is empty; opens the cursor for the records after it.
 
         Raises:
             StopAsyncIteration: the consumer was stopped.
@@ -113,7 +116,7 @@ class Requests:
         *,
         enough_count: int,
     ) -> Record:
-        """The same for a merge, for which `enough_count` buffered records of a partition are enough."""
+        """The next record of a merge, for which `enough_count` buffered records per partition are enough."""
         self._check_iterable()
         who = self._begin(_NONE_NAMED, enough_count=enough_count)
         try:
@@ -154,7 +157,7 @@ class Requests:
         return record
 
     async def batch(self, timeout: int | None, max_count: int | None, only: frozenset[TopicPartition]) -> Records:
-        """Records that are there, waiting at most `timeout` milliseconds for the first."""
+        """The available records, after waiting at most `timeout` milliseconds for the first."""
         context = self._context
         count = max_count if max_count is not None else BATCH_COUNT
 
@@ -180,12 +183,16 @@ class Requests:
         return records if records is not None else Records({}, {} if context.is_stopped else self._take_metadata())
 
     def _check_named(self, only: frozenset[TopicPartition]) -> None:
-        """What is not ours when no rebalance is under way does not come by waiting."""
+        """Raise if no named partition is ours and no rebalance is under way that could assign one: waiting would be in
+        vain.
+        """
         if only and not any(tp in self._context.assignment for tp in only) and self._gate.is_settled():
             raise IllegalStateError(f"not assigned to this consumer: {named(only)}; see assignment()")
 
     def _note_need(self, only: frozenset[TopicPartition], *, is_met: bool) -> None:
-        """What is buffered of other partitions must not take the room of those that are waited for."""
+        """Note whether named partitions are waited for: the buffers of other partitions must not take the memory that
+        they need.
+        """
         if only and (not is_met or only in self._needed):
             if is_met:
                 del self._needed[only]
@@ -194,7 +201,9 @@ class Requests:
             self._tell_needed()
 
     def _forget_needed(self, only: frozenset[TopicPartition]) -> None:
-        """A request begins. Those that ended without a record count on, as they may be made again and again."""
+        """A request begins. The partitions of requests that ended without a record still count, since such requests may
+        be repeated.
+        """
         if self._needed:
             self._needed.pop(only, None)
             now = now_ms()
@@ -206,10 +215,10 @@ class Requests:
             self._context.fetchable.pulse()
 
     def iterate(self) -> None:
-        """A new `async for` begins: what an earlier one left in hand comes again.
+        """A new `async for` begins: the record that an earlier one left in hand is delivered again.
 
         Raises:
-            ConcurrentConsumptionError: another task that still runs holds it.
+            ConcurrentConsumptionError: another task, which still runs, holds that record.
         """
         self._check_not_held(frozenset(), readers())
         delivery = self._context.delivery
@@ -220,8 +229,8 @@ class Requests:
                 self._context.tell(events.RecordRedelivered(record.topic, record.partition, record.offset, count))
 
     def skip(self, only: frozenset[TopicPartition]) -> None:
-        """What is in hand counts as processed, and the poison record is passed over: the one that the last request
-        raised, or those of named partitions.
+        """Mark the records in hand as processed, and pass over the poison record: the one that the last request raised,
+        or those of the named partitions.
         """
         context = self._context
         context.delivery.process_all(only)
@@ -232,8 +241,8 @@ class Requests:
             told = self._told_poison.get(tp)
             if told is None:
                 continue
-            # Where a lane was moved since (by a seek, or as the topic was made anew), what stands at that offset now
-            # was not raised: it may be a good record.
+            # If a lane was moved since then (by a seek, or because the topic was made anew), another record may stand
+            # at that offset, which was never raised and may be good.
             offset, moves = told
             now = self._moves(tp)
             if any(context.delivery.pass_over(each, offset) for each in now if moves.get(each) == now[each]):
@@ -243,7 +252,9 @@ class Requests:
         context.changed.pulse()
 
     def ask_too_late(self, only: frozenset[TopicPartition] = frozenset()) -> None:
-        """A request after stop gets nothing, but says that what was in hand is processed: stop may wait for that."""
+        """A request after `stop` gets no records, but marks those in hand as processed: `stop` may be waiting for
+        that.
+        """
         if not self._context.is_in_callback and self._held_by_another(only, readers()) is None:
             self._context.delivery.process_all(only)
             self._context.group_changed.pulse()
@@ -253,9 +264,9 @@ class Requests:
         self._context.interrupt()
 
     def _begin(self, only: frozenset[TopicPartition], *, enough_count: int = 0) -> Readers:
-        """A request of these readers: what was in hand is processed, and the poll watchdog is told. `_end` must follow.
+        """Begin a request: the records in hand are processed, and the poll watchdog is told. `_end` must follow.
 
-        Named partitions count each for itself, so that each may have a worker of its own.
+        A request that names partitions affects only those, so that each partition may have a worker of its own.
         """
         context, config, who = self._context, self._context.config, readers(self._last_readers)
         self._check_outside_callback()
@@ -272,7 +283,8 @@ class Requests:
         if enough_count != context.assignment.tally.enough_count:
             self._bound_partitions(enough_count)
         if config.enable_auto_commit:
-            context.assignment.failed_commit.clear()  # a loss was told when it happened; commits are not its own
+            # A loss was reported when it happened, and these commits are not the application's.
+            context.assignment.failed_commit.clear()
         self._raised = None
         self._forget_needed(only)
         if not config.auto_ack:
@@ -280,7 +292,7 @@ class Requests:
         if not context.is_stopped:  # after stop nothing more counts as processed
             context.delivery.process_all(only)
             if not self._gate.may_deliver():
-                context.group_changed.pulse()  # a rebalance may wait for this
+                context.group_changed.pulse()  # a rebalance may be waiting for this
         self.last_asked_at_ms = now = now_ms()
         self._asking_of.append(only)
         self._gate.on_request(now)
@@ -294,7 +306,7 @@ class Requests:
         self._gate.on_answer()
 
     def _bound_partitions(self, enough_count: int) -> None:
-        """What is buffered of each partition: by the last request's kind."""
+        """Bound the buffer of each partition by the kind of the last request."""
         self._context.assignment.limit(enough_count)
         self._context.fetchable.pulse()
 
@@ -303,7 +315,7 @@ class Requests:
         self._bound_partitions(0)
 
     def _raise_not_subscribed(self) -> None:
-        """A request that waits already goes on: another task may be between unsubscribe() and subscribe()."""
+        """A request that is already waiting goes on: another task may be between unsubscribe() and subscribe()."""
         self._context.inbox.raise_next()
         raise IllegalStateError(
             "Not subscribed to any topics and no partitions assigned: subscribe() or assign() before asking for records"
@@ -314,22 +326,22 @@ class Requests:
             raise IllegalStateError("records cannot be asked for inside a rebalance callback; return from it first")
 
     def _note_holder(self, who: Readers, places: Iterable[object]) -> None:
-        """These readers were given records of these partitions, in the step that ends their request."""
+        """Note that `who` was given records of these partitions, in the same step that ends the request."""
         if self._context.config.auto_ack:
             for place in places:
                 self._holders[place] = who
 
     def _note_readers(self, only: frozenset[TopicPartition], who: Readers) -> None:
-        """Others than the last ones ask, or several hold something.
+        """Handle a request by other readers than the last ones, or with several holders.
 
         Raises:
-            ConcurrentConsumptionError: one of those that this request would speak for still runs.
+            ConcurrentConsumptionError: a task whose records this request would mark as processed still runs.
         """
         self._check_not_held(only, who)
         if self._context.config.auto_ack:
             if only:
                 self._has_several = True
-            else:  # nothing of what anybody held stays in hand
+            else:  # no record that any reader held stays in hand
                 self._holders.clear()
                 self._has_several = False
         self._last_readers = who
@@ -341,7 +353,9 @@ class Requests:
             self._holders[who] = who
 
     def _held_by_another(self, only: frozenset[TopicPartition], who: Readers) -> tuple[TopicPartition, Readers] | None:
-        """A record in hand that a request of `who` would say is processed, while the task that holds it still runs."""
+        """A partition with records in hand that a request of `who` would mark as processed while the task that holds
+        them still runs, and that task.
+        """
         holders = self._holders
         if not self._context.config.auto_ack or all(each == who for each in holders.values()):
             return None
@@ -363,7 +377,7 @@ class Requests:
             )
 
     def is_held_elsewhere(self) -> bool:
-        """Whether another task than the caller's may hold a record, and still say that it is processed."""
+        """Whether a task other than the caller's may hold a record and may still process it."""
         here = set(readers())
         return self._context.delivery.is_in_hand() and any(
             not each[-1].done() and not here & set(each) for each in self._holders.values()
@@ -378,8 +392,8 @@ class Requests:
     ) -> T | None:
         """Call `take` until it gives something; `None` when the time ended or the consumer was stopped.
 
-        Before that `decode_ahead`, while there is some, a turn of the loop each: `take` must not be long. `wake_at_ms`
-        says when to try again although nothing changed.
+        Before that call `decode_ahead` until it returns False, once per turn of the loop, so that `take` is short.
+        `wake_at_ms` says when to try again although nothing changed.
         """
         context, supply = self._context, self._context.delivery.supply
         while True:
@@ -388,7 +402,7 @@ class Requests:
             context.inbox.raise_next()
             now = now_ms()
             wake, again_at_ms = until_ms, self._redeliveries.look(now) if self._redeliveries.delayed else None
-            # The loop may have been blocked, so the clock is asked: nobody has closed the gate yet.
+            # Ask the clock as well: if the loop was blocked, no task has had a chance to close the gate.
             if self._gate.may_deliver() and now < context.answered_until_ms:
                 if decode_ahead():
                     await asyncio.sleep(0)
@@ -413,7 +427,7 @@ class Requests:
             await context.changed.wait(wake)
 
     def _tell_poison(self, error: RecordDeserializationError | TimestampError) -> None:
-        """Once for each: every request that meets it raises it again."""
+        """Report each poison record once, although every request that meets it raises it again."""
         self._raised = error.tp
         told, _ = self._told_poison.get(error.tp, (None, None))
         self._told_poison[error.tp] = error.offset, self._moves(error.tp)
@@ -439,7 +453,9 @@ class Requests:
         return time.monotonic() < self._turn_ends_at
 
     async def _let_loop_run(self, count: int) -> None:
-        """Requests that never have to wait must not keep the loop to themselves; this one is for so many records."""
+        """Let the loop run when a turn is over: requests that never wait must not occupy it. This one asks for `count`
+        records.
+        """
         is_turn_over = self._turn_count > 0 and self._turn_count + count > RECORDS_PER_TURN
         if is_turn_over or time.monotonic() >= self._turn_ends_at:
             self._turn_count = 0

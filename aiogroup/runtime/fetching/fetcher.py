@@ -44,7 +44,7 @@ __all__ = ["Fetchers", "LaneRules", "LiveRules"]
 BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
 TURN_BYTES: Final = 512 * 1024
-"""So much of an answer is copied before the loop runs; a smaller answer is there as a whole or not at all."""
+"""How many bytes of an answer are handled before the loop runs again; a smaller answer becomes visible all at once."""
 SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -56,19 +56,19 @@ OVERDUE_MS: Final = 3_000
 
 
 class LaneRules(Protocol):
-    """What the fetchers of the live lanes do in another way than those of the catch-up lanes (KIP-333).
+    """The points in which the fetchers of the live lanes and those of the catch-up lanes differ (KIP-333).
 
-    `lane` is the name that records carry, `channel` that of the connections.
+    `lane` is the lane's name in each record, `channel` is the name of the connections.
     """
 
     lane: str
     channel: str
 
     def decoder(self, lane: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (those of PartitionDecoder)
-        """What decodes the records of an answer."""
+        """Make the decoder of an answer's records."""
 
     def on_answer(self, lane: Lane) -> None:
-        """A good answer came, with records or without."""
+        """An answer without an error arrived, with records or without."""
 
     def on_buffered(self, lane: Lane) -> None:
         """Records of an answer were buffered."""
@@ -78,7 +78,7 @@ class LaneRules(Protocol):
 
 
 class LiveRules:
-    """The live lanes: what is out of range goes on as the policy says."""
+    """The rules of the live lanes: an offset out of range is handled by the reset policy."""
 
     lane = LIVE
     channel = FETCH
@@ -95,7 +95,7 @@ class LiveRules:
         self._context.delivery.opened[lane.tp] = lane
 
     def on_buffered(self, lane: Lane) -> None:
-        """Nothing waits for that."""
+        """Nothing is to be done for live lanes."""
 
     def on_out_of_range(self, lane: Lane, offset: int) -> None:
         assert isinstance(lane, Partition)
@@ -103,7 +103,7 @@ class LiveRules:
         if not is_out_of_range(lane, offset):
             lane.back_off(now_ms(), context.config)
             return
-        # The low-water mark of a token (KIP-333): what the log still holds behind it is nobody's but ours to read.
+        # The low-water mark of a token (KIP-333): the records that the log still holds after it are ours alone to read.
         is_low_water = offset == lane.committed and is_ours(lane.committed_metadata)
         policy = EARLIEST if is_low_water else self._policy
         if policy.kind == "none":
@@ -132,10 +132,10 @@ class Fetchers:
         self._planner = Planner(self._lanes, context.config)
         self._running: dict[int, anyio.CancelScope] = {}
         self._tally = self._lanes.tally
-        self._is_awaited = False  # a fetcher waits for what another one's request holds
-        self._lets_others_go_on = False  # before the next request is made
+        self._is_awaited = False  # a fetcher waits for memory that another fetcher's request has reserved
+        self._lets_others_go_on = False  # yield to other tasks before the next request
         self._sent_at_ms: dict[int, int] = {}
-        self._tried_since_ms: dict[int, int] = {}  # by node: since the first try that it has not answered
+        self._tried_since_ms: dict[int, int] = {}  # by node: the time of the first unanswered attempt
         self._answered_at_ms = now_ms()
         self._asking_for_moved: set[int] = set()
         config = context.config
@@ -149,7 +149,7 @@ class Fetchers:
         )
 
     async def run(self) -> None:
-        """Watch which brokers matter."""
+        """Keep one fetcher running for each broker that is needed."""
         while True:
             self._look()
             nodes = set(self._planner.nodes)
@@ -171,22 +171,24 @@ class Fetchers:
             await self._context.fetchable.wait(now_ms() + LOOK_MS)
 
     def _look(self) -> None:
-        """Let the plan follow what happened."""
+        """Bring the plan up to date."""
         self._room.look(self._lanes)
         self._planner.look(self._context.link.cluster, now_ms())
 
     def _look_for_silent_brokers(self, now: int) -> None:
-        """A fetch that is long overdue: perhaps its broker froze and leads no more; do not wait for the time-out."""
+        """Refresh the metadata when a fetch is long overdue: its broker may have frozen and lost its leadership.
+        Waiting for the time-out would take much longer.
+        """
         limit_ms = self._context.config.fetch_max_wait_ms + OVERDUE_MS
         if any(now - sent_at_ms > limit_ms for sent_at_ms in self._sent_at_ms.values()):
             self._refresher.want()
 
     def note_assignment(self) -> None:
-        """Partitions came or went: what is asked from now on is not overdue yet."""
+        """Partitions came or went: count the silence of brokers from now on."""
         self._answered_at_ms = now_ms()
 
     def unanswered_ms(self, now: int) -> int:
-        """For how long no broker has answered a fetch, although some are asked or cannot be; 0: none is wanted."""
+        """For how long no broker has answered a fetch although records are wanted; 0 if none are wanted."""
         tried_since_ms = min(self._tried_since_ms.values(), default=None)
         if tried_since_ms is None and not any(each.awaits_position for each in self._context.assignment):
             return 0
@@ -206,15 +208,16 @@ class Fetchers:
         await context.link.get_ready(node_id, self._channel)  # while the positions are looked up
         while True:
             self._look()
-            # A quiet broker must not hold the room of all: each of those that are not asked now has a share.
+            # A quiet broker must not reserve all the memory: each broker without a request under way has a share.
             plan = self._planner.plan(node_id, self._room.share_bytes(len(self._running) - len(self._sent_at_ms)))
             self._is_awaited = self._is_awaited or plan.is_blocked
             if not plan.max_bytes:
                 self._tried_since_ms.pop(node_id, None)
                 await context.fetchable.wait(self._planner.wake_at_ms)
                 continue
-            # A partition with a full buffer may be drained any moment: do not stay away from it for long. While the
-            # application drains nothing wait longer each time, or we would ask for nothing fifty times a second.
+            # A full buffer may be drained at any moment, so its partition must be asked for soon: keep the wait short.
+            # While the application drains nothing, wait longer each time: otherwise we would send fifty empty requests
+            # a second.
             is_draining = drained_count != context.delivery.supply.drained_count
             drained_count = context.delivery.supply.drained_count
             wait_ms = WAIT_MIN_MS if is_draining or not plan.full_count else wait_ms * 2
@@ -234,7 +237,7 @@ class Fetchers:
                 await context.fetchable.wait(until_ms)
 
     async def _fetch(self, node_id: int, plan: FetchPlan, wait_ms: int) -> bool:
-        """One request and its answer; False when the broker did not give one."""
+        """Send one request and handle its answer. Returns False if the broker did not answer."""
         context, share = self._context, self._planner.share(node_id)
         session = share.session
         begun = session.begin()
@@ -252,7 +255,7 @@ class Fetchers:
             response = await context.link.send(node_id, request, self._channel, at_most=at_most)
             received_at_ms = self._answered_at_ms = now_ms()
             self._tried_since_ms.pop(node_id, None)
-            # A broker gives its first batch whole, however long that is (KIP-74): it is counted on from now on.
+            # A broker sends its first batch whole, however long it is (KIP-74): reserve that much from now on.
             answer_bytes = sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
             if answer_bytes > plan.max_bytes:
                 self._room.largest_bytes = max(self._room.largest_bytes, answer_bytes)
@@ -268,18 +271,18 @@ class Fetchers:
             if response is None:
                 session.lost()
             context.delivery.look_again()
-            context.changed.pulse()  # once, so that a waiting request sees all partitions and takes turns
+            context.changed.pulse()  # once per answer, so that a waiting request sees all its partitions
             self._tally.in_flight_bytes -= reserved_bytes
             self._sent_at_ms.pop(node_id, None)
             if self._is_awaited:
                 self._is_awaited = False
-                self._lets_others_go_on = True  # or a quiet broker would take the room again each time
+                self._lets_others_go_on = True  # otherwise a quiet broker would reserve the memory again each time
                 context.fetchable.pulse()
 
     # After a seek.
 
     def _ask_for_moved(self) -> None:
-        """A request that waits at its broker for other records must not hold up who waits for these."""
+        """Fetch moved partitions at once: a request that waits at the broker for other records must not delay them."""
         for node_id in self._sent_at_ms.keys() - self._asking_for_moved:
             if self._planner.moved(node_id):
                 self._asking_for_moved.add(node_id)
@@ -288,8 +291,8 @@ class Fetchers:
     async def _run_moved(self, node_id: int) -> None:
         """Fetch what a seek moved, until a request of the session names it.
 
-        Without a session and on a connection of its own, so that the request under way goes on for the others. These
-        requests do not wait at the broker: the next seek would wait for them.
+        These requests use no session and a connection of their own, so that the request under way goes on for the other
+        partitions. They do not wait at the broker, since the next seek would wait for them.
         """
         context, idle_ms = self._context, WAIT_MIN_MS
         try:
@@ -304,7 +307,7 @@ class Fetchers:
             self._asking_for_moved.discard(node_id)
 
     async def _fetch_moved(self, node_id: int, asked: dict[TopicPartition, Asked]) -> bool:
-        """One request and its answer; whether records came."""
+        """Send one request and handle its answer. Returns whether records arrived."""
         context, begun = self._context, without_session(asked)
         plan = self._planner.plan(node_id, self._room.share_bytes(1))
         if not plan.max_bytes:
@@ -342,7 +345,7 @@ class Fetchers:
     async def _take_answer(
         self, node_id: int, response: FetchResponse, begun: SessionRequest, received_at_ms: int
     ) -> bool:
-        """Partition by partition, letting the loop run between them: the answer may hold megabytes."""
+        """Handle the answer partition by partition, and let the loop run in between: the answer may hold megabytes."""
         share = self._planner.share(node_id)
         session = share.session
         answers = {
@@ -359,7 +362,7 @@ class Fetchers:
         share.named, share.answered_at_ms = (), received_at_ms
         for tp, named in begun.partitions.items():
             if tp not in answers and named.partition.log.heard_at_ms is not None:
-                named.partition.log.heard_at_ms = received_at_ms  # it is as it was
+                named.partition.log.heard_at_ms = received_at_ms  # it has no news
         turn_bytes = 0
         is_more_there = not answers
         for tp, data in answers.items():
@@ -372,16 +375,17 @@ class Fetchers:
             if turn_bytes >= TURN_BYTES:
                 turn_bytes = 0
                 await asyncio.sleep(0)
-        self._lets_others_go_on = not is_more_there  # who waits for these records; the next request will wait anyway
+        # Tasks that wait for these records run first if the next request will wait at the broker anyway.
+        self._lets_others_go_on = not is_more_there
         return True
 
     def _is_at_end(self, partition: Lane) -> bool:
-        """What is fetched next is not there yet."""
+        """Whether the log has no records after those that are fetched."""
         end = partition.log.last_offset(read_committed=self._context.config.read_committed)
         return end is not None and partition.target.offset >= end
 
     def _mend_session(self, node_id: int, error_code: int, begun: SessionRequest) -> bool:
-        """Whether to ask again at once: a session that the broker does not know is replaced by the next request."""
+        """Whether to ask again at once: the next request replaces a session that the broker does not know."""
         if error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
             self._refresher.want()
         if error_code in SESSION_ERRORS and not begun.is_full:
@@ -404,7 +408,7 @@ class Fetchers:
             return
         if taken.remedy is not FetchRemedy.PROCEED:
             self._mend(node_id, lane, asked.fetch_offset, data.error_code, taken.remedy)
-        elif taken.is_diverged:  # only told to who says `last_fetched_epoch`, as we do not; but never to be passed over
+        elif taken.is_diverged:  # we never send `last_fetched_epoch`, but a divergence must not be ignored
             lane.doubt()
             lane.back_off(now_ms(), context.config)
             context.positions_wanted.pulse()
@@ -427,11 +431,11 @@ class Fetchers:
         context, tp, name = self._context, lane.tp, lookup(error_code).name
         lane.target.error = name
         context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, name))
-        # Whoever leads now decides; the preference may have ended while the answer was on its way.
+        # Compare with the present leader: the preferred replica may have changed while the answer was under way.
         is_leader = node_id == context.link.cluster.leader(tp)
         if lane.target.preferred_replica != UNKNOWN:
             lane.target.preferred_replica = UNKNOWN
-            context.fetchable.pulse()  # another fetcher has it now
+            context.fetchable.pulse()  # the partition belongs to another fetcher now
         if remedy is FetchRemedy.OUT_OF_RANGE and is_leader:
             self._rules.on_out_of_range(lane, offset)
             return
@@ -444,9 +448,10 @@ class Fetchers:
 
 
 class _Acknowledge:
-    """What `record.ack()` calls: one per fetched piece, so that a record needs no place for its partition.
+    """The function that `record.ack()` calls. There is one per fetched piece, so that a record need not refer to its
+    partition.
 
-    It refers weakly: records are outside of the garbage collector's sight, so a cycle through them would stay for ever.
+    Its reference is weak: the garbage collector does not track records, so a cycle through them would stay for ever.
     """
 
     __slots__ = ("_context", "_ledger")

@@ -1,4 +1,4 @@
-"""The inflater task: big batches are decompressed in a worker thread, and the loop goes on meanwhile."""
+"""The inflater task: decompresses big batches in a worker thread, while the loop goes on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["inflate"]
 
 
 async def inflate(context: Context) -> None:
-    """One batch after the other, as far as there is room for them.
+    """Decompress one batch after another, as far as the memory bound allows.
 
-    They were queued, perhaps several at once, when there was. The first is decompressed in any case: however narrow the
-    bound is, records come. Those that are left over are queued again when it is their turn.
+    Several batches may have been queued while memory was free. The first one is decompressed in any case, so that
+    records come however narrow the bound is. A batch that does not fit is queued again when its lane is next in turn.
     """
     delivery, supply = context.delivery, context.delivery.supply
     is_first = True

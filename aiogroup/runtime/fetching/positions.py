@@ -1,4 +1,6 @@
-"""The positions task: where to start. Committed offsets first, then the policy; a position is never guessed."""
+"""The positions task: looks up where to start. Committed offsets come first, then the reset policy; a position is never
+guessed.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ EARLIEST_POLICY: Final = ResetPolicy("earliest")
 
 
 class LaneStarts(Protocol):
-    """Begins both lanes of the partitions that became ours (KIP-333)."""
+    """Starts both lanes of newly assigned partitions (KIP-333)."""
 
     async def begin(
         self,
@@ -40,7 +42,7 @@ class LaneStarts(Protocol):
         times: Mapping[TopicPartition, int],
         until_ms: int,
     ) -> str:
-        """Begin each partition whose leader answers; returns why some did not begin, which are as they were."""
+        """Start each partition whose leader answers. Returns why some did not start; those are left unchanged."""
         ...
 
 
@@ -54,31 +56,35 @@ class Positions:
         self._refresher = refresher
         self._committer = committer
         self._new_policy = parse_reset_policy(context.config.new_partition_reset)
-        self._asked: dict[Partition, int] = {}  # what is being looked up, as of which change
-        self._was_missing: WeakKeyDictionary[Partition, bool] = WeakKeyDictionary()  # when it was first looked for
+        # Partitions that are being looked up, with their `changes_count` at the request.
+        self._asked: dict[Partition, int] = {}
+        # Whether a partition did not exist when we first looked for it.
+        self._was_missing: WeakKeyDictionary[Partition, bool] = WeakKeyDictionary()
         self._recoveries = recoveries
         self._recovering: WeakKeyDictionary[Partition, Committed | None] = WeakKeyDictionary()
         self._afterwards: WeakKeyDictionary[Partition, Callable[[], object]] = WeakKeyDictionary()
 
     @property
     def is_committed_at_once(self) -> bool:
-        """A position that was not committed is, before the first delivery from it."""
+        """Whether a position that is not committed must be committed before the first delivery from it."""
         return self._committer is not None and self._context.config.enable_auto_commit
 
     async def run(self) -> None:
-        """Look up what is missing, whenever something is."""
+        """Look up missing positions whenever there are some."""
         failures_count = 0
         while True:
             await self._commit_held()
-            # Assigned by hand, its topic may be one that the metadata does not tell of yet; each refresh looks here.
+            # A self-assigned partition's topic may be missing in the metadata; each refresh looks again.
             known = self._context.link.cluster.topics
             missing = [each for each in self._context.assignment if _is_wanted(each) and each.tp.topic in known]
-            wanted = [each for each in missing if not self._is_asked(each)]  # a rebalance asks for what it brings
+            # A rebalance looks up the positions of its own partitions.
+            wanted = [each for each in missing if not self._is_asked(each)]
             if not wanted:
                 await self._context.positions_wanted.wait()
                 continue
             try:
-                # One round of leaders: what is wanted meanwhile must not wait until the last of these is led again.
+                # One round of leaders only: a position that is wanted meanwhile must not wait until the last of these
+                # has a leader.
                 await self.resolve(wanted, now_ms() + self._context.config.request_timeout_ms, rounds=1)
                 failures_count = 0
             except AiogroupError as error:
@@ -97,12 +103,12 @@ class Positions:
         self._context.changed.pulse()
 
     async def resolve(self, partitions: list[Partition], until_ms: int, rounds: int | None = None) -> None:
-        """Give each partition its position; what is moved or lost meanwhile is left alone.
+        """Give each partition its position, except one that is moved or lost meanwhile.
 
-        A partition has it as soon as its own leader answered. Leaders are asked in at most so many `rounds`.
+        A partition gets it as soon as its own leader has answered. Leaders are asked at most `rounds` times.
 
         Raises:
-            AiogroupError: it could not be looked up until `until_ms`; the partitions stay as they are.
+            AiogroupError: a position could not be looked up until `until_ms`; those partitions stay as they are.
         """
         self.follow_topics(partitions)
         try:
@@ -114,14 +120,14 @@ class Positions:
             try:
                 await self._recover(ours, until_ms, rounds)
             except AiogroupError as error:
-                failure = error  # the others do not wait for the leaders of these
+                failure = error  # other partitions do not wait for the leaders of these
             await self._resolve_policy([each for each in of if each not in ours], until_ms, rounds)
             if failure is not None:
                 raise failure
         finally:
             for each in partitions:
                 self._asked.pop(each, None)
-            self._context.positions_wanted.pulse()  # some may have to be checked first, or asked for again
+            self._context.positions_wanted.pulse()  # some positions may have to be checked first, or looked up again
         self._context.fetchable.pulse()
         self._context.changed.pulse()
 
@@ -129,7 +135,9 @@ class Positions:
         return self._asked.get(partition) == partition.target.changes_count
 
     def _ask(self, partitions: list[Partition]) -> dict[TopicPartition, tuple[Partition, int]]:
-        """An answer counts for those that nobody moved meanwhile."""
+        """Note which change of each partition the request belongs to: an answer counts only if nobody moved it
+        since.
+        """
         self._asked.update((each, each.target.changes_count) for each in partitions)
         return {each.tp: (each, each.target.changes_count) for each in partitions}
 
@@ -138,14 +146,14 @@ class Positions:
             return
         asked = self._ask(partitions)
         found = {} if self._committer is None else await self._committer.committed.fetch(asked, until_ms)
-        self.follow_topics(partitions)  # also those that are not ours yet: nobody else looks at them
+        self.follow_topics(partitions)  # also partitions that are not ours yet: nothing else checks them
         for tp, (partition, changes_count) in asked.items():
             if partition.target.changes_count != changes_count:
                 continue
             committed = found.get(tp)
             if self._recoveries is not None and (committed is not None or partition.reset_policy.kind != "none"):
                 self._recovering[partition] = committed
-                partition.move(PositionState.RESET)  # its leader is to be asked
+                partition.move(PositionState.RESET)  # its leader must be asked
             elif committed is not None and self.is_of_former_topic(tp, committed):
                 topic_id = str(partition.topic_id)
                 self._context.tell(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
@@ -160,7 +168,7 @@ class Positions:
                 self._afterwards.pop(partition, lambda: None)()
 
     async def _recover(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
-        """Begin both lanes of what became ours (KIP-333)."""
+        """Start both lanes of newly assigned partitions (KIP-333)."""
         recoveries, rounds_count = self._recoveries, 0
         while recoveries is not None:
             self.follow_topics(partitions)
@@ -183,19 +191,21 @@ class Positions:
             await sleep_ms(min(self._context.config.backoff_ms(rounds_count), max(0, until_ms - now_ms())))
 
     def is_recovering(self, partition: Partition, then: Callable[[], object]) -> bool:
-        """Whether its lanes are being looked up; `then` is done as soon as they have begun."""
+        """Whether its lanes are being looked up. If so, `then` is called as soon as they have started."""
         if not self.is_undecided(partition):
             return False
         self._afterwards[partition] = then
         return True
 
     def is_undecided(self, partition: Partition) -> bool:
-        """Two lanes will read it, and it is not known yet where they begin. Without lanes nothing has to be known."""
+        """Whether two lanes will read it and their starting offsets are not known yet. Always False without KIP-333."""
         is_wanted = partition.state is PositionState.COMMITTED or partition in self._recovering
         return self._recoveries is not None and partition.lanes is None and is_wanted
 
     def is_of_former_topic(self, tp: TopicPartition, committed: Committed) -> bool:
-        """A token (KIP-333) proves that the offset is one of a topic that was deleted, and restored by name since."""
+        """Whether a token (KIP-333) proves that the committed offset belongs to a deleted topic, whose name exists
+        again.
+        """
         cluster = self._context.link.cluster
         topic_id = cluster.topic_id(tp.topic)
         if topic_id is None or not is_ours(committed.metadata):
@@ -204,7 +214,9 @@ class Positions:
         return read_committed(committed.offset, committed.metadata, place).is_of_former_topic
 
     def follow_topics(self, partitions: Iterable[Partition] | None = None) -> None:
-        """Begin anew where the metadata's topic is another one than the partition's; all that are ours by default."""
+        """Begin anew each partition whose topic id in the metadata has changed; by default all partitions that are ours
+        are checked.
+        """
         context, tell = self._context, self._context.tell
         for partition in context.assignment if partitions is None else partitions:
             tp, former_id = partition.tp, partition.topic_id
@@ -219,11 +231,12 @@ class Positions:
                 tell(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
 
     def note_sight(self, answer: Cluster) -> None:
-        """What is not there when we first look for it begins as `new_partition_reset` says: its records come after us.
+        """Note partitions that do not exist when we first look: they begin by `new_partition_reset`, since all their
+        records are newer than our subscription.
 
-        `answer` was asked for since the partitions are ours: what was known before may be old. A broker that is behind
-        may say the same of a topic that has been there for long, and then more is read than was asked for. But where
-        the topic's id is known, only another id tells that it was made anew. With `auto_offset_reset="none"` the
+        `answer` was requested after the partitions became ours: older metadata may be stale. A broker that lags behind
+        may not know a topic that has existed for long; then more records are read than the policy asks for. But if the
+        topic's id is known, only another id proves that the topic was made anew. With `auto_offset_reset="none"` the
         application says where to begin.
         """
         ids = {each.tp.topic: each.topic_id for each in self._context.assignment if each.topic_id is not None}
@@ -240,17 +253,20 @@ class Positions:
                 partition.reset_policy = self._new_policy
 
     def _look_up_anew(self, partition: Partition, topic_id: UUID) -> None:
-        """Nothing was read of the old one in this ownership; of the new one somebody may have committed already."""
+        """Look up the position in the new topic. Nothing of the old one was read in this ownership, and another member
+        may already have committed an offset of the new one.
+        """
         self._recovering.pop(partition, None)
-        partition.drop_buffer()  # what is asked of the old one does not count
+        partition.drop_buffer()  # answers about the old topic do not count
         partition.topic_id, partition.reset_policy = topic_id, self._new_policy
         partition.move(PositionState.COMMITTED)
         self._context.positions_wanted.pulse()
 
     def _begin_anew(self, partition: Partition, former_id: UUID, topic_id: UUID) -> None:
-        """Other records stand at the same offsets: what is buffered, in hand, or to be committed is of no use.
+        """The topic was made anew, and other records stand at the same offsets: drop everything buffered, in hand or to
+        be committed.
 
-        Everything in the new log was written after we had subscribed, so it is read as a new partition is.
+        The whole new log was written after we had subscribed, so it is read like a new partition.
         """
         context, tp = self._context, partition.tp
         context.delivery.settle()
@@ -265,11 +281,11 @@ class Positions:
         context.assignment.begin_anew(partition, topic_id)
         context.tell(events.TopicRecreated(tp.topic, tp.partition, position, str(former_id), str(topic_id)))
         self.reset(partition, self._new_policy, why=MADE_ANEW)
-        context.group_changed.pulse()  # nothing of it is in hand any more
+        context.group_changed.pulse()  # none of its records is in hand any more
         context.changed.pulse()
 
     def reset(self, partition: Partition, policy: ResetPolicy, *, why: str) -> None:
-        """Start over as the policy says: the position is looked up, or the application must say where."""
+        """Start over by the reset policy: look up the position, or have the application set it."""
         if policy.kind == "none":
             partition.stick(NoOffsetForPartitionError(partition.tp))
             self._context.changed.pulse()
@@ -287,7 +303,7 @@ class Positions:
             for tp, answer in found.items():
                 partition, changes_count = asked[tp]
                 if answer.offset < 0 and wanted[tp] != LATEST:
-                    wanted[tp] = LATEST  # no record is that new
+                    wanted[tp] = LATEST  # no record is as new as the timestamp
                     continue
                 del wanted[tp]
                 if partition.target.changes_count == changes_count:

@@ -1,4 +1,4 @@
-"""The validator task: a position is checked by the leader's epochs before its log is read (KIP-320)."""
+"""The validator task: has the leader check a position by its epochs before records are read from there (KIP-320)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from aiogroup.telemetry import events
 __all__ = ["Validator"]
 
 ANSWER_MS: Final = 5_000
-"""A leader answers this at once: one that does not may be frozen, and lead no more."""
+"""How long to wait for a leader, which normally answers at once. One that does not may be frozen, and may have lost its
+leadership.
+"""
 
 
 class Validator:
@@ -40,15 +42,15 @@ class Validator:
         self._refresher = refresher
         self._positions = positions
         self._policy = parse_reset_policy(context.config.auto_offset_reset)
-        self._asked: dict[Partition, int] = {}  # with the changes_count under which
+        self._asked: dict[Partition, int] = {}  # with their `changes_count` at the request
         self._ahead_since_ms: dict[Partition, int] = {}
 
     def follow_leaders(self, answer: Cluster) -> None:
-        """The metadata is new: nothing is fetched from, or delivered under, another leader before it was asked."""
+        """The metadata is new: a new leader must be asked before anything else is fetched from it or delivered."""
         context = self._context
         cluster = context.link.cluster
         self._positions.note_sight(answer)
-        self._positions.follow_topics()  # another topic of that name has epochs of its own
+        self._positions.follow_topics()  # first: another topic of the same name has epochs of its own
         for partition in context.assignment:
             leader = leader_of(cluster, partition.tp)
             if is_news(partition.leader, leader):
@@ -58,7 +60,7 @@ class Validator:
         context.fetchable.pulse()
 
     async def run(self) -> None:
-        """Ask every leader for itself: one that does not answer holds up only what it leads."""
+        """Ask every leader separately: one that does not answer holds up only its own partitions."""
         context = self._context
         while True:
             now = now_ms()
@@ -86,9 +88,9 @@ class Validator:
             await context.positions_wanted.wait(min(due_ms, default=None))
 
     def _is_ahead(self, partition: Partition, now: int) -> bool:
-        """The position is of a newer epoch than the metadata's leader: whoever that was, it cannot know.
+        """Whether the position has a newer epoch than the leader in the metadata, which then cannot check it.
 
-        Not for ever: the topic may have been made anew, then its epochs began again.
+        That ends after a while: if the topic was made anew, its epochs began again.
         """
         if partition.search.leader_epoch <= partition.leader.epoch:
             self._ahead_since_ms.pop(partition, None)
@@ -118,7 +120,7 @@ class Validator:
             context.changed.pulse()
 
     def _unchanged(self, asked: dict[Partition, int]) -> list[Partition]:
-        """Those that were not moved, lost, or given another leader since they were asked for."""
+        """The partitions that were not moved, lost or given another leader since the request."""
         return [
             each
             for each, changes_count in asked.items()

@@ -26,14 +26,14 @@ _here = _Here()
 
 @cache
 def _forget_in_forked_processes() -> None:
-    """There the loop of the parent says for ever that it runs."""
+    """In a forked process, forget the parent's loop, which would count as running for ever."""
     os.register_at_fork(after_in_child=lambda: setattr(_here, "loop", None))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
-    """As `asyncio.get_running_loop`, which asks the system for the process's id each time (before Python 3.12).
+    """As `asyncio.get_running_loop`, which before Python 3.12 asks the system for the process id each time.
 
-    The instant is looked at ten times for each request: these calls of the system were a twelfth of a drain's time.
+    The clock is read ten times per request: these system calls took a twelfth of a drain's time.
     """
     loop = _here.loop
     if loop is None or not loop.is_running():
@@ -43,7 +43,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 
 def now_ms() -> int:
-    """The running loop's clock. Monotonic; a test may own it."""
+    """The running loop's clock in whole milliseconds. It is monotonic; a test may replace it."""
     return int(_running_loop().time() * 1000)
 
 
@@ -57,7 +57,9 @@ async def sleep_ms(duration_ms: int) -> None:
 
 
 def after_ms(duration_ms: int, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
-    """Call it then, unless the handle is cancelled: a time-out that costs a fifth of `timeout_ms`."""
+    """Call `callback` after the duration, unless the handle is cancelled: a time-out that costs a fifth of
+    `timeout_ms`.
+    """
     return asyncio.get_running_loop().call_later(duration_ms / 1000, callback, *args)
 
 
@@ -67,9 +69,10 @@ def timeout_ms(duration_ms: int | None) -> asyncio.Timeout:
 
 
 class Signal:
-    """Something changed: look again. Wakes every waiter, the oldest first; a pulse without a waiter is forgotten.
+    """Tells waiters that something changed, so that they check again. A pulse wakes every waiter, the oldest first;
+    without a waiter it is forgotten.
 
-    Check your condition, then `await wait()`: without an await in between no pulse is missed.
+    Check your condition, then `await wait()`. If there is no await in between, no pulse is missed.
     """
 
     __slots__ = ("_waiters",)

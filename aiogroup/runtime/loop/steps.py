@@ -1,4 +1,6 @@
-"""The steps of a stop: each takes what those before it left of the time-out, and says what it could not do."""
+"""The steps of a stop: each has the time that the steps before it left of the time-out, and reports what it could not
+do.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ __all__ = ["Steps"]
 
 LEAVE_RESERVE_MS: Final = 1_000
 CLOSE_RESERVE_MS: Final = 250
-"""Kept back for closing sockets and ending tasks."""
+"""The time reserved for closing sockets and ending tasks."""
 
 
 class Steps:
@@ -23,11 +25,11 @@ class Steps:
         self.until_ms = self.started_at_ms + max(0, timeout - min(CLOSE_RESERVE_MS, timeout // 4))
 
     def left_ms(self) -> int:
-        """What is left of the time-out for all but LeaveGroup."""
+        """The time left for all steps but LeaveGroup and closing."""
         return max(0, self.until_ms - min(LEAVE_RESERVE_MS, self.timeout // 4) - now_ms())
 
     async def take(self, what: str, work: Awaitable[object], limit_ms: int | None = None) -> None:
-        """Await the work; a time-out, and an error of ours, become a problem."""
+        """Await the work. A time-out or an `AiogroupError` is noted as a problem."""
         until_ms = self.until_ms if limit_ms is None else min(self.until_ms, now_ms() + limit_ms)
         try:
             async with timeout_ms(until_ms - now_ms()):
@@ -38,7 +40,7 @@ class Steps:
             self.problems.append(f"{what}: {error}")
 
     async def close(self, work: Awaitable[object]) -> None:
-        """The last one, for which something is kept back."""
+        """The last step, which has the reserved time."""
         left_ms = max(50, self.started_at_ms + self.timeout - now_ms())
         try:
             async with timeout_ms(left_ms):

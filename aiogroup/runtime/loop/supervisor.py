@@ -19,8 +19,8 @@ T = TypeVar("T")
 class Supervisor:
     """A group of tasks inside one owner task, so that `start` and `close` may be called from different tasks.
 
-    `on_failure(name, error)` is called once, with the first task that ended by an exception or was cancelled by a
-    stranger.
+    `on_failure(name, error)` is called once, for the first task that ended by an exception or was cancelled by other
+    code than ours.
     """
 
     def __init__(self, on_failure: Callable[[str, BaseException], None]) -> None:
@@ -33,7 +33,7 @@ class Supervisor:
 
     @property
     def is_running(self) -> bool:
-        """What is begun is carried out. Not so when `close` was called, or all tasks were cancelled from outside."""
+        """Whether new work will be carried out: not after `close`, or after all tasks were cancelled from outside."""
         return self._group is not None and not self._group.cancel_scope.cancel_called
 
     async def start(self) -> None:
@@ -83,8 +83,8 @@ class Supervisor:
             self._fail(name, error)
             raise
         except asyncio.CancelledError:
-            # Not by us: by an application that cancels all tasks, or out of code of its own that we awaited. The group
-            # takes that for an ordinary end, and whoever waits for what this task does would wait for ever.
+            # We did not cancel it: an application cancelled all tasks, or raised in code of its own that we awaited.
+            # The task group takes that for an ordinary end, and whoever waits for this task's work would wait for ever.
             if self._group is not None and not self._group.cancel_scope.cancel_called:
                 self._fail(name, _cancelled(name))
                 self._group.cancel_scope.cancel()
@@ -101,10 +101,12 @@ class Supervisor:
         Raises:
             ConsumerStoppedError: the supervisor ended first.
         """
-        return await self.begin(name, work)  # cancelling it cancels a future that the task does not wait for
+        return await self.begin(name, work)  # cancelling the caller cancels only this future, not the task
 
     def begin(self, name: str, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
-        """Run `work` in a task of its own; the future has its result or error, `ConsumerStoppedError` at the end."""
+        """Run `work` in a task of its own. The future has its result or error, or `ConsumerStoppedError` if the
+        supervisor ends first.
+        """
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         result.add_done_callback(_seen)
         self._results.add(result)
@@ -122,7 +124,7 @@ class Supervisor:
                 self._results.discard(result)
                 _abandon(result)
 
-        # anyio cancels no task that is begun in a group whose cancellation is over: it would spin in its first lock.
+        # anyio does not cancel a task that begins after its group's cancellation: it would spin in its first lock.
         if self.is_running:
             self.spawn(name, run)
         else:
@@ -144,9 +146,10 @@ def start_thread(
     work: Callable[[], Coroutine[Any, Any, None]],
     on_ended: Callable[[BaseException | None], None],
 ) -> threading.Thread:
-    """Run `work` in the loop, in a thread of its own; in the end the loop is closed and `on_ended(error)` called there.
+    """Run `work` in `loop`, in a thread of its own. At the end the loop is closed and `on_ended(error)` is called in
+    that thread.
 
-    The loop's worker threads are not waited for: one may hang in a name server's silence.
+    The loop's worker threads are not waited for: one may hang in a DNS look-up.
     """
 
     def run() -> None:
@@ -162,7 +165,7 @@ def start_thread(
     thread = threading.Thread(target=run, name=name, daemon=True)
     try:
         thread.start()
-    except RuntimeError:  # the system has no thread left
+    except RuntimeError:  # the system can start no more threads
         loop.close()
         raise
     return thread
@@ -178,6 +181,6 @@ def _abandon(result: asyncio.Future[Any]) -> None:
 
 
 def _seen(result: asyncio.Future[Any]) -> None:
-    """A caller that was cancelled never looks at its error; asyncio would log that as forgotten."""
+    """Mark the error as seen: a cancelled caller never reads it, and asyncio would log it as never retrieved."""
     if not result.cancelled():
         result.exception()

@@ -1,4 +1,6 @@
-"""The refresher task: metadata by age and on demand. And the look-ups that ask leaders: offsets by time."""
+"""The refresher task, which refreshes metadata by age and on demand, and the look-ups of offsets by time at the
+leaders.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ Offsets = dict[TopicPartition, OffsetAndTimestamp]
 
 
 class Listed(OffsetAndTimestamp):
-    """As the application gets it, and with the epoch of the record before the end, where that was asked for."""
+    """As the application gets it, with the leader epoch of the record before the end if the end was asked for."""
 
     leader_epoch: int = -1
 
@@ -51,10 +53,10 @@ MISSING_MS: Final = 1_000
 
 
 class MetadataReader(Protocol):
-    """For whom the metadata is refreshed."""
+    """The part of the consumer that the metadata is refreshed for."""
 
     def wanted(self) -> frozenset[str] | re.Pattern[str]:
-        """Which topics the metadata should cover: names, or a pattern over all of them."""
+        """The topics that the metadata should cover: names, or a pattern over all of them."""
         ...
 
     def matched(self) -> frozenset[str]:
@@ -102,19 +104,23 @@ class Refresher:
                 await sleep_ms(config.backoff_ms(failures_count))
 
     def is_incomplete(self) -> bool:
-        """A topic that we are to read does not exist, or no more: look again before the metadata gets old."""
+        """Whether a topic that we are to read does not exist (any more): then ask again before the metadata gets
+        old.
+        """
         wanted = self._reader.wanted()
         names = self._reader.matched() if isinstance(wanted, re.Pattern) else wanted
         return bool(names - self._context.link.cluster.topics.keys())
 
     def want(self) -> None:
-        """Refresh soon: a leader moved, a topic is not known yet. Many wishes in a moment are one refresh."""
+        """Request a refresh soon, for example because a leader moved or a topic is not known yet. Several requests at
+        about the same time lead to one refresh.
+        """
         if self._wanted_at_ms is None:
             self._wanted_at_ms = now_ms()
         self._wanted.pulse()
 
     async def refreshed(self, until_ms: int) -> bool:
-        """Want a refresh and wait for it; False when it took longer."""
+        """Request a refresh and wait for it. Returns False if it took longer than `until_ms`."""
         self.want()
         return await self._refreshed.wait(until_ms)
 
@@ -125,7 +131,7 @@ class Refresher:
             AiogroupError: no broker answered.
         """
         wanted = self._reader.wanted()
-        since_ms, self._wanted_at_ms = self._wanted_at_ms, None  # a wish from now on is one for the next answer
+        since_ms, self._wanted_at_ms = self._wanted_at_ms, None  # a request from now on concerns the next answer
         try:
             await self._context.link.fetch_metadata(None if isinstance(wanted, re.Pattern) else wanted)
         except BaseException:
@@ -145,8 +151,8 @@ class Refresher:
         """The first offset at or after each timestamp (milliseconds; EARLIEST, LATEST), -1 where there is none.
 
         Raises:
-            KafkaTimeoutError: some leader did not answer until `until_ms`.
-            TopicAuthorizationError, UnsupportedVersionError
+            KafkaTimeoutError: a leader did not answer until `until_ms`. TopicAuthorizationError,
+            UnsupportedVersionError
         """
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
         failures_count = 0
@@ -169,12 +175,13 @@ class Refresher:
         *,
         read_committed: bool,
     ) -> str:
-        """Ask every leader once, all at a time; `take` is given each answer when it comes.
+        """Ask every leader once, all at the same time; `take` is called with each answer when it arrives.
 
-        Returns why some partitions are without an answer; then a refresh of the metadata was asked for, too.
+        Returns why some partitions have no answer, "" if all have one. In the former case a metadata refresh was
+        requested, too.
 
         Raises:
-            TopicAuthorizationError: of these topics nothing was answered; `take` was given the answers of the others.
+            TopicAuthorizationError: these topics may not be read; `take` was called with the answers for the others.
             UnsupportedVersionError, AuthenticationFailedError
         """
         by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
@@ -188,7 +195,7 @@ class Refresher:
             refusal = await self._ask_leader(
                 node_id, part, until_ms, found, unauthorized, read_committed=read_committed
             )
-            answered = {tp: found[tp] for tp in part if tp in found}  # for what it was not asked it does not speak
+            answered = {tp: found[tp] for tp in part if tp in found}  # ignore partitions that it was not asked for
             take(answered)
             return refusal or ("" if len(answered) == len(part) else "the answer lacks partitions")
 
@@ -219,9 +226,9 @@ class Refresher:
         *,
         read_committed: bool,
     ) -> str:
-        """Put what this leader knows into `found`, and topics that may not be read into `unauthorized`.
+        """Put this leader's offsets into `found`, and the topics that may not be read into `unauthorized`.
 
-        Returns what it refused otherwise.
+        Returns the reason of any other refusal.
         """
         request = ListOffsetsRequest(
             isolation_level=int(read_committed), topics=_by_topic(wanted, self._context.link.cluster)
@@ -270,7 +277,9 @@ class Refresher:
 
 
 def _by_topic(wanted: Mapping[TopicPartition, int], cluster: Cluster) -> tuple[ListOffsetsTopic, ...]:
-    """With the leader that is meant (KIP-320): one that was replaced and does not know it knows other offsets."""
+    """The topics of a request, with the known leader epochs (KIP-320): a replaced leader that does not know so has
+    other offsets.
+    """
     topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for tp, at in sorted(wanted.items()):
         epoch = leader_of(cluster, tp).epoch

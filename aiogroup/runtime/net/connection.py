@@ -1,7 +1,7 @@
-"""One connection to one broker: aiokafka's sockets, TLS and SASL, with our frames.
+"""One connection to one broker: aiokafka's sockets, TLS and SASL, with framing of our own.
 
-What aiokafka's connection lacks and this adds: a time-out per request, a bound on the size of an answer, answers
-that the socket writes where they stay (aiokafka copies each four times), and no request in a log (aiokafka logs SASL
+It adds to aiokafka's connection: a time-out per request, a bound on the size of an answer, answers that the socket
+writes directly into their final place (aiokafka copies each four times), and no request in a log (aiokafka logs SASL
 requests with the password at DEBUG).
 """
 
@@ -30,11 +30,15 @@ __all__ = ["Connection"]
 
 
 class TokenError(Exception):
-    """The application's token provider raised; says which kind of error, since its text may hold the token."""
+    """The application's token provider raised. Only the type of its error is given, since the text may hold the
+    token.
+    """
 
 
 class _Oauth(OAuthAuthenticator):
-    """aiokafka's takes a refusal for a success: it comes as a challenge, to be answered by 0x01 (RFC 7628, 3.2.3)."""
+    """aiokafka's class mistakes a refusal for a success: a refusal comes as a challenge, which must be answered by 0x01
+    (RFC 7628, 3.2.3).
+    """
 
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
         if self._token_sent:
@@ -47,7 +51,7 @@ class _Oauth(OAuthAuthenticator):
 
 
 class _Pending:
-    """Stands where aiokafka keeps its request struct."""
+    """Our request, kept where aiokafka keeps its request struct."""
 
     __slots__ = ("request_type", "version")
 
@@ -62,7 +66,7 @@ class _Pending:
 
 
 class _Untold:
-    """A request of aiokafka's own, of which its log gets the name only: SASL requests hold the password."""
+    """A request of aiokafka's own, wrapped so that its log gets only the name: SASL requests hold the password."""
 
     def __init__(self, request: Any) -> None:  # noqa: ANN401 (aiokafka's, which has no types)
         self._request = request
@@ -104,14 +108,14 @@ class Connection(AIOKafkaConnection):
         )
 
     why_silent = ""
-    """Said behind "the connection broke" until the first answer has come."""
+    """The text added to "the connection broke" until the first answer has arrived."""
 
     def authenticator_oauth(self) -> _Oauth:
         return _Oauth(sasl_oauth_token_provider=self._sasl_oauth_token_provider)
 
     @property
     def closing(self) -> asyncio.Future[None] | None:
-        """Ends when the socket did, after `close`; `None` when it did, or there was none."""
+        """A future that is done when the socket has closed; `None` if it is closed already, or there was none."""
         if self._protocol is None or self._closed_fut is None or self._closed_fut.done():
             return None
         return self._closed_fut  # type: ignore[no-any-return]
@@ -122,21 +126,23 @@ class Connection(AIOKafkaConnection):
         return super().close(reason=reason, exc=exc)  # type: ignore[no-any-return]
 
     def abort(self) -> None:
-        """End a socket that `close` could not."""
+        """Abort a socket that `close` did not end."""
         if self._transport is not None and self.closing is not None:
             self._transport.abort()
 
     _transport: asyncio.WriteTransport | None = None
 
     def _create_reader_task(self) -> asyncio.Future[None]:
-        """Instead of a task, which would get each answer through the buffers of a StreamReader: three copies."""
+        """Install our receiver instead of a reader task, which would copy each answer three times through a
+        StreamReader.
+        """
         assert self._reader is not None
         assert self._writer is not None
         assert self._closed_fut is not None
         self._writer.transport.set_protocol(
             Receiver(self._handle_frame, self._end, self._closed_fut, self._next_has_ids)
         )
-        self._reader.feed_eof()  # what it has is all that it gets
+        self._reader.feed_eof()  # it gets no more bytes
         none: asyncio.Future[None] = self._loop.create_future()
         none.set_result(None)
         return none
@@ -145,11 +151,13 @@ class Connection(AIOKafkaConnection):
         return self._reader is not None
 
     def send(self, request: Any, expect_response: bool = True) -> Awaitable[Any]:  # noqa: ANN401
-        """How aiokafka asks for versions and authenticates."""
+        """Send a request of aiokafka's own: the version look-up and authentication."""
         return super().send(_Untold(request), expect_response)  # type: ignore[no-any-return]
 
     async def _do_version_lookup(self) -> None:
-        """aiokafka's takes random bytes for a broker that serves nothing, on a connection that stays open for ever."""
+        """Check the answer. aiokafka accepts random bytes as those of a broker without APIs, and the connection stays
+        open for ever.
+        """
         if self._reader is not None and await self._reader.read():
             raise ProtocolError("an answer came to no request")
         await super()._do_version_lookup()
@@ -169,7 +177,7 @@ class Connection(AIOKafkaConnection):
         return negotiate(request_type, self._versions, at_most=at_most)
 
     def write(self, request: Request[R_co], *, at_most: int | None = None) -> asyncio.Future[R_co]:
-        """Write a request now, without waiting; the future holds the answer.
+        """Write a request now, without waiting. The future returned will hold the answer.
 
         Raises:
             ConnectionLostError: the connection is closed.
@@ -191,7 +199,7 @@ class Connection(AIOKafkaConnection):
         return answer
 
     async def answer(self, answer: asyncio.Future[R_co], timeout: int) -> R_co:
-        """Wait for what `write` returned, at most `timeout` milliseconds.
+        """Wait for the future that `write` returned, at most `timeout` milliseconds.
 
         Raises:
             KafkaTimeoutError: no answer in time; the connection is closed, since later answers queue behind it.
@@ -214,7 +222,7 @@ class Connection(AIOKafkaConnection):
             self.close(reason=CloseReason.CONNECTION_TIMEOUT)
 
     def _next_has_ids(self) -> bool | None:
-        """As `Receiver` wants to know it of the answer that comes next."""
+        """The `has_ids` of `Receiver` for the answer that comes next."""
         pending = self._requests[0][1] if self._requests else None
         if not isinstance(pending, _Pending) or pending.request_type is not FetchRequest:
             return None

@@ -1,8 +1,8 @@
-"""The table of connections, and the way every request takes to a broker.
+"""The table of connections, through which every request is sent to a broker.
 
 Kafka answers one request at a time per connection, so a JoinGroup that stays unanswered for minutes, heartbeats,
-commits and fetches travel on channels of their own. Connecting has a lock per connection (aiokafka's client has one
-for all: a broker that hangs in its handshake holds every other up), a time-out and a backoff.
+commits and fetches travel on channels of their own. Connecting has a lock per connection, a time-out and a backoff.
+aiokafka's client has one lock for all, so a broker that hangs in its handshake holds up every other.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ FETCH: Final = "fetch"
 METADATA: Final = "metadata"
 
 CONNECT_TIMEOUT_MS: Final = 10_000
-"""KIP-601's socket.connection.setup.timeout.ms: a broker that takes longer is not there."""
+"""KIP-601's socket.connection.setup.timeout.ms: a broker that takes longer counts as unreachable."""
 TURNS_FOR_HEARTBEAT: Final = 10
-"""Its timer, its task and the lock take three turns of the loop."""
+"""How many turns of the loop a late heartbeat is given; its timer, its task and the lock need three."""
 AUTHENTICATION_ERRORS: Final = (
     "SaslAuthenticationFailed",
     "UnsupportedSaslMechanismError",
@@ -135,9 +135,9 @@ class Link:
         return response
 
     async def _reach(self, node_id: int, channel: str, limit_ms: int) -> Connection:
-        """The open connection to a node, once that may be asked."""
+        """The open connection to a node, after its throttle time and a late heartbeat."""
         try:
-            # Several may queue for one attempt to connect, each attempt with a time-out of its own.
+            # Several callers may queue for one attempt to connect, and each attempt has a time-out of its own.
             async with timeout_ms(limit_ms):
                 connection = await self.connect(node_id, channel)
                 await sleep_ms(max(0, self._throttled_until_ms.get(node_id, 0) - now_ms()))
@@ -148,7 +148,7 @@ class Link:
             raise KafkaTimeoutError(f"{self._named(node_id)} could not be asked within {limit_ms} ms") from error
 
     async def give_way(self) -> None:
-        """Let a late heartbeat be written first: it may be what saves the session (KIP-62).
+        """Let a late heartbeat be written first, since it may save the session (KIP-62).
 
         After a blocked loop everything is due at once. A heartbeat that has no connection is not waited for.
         """
@@ -158,14 +158,14 @@ class Link:
             await asyncio.sleep(0)
 
     def note_throttle(self, node_id: int, response: object) -> None:
-        """A broker that says it is overloaded is left alone for as long as it says (KIP-219)."""
+        """Send no requests to an overloaded broker for the time that its answer names (KIP-219)."""
         throttle_ms = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
-            # No longer than an answer is waited for: a broker that means more makes us wait by itself.
+            # At most one request time-out: a broker that wants more delays its answers itself.
             self._throttled_until_ms[node_id] = now_ms() + min(throttle_ms, self._config.request_timeout_ms)
 
     def disconnect(self, node_id: int, *channels: str) -> None:
-        """Close connections: what is outstanding on them fails at once."""
+        """Close connections; requests outstanding on them fail at once."""
         for channel in channels:
             slot = self._slots.get((node_id, channel))
             if slot is not None and slot.connection is not None:
@@ -173,13 +173,14 @@ class Link:
                 slot.connection = None
 
     def know(self, brokers: Mapping[int, Broker]) -> None:
-        """These are the brokers, as somebody else has learnt."""
+        """Use these brokers, which another client (the main loop's) has learnt."""
         self.cluster = dataclasses.replace(self.cluster, brokers=brokers)
 
     def nodes(self, *, near: bool = False) -> list[int]:
-        """Nodes to ask for what any broker knows: those that answered last, known brokers first, at random.
+        """The nodes to ask what any broker knows, in random order: those that failed least, known brokers first.
 
-        `near`: before them those that are connected. Asking them alone would be believing one broker for ever.
+        With `near`, connected nodes come before the others. The others follow, since asking one broker only would trust
+        it for ever.
         """
         known = list(self.cluster.brokers)
         random.shuffle(known)
@@ -193,7 +194,7 @@ class Link:
         return sorted([*known, *bootstrap], key=rank)
 
     def _named(self, node_id: int) -> str:
-        """As the application knows it: before the first metadata that is by what it gave."""
+        """The node's name in messages: before the first metadata, the bootstrap server that the application gave."""
         first = self._bootstrap.get(node_id)
         return f"node {node_id}" if first is None else f"{first.host}:{first.port} of bootstrap_servers"
 
@@ -201,7 +202,9 @@ class Link:
         return self._slots.setdefault((node_id, channel), _Slot())
 
     async def get_ready(self, node_id: int | None = None, channel: str = METADATA) -> None:
-        """Have a connection open before it is needed; whoever needs it then finds out what was wrong."""
+        """Open a connection before it is needed. An error is not raised here: the caller that needs the connection gets
+        it.
+        """
         with suppress(AiogroupError):
             await self.connect(self.nodes()[0] if node_id is None else node_id, channel)
 
@@ -216,7 +219,8 @@ class Link:
         until_ms = now_ms() + limit_ms
         nodes = self.nodes(near=near)
         for node_id in nodes:
-            # A frozen broker must not hold up what the next one answers at once; behind the last one there is none.
+            # A frozen broker must not hold up a request that the next one would answer at once; only the last node gets
+            # all the time.
             most_ms = limit_ms if node_id == nodes[-1] else max(limit_ms // 6, min(limit_ms // 2, 1_000))
             each_ms = min(most_ms, until_ms - now_ms())
             if each_ms <= 0:
@@ -237,7 +241,7 @@ class Link:
         raise last
 
     async def fetch_metadata(self, topics: Iterable[str] | None, timeout: int | None = None) -> Cluster:
-        """Ask for these topics (`None`: all) as `ask_any` does, and lay the answer over what is known.
+        """Ask for these topics (`None`: all) as `ask_any` does, and merge the answer into the known metadata.
 
         Raises:
             AiogroupError: no broker answered.
@@ -254,12 +258,16 @@ class Link:
         return snapshot
 
     async def look_again(self, topics: Iterable[str], timeout: int) -> None:
-        """Ask what these topics are now. Where nobody answers, whoever goes on then is refused again."""
+        """Ask for the present metadata of these topics. If no broker answers, the caller's next request is refused
+        again.
+        """
         with suppress(AiogroupError):
             await self.fetch_metadata(topics, max(1, timeout))
 
     def close(self) -> list[asyncio.Future[None]]:
-        """Close every connection; the futures end when the sockets did, of those that were closed before, too."""
+        """Close every connection. The futures returned end when the sockets have closed, also those that were closed
+        earlier.
+        """
         self.is_closed = True
         for slot in self._slots.values():
             if slot.connection is not None:
@@ -268,7 +276,9 @@ class Link:
         return [closing for each in self._made if (closing := each.closing) is not None]
 
     async def wait_closed(self, closing: list[asyncio.Future[None]]) -> None:
-        """Wait a moment for what `close` returned; end the sockets whose peer does not answer the farewell of TLS."""
+        """Wait a moment for the futures that `close` returned; abort sockets whose peer does not answer TLS's closing
+        message.
+        """
         if closing:
             _, late = await asyncio.wait(closing, timeout=0.2)
             for connection in self._made:
@@ -299,10 +309,10 @@ class Link:
             raise ConsumerStoppedError("the consumer is stopped")
         finally:
             self._made = {each for each in self._made if each.closing is not None} | {connection}
-        raise failure  # outside of the handler: what was caught may quote a secret, and would be its context
+        raise failure  # outside of the handler: the caught error may quote a secret, and would become its context
 
     def _failure(self, error: Exception, where: str, limit_ms: int) -> AiogroupError:
-        """What a handshake that failed means, and what to do about it."""
+        """The error for a failed handshake: what it means, and what to do about it."""
         if isinstance(error, TimeoutError):
             return KafkaTimeoutError(f"connecting to {where} took longer than {limit_ms} ms")
         if type(error).__name__ in AUTHENTICATION_ERRORS:
@@ -340,7 +350,7 @@ class Link:
                 return f"{where} refused the credentials for {mechanism}"
 
     def _why_silent(self) -> str:
-        """What a connection that breaks before its first answer means while no broker has ever answered."""
+        """A hint for a connection that breaks before its first answer while no broker has ever answered."""
         if self.cluster.brokers:
             return ""
         protocol = self._config.security_protocol
@@ -359,7 +369,7 @@ def _cluster(response: MetadataResponse, *, is_of_all: bool) -> Cluster:
             each.partition_index: PartitionInfo(
                 each.leader_id
                 if not each.error_code or each.error_code == ErrorCode.REPLICA_NOT_AVAILABLE
-                else -1,  # a replica is down: still led
+                else -1,  # a replica is down, but the partition has a leader
                 each.leader_epoch,
                 tuple(each.replica_nodes),
                 tuple(each.isr_nodes),

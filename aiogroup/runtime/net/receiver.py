@@ -1,7 +1,7 @@
-"""Cuts what a socket gives into frames; the socket writes a long one right where it stays.
+"""Cuts a socket's bytes into frames; the socket writes a long frame directly into its final place.
 
-In an answer to Fetch those are the records of each partition, for as long as these are long: each then lives as long as
-it is needed, and no slice of another must be copied out of the answer.
+In an answer to Fetch the long records of each partition get a buffer of their own. Each buffer then lives only as long
+as it is needed, and no records must be copied out of the answer.
 """
 
 from __future__ import annotations
@@ -21,36 +21,37 @@ __all__ = ["Receiver"]
 
 SIZE_BYTES: Final = 4
 SCRATCH_BYTES: Final = 16 * 1024
-"""For sizes and short frames, and for the beginning of a long one, which alone is copied."""
+"""The buffer for sizes, short frames and the beginning of a long frame; only these are copied."""
 STEP_BYTES: Final = 256 * 1024
-"""The most that is read before the loop runs: in one piece 8 MiB would hold it for milliseconds."""
+"""The most that is read before the loop runs again: 8 MiB in one piece would hold up the loop for milliseconds."""
 APART_BYTES: Final = 64 * 1024
-"""Records from here on are received apart."""
+"""Records of at least this size get a buffer of their own."""
 KEPT_BYTES: Final = 8 * 1024 * 1024
 
 
 @cache
 def _keep_pages() -> None:
-    """What answers take is used again by the next ones, and not given back to the system meanwhile.
+    """Keep the memory of answers for the next ones, instead of giving it back to the system in between.
 
-    glibc gives memory back as soon as twice the largest block that was ever freed is idle, and each page of the next
-    answer would have to be cleared anew: a tenth of the time of a drain. Nothing is written here, so it costs nothing.
-    Once for each process, when it has its first connection.
+    glibc gives memory back as soon as twice the size of the largest block ever freed is idle. Then each page of the
+    next answer must be cleared anew, which takes a tenth of the time of a drain. This allocates one large block and
+    frees it; nothing is written into it, so it costs nothing. It runs once per process, at the first connection.
     """
     blank(KEPT_BYTES)
 
 
 class _LongFrame:
-    """A frame of `size` bytes that begins with `here`; `apart`, by their place, are records that are not in it.
+    """A frame of `size` bytes that begins with `here`. `apart` maps a place in the frame to the long records that
+    belong there and have a buffer of their own.
 
-    `has_ids` is None where nothing is to be apart.
+    `has_ids` is None if no records are to be kept apart.
     """
 
     def __init__(self, size: int, here: memoryview, has_ids: bool | None) -> None:
         self.frame = bytearray(here)
         self.apart: dict[int, memoryview] = {}
         self._left_count = size - len(here)
-        self._missing = memoryview(b"")  # of what is written where it stays
+        self._missing = memoryview(b"")  # the rest of the buffer that the socket writes into directly
         self._place = AT_START
         self._has_ids = has_ids
         self._look()
@@ -60,11 +61,11 @@ class _LongFrame:
         return not self._left_count
 
     def buffer(self, scratch: memoryview) -> memoryview:
-        """Where to write what comes."""
+        """The memory to receive the next bytes in."""
         return self._missing[:STEP_BYTES] if self._missing else scratch[: self._left_count]
 
     def take(self, scratch: memoryview, count: int) -> None:
-        """So many bytes were written there."""
+        """`count` bytes were written into `buffer`."""
         self._left_count -= count
         if self._missing:
             self._missing = self._missing[count:]
@@ -73,7 +74,9 @@ class _LongFrame:
             self._look()
 
     def _look(self) -> None:
-        """Find the next records; where they are short, or nothing can be found, the rest comes in one piece."""
+        """Find the next long records. If they are short, or cannot be found, the rest of the frame is received in one
+        piece.
+        """
         while self._left_count and not self._missing:
             pos, length = 0, 0
             if self._has_ids is not None:
@@ -96,10 +99,12 @@ class _LongFrame:
 
 
 class Receiver(asyncio.BufferedProtocol):
-    """`on_frame` gets each frame without its size, and what is apart; `on_end` why there will be no more, once.
+    """`on_frame` gets each frame without its size, and the records kept apart; `on_end` is called once, with the reason
+    for the end.
 
-    Whatever `on_frame` raises is such an end. `closed` is done when the socket is. `has_ids` tells of the frame that
-    begins whether it is an answer to Fetch that names its topics by id, or at least one of version 12; else None.
+    An error raised by `on_frame` ends it, too. `closed` is done when the socket is closed. `has_ids` is called when a
+    frame begins: it returns True for an answer to Fetch that names its topics by id, False for one of version 12, and
+    None for any other answer.
     """
 
     def __init__(
@@ -146,7 +151,7 @@ class Receiver(asyncio.BufferedProtocol):
         self._end(exc or EOFError("the connection was closed"))
 
     def _cut(self) -> None:
-        """Take every frame that begins in the scratch."""
+        """Cut every frame that begins in the scratch buffer."""
         pos, count = 0, self._scratch_count
         while count - pos >= SIZE_BYTES and not self._is_ended:
             size = int.from_bytes(self._scratch[pos : pos + SIZE_BYTES], "big", signed=True)
