@@ -26,7 +26,7 @@ class FetchTarget:
     offset: int
     """Where the next fetch begins."""
     changes_count: int
-    """Rises with every reset and loss, and with every seek that drops the buffer. An answer under a lower count is dropped."""
+    """Rises with every reset, loss, and seek that drops the buffer. An answer under a lower count is dropped."""
     batch_bytes: int
     """The declared length of the next batch, if a fetch was too small for it; otherwise 0."""
     most_bytes: int
