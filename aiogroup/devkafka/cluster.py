@@ -1,4 +1,4 @@
-"""One or three nodes of Apache Kafka in KRaft mode, gone without a trace when their parent process is."""
+"""One or three nodes of Apache Kafka in KRaft mode, which leave no trace when their parent process ends."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ _RETRIABLE_CREATE: Final = frozenset({7, 38, 41})
 _TOPIC_ALREADY_EXISTS: Final = 36
 _HEAP: Final = "512m"
 _BENCHMARK_HEAP: Final = "1g"
-"""As Kafka's own start script. With half of it a broker whose clients have thousands of partitions collects garbage
-instead of answering them."""
+"""As in Kafka's own start script. With half of it, a broker whose clients have thousands of partitions collects garbage
+instead of answering them.
+"""
 
 
 def _uuid() -> str:
@@ -47,14 +48,15 @@ class Cluster:
     """Real Kafka for the length of a `with` block (`async with` does the same and keeps the loop free).
 
     Args:
-        nodes: 1, or 3 (replication factor 3, min.insync.replicas 2, two must be up).
-        port: of the first node's PLAINTEXT listener, the others follow; 0 draws free ports.
+        nodes: 1, or 3 (replication factor 3, min.insync.replicas 2, two must be up). port: the port of the first node's
+        PLAINTEXT listener; the others follow. 0 draws free ports.
         properties: broker settings over the defaults, for every node.
         listeners: more listeners, name -> security protocol.
-        advertised_ports: listener name -> one port a node, for a proxy that stands before the nodes.
-        security: "PLAINTEXT", or any other protocol: then SSL, SASL_SSL and SASL_PLAINTEXT listen as well.
+        advertised_ports: listener name -> one port per node, for a proxy in front of the nodes. security: "PLAINTEXT",
+        or any other protocol: then SSL, SASL_SSL and SASL_PLAINTEXT listen as well.
         users: name -> password for PLAIN and SCRAM.
-        benchmark: let the JVM optimise fully, with the memory that Kafka's own script gives a broker; starts slower.
+        benchmark: let the JVM optimise fully, with the memory that Kafka's own script gives a broker; nodes start
+        slower.
         java_options: for the nodes' JVMs, after ours.
         start_timeout_ms: for all nodes together.
 
@@ -132,7 +134,7 @@ class Cluster:
 
     @property
     def directory(self) -> Path:
-        """Where data, settings and logs are until the cluster closes."""
+        """The folder of data, settings and logs until the cluster closes."""
         if self._directory is None:
             raise DevKafkaError("the cluster is not started")
         return self._directory
@@ -145,7 +147,7 @@ class Cluster:
         return self.directory / "ca.pem"
 
     def start(self) -> None:
-        """What `with` does first."""
+        """Start the nodes, as `with` does at its beginning."""
         if self._directory is not None:
             raise DevKafkaError("the cluster is started already")
         java, classpath = jars.java(), jars.classpath()
@@ -168,7 +170,9 @@ class Cluster:
             raise
 
     def close(self) -> None:
-        """What `with` does last: everything started here is gone when it returns. May be called twice."""
+        """End the nodes, as `with` does at its end: everything started here is gone when it returns. May be called
+        twice.
+        """
         for tool in self._tools:
             tool.kill()
             tool.wait()
@@ -181,8 +185,8 @@ class Cluster:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
         if self._keeper is not None:
-            # Last: should this process die before, the keeper finishes the work. The whole group: a start
-            # that was interrupted may have left a JVM that nobody noted.
+            # The keeper is killed last: if this process dies before, the keeper finishes the work. The whole group is
+            # killed, since an interrupted start may have left a JVM that was not noted.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._keeper.pid, signal.SIGKILL)
             if self._keeper.stdin is not None:
@@ -193,7 +197,7 @@ class Cluster:
         self._directory = None
 
     def await_ready(self) -> None:
-        """Return when every running node that is not paused lists all of them, by protocol."""
+        """Return when every running node that is not paused lists all such nodes, asked by protocol."""
         self._await_ready()
 
     def create_topic(
@@ -203,10 +207,10 @@ class Cluster:
         replication_factor: int = 1,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a topic; returns when every live node knows a leader for each partition.
+        """Create a topic. Returns when every live node knows a leader for each partition.
 
         Raises:
-            DevKafkaError: the broker refuses (its message is in ours), or no leader in 30 s.
+            DevKafkaError: the broker refuses (the message quotes its own), or there is no leader within 30 s.
         """
         refusal = "no live node"
         unsure = False
@@ -245,7 +249,8 @@ class Cluster:
         return "\n".join(parts)
 
     def java(self, main_class: str, *args: str, **popen: Any) -> subprocess.Popen[Any]:  # noqa: ANN401 (Popen's own)
-        """Run a tool of Kafka's jars, say `org.apache.kafka.tools.VerifiableConsumer`; ends with the cluster.
+        """Run a tool of Kafka's jars, for example `org.apache.kafka.tools.VerifiableConsumer`; it ends with the
+        cluster.
 
         `popen` goes to `subprocess.Popen`. Standard input is empty unless named there.
         """
@@ -307,7 +312,7 @@ class Cluster:
         return plans
 
     def _format(self, java: Path, classpath: str) -> None:
-        """Format the first node's storage, copy it for the others: a second of JVM start saved for each."""
+        """Format the first node's storage and copy it for the others, which saves a second of JVM start for each."""
         homes = [self.directory / f"node-{node.node_id}" for node in self.nodes]
         done = subprocess.run(  # noqa: S603
             [

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CONTROLLER: Final = "CONTROLLER"
 PLAINTEXT: Final = "PLAINTEXT"
 
-# Quick rather than durable: tests wait for what production would rather wait out.
+# Quick rather than durable, since tests wait for everything that happens.
 _DEFAULTS: Final[Mapping[str, str]] = {
     "process.roles": "broker,controller",
     "controller.listener.names": CONTROLLER,
@@ -40,7 +40,7 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """What is fixed about a node before it starts: it comes back on the same ports with the same data."""
+    """The fixed properties of a node: after a restart it has the same ports and the same data."""
 
     node_id: int
     ports: Mapping[str, int]
@@ -51,7 +51,7 @@ class NodePlan:
 def server_properties(
     plan: NodePlan, voters: Mapping[int, int], log_dir: str, extra: Mapping[str, str]
 ) -> dict[str, str]:
-    """One node's settings; `voters` is node id -> controller port of all; `extra` has the last word."""
+    """One node's settings; `voters` maps every node id to its controller port; `extra` overrides the others."""
     copies = str(min(3, len(voters)))
     durable = "2" if len(voters) >= 3 else "1"
     clients = {name: port for name, port in plan.ports.items() if name != CONTROLLER}
@@ -80,7 +80,7 @@ def server_properties(
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """As `java.util.Properties` reads it."""
+    """The properties in the format that `java.util.Properties` reads."""
     lines = []
     for key, value in properties.items():
         escaped = value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")

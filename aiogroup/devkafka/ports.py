@@ -29,7 +29,7 @@ def _below_ephemeral() -> int:
 def is_free(port: int) -> bool:
     """Whether a broker could listen on `port` now."""
     with socket.socket() as probe:
-        # As Java does: connections of a former listener that are still in TIME_WAIT do not count.
+        # As in Java: connections of a former listener that are still in TIME_WAIT do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

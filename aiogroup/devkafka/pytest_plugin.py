@@ -1,4 +1,5 @@
-"""Fixtures `kafka_cluster` (1 node), `kafka_cluster_3`; the brokers' last words in a failing test's report.
+"""The fixtures `kafka_cluster` (1 node) and `kafka_cluster_3`; a failing test's report has the end of the brokers'
+logs.
 
 Load it with `pytest_plugins = ["aiogroup.devkafka.pytest_plugin"]`.
 """
@@ -16,19 +17,21 @@ if TYPE_CHECKING:
 
 
 _START_MS: Final = 120_000
-"""A node that was killed reads the logs of all tests before it: on a busy machine that takes more than a minute."""
+"""The time for a start: a node that was killed reads the logs of all earlier tests, which takes more than a minute on a
+busy machine.
+"""
 
 
 @pytest.fixture(scope="session")
 def kafka_cluster() -> Iterator[Cluster]:
-    """One node, started when first used, for all tests: use topics and groups of your own."""
+    """One node for all tests, started at its first use: give each test topics and groups of its own."""
     with Cluster(start_timeout_ms=_START_MS) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def kafka_cluster_3() -> Iterator[Cluster]:
-    """Three nodes, started when first used; a test that ends or pauses a node brings it back."""
+    """Three nodes, started at their first use; a test that stops or pauses a node must bring it back."""
     with Cluster(nodes=3, start_timeout_ms=_START_MS) as cluster:
         yield cluster
 

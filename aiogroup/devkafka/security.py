@@ -31,7 +31,7 @@ class Certificates:
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """A new authority and a certificate of it for localhost and 127.0.0.1."""
+    """Make a new authority, and a certificate of it for localhost and 127.0.0.1."""
     try:
         import trustme  # noqa: PLC0415 (development only)
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
@@ -51,20 +51,20 @@ def make_certificates(directory: Path) -> Certificates:
 
 
 def check_users(users: Mapping[str, str]) -> None:
-    """Names and passwords go into JAAS and SCRAM syntax unquoted."""
+    """Check names and passwords, which go into JAAS and SCRAM syntax without quotes."""
     for name, password in users.items():
         if not _SAFE.fullmatch(name) or not _SAFE.fullmatch(password):
             raise DevKafkaError(f"user {name!r}: name and password may hold letters, digits and . _ @ - only")
 
 
 def security_properties(certificates: Certificates, users: Mapping[str, str]) -> dict[str, str]:
-    """What every node needs for the secure listeners."""
+    """The settings that every node needs for the secure listeners."""
     accounts = "".join(f' user_{name}="{password}"' for name, password in users.items())
     jaas = {
         "plain": f"{_MODULES}.plain.PlainLoginModule required{accounts};",
         "scram-sha-256": f"{_MODULES}.scram.ScramLoginModule required;",
         "scram-sha-512": f"{_MODULES}.scram.ScramLoginModule required;",
-        # The handlers that Kafka uses when none is named take unsecured JWS.
+        # Kafka's default handlers, used when none is named, accept unsecured JWS.
         "oauthbearer": f'{_MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="kafka";',
     }
     properties = {
@@ -81,7 +81,7 @@ def security_properties(certificates: Certificates, users: Mapping[str, str]) ->
 
 
 def scram_arguments(users: Mapping[str, str]) -> list[str]:
-    """Arguments of the storage tool: the accounts exist from the first metadata record on."""
+    """The storage tool's arguments that create the accounts with the first metadata record."""
     return [
         argument
         for name, password in users.items()
@@ -91,7 +91,7 @@ def scram_arguments(users: Mapping[str, str]) -> list[str]:
 
 
 def unsecured_jws(principal: str, lifetime_ms: int = 3_600_000) -> str:
-    """A token that the OAUTHBEARER listener takes as `principal` (RFC 7515, algorithm none)."""
+    """A token that the OAUTHBEARER listener accepts as `principal` (RFC 7515, algorithm none)."""
     issued_at = datetime.now(tz=UTC).timestamp()
     claims = {"sub": principal, "iat": issued_at, "exp": issued_at + lifetime_ms / 1000}
 

@@ -1,4 +1,4 @@
-"""The record of the clusters that `up` started, so that `down` ends these, all of this user's, and nothing else."""
+"""The record of this user's clusters that `up` started, so that `down` ends all of these and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Up:
 
     @property
     def path(self) -> Path:
-        """Its file in the cache."""
+        """The entry's file in the cache."""
         return _directory() / f"{self.pid}.json"
 
 
@@ -35,7 +35,9 @@ def _directory() -> Path:
 
 
 def birth_of(pid: int) -> str | None:
-    """When process `pid` began, in some unit; with it a reused number is told apart. None: it is gone."""
+    """When the process began, in some unit, which distinguishes a reused process id; None if there is no such
+    process.
+    """
     stat = Path(f"/proc/{pid}/stat")
     try:
         # The command's name, in parentheses, may hold anything; the fields after it are fixed (proc(5)).
@@ -54,7 +56,7 @@ def birth_of(pid: int) -> str | None:
 
 
 def record(bootstrap_servers: str) -> Up:
-    """Write down this process."""
+    """Record this process."""
     entry = Up(os.getpid(), birth_of(os.getpid()) or "", bootstrap_servers)
     text = json.dumps({"pid": entry.pid, "born": entry.born, "bootstrap_servers": bootstrap_servers})
     entry.path.write_text(text)
@@ -62,7 +64,7 @@ def record(bootstrap_servers: str) -> Up:
 
 
 def running() -> list[Up]:
-    """The ones that still run; forgets the others."""
+    """The entries whose processes still run; the others are removed."""
     found = []
     for path in sorted(_directory().glob("*.json")):
         try:
@@ -77,10 +79,10 @@ def running() -> list[Up]:
 
 
 def end(entry: Up, timeout_ms: int = 30_000) -> None:
-    """SIGTERM, and wait until it is gone.
+    """Send SIGTERM, and wait until the process has ended.
 
     Raises:
-        DevKafkaError: it is still there after `timeout_ms`.
+        DevKafkaError: the process has not ended after `timeout_ms`.
     """
     if birth_of(entry.pid) == entry.born:
         try:

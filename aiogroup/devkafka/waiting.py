@@ -17,7 +17,7 @@ def wait_until(condition: Callable[[], bool], timeout_ms: int, what: Callable[[]
     """Return as soon as `condition()` is true.
 
     Raises:
-        DevKafkaError: not true within `timeout_ms`; `what()` is asked then, to say what was last seen.
+        DevKafkaError: the condition was not true within `timeout_ms`; the message has the result of `what()`.
     """
     deadline = time.monotonic() + timeout_ms / 1000
     while not condition():

@@ -16,7 +16,7 @@ _TRAINING_STOP_MS: Final = 120_000
 
 
 def train() -> Path | None:
-    """Make the cache unless it is there; None where this Java knows none.
+    """Make the cache unless it exists; None if this Java does not support one.
 
     Raises:
         DevKafkaError: the training run failed. Nothing depends on the cache: nodes start without it.
@@ -26,7 +26,7 @@ def train() -> Path | None:
         return target
     draft = target.with_suffix(f".{os.getpid()}")
     try:
-        # The JVM writes it when it ends in order, and waits for that.
+        # The JVM writes the cache during an orderly end, and waits for that.
         with Cluster(java_options=[f"-XX:AOTCacheOutput={draft}"]) as cluster:
             cluster.create_topic("training")
             cluster.nodes[0].stop(_TRAINING_STOP_MS)

@@ -1,6 +1,6 @@
-"""Just enough of Kafka's protocol to see whether a broker serves and to make a topic.
+"""Just enough of Kafka's protocol to see whether a broker is ready and to create a topic.
 
-Written apart from aiogroup/protocol on purpose: what brings up the judge shares nothing with what is judged.
+Written separately from aiogroup/protocol on purpose: the tests' Kafka is started without the code under test.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _T = TypeVar("_T")
 
 
 class WireError(Exception):
-    """The broker does not answer, or not in the expected form."""
+    """The broker does not answer, or answers in another form than expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """What one broker says of the cluster."""
+    """One broker's view of the cluster."""
 
     broker_ids: frozenset[int]
     cluster_id: str | None
@@ -91,10 +91,10 @@ def _ask(port: int, api: tuple[int, int], body: bytes, timeout_ms: int) -> _Read
 
 
 def api_versions(port: int, timeout_ms: int = 2_000) -> dict[int, tuple[int, int]]:
-    """API key -> oldest and newest version that the broker on `port` speaks.
+    """The oldest and newest version that the broker on `port` supports, by API key.
 
     Raises:
-        WireError: it does not answer, or with an error.
+        WireError: the broker does not answer, or answers with an error.
     """
     answer = _ask(port, _API_VERSIONS, b"", timeout_ms)
     error = answer.number(2)
@@ -104,10 +104,11 @@ def api_versions(port: int, timeout_ms: int = 2_000) -> dict[int, tuple[int, int
 
 
 def metadata(port: int, topics: tuple[str, ...] = (), timeout_ms: int = 2_000) -> BrokerView:
-    """What the broker on `port` knows: the brokers, and the leaders of `topics` (no entry while it has none).
+    """The view of the broker on `port`: the brokers, and the leaders of `topics` (no entry for a partition without
+    one).
 
     Raises:
-        WireError: it does not answer.
+        WireError: the broker does not answer in metadata's form.
     """
     body = struct.pack(">i", len(topics)) + b"".join(map(_string, topics)) + b"\x00"
     answer = _ask(port, _METADATA, body, timeout_ms)
@@ -150,7 +151,7 @@ def create_topic(
     config: Mapping[str, str],
     timeout_ms: int = 15_000,
 ) -> tuple[int, str]:
-    """Kafka's error code (0: made) and its message.
+    """Create a topic. Returns Kafka's error code (0: created) and its message.
 
     Raises:
         WireError: the broker does not answer.

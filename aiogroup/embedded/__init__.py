@@ -1,1 +1,3 @@
-"""A broker's parts that run inside of a process: pure, for simulations and, later, for a whole broker around them."""
+"""Parts of a broker that run inside a process. They are pure: for simulations and, later, for a whole embedded
+broker.
+"""

@@ -1,7 +1,8 @@
-"""The coordinator of classic groups: requests in, answers out, some of them much later. Pure: time is an argument.
+"""The coordinator of classic groups: takes requests and returns answers, some of them much later. Pure: time is an
+argument.
 
-What a 4.3.1 broker does, and in its order; `tests/kafka/test_coordinator_conformance.py` asks both the same things.
-Not here: groups of KIP-848, transactions, the expiry of offsets, and whether a topic exists (the broker's to know).
+It does the same as a 4.3.1 broker, in the same order; `tests/kafka/test_coordinator_conformance.py` sends both the same
+requests. It lacks groups of KIP-848, transactions and the expiry of offsets, and does not know whether a topic exists.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ __all__ = ["Answer", "CoordinatorLog", "GroupCoordinator", "GroupRequest"]
 MAX_METADATA = 4096
 """Characters, not bytes."""
 DEAD_UNTIL = 6
-"""Before this version of DescribeGroups a group that nobody knows is `Dead`, and no error (KIP-1043)."""
+"""Before this version of DescribeGroups an unknown group is `Dead` instead of an error (KIP-1043)."""
 NOT_FOUND_SINCE = 9
-"""From this version of OffsetCommit on an unknown group is told as such."""
+"""From this version of OffsetCommit on an unknown group has an error code of its own."""
 
 GroupRequest = (
     JoinGroupRequest
@@ -60,7 +61,7 @@ GroupRequest = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`ticket` is what the request came with."""
+    """An answer; `ticket` is that of its request."""
 
     ticket: Hashable
     response: Response
@@ -68,14 +69,16 @@ class Answer:
 
 @dataclass(slots=True)
 class CoordinatorLog:
-    """What outlives a coordinator: the offsets, and each group as it was when it last became stable or empty."""
+    """The state that outlives a coordinator: the offsets, and each group as it was when it last became stable or
+    empty.
+    """
 
     offsets: dict[str, dict[tuple[str, int], tuple[int, str, int]]] = field(default_factory=dict)
     groups: dict[str, StoredGroup] = field(default_factory=dict)
 
 
 class GroupCoordinator:
-    """`new_id(prefix)` makes member ids: a broker's are random, a simulation's by number."""
+    """The coordinator. `new_id(prefix)` makes member ids: random ones in a broker, numbered ones in a simulation."""
 
     def __init__(
         self,
@@ -97,7 +100,9 @@ class GroupCoordinator:
     def handle(
         self, ticket: Hashable, request: GroupRequest, now_ms: int, *, version: int, client_id: str = ""
     ) -> list[Answer]:
-        """Take a request in. The answers are to it and to others; a JoinGroup's or SyncGroup's may come later."""
+        """Handle a request. Returns the answers that are due, to this request and to others; that to a JoinGroup or
+        SyncGroup may come later.
+        """
         self._expire(now_ms)
         match request:
             case JoinGroupRequest():
@@ -119,7 +124,7 @@ class GroupCoordinator:
         return self._taken()
 
     def tick(self, now_ms: int) -> list[Answer]:
-        """Do what is due by now."""
+        """Do everything that is due now, and return the answers."""
         self._expire(now_ms)
         return self._taken()
 
@@ -129,7 +134,7 @@ class GroupCoordinator:
         return min((at for group in self.groups.values() if (at := group.next_at_ms) is not None), default=None)
 
     def resign(self) -> list[Answer]:
-        """Another broker takes over, with the `log`: whoever waits is sent there."""
+        """Another broker takes over, with the `log`: waiting members are answered that the coordinator moved."""
         for group in self.groups.values():
             group.resign()
         self.groups.clear()

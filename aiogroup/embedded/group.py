@@ -1,7 +1,8 @@
-"""One classic group as its coordinator sees it: the rounds of a rebalance and their timers. Pure: time is an argument.
+"""One classic group as its coordinator sees it: the phases of a rebalance and their timers. Pure: time is an argument.
 
-A round: PREPARING (members park in JoinGroup) -> the generation begins -> COMPLETING (members park in SyncGroup until
-the leader's assignment comes) -> STABLE. Written from the protocol's rules, apart from the client's `membership/`.
+A rebalance: PREPARING (members wait in JoinGroup) -> the generation begins -> COMPLETING (members wait in SyncGroup
+until the leader's assignment comes) -> STABLE. Written from the protocol's rules, apart from the client's
+`membership/`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """What the coordinator's log keeps: the group as it was when it last became stable or empty."""
+    """The group in the coordinator's log: as it was when it last became stable or empty."""
 
     group_id: str
     generation: int
@@ -54,7 +55,7 @@ class StoredGroup:
 
 
 class Group:
-    """`answer(ticket, response)` answers a request, now or long after it came."""
+    """One group. `answer(ticket, response)` answers a request, at once or much later."""
 
     def __init__(self, group_id: str, settings: GroupSettings, answer: Callable[[Hashable, Response], None]) -> None:
         self.group_id = group_id
@@ -67,10 +68,12 @@ class Group:
         self.members = Members()
         self.stored: StoredGroup | None = None
         self.pending: dict[str, int] = {}
-        """Ids that were given with MEMBER_ID_REQUIRED and have not joined yet, with the instant at which they lapse."""
+        """Member ids that were given with MEMBER_ID_REQUIRED and have not joined yet, with the instants at which they
+        expire.
+        """
         self.has_newcomer = False
         self._unsynced: set[str] = set()
-        self._is_initial = False  # this round began in an empty group: it waits for more members, however many joined
+        self._is_initial = False  # the round began in an empty group, and waits for more members
         self._join_ends_at_ms: int | None = None
         self._join_delay_ms = 0
         self._join_left_ms = 0
@@ -85,7 +88,7 @@ class Group:
         )
 
     def load(self, stored: StoredGroup, now_ms: int) -> None:
-        """As a coordinator that takes over reads it: every member gets a whole session."""
+        """Load the group as a coordinator that takes over does: every member gets a whole session."""
         self.stored = stored
         self.generation, self.protocol_type, self.protocol = stored.generation, stored.protocol_type, stored.protocol
         for each in stored.members:
@@ -96,7 +99,7 @@ class Group:
         self.state = GroupState.STABLE if stored.members else GroupState.EMPTY
 
     def resign(self) -> None:
-        """Another broker coordinates the group from now on: whoever waits is told."""
+        """Another broker coordinates the group from now on: answer all waiting members so."""
         for member in self.members:
             self.answer_join(member, error_code=ErrorCode.NOT_COORDINATOR)
             self.answer_sync(member, error_code=ErrorCode.NOT_COORDINATOR)
@@ -115,7 +118,7 @@ class Group:
             self.answer(ticket, self.joined(member))
 
     def joined(self, member: Member, *, leader: str | None = None, skip_assignment: bool = False) -> JoinGroupResponse:
-        """The generation, as `member` is told of it: the leader sees everybody."""
+        """The answer to `member` about the generation; the leader's lists all members."""
         leader = self.members.leader if leader is None else leader
         leads = leader == member.member_id
         return JoinGroupResponse(
@@ -141,7 +144,7 @@ class Group:
     # The rounds.
 
     def rebalance(self, now_ms: int) -> None:
-        """Begin a round, or end the one under way if nobody is missing any more."""
+        """Begin a rebalance, or end the join phase under way if no member is missing any more."""
         if self.state is not GroupState.PREPARING:
             self._prepare(now_ms)
         elif not self._is_initial and self.members.all_joined() and not self.pending:
@@ -180,7 +183,7 @@ class Group:
             self._complete_join(now_ms)
 
     def _complete_join(self, now_ms: int) -> None:
-        """The generation begins with those that are there; absent static members keep their places."""
+        """Begin the generation with the members that have joined; absent static members keep their places."""
         self._join_ends_at_ms = None
         self._is_initial = False
         for member in self.members:
@@ -205,7 +208,7 @@ class Group:
             self.touch(member, now_ms)
 
     def remove(self, member: Member, now_ms: int) -> None:
-        """It left, or was silent for too long."""
+        """Remove a member that left, or was silent for too long."""
         self._drop(member)
         if self.state in (GroupState.STABLE, GroupState.COMPLETING, GroupState.PREPARING):
             self.rebalance(now_ms)
@@ -217,7 +220,7 @@ class Group:
         self.members.remove(member)
 
     def replace(self, member: Member, member_id: str) -> None:
-        """A static member came back: whoever still waits under the old id is fenced."""
+        """A static member came back: a request that still waits under the old id is fenced."""
         self.answer_join(member, error_code=ErrorCode.FENCED_INSTANCE_ID)
         self.answer_sync(member, error_code=ErrorCode.FENCED_INSTANCE_ID)
         if member.member_id in self._unsynced:
@@ -226,7 +229,9 @@ class Group:
         self.members.rename(member, member_id)
 
     def described(self) -> DescribedGroup:
-        """What anybody may know. Wishes are told of a stable group alone, shares as they were given last."""
+        """The answer to DescribeGroups. Only for a stable group does it have the subscriptions; the assignments are the
+        last ones.
+        """
         is_stable = self.state is GroupState.STABLE
         members = tuple(
             DescribedGroupMember(
@@ -294,7 +299,7 @@ class Group:
 
     def leave(self, who: MemberIdentity, now_ms: int) -> ErrorCode:
         if not who.member_id and who.group_instance_id is not None:
-            member = self.members.named(who.group_instance_id)  # an administrator removes the name, whoever has it
+            member = self.members.named(who.group_instance_id)  # an administrator removes the name alone
             if member is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
         elif who.member_id in self.pending:
@@ -314,7 +319,9 @@ class Group:
             self.rebalance(now_ms)
 
     def commit_refusal(self, request: OffsetCommitRequest, now_ms: int) -> ErrorCode:
-        """Whether a commit is a member's of this generation, or nobody's in a group without members."""
+        """Why a commit is refused: it must be that of a member of this generation, or of nobody in a group without
+        members.
+        """
         generation, member_id = request.generation_id_or_member_epoch, request.member_id
         if generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE
@@ -330,7 +337,7 @@ class Group:
     # Time.
 
     def touch(self, member: Member, now_ms: int) -> None:
-        """It was heard."""
+        """Note that the member was heard."""
         member.session_ends_at_ms = now_ms + member.session_timeout_ms
 
     @property
@@ -341,7 +348,7 @@ class Group:
         return min((each for each in timers if each is not None), default=None)
 
     def expire(self, now_ms: int) -> None:
-        """Do what is due by now, in its order, each at its own instant."""
+        """Do everything that is due, in order, each at its own instant."""
         while (at_ms := self.next_at_ms) is not None and at_ms <= now_ms:
             self._expire_at(at_ms)
 

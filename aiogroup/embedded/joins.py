@@ -1,4 +1,4 @@
-"""JoinGroup at the coordinator: who gets in, under which id, and whether that costs the others a rebalance."""
+"""JoinGroup at the coordinator: who may join, under which id, and whether that causes a rebalance."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRes
 __all__ = ["Join"]
 
 ID_REQUIRED_SINCE = 4
-"""KIP-394: since this version a newcomer without a static name must come back with the id that it is given."""
+"""KIP-394: since this version a newcomer without a static name must join again with the id that it is given."""
 REBALANCE_TIMEOUT_SINCE = 1
-"""KIP-62: before, the session was all the time that a member had for anything."""
+"""KIP-62: before this version the session time-out was also the rebalance time-out."""
 SKIP_ASSIGNMENT_SINCE = 9
 """KIP-814."""
 
@@ -80,7 +80,7 @@ class Join:
         return member_id in group.members
 
     def _fits(self) -> bool:
-        """It offers an assignor that the others have, too."""
+        """Whether it offers an assignor that all others have, too."""
         request, group = self._request, self._group
         if not request.protocol_type or not request.protocols:
             return False
@@ -125,7 +125,7 @@ class Join:
         group = self._group
         is_unchanged = member.protocols == self._request.protocols
         if group.state is GroupState.COMPLETING and is_unchanged:
-            # Its answer may have been lost on the way.
+            # The answer to its former request may have been lost.
             group.answer(self._ticket, group.joined(member))
         elif group.state is GroupState.STABLE and is_unchanged and member.member_id != group.members.leader:
             group.answer(self._ticket, group.joined(member))
@@ -142,7 +142,9 @@ class Join:
         member.joining = self._ticket
 
     def _return_of(self, member: Member, member_id: str) -> None:
-        """A static member that lost its id: the others need not notice if it wants what it wanted (KIP-345)."""
+        """A static member that lost its id joins again: there is no rebalance if its subscription is unchanged
+        (KIP-345).
+        """
         group, old_id = self._group, member.member_id
         group.replace(member, member_id)
         self._park(member)
@@ -156,6 +158,6 @@ class Join:
         elif self._version >= SKIP_ASSIGNMENT_SINCE:
             response = group.joined(member, skip_assignment=True)
         else:
-            response = group.joined(member, leader=old_id)  # no leader that it could take for itself
+            response = group.joined(member, leader=old_id)  # not its own id, or it would lead
         group.store()
         group.answer(self._ticket, response)

@@ -1,4 +1,4 @@
-"""Who is in a group: members by id and by static name, what they have in common, who leads."""
+"""The members of a group by id and by static name, the assignors that they have in common, and the leader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Member", "Members"]
 
 @dataclass(slots=True)
 class Member:
-    """One member. `joining` and `syncing` are the tickets of its unanswered requests, `None` where there is none."""
+    """One member. `joining` and `syncing` are the tickets of its unanswered requests, or `None`."""
 
     member_id: str
     instance_id: str | None
@@ -34,19 +34,19 @@ class Member:
 
     @property
     def is_excused(self) -> bool:
-        """It waits for our answer, so its silence says nothing; a newcomer's patience ends all the same."""
+        """Whether its silence is excused, since it waits for our answer; a newcomer's wait is limited all the same."""
         return not self.is_new and (self.joining is not None or self.syncing is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
         return next((bytes(each.metadata) for each in self.protocols if each.name == protocol), b"")
 
     def stored(self) -> Member:
-        """What a coordinator's log keeps of it."""
+        """The member as it is kept in the coordinator's log."""
         return replace(self, is_new=False, joining=None, syncing=None, session_ends_at_ms=None)
 
 
 class Members:
-    """In the order in which they came."""
+    """The members in the order in which they joined."""
 
     def __init__(self) -> None:
         self.leader = ""
@@ -84,7 +84,7 @@ class Members:
             self.leader = next(iter(self._by_id), "")
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member came back: the same place under another id."""
+        """A static member came back: it keeps its place under another id."""
         leads = self.leader == member.member_id
         self._by_id = {(member_id if each is member else old): each for old, each in self._by_id.items()}
         member.member_id = member_id
@@ -94,7 +94,7 @@ class Members:
             self.leader = member_id
 
     def elect(self) -> bool:
-        """A leader among those that wait for the next generation; False when nobody does."""
+        """Choose a leader among the members that wait for the next generation; False if none waits."""
         if self.leader in self._by_id and self._by_id[self.leader].joining is not None:
             return True
         joined = next((each for each in self if each.joining is not None), None)
@@ -103,7 +103,7 @@ class Members:
         return joined is not None
 
     def refusal(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Why a request that names itself so is not a member's; NONE when it is."""
+        """Why a request with these ids is refused; NONE if they are a member's."""
         if instance_id is not None:
             named = self.named(instance_id)
             if named is None:
@@ -120,7 +120,7 @@ class Members:
         return set.intersection(*offered) if offered else set()
 
     def vote(self) -> str:
-        """Each member's vote goes to the first of its assignors that all have."""
+        """The assignor with the most votes; each member votes for the first of its assignors that all members have."""
         common = self.common_protocols()
         votes = Counter(next(each.name for each in member.protocols if each.name in common) for member in self)
         return votes.most_common(1)[0][0]
@@ -132,7 +132,7 @@ class Members:
         return all(each.joining is not None for each in self)
 
     def described(self, protocol: str | None) -> tuple[JoinGroupResponseMember, ...]:
-        """What the leader is told of everybody."""
+        """All members, as the leader is told of them."""
         return tuple(
             JoinGroupResponseMember(each.member_id, each.instance_id, each.metadata(protocol)) for each in self
         )

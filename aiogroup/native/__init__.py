@@ -1,6 +1,7 @@
-"""What is done once per record: compiled from C, or in Python where that could not be; the same names either way.
+"""The work that is done once per record: compiled from C or, where the C is not compiled, in Python under the same
+names.
 
-`AIOGROUP_PURE_PYTHON=1` in the environment takes the Python ones, to compare.
+`AIOGROUP_PURE_PYTHON=1` in the environment chooses the Python, for comparisons.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ if not TYPE_CHECKING and not os.environ.get("AIOGROUP_PURE_PYTHON"):
         _error = error.with_traceback(None)
 
 IMPORT_ERROR: Final = _error
-"""Why the C could not be imported, where that was tried; `aiogroup.native.diagnosis` says what to do about it."""
+"""The error of importing the C, if that failed; `aiogroup.native.diagnosis` says what to do about it."""
 IS_COMPILED: Final = "Record" in globals()
-"""Whether the C is used. Where it is not, `Consumer.start` says so by the event `slow_decoder`."""
+"""Whether the C is used. If it is not, `Consumer.start` emits the event `slow_decoder`."""
 
 if TYPE_CHECKING or not IS_COMPILED:
     from aiogroup.native import frames, pure

@@ -1,4 +1,4 @@
-"""The checksum of batches, CRC-32C (Castagnoli): that of the crc32c package, made by the processor."""
+"""The checksum of batches, CRC-32C (Castagnoli), computed by the processor through the crc32c package."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["crc32c"]
 
 
 def _alone() -> Any:  # noqa: ANN401 (a module)
-    """The package's extension module without the package, or the package where it is built otherwise.
+    """The package's extension module without the package itself; the package if it is built in another way.
 
-    The package looks up its version and loads what its command line needs: 30 ms for one function.
+    The package looks up its version and imports the modules of its command line, which takes 30 ms for one function.
     """
     package = find_spec("crc32c")
     inner = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations) if package else None

@@ -1,4 +1,4 @@
-"""Why records are decoded in Python and not by the C, and what to do about it. Imported when somebody asks."""
+"""Finds out why records are decoded in Python and not by the C, and what to do about it. Imported only when needed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ REINSTALL: Final = "install aiogroup again, without pip's cache: pip install --f
 
 @dataclass(frozen=True, slots=True)
 class NotCompiled:
-    """`why` the C is not used, and `what_to_do` so that it is."""
+    """`why` the C is not used, and `what_to_do` to have it used."""
 
     why: str
     what_to_do: str
 
 
 def why_not_compiled() -> NotCompiled | None:
-    """`None` where the C is used."""
+    """The reason why the C is not used; `None` if it is used."""
     if native.IS_COMPILED:
         return None
     error = native.IMPORT_ERROR
@@ -59,7 +59,9 @@ def _compiled_in(package: Path) -> list[str]:
 
 
 def _missing_now() -> tuple[str, str]:
-    """What a build would lack here and now, and what to do: when aiogroup was installed it was probably the same."""
+    """What a build would lack now, and what to do about it: the same was probably missing when aiogroup was
+    installed.
+    """
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if os.name != "nt" and shutil.which(compiler) is None:
         return f": there is no C compiler ({compiler})", f"install one (Debian: apt-get install gcc), then {REINSTALL}"

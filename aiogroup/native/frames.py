@@ -1,4 +1,4 @@
-"""Where records stand in an answer that is still on its way; in Python, for where the C could not be compiled."""
+"""Finds the records in an answer that has not arrived completely; in Python, for when the C is not compiled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Final, TypeAlias
 __all__ = ["AT_START", "LOST", "Place", "next_records"]
 
 Place: TypeAlias = tuple[int, int, int, int]
-"""Byte, what is there, and how many topics and partitions are left, the current ones included."""
+"""The byte, the kind of field that begins there, and the numbers of topics and partitions left, including the current
+ones.
+"""
 HEAD, TOPIC, PARTITION, TAGS, LOST = range(5)
 AT_START: Final[Place] = (0, HEAD, 0, 0)
 
@@ -20,11 +22,11 @@ _CORRELATION_BYTES: Final = 4
 
 
 class _ShortError(Exception):
-    """The bytes end before the step does."""
+    """The bytes end in the middle of a step."""
 
 
 class _LostError(Exception):
-    """These bytes are no such answer, or no records follow."""
+    """These bytes are not an answer to Fetch, or no records follow."""
 
 
 class _Walk:
@@ -48,7 +50,7 @@ class _Walk:
         raise _LostError
 
     def count(self) -> int:
-        """The length of an array, which null does not have."""
+        """The length of an array, which must not be null."""
         raw = self.unsigned()
         if raw == 0:
             raise _LostError
@@ -60,7 +62,7 @@ class _Walk:
             self.skip(self.unsigned())
 
     def step(self, place: Place, *, has_ids: bool) -> tuple[Place, int]:
-        """The place behind one step, and the length of the records that begin there, if they do."""
+        """The place after one step, and the length of the records if they begin there, otherwise 0."""
         _, stage, topics, partitions = place
         length = 0
         if stage == HEAD:
@@ -90,10 +92,11 @@ class _Walk:
 
 
 def next_records(data: bytes | bytearray, place: Place, has_ids: bool) -> tuple[Place, int]:
-    """Go on from `place` in what has come of an answer to Fetch, version 12 or above; `has_ids` from 13 on.
+    """Go on from `place` in the part of an answer to Fetch that has arrived, version 12 or above; `has_ids` from 13 on.
 
-    The place where records begin and their length, which is never 0: go on from there when they were taken out. A
-    length of 0 means that more bytes are needed, or that the place is `LOST`: there is nothing more to be found.
+    Returns the place where records begin and their length, which is never 0: go on from that place after the records
+    are taken out. A length of 0 means that more bytes are needed or, if the place is `LOST`, that nothing more can be
+    found.
     """
     length = 0
     while not length:

@@ -1,4 +1,4 @@
-"""The types of aiogroup.native in Python: what they mean, and what is used where the C could not be compiled."""
+"""The types of aiogroup.native in Python: they document the C, and are used when the C is not compiled."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ __all__ = ["Cursor", "Heads", "Origin", "Reader", "Record", "blank", "extent", "
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 Origin: TypeAlias = tuple[TopicPartition, int, str, "Callable[[Record], None] | None"]
-"""What the records of a batch have in common: partition, timestamp type, lane, and what `ack` calls, if anything."""
+"""The part that the records of a batch share: partition, timestamp type, lane, and the function that `ack` calls, if
+any.
+"""
 Source: TypeAlias = "list[Any]"
-"""What `Heads` takes from: [records, their keys, index of the next]."""
+"""A source of `Heads`: [records, their keys, index of the next]."""
 
 _HEAD: Final = struct.Struct(">qiib")  # base offset, length, leader epoch, magic
 _DELTA: Final = struct.Struct(">i")  # last offset delta
@@ -38,17 +40,17 @@ _CODEC_MASK: Final = 0x07
 _LAST_OFFSET_DELTA: Final = slice(23, 27)
 _RECORD_COUNT: Final = slice(57, 61)
 _GUARD: Final = b"\xff" * 16
-"""No number ends in it: aiokafka's decoder reads numbers without looking for the end of the batch."""
+"""Bytes in which no number can end: aiokafka's decoder reads numbers without checking for the end of the batch."""
 
 
 class Record:
     """One record, with the attributes of aiokafka's `ConsumerRecord` but `checksum`.
 
-    `offset` is the record's place in its partition, `timestamp` milliseconds since the epoch, `timestamp_type`
-    0 for the producer's time and 1 for the broker's. `key` and `value` are what the deserializers made of the
-    bytes; `None` where the record has none (a tombstone has no value). `headers` are (name, value) pairs in the
-    producer's order; a name may come twice, a value may be `None`. `lane` says which of KIP-333's lanes delivered
-    it, `lateness_ms` how far it lies behind what a merge had handed out before it (KIP-695), else 0.
+    `offset` is the record's place in its partition, `timestamp` milliseconds since the epoch, `timestamp_type` 0 for
+    the producer's time and 1 for the broker's. `key` and `value` are the results of the deserializers; `None` if the
+    record has none (a tombstone has no value). `headers` are (name, value) pairs in the producer's order; a name may
+    come twice, a value may be `None`. `lane` names the lane that delivered it (KIP-333). `lateness_ms` is how far its
+    timestamp is below the highest that a merge had handed out before it (KIP-695), otherwise 0.
     """
 
     __slots__ = ("_origin", "headers", "key", "lateness_ms", "offset", "timestamp", "value")
@@ -107,10 +109,10 @@ class Record:
         return len(self.value) if isinstance(self.value, bytes) else -1
 
     def ack(self) -> None:
-        """Mark the record as processed: its offset may be committed once all before it are processed too.
+        """Mark the record as processed: its offset may be committed once all records before it are processed, too.
 
-        May be called from any task of the consumer's loop, in any order, any number of times. After the partition
-        was revoked it changes nothing, nor for a record that belongs to no consumer (made by hand, or unpickled).
+        May be called from any task of the consumer's loop, in any order, any number of times. It has no effect after
+        the partition was revoked, or on a record that belongs to no consumer (constructed or unpickled).
         """
         acknowledge = self._origin[3]
         if acknowledge is not None:
@@ -137,17 +139,17 @@ class Record:
 
 
 class Reader:
-    """The records of a v2 batch, built as they are taken; `payload` is uncompressed, whatever `header` says of it.
+    """The records of a v2 batch, built when they are read; `payload` is uncompressed, whatever `header` says about it.
 
-    No length that the batch names is trusted. Where the bytes `behind` the batch are given, it may go on to batches of
-    plain records there, as far as their checksum is right by `check` and, if only what is `committed` may be read, they
-    belong to no transaction. Here aiokafka's decoder (C where its wheel has it) does the work, one batch long; where it
-    refuses a record, `wire` decides whether that is damaged.
+    No length in the batch is trusted. If the bytes `behind` the batch are given, the reader may go on to batches of
+    plain records there, as long as `check` finds their checksum right and, if only `committed` records may be read,
+    they belong to no transaction. This class has aiokafka's decoder (C if its wheel has it) do the work, and reads one
+    batch only; if the decoder refuses a record, `wire` decides whether it is damaged.
 
     Attributes:
-        left: how many records the header promised and `read` did not come to yet.
-        base_offset, next_offset: where the batch that is being read begins, and what follows it.
-        passed: so many bytes of `behind` are batches that were begun.
+        left: how many records of the header's count `read` has not reached yet. base_offset, next_offset: the first
+        offset of the batch that is being read, and the offset after it. passed: how many bytes of `behind` belong to
+        batches that reading has begun.
     """
 
     __slots__ = (
@@ -181,10 +183,10 @@ class Reader:
         self._damage: ValueError | None = None
 
     def read(self, max_records: int, from_offset: int) -> list[Record]:
-        """The next records, at most `max_records`, those below `from_offset` passed over; empty when none are left.
+        """The next records, at most `max_records`, without those below `from_offset`; empty when none are left.
 
         Raises:
-            ValueError: the next record is damaged, and so is all behind it. What stands before it was returned.
+            ValueError: the next record is damaged, and so is everything after it. All records before it were returned.
         """
         if max_records < 1:
             raise ValueError("max_records must be at least 1")
@@ -205,10 +207,10 @@ class Reader:
         return records
 
     def finish(self) -> None:
-        """All records were read.
+        """Check, after all records were read, that the batch ends.
 
         Raises:
-            ValueError: but bytes are left.
+            ValueError: bytes are left over.
         """
         if self._careful is not None:
             self._careful.finish()
@@ -245,15 +247,17 @@ class Reader:
 
 
 def blank(size: int) -> bytearray:
-    """A buffer to be filled before it is read: megabytes of zeros, written first, would hold the loop."""
+    """A buffer that must be filled before it is read. It is not zeroed first: for megabytes that would hold up the
+    loop.
+    """
     return bytearray(size)
 
 
 def extent(data: bytes | memoryview, from_offset: int) -> tuple[int | None, tuple[tuple[int, int], ...]]:
-    """What the headers of all complete batches in `data`, fetched from `from_offset`, say.
+    """Read the headers of all complete batches in `data`, which was fetched from `from_offset`.
 
-    The offset behind the last of them, `None` where the bytes are damaged and nothing can follow them; and, as (offset,
-    epoch), from where on which leader's epoch stands on the batches (KIP-320).
+    Returns the offset after the last of them, `None` if the bytes are damaged, so that nothing can follow them; and
+    (offset, epoch) pairs: from each offset on the batches carry that leader epoch (KIP-320).
     """
     view = memoryview(data)
     end, pos = from_offset, 0
@@ -266,7 +270,7 @@ def extent(data: bytes | memoryview, from_offset: int) -> tuple[int | None, tupl
             break
         delta = 0
         if magic in (0, 1):
-            epoch = _NO_EPOCH  # older formats have other fields there, and may be a byte shorter
+            epoch = _NO_EPOCH  # older formats have other fields there, and may be one byte shorter
         elif length + _FRAME_BYTES < _AT_DELTA + _DELTA.size:
             return None, tuple(epochs)
         else:
@@ -281,7 +285,7 @@ def extent(data: bytes | memoryview, from_offset: int) -> tuple[int | None, tupl
 
 
 def read_times(records: list[Record], times: list[int]) -> bool:
-    """Append the timestamps of the records that have none in `times` yet; False before one that is below 0."""
+    """Append to `times` the timestamps of the records that it lacks. Stops and returns False at one below 0."""
     for record in records[len(times) :]:
         if record.timestamp < 0:
             return False
@@ -290,9 +294,9 @@ def read_times(records: list[Record], times: list[int]) -> bool:
 
 
 class Heads:
-    """The next records of some sources, each a list [records, their keys, index of the next]: the least key first.
+    """Merges sources, each a list [records, their keys, index of the next]; the record with the least key comes first.
 
-    A source has as many keys as records may be taken, and one at least; of equal keys its place decides.
+    A source has as many keys as records may be taken, at least one. Among equal keys the first source comes first.
     """
 
     __slots__ = ("_heap", "_sources", "_used_up")
@@ -304,10 +308,10 @@ class Heads:
         heapify(self._heap)
 
     def take(self, records: list[Record], order: list[int], times: list[int], limit: int) -> int:
-        """Append up to `limit` records; `order` gets the place of each one's source, `times` its key.
+        """Append up to `limit` records to `records`, the index of each one's source to `order`, and its key to `times`.
 
-        Returns the place of a source that has nothing left, since what follows is not known before it is refilled,
-        -1 where `limit` came first.
+        Returns the index of a source that is used up, since the next record is not known until it is refilled; -1 if
+        `limit` was reached first.
         """
         heap = self._heap
         if limit < 1 or not heap:
@@ -328,7 +332,7 @@ class Heads:
         return -1
 
     def refill(self, slot: int) -> None:
-        """A source that was used up has more, from its index on."""
+        """A source that was used up has more records, from its index on."""
         if slot not in self._used_up:
             raise ValueError("no source with this number is used up")
         heappush(self._heap, (_next_key(self._sources[slot]), slot))
@@ -344,14 +348,15 @@ def _next_key(source: Source) -> int:
 
 
 class Cursor:
-    """The iterator of `async for`: hands over the records of one slice while a turn lasts, then asks `wait`.
+    """The iterator of `async for`: gives the records of one slice while a turn lasts, then calls `wait`.
 
-    Nothing is taken before what `__anext__` returned is awaited: dropping or cancelling it loses no record. Only the
-    task that opened it is given its records, and `wait` is asked for every other one, unless it `is_shared`.
+    A record is taken only when the result of `__anext__` is awaited, so dropping or cancelling that loses no record.
+    Only the task that opened the cursor gets its records; for any other task `wait` is called, unless the cursor
+    `is_shared`.
 
     Attributes:
-        wait: returns an awaitable of the next record; it opens the cursor for those behind that.
-        index: how many of the slice's records were handed over.
+        wait: a function that returns an awaitable of the next record, and opens the cursor for the records after it.
+        index: how many of the slice's records were given.
     """
 
     __slots__ = ("_is_shared", "_opener", "_records", "_turn_ends_ns", "index", "wait")
@@ -365,7 +370,7 @@ class Cursor:
         self._turn_ends_ns = 0
 
     def open(self, records: list[Record], index: int, turn_ns: int) -> Record:
-        """Hand over `records` from `index` on: the first now, however short the turn of `turn_ns` nanoseconds is."""
+        """Give `records` from `index` on: the first one now, however short the turn of `turn_ns` nanoseconds is."""
         if not 0 <= index < len(records):
             raise ValueError("there is no record at this index")
         self._records = records
@@ -375,7 +380,7 @@ class Cursor:
         return records[index]
 
     def close(self) -> None:
-        """Hand over nothing more; `index` stays."""
+        """Give no more records; `index` stays."""
         self._records = []
         self._opener = None
 

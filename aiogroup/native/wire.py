@@ -1,4 +1,4 @@
-"""The records of a v2 batch in Python throughout: for `pure.Reader`, where aiokafka's decoder refuses one."""
+"""Reads the records of a v2 batch in Python only: for `pure.Reader`, when aiokafka's decoder refuses a record."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class RawRecord(NamedTuple):
 
 
 class RawRecords:
-    """Takes what Java's consumer takes; each length is held against the record that contains it."""
+    """Accepts the records that Java's consumer accepts; each length is checked against the record that contains it."""
 
     def __init__(self, frame: memoryview, begin: int) -> None:
-        """`begin` records are passed over, which were read before."""
+        """The first `begin` records were read before and are skipped."""
         self._base_offset, attributes, self._base_timestamp, max_timestamp = _HEADER.unpack_from(frame)
         self._append_time: int | None = max_timestamp if attributes & _LOG_APPEND_TIME else None
         self._data = bytes(frame[_HEADER.size :])
@@ -32,13 +32,13 @@ class RawRecords:
             self.skip()
 
     def next(self, from_offset: int) -> RawRecord:
-        """The next record; one below `from_offset` without its content, which is not looked at.
+        """The next record. One below `from_offset` is returned without its content, which is not checked.
 
         Raises:
             ValueError: it is damaged.
         """
         pos, end = self._open()
-        since, pos = _number(self._data, pos + 1, end)  # behind the attributes, of which there are none
+        since, pos = _number(self._data, pos + 1, end)  # after the attributes, which have no meaning yet
         delta, pos = _number(self._data, pos, end)
         timestamp = _as_int64(self._base_timestamp + since) if self._append_time is None else self._append_time
         record = RawRecord(self._base_offset + delta, timestamp)
@@ -48,17 +48,17 @@ class RawRecords:
         return record
 
     def skip(self) -> int:
-        """Pass over a record, whatever it holds. Where its attributes stand behind the header."""
+        """Skip a record, whatever it holds. Returns the position of its attributes."""
         at, self._pos = self._open()
         return at
 
     def finish(self) -> None:
-        """All records were read. Raises ValueError: but bytes are left."""
+        """Check, after all records were read, that the batch ends. Raises ValueError if bytes are left over."""
         if self._pos != len(self._data):
             raise ValueError("bytes are left behind the last record")
 
     def _open(self) -> tuple[int, int]:
-        """Where the next record has its attributes, and where it ends."""
+        """The positions of the next record's attributes and of its end."""
         size, pos = _number(self._data, self._pos, len(self._data))
         if not 1 <= size <= len(self._data) - pos:
             raise ValueError("a record's size points behind the batch's end")
@@ -84,7 +84,7 @@ class RawRecords:
 
 
 def _number(data: bytes, pos: int, end: int) -> tuple[int, int]:
-    """The zigzag number of at most 64 bits at `pos`, and where it ends."""
+    """The zigzag number of at most 64 bits at `pos`, and the position after it."""
     raw = 0
     for shift in range(0, 64, 7):
         if pos >= end:
@@ -98,7 +98,7 @@ def _number(data: bytes, pos: int, end: int) -> tuple[int, int]:
 
 
 def _sized(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
-    """Bytes behind their length, `None` where that is negative; and where they end."""
+    """Bytes that follow their length, `None` if the length is negative, and the position after them."""
     size, pos = _number(data, pos, end)
     if size > end - pos:
         raise ValueError("a length points behind the record's end")

@@ -1,4 +1,5 @@
-"""For tests of applications: `Proxy` stands in front of every broker of a cluster and does to requests what went wrong.
+"""For tests of applications: `Proxy` stands in front of every broker of a cluster and makes requests fail as you
+choose.
 
     async with Proxy("localhost:9092") as proxy:
         consumer = Consumer("orders", bootstrap_servers=proxy.bootstrap_servers, group_id="billing")

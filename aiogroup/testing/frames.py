@@ -1,4 +1,4 @@
-"""Frames between sockets, and the one question a proxy asks by itself: which nodes are there."""
+"""Frames between sockets, and the one request that a proxy makes itself: which nodes the cluster has."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
     """The next frame, without its size.
 
     Raises:
-        ProtocolError: what is announced is no frame.
-        EOFError, OSError: the connection ended.
+        ProtocolError: the announced size is not that of a frame. EOFError, OSError: the connection ended.
     """
     (size,) = struct.unpack(">i", await reader.readexactly(4))
     if not 4 <= size <= FRAME_LIMIT_BYTES:
@@ -39,10 +38,10 @@ def framed(frame: bytes) -> bytes:
 
 
 async def ask_nodes(addresses: Iterable[Address]) -> dict[int, Address]:
-    """The cluster's nodes and where they listen, as the first of these servers says that answers.
+    """The cluster's nodes and their addresses, from the first of these servers that answers.
 
     Raises:
-        ConnectionLostError: none did.
+        ConnectionLostError: no server answered.
     """
     failures = []
     for host, port in addresses:

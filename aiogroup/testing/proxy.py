@@ -1,7 +1,7 @@
-"""A TCP proxy in front of every node of a cluster: it counts requests, and delays, holds, drops, cuts or spoils them.
+"""A TCP proxy in front of every node of a cluster: it counts requests, and delays, holds, drops, cuts or corrupts them.
 
-It knows frames and headers; only what a rule looks at is decoded. The addresses in the answers to Metadata and
-FindCoordinator are its own, so that a client stays behind it.
+It reads frames and headers; a message is decoded only if a rule uses it. In the answers to Metadata and FindCoordinator
+it puts its own addresses, so that a client stays behind it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HOST: Final = "127.0.0.1"
 CONNECT_SECONDS: Final = 10
 FLUSH_SECONDS: Final = 1
 MOST_PENDING: Final = 1_000
-"""Requests of one connection whose answer is looked at when it comes; those before them pass unseen."""
+"""How many unanswered requests of one connection are remembered. Answers to older ones pass unchanged."""
 
 _Pending = deque[tuple[RequestHeader, bytes]]
 
@@ -51,19 +51,19 @@ _Pending = deque[tuple[RequestHeader, bytes]]
 class Proxy:
     """`async with Proxy("localhost:9092") as proxy`: clients connect to `proxy.bootstrap_servers`.
 
-    Rules are made by `delay`, `hold`, `cut`, `drop`, `corrupt` and `rewrite`. Each names the APIs it is about (none:
-    all of them), and may be bound to one node (`node_id`) and to the next so many exchanges (`times`). Of the rules
-    that match the newest counts. A connection is answered in the order of its requests: an answer that is held up
-    holds up those behind it.
+    Rules are made by `delay`, `hold`, `cut`, `drop`, `corrupt` and `rewrite`. Each names the APIs that it applies to
+    (none: all of them), and may be bound to one node (`node_id`) and to the next `times` exchanges. Of the rules that
+    match, the newest applies. A connection is answered in the order of its requests, so an answer that is delayed
+    delays those after it.
 
     Args:
         bootstrap_servers: some brokers' PLAINTEXT listeners; the other nodes are learnt from them.
-        nodes: or every node's address by its id.
-        seed: of the damage that `corrupt` does.
+        nodes: the address of every node by its id, instead of bootstrap servers.
+        seed: the seed of the random damage that `corrupt` does.
 
     Raises:
-        ConfigError: neither or both are given, or it is no address.
-        ConnectionLostError: from `async with`, when no bootstrap server answers.
+        ConfigError: neither or both of servers and nodes are given, or one is not an address. ConnectionLostError: from
+        `async with`, when no bootstrap server answers.
     """
 
     def __init__(
@@ -93,18 +93,18 @@ class Proxy:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port,...` for a client that shall go through the proxy."""
+        """`host:port,...` for a client that is to go through the proxy."""
         return ",".join(f"{HOST}:{port}" for port in self._here.values())
 
     def count(self, api: Api | None = None, node_id: int | None = None) -> int:
-        """How many requests came: of one API or of all, to one node or to all."""
+        """How many requests have arrived: of one API or of all, for one node or for all."""
         key = None if api is None else api_key(api)
         return sum(n for (k, i), n in self._counts.items() if key in (None, k) and node_id in (None, i))
 
     # Rules.
 
     def delay(self, *apis: Api, ms: int, node_id: int | None = None, times: int | None = None) -> Rule:
-        """Answers come so many milliseconds later."""
+        """Delay answers by `ms` milliseconds."""
 
         async def act(_: Exchange) -> None:
             await asyncio.sleep(ms / 1000)
@@ -114,7 +114,7 @@ class Proxy:
     def hold(
         self, *apis: Api, until: asyncio.Event | None = None, node_id: int | None = None, times: int | None = None
     ) -> Rule:
-        """Answers come when the event is set, or the rule is removed."""
+        """Hold answers until the event is set, or the rule is removed."""
 
         async def act(_: Exchange) -> None:
             await _first(rule.removed(), *([until.wait()] if until is not None else []))
@@ -123,20 +123,20 @@ class Proxy:
         return rule
 
     def cut(self, *apis: Api, before: bool = False, node_id: int | None = None, times: int | None = None) -> Rule:
-        """Close the connection in place of the answer; with `before` the broker never sees the request."""
+        """Close the connection instead of answering; with `before` the broker never sees the request."""
         return self._book.add(apis, node_id, times, CUT if before else lambda _: CUT)
 
     def drop(self, *apis: Api, before: bool = False, node_id: int | None = None, times: int | None = None) -> Rule:
-        """Answer nothing, and keep the connection; with `before` the broker never sees the request."""
+        """Send no answer, and keep the connection; with `before` the broker never sees the request."""
         return self._book.add(apis, node_id, times, DROPPED if before else lambda _: DROPPED)
 
     def corrupt(
         self, *apis: Api, how: Damage | None = None, node_id: int | None = None, times: int | None = None
     ) -> Rule:
-        """Spoil answers.
+        """Corrupt answers.
 
-        "bytes": random ones behind the correlation id. "truncated": a frame of half the answer. "unfinished": half of
-        a frame, then silence. "length": an absurd one is announced. "correlation_id": another one. `None`: any.
+        "bytes": random bytes after the correlation id. "truncated": a frame with half of the answer. "unfinished": half
+        of a frame, then silence. "length": an absurd length. "correlation_id": a wrong one. `None`: any of these.
         """
         return self._book.add(apis, node_id, times, lambda exchange: corrupted(exchange.answered, how, self._random))
 
@@ -148,16 +148,16 @@ class Proxy:
         node_id: int | None = None,
         times: int | None = None,
     ) -> Rule:
-        """Answer what `change(exchange)` says, which may be a coroutine function.
+        """Answer with the result of `change(exchange)`, which may be a coroutine function.
 
-        It returns a response (say `dataclasses.replace(exchange.response, error_code=25)`), a frame's bytes without
-        its size, `Raw(bytes)`, `CUT`, `DROPPED`, or `None` to leave the answer alone. What it raises comes out of the
-        proxy's `async with`.
+        It returns a response (say `dataclasses.replace(exchange.response, error_code=25)`), a frame's bytes without its
+        size, `Raw(bytes)`, `CUT`, `DROPPED`, or `None` to leave the answer alone. An error that it raises comes out of
+        the proxy's `async with`.
         """
         return self._book.add((api,), node_id, times, change)
 
     def clear(self) -> None:
-        """Remove every rule; what is held goes on."""
+        """Remove every rule; answers that are held are sent."""
         self._book.clear()
 
     def disconnect(self, node_id: int | None = None) -> None:
@@ -189,7 +189,7 @@ class Proxy:
         self._is_closed = True
         for server in self._servers:
             server.close()
-        await asyncio.sleep(0)  # a connection that was just accepted has its task now
+        await asyncio.sleep(0)  # a connection that was just accepted gets its task
         self.disconnect()
         await asyncio.gather(*self._tasks, *self._ending, return_exceptions=True)
 
@@ -220,7 +220,7 @@ class Proxy:
                     self._up(node_id, reader, there, pending), self._down(node_id, there_reader, writer, pending)
                 )
         except (OSError, EOFError, ProtocolError, asyncio.CancelledError):
-            pass  # for both sides the connection is over, and that is all they shall notice
+            pass  # both sides see only that the connection has ended
         except Exception as error:  # noqa: BLE001 (what a rule raised)
             self._failure = self._failure or error
         finally:
@@ -230,7 +230,7 @@ class Proxy:
             self._ending.discard(task)
 
     async def _end(self, writers: list[asyncio.StreamWriter]) -> None:
-        """Close sockets; what was written goes out before, if the other side takes it."""
+        """Close sockets, after their written bytes are sent, if the other side takes them."""
         for each in writers:
             each.close()
         closing = asyncio.gather(*(each.wait_closed() for each in writers), return_exceptions=True)
@@ -253,7 +253,7 @@ class Proxy:
                 if rule.act is CUT:
                     return
                 continue
-            # What cannot be decoded is not kept: Produce is long, and without acks it is never answered.
+            # Requests that cannot be decoded are not kept: Produce is long, and without acks it is never answered.
             pending.append((header, frame if header.api_key in REQUESTS else b""))
             writer.write(framed(frame))
             await writer.drain()
@@ -265,7 +265,7 @@ class Proxy:
             frame = await read_frame(reader)
             data: bytes | Fate = framed(frame)
             number = int.from_bytes(frame[:4], "big", signed=True)
-            while pending:  # answers come in the order of the requests: what stands before has none
+            while pending:  # answers come in the order of the requests: those before have none
                 header, asked = pending.popleft()
                 if header.correlation_id == number:
                     data = await self._judge(Exchange(node_id, header, asked, frame))
@@ -277,7 +277,7 @@ class Proxy:
                 await writer.drain()
 
     async def _judge(self, exchange: Exchange) -> bytes | Fate:
-        """What the client gets."""
+        """The bytes for the client, or the fate of the exchange."""
         if exchange.kind in (MetadataRequest, FindCoordinatorRequest):
             exchange.answered = exchange.encode(await self._moved(exchange.response))
         rule = self._book.find(exchange.header.api_key, exchange.node_id, about_requests=False)
@@ -312,7 +312,7 @@ def _addresses(servers: str | Sequence[str]) -> tuple[Address, ...]:
 
 
 async def _first(*works: Coroutine[Any, Any, Any]) -> None:
-    """Wait for the first of these to end, end the others, and raise what it raised."""
+    """Wait for the first of these to end, cancel the others, and raise the error of the first."""
     tasks = [asyncio.ensure_future(work) for work in works]  # noqa: TID251 (no consumer's)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

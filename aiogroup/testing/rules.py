@@ -19,13 +19,13 @@ from aiogroup.testing.frames import framed
 __all__ = ["CUT", "DROPPED", "Api", "Book", "Damage", "Exchange", "Raw", "Rule", "api_key", "corrupted"]
 
 Api: TypeAlias = "str | int | type[Request[Any]]"
-"""`"Fetch"`, `FetchRequest`, or the API's number: that one also of APIs that aiogroup itself does not use."""
+"""`"Fetch"`, `FetchRequest`, or the API's number, which may also be that of an API that aiogroup does not use."""
 
 Damage = Literal["bytes", "truncated", "unfinished", "length", "correlation_id"]
 
 
 class Fate(enum.Enum):
-    """What becomes of an exchange that is not answered."""
+    """What happens to an exchange that is not answered."""
 
     CUT = enum.auto()
     DROPPED = enum.auto()
@@ -34,14 +34,14 @@ class Fate(enum.Enum):
 CUT: Final = Fate.CUT
 """Returned by a rule: close the connection instead of answering."""
 DROPPED: Final = Fate.DROPPED
-"""Returned by a rule: leave the connection open and answer nothing."""
+"""Returned by a rule: leave the connection open and send no answer."""
 
 NAMES: Final = {kind.__name__.removesuffix("Request"): key for key, kind in REQUESTS.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Raw:
-    """Returned by a rule: these bytes go out as they are, without a size in front."""
+    """Returned by a rule: send these bytes as they are, without a size in front."""
 
     data: bytes
 
@@ -52,7 +52,7 @@ Outcome: TypeAlias = "Response | bytes | Raw | Fate | None"
 
 @dataclasses.dataclass(slots=True)
 class Exchange:
-    """A request and its answer on the way back; `request` and `response` are decoded when looked at."""
+    """A request and its answer on the way back; `request` and `response` are decoded when they are read."""
 
     node_id: int
     header: RequestHeader
@@ -73,12 +73,12 @@ class Exchange:
         return decode_response(REQUESTS[self.header.api_key], self.header.api_version, self.answered)[1]
 
     def encode(self, response: Response) -> bytes:
-        """The answer as a frame, in the version and under the number that were asked."""
+        """The answer as a frame, with the request's version and correlation id."""
         kind = REQUESTS[self.header.api_key]
         return encode_response(kind, response, self.header.api_version, self.header.correlation_id)
 
     def to_bytes(self, outcome: Response | bytes | Raw | None) -> bytes:
-        """What goes to the client."""
+        """The bytes to send to the client."""
         match outcome:
             case None:
                 return framed(self.answered)
@@ -94,7 +94,7 @@ Act: TypeAlias = "Callable[[Exchange], Outcome | Awaitable[Outcome]]"
 
 
 class Rule:
-    """One rule of a proxy. It holds until it is removed, its `with` block ends, or it was used so often."""
+    """One rule of a proxy. It applies until it is removed, its `with` block ends, or it was used `times` times."""
 
     def __init__(
         self, book: Book, keys: frozenset[int], node_id: int | None, times: int | None, act: Act | Fate
@@ -109,7 +109,7 @@ class Rule:
 
     @property
     def is_about_requests(self) -> bool:
-        """The broker never sees what it is applied to."""
+        """Whether the rule applies to requests, so that the broker never sees them."""
         return isinstance(self.act, Fate)
 
     def matches(self, api_key: int, node_id: int) -> bool:
@@ -121,7 +121,7 @@ class Rule:
             self._book.discard(self)
 
     def remove(self) -> None:
-        """End the rule, and let go what it holds; once more does nothing."""
+        """End the rule, and release the answers that it holds. A second call does nothing."""
         self._book.discard(self)
         self._removed.set()
 
@@ -138,11 +138,11 @@ class Rule:
 
 
 class Book:
-    """The rules of one proxy: of those that match the newest counts."""
+    """The rules of one proxy. Of those that match, the newest applies."""
 
     def __init__(self) -> None:
         self._rules: list[Rule] = []
-        self._spent: list[Rule] = []  # used up, and perhaps holding something still
+        self._spent: list[Rule] = []  # rules that are used up, and may still hold answers
 
     def add(self, apis: tuple[Api, ...], node_id: int | None, times: int | None, act: Act | Fate) -> Rule:
         if times is not None and times < 1:
@@ -152,9 +152,9 @@ class Book:
         return rule
 
     def find(self, key: int, node_id: int, *, about_requests: bool) -> Rule | None:
-        """The rule for a request on its way there, or for an answer on its way back; it counts as used."""
+        """The rule for a request on its way to the broker, or for an answer on its way back; it counts as used."""
         matching = [rule for rule in reversed(self._rules) if rule.matches(key, node_id)]
-        if not about_requests:  # of what comes back: it has passed the rules that were there when it went
+        if not about_requests:  # rules about requests do not apply to answers
             matching = [rule for rule in matching if not rule.is_about_requests]
         if not matching or matching[0].is_about_requests is not about_requests:
             return None
@@ -190,7 +190,7 @@ def api_key(api: Api) -> int:
 
 
 def corrupted(frame: bytes, how: Damage | None, random: Random) -> Raw:
-    """An answer as a broken broker or line might send it."""
+    """An answer as it might come from a broken broker or line."""
     match how or random.choice(get_args(Damage)):
         case "bytes":
             return Raw(framed(frame[:4] + random.randbytes(max(8, len(frame) - 4))))

@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] not in _TOOLS:
         sys.stderr.write(usage)
         return 0 if not arguments else 1
-    # To stderr: the lines on stdout belong to whoever reads them.
+    # To stderr, since stdout carries the JSON lines.
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     return _TOOLS[arguments[0]](arguments[1:])
 

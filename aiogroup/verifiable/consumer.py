@@ -22,15 +22,17 @@ __all__ = ["VerifiableConsumer", "main"]
 _log = logging.getLogger("aiogroup.verifiable")
 
 WRITTEN_MS: Final = 1_000
-"""A reader that takes nothing for so long loses the order, not the group its rebalance: records are in hand."""
+"""How long to wait for a reader that takes nothing. Then the order of the lines is given up, not the group's rebalance,
+which waits for the records in hand.
+"""
 
 
 class VerifiableConsumer:
-    """Polls, tells, commits, tells, until it is asked to end, has read `max_messages`, or meets an error.
+    """Polls, prints, commits and prints, until it is asked to end, has read `max_messages`, or meets an error.
 
     The contract's order is `records_consumed`, `offsets_committed`, and only then `partitions_revoked`. A rebalance may
-    go on as soon as the commit is answered, before the loop has told of it. So what the listener hears while a batch is
-    being told is kept, with its time, until the batch is done; nobody waits for that, so nothing can hang on it.
+    go on as soon as the commit is answered, before the loop has printed it. So callbacks that run while a batch is
+    being printed are kept, with their time, and printed after the batch. Nothing waits for that, so it cannot hang.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class VerifiableConsumer:
         try:
             await interrupt.until_asked(lambda: keep_trying(self._consumer.start, ConnectionLostError))
             while self._left != 0 and not interrupt.is_asked:
-                # Nothing is in hand here: a reader who is slow stops this loop, neither heartbeats nor rebalances.
+                # No record is in hand here: a slow reader stops this loop, but neither heartbeats nor rebalances.
                 await interrupt.until_asked(output.room)
                 records = await interrupt.until_asked(self._poll)
                 if records is not None:
@@ -69,7 +71,7 @@ class VerifiableConsumer:
         self._tell_partitions("partitions_assigned", assigned)
 
     def on_partitions_revoked(self, revoked: Set[TopicPartition]) -> None:
-        """Lost partitions are told as revoked ones, as Java's listener has it."""
+        """Print lost partitions as revoked ones, as Java's listener does."""
         self._tell_partitions("partitions_revoked", revoked)
 
     async def _poll(self) -> Records:
@@ -86,12 +88,12 @@ class VerifiableConsumer:
             self._output.tell("records_consumed", count=records.count, partitions=_summary(records))
             if self._left is not None:
                 self._left -= records.count
-            # Killed between a commit and its line, it would have records that nobody reads again and nobody heard of.
+            # Otherwise a kill between a commit and its line would leave committed records that were never reported.
             await self._output.written(WRITTEN_MS)
             if self._commits:
                 await self._commit({tp: batch[-1].offset + 1 for tp, batch in records.items()})
             else:
-                await self._consumer.skip()  # told is processed: it may be committed when this ends
+                await self._consumer.skip()  # printed records are processed, and may be committed at the end
         finally:
             self._is_telling = False
             kept, self._kept = self._kept, []
@@ -156,7 +158,9 @@ def _parser() -> Arguments:
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The file's settings, under those of the command line; topics are made by asking, as with Java's default."""
+    """The file's settings, overridden by those of the command line; asking for a topic may create it, as in Java by
+    default.
+    """
     check_group_protocol(options.group_protocol)
     read, ignored = consumer_settings(read_config(options.command_config))
     if ignored:

@@ -1,4 +1,4 @@
-"""What both tools do as processes: lines to standard output by a thread, signals, arguments as Java takes them."""
+"""The process side of both tools: a thread that writes standard output, signals, and arguments as in Java."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Arguments", "Interrupt", "Output", "keep_trying", "read_config", "ru
 T = TypeVar("T")
 LIMIT_BYTES: Final = 256 * 1024
 CLOSE_S: Final = 30
-"""How long the last lines may wait for a reader; Java would wait for ever."""
+"""How long the last lines may wait for a reader; Java waits for ever."""
 RETRY_MS: Final = 500
 STDOUT: Final = 1
 
@@ -32,12 +32,11 @@ _log = logging.getLogger("aiogroup.verifiable")
 
 
 class Output:
-    """Writes one JSON object a line, in the order told, from a thread of its own.
+    """Writes one JSON object per line, in the order of the calls, from a thread of its own.
 
-    A reader that does not empty the pipe blocks that thread, never the event loop with its heartbeats. Who has much to
-    say awaits `room()` first, which bounds what is kept to `limit_bytes` and what was said at once. Who does what the
-    reader must know of, even if this process is killed, awaits `written()` first. A reader that is gone calls
-    `on_broken`.
+    A reader that does not empty the pipe blocks that thread, never the event loop with its heartbeats. Before many
+    lines, await `room()`: it bounds the waiting lines to `limit_bytes` and the last burst. Before an action that the
+    reader must know of even if this process is killed, await `written()`. If the reader is gone, `on_broken` is called.
     """
 
     def __init__(
@@ -68,19 +67,19 @@ class Output:
                 self._changed.notify()
 
     async def room(self) -> None:
-        """Return when the reader has taken enough for more to be said."""
+        """Return when the reader has taken enough of the waiting lines."""
         while self._kept_bytes >= self._limit_bytes:
             await self._drained.wait()
 
     async def written(self, timeout: int) -> bool:
-        """Return when the pipe holds all that was told; False when it does not within `timeout` milliseconds."""
+        """Return when all lines are written to the pipe; False if that takes longer than `timeout` milliseconds."""
         until_ms = now_ms() + timeout
         while self._kept_bytes and now_ms() < until_ms:
             await self._drained.wait(until_ms)
         return not self._kept_bytes
 
     def close(self, seconds: float = CLOSE_S) -> None:
-        """Write what is left, as long as somebody takes it."""
+        """Write the waiting lines, as long as the reader takes them."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -121,14 +120,15 @@ class Output:
         self._call(self._on_broken)
 
     def _call(self, what: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits there any more
+        with contextlib.suppress(RuntimeError):  # the loop has ended, so nothing waits there any more
             self._loop.call_soon_threadsafe(what)
 
 
 class Interrupt:
-    """The wish to end: SIGTERM, SIGINT or a reader that is gone. It ends what `until_asked` awaits and nothing else.
+    """A request to end: SIGTERM, SIGINT or a reader that is gone. It cancels what `until_asked` awaits and nothing
+    else.
 
-    So a commit is finished and told, and only waiting is cut short (Java: `wakeup` and the shutdown hook).
+    So a commit is finished and printed, and only waiting is cut short (Java: `wakeup` and the shutdown hook).
     """
 
     def __init__(self, on_ask: Callable[[], None] = lambda: None) -> None:
@@ -149,7 +149,7 @@ class Interrupt:
             self._waiting.cancel()
 
     async def until_asked(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """What `work()` gives, `None` when the end was asked for meanwhile or before."""
+        """The result of `work()`, `None` if the end was requested before or meanwhile."""
         if self.is_asked:
             return None
         task = self._waiting = asyncio.current_task()
@@ -177,7 +177,7 @@ class Arguments(argparse.ArgumentParser):
         self.exit(1, f"{self.prog}: error: {message}\n")
 
     def print_usage(self, file: Any = None) -> None:  # noqa: ANN401 (argparse's own type is typeshed's secret)
-        """Never to stdout, which is for events."""
+        """Print to stderr: stdout is for events."""
         if file is None:
             self._print_message(self.format_usage())
         else:
@@ -185,7 +185,7 @@ class Arguments(argparse.ArgumentParser):
 
 
 def read_config(path: str | None) -> Mapping[str, str]:
-    """The properties of the file that was named, or none.
+    """The properties of the named file; empty if none is named.
 
     Raises:
         ConfigError: it cannot be read.
@@ -199,7 +199,7 @@ def read_config(path: str | None) -> Mapping[str, str]:
 
 
 async def keep_trying(start: Callable[[], Awaitable[object]], lost: type[Exception]) -> None:
-    """Start, again and again while no bootstrap server answers: Java's clients connect in the background."""
+    """Start, and try again while no bootstrap server answers: Java's clients connect in the background."""
     while True:
         try:
             await start()
@@ -210,7 +210,7 @@ async def keep_trying(start: Callable[[], Awaitable[object]], lost: type[Excepti
 
 
 def run(work: Callable[[Output, Interrupt], Coroutine[Any, Any, None]]) -> int:
-    """Run a tool with its standard output and its signals; the exit code."""
+    """Run a tool with its standard output and its signals. Returns the exit code."""
 
     async def whole() -> int:
         interrupt = Interrupt()

@@ -1,4 +1,4 @@
-"""The producer of Kafka's system tests (VerifiableProducer.java) on aiokafka's: numbers go out, acks are told."""
+"""The producer of Kafka's system tests (VerifiableProducer.java), on aiokafka's: sends numbers and prints the acks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["VerifiableProducer", "main"]
 _log = logging.getLogger("aiogroup.verifiable")
 
 TURN_COUNT: Final = 64
-"""The loop runs at least once in so many records: sending into a batch that has room awaits nothing."""
+"""How many records are sent before the loop runs: sending into a batch that is not full awaits nothing."""
 FOREVER_MS: Final = 24 * 3_600_000
 
 
 class VerifiableProducer:
-    """Sends 0, 1, 2, ... and tells what became of each; ends when asked to, or after `max_messages`."""
+    """Sends 0, 1, 2, ... and prints the result of each; ends when asked to, or after `max_messages`."""
 
     def __init__(self, settings: Mapping[str, object], options: argparse.Namespace) -> None:
         self._settings = settings
@@ -86,7 +86,7 @@ class VerifiableProducer:
             await interrupt.until_asked(self._output.room)
             await interrupt.until_asked(partial(self._send, producer, next(self._keys), f"{self._prefix}{number}"))
             if self._create_time is not None:
-                self._create_time += wall_ms() - epoch_ms  # so Java has it: the steps grow
+                self._create_time += wall_ms() - epoch_ms  # as in Java, where the steps grow
             if number % TURN_COUNT == 0:
                 await asyncio.sleep(0)
             if self._throughput >= 0:
@@ -109,7 +109,7 @@ class VerifiableProducer:
                 self._topic, value.encode(), key=data, partition=partition, timestamp_ms=self._create_time
             )
         except asyncio.CancelledError:
-            self._sent_count -= 1  # it was still waiting for room
+            self._sent_count -= 1  # it was still waiting for space in a batch
             raise
         except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
             self._tell_error(key, value, error)
@@ -118,7 +118,7 @@ class VerifiableProducer:
             future.add_done_callback(self._settle)
 
     async def _partition(self, producer: Any, key: bytes | None) -> int | None:  # noqa: ANN401
-        """Without acks aiokafka does not say where a record went, so it is chosen here."""
+        """The partition for a record. Without acks aiokafka does not report the partition, so it is chosen here."""
         if self._is_answered:
             return None
         partitions = sorted(await producer.partitions_for(self._topic))
@@ -166,7 +166,7 @@ def _parser() -> Arguments:
 
 
 def _settings(options: argparse.Namespace) -> dict[str, object]:
-    """The command line's settings, under those of the file: VerifiableProducer.java puts the file last."""
+    """The command line's settings, overridden by those of the file, as in VerifiableProducer.java."""
     settings, ignored = producer_settings(read_config(options.command_config))
     if ignored:
         _log.warning("these properties mean nothing here: %s", ", ".join(ignored))

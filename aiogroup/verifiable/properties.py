@@ -1,4 +1,4 @@
-"""Java `.properties` files, and what their keys and class names are called here."""
+"""Reads Java `.properties` files, and translates their keys and class names into ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ASSIGNORS: Final = {
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
-"""What the class calls itself in JoinGroup (ConsumerPartitionAssignor.name)."""
+"""The name of each class in JoinGroup (ConsumerPartitionAssignor.name)."""
 _WITHOUT_KEY: Final = frozenset(
     {
         "member_name", "registration_timeout_ms", "expansion_timeout_ms", "rebalance_timeout_ms",
@@ -30,7 +30,7 @@ _WITHOUT_KEY: Final = frozenset(
         "deliver_while_unreachable",
     }
 )  # fmt: skip
-"""Settings of ours that no Java client has: a file means something else by such a key."""
+"""Settings of ours that no Java client has: in a file such a key has another meaning."""
 _PRODUCER: Final[Mapping[str, tuple[str, type]]] = {
     "bootstrap.servers": ("bootstrap_servers", str),
     "client.id": ("client_id", str),
@@ -43,7 +43,7 @@ _PRODUCER: Final[Mapping[str, tuple[str, type]]] = {
     "connections.max.idle.ms": ("connections_max_idle_ms", int),
     "enable.idempotence": ("enable_idempotence", bool),
 }
-"""AIOKafkaProducer's names."""
+"""AIOKafkaProducer's names for Java's keys."""
 _SECURITY: Final = frozenset({"security.protocol", "sasl.mechanism", "sasl.kerberos.service.name"})
 _CREDENTIAL: Final = r'\b{}\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))'
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -55,17 +55,16 @@ def load_properties(path: Path) -> dict[str, str]:
     """Read a file as `Properties.load(InputStream)` does: its bytes are Latin-1.
 
     Raises:
-        ValueError: it has a malformed `\\u` escape.
-        OSError: it cannot be read.
+        ValueError: the file has a malformed `\\u` escape. OSError: the file cannot be read.
     """
     return parse_properties(path.read_bytes().decode("latin-1"))
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values by java.util.Properties' rules; the last of two equal keys counts.
+    """Keys and values by the rules of java.util.Properties; of two equal keys the last one counts.
 
     Raises:
-        ValueError: a malformed `\\u` escape.
+        ValueError: there is a malformed `\\u` escape.
     """
     found = {}
     for line in _logical_lines(re.split(r"\r\n|\r|\n", text)):
@@ -99,16 +98,16 @@ def _unescaped(text: str) -> str:
             raise ValueError(f"malformed \\uXXXX encoding in {text!r}")
         return chr(int(code[1:], 16)) if code[0] == "u" else _ESCAPES.get(code, code)
 
-    # Pairs of \u escapes may make one character beyond U+FFFF.
+    # Two \u escapes may together be one character beyond U+FFFF.
     plain = _ESCAPE.sub(character, text)
     return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def assignors_of(text: str, known: Iterable[str] = BY_NAME) -> tuple[str, ...]:
-    """Our names of comma-separated Java class names (or names as JoinGroup has them), in their order.
+    """Our names for comma-separated Java class names (or for the names in JoinGroup), in their order.
 
     Raises:
-        ConfigError: one is no assignor of Kafka's, or not here yet.
+        ConfigError: a name is not that of one of Kafka's assignors, or aiogroup does not have that one yet.
     """
     names, here = [], sorted(known)
     for entry in filter(None, (each.strip() for each in text.split(","))):
@@ -124,7 +123,7 @@ def assignors_of(text: str, known: Iterable[str] = BY_NAME) -> tuple[str, ...]:
 
 
 def consumer_settings(properties: Mapping[str, str]) -> tuple[dict[str, object], tuple[str, ...]]:
-    """`ConsumerConfig`'s settings, and the keys that mean nothing to it.
+    """`ConsumerConfig`'s settings, and the keys that have no meaning for it.
 
     Raises:
         ConfigError: a value is not of its kind, or asks for what is not there.
@@ -146,7 +145,7 @@ def consumer_settings(properties: Mapping[str, str]) -> tuple[dict[str, object],
 
 
 def producer_settings(properties: Mapping[str, str]) -> tuple[dict[str, object], tuple[str, ...]]:
-    """AIOKafkaProducer's settings, and the keys that mean nothing to it.
+    """AIOKafkaProducer's settings, and the keys that have no meaning for it.
 
     Raises:
         ConfigError: a value is not of its kind, or asks for what is not there.
@@ -168,10 +167,10 @@ def producer_settings(properties: Mapping[str, str]) -> tuple[dict[str, object],
 
 
 def check_group_protocol(value: str) -> None:
-    """Refuse any other group protocol than the classic one.
+    """Check that the group protocol is the classic one.
 
     Raises:
-        ConfigError: it is another.
+        ConfigError: it is another protocol.
     """
     if value.strip().lower() != "classic":
         raise ConfigError(
