@@ -20,7 +20,7 @@ __all__ = ["Queue", "Supply"]
 class Supply:
     """What delivery tells the tasks that supply it: the inflater, and the fetchers."""
 
-    __slots__ = ("drained_count", "has_drained", "inflating", "to_inflate")
+    __slots__ = ("drained_count", "has_drained", "inflating", "is_room_wanted", "to_inflate")
 
     def __init__(self) -> None:
         self.to_inflate: deque[Lane] = deque()
@@ -31,6 +31,8 @@ class Supply:
         """How many fetched pieces were used up."""
         self.has_drained = False
         """Whether a fetched piece was used up since the fetchers were last told."""
+        self.is_room_wanted = False
+        """Whether a fetcher waits for room: then it is told as soon as a piece is used up."""
 
     def note_drained(self) -> None:
         self.has_drained = True

@@ -67,6 +67,7 @@ class Gate(Protocol):
 class Requests:
     def __init__(self, context: Context, gate: Gate, subscription: Subscription) -> None:
         self._turn_ends_at = 0.0
+        self._has_waited = False  # the last request did: so the loop ran, and what was taken since is one slice
         self._turn_count = 0
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None
@@ -98,8 +99,12 @@ class Requests:
         self._check_iterable()
         who = self._begin(_NONE_NAMED)
         try:
-            await asyncio.sleep(0)
-            record = await self._wait(self._context.delivery.open_cursor, None)
+            if self._has_waited and self.has_time():
+                self._has_waited = False
+            else:
+                await asyncio.sleep(0)
+                self.begin_turn()
+            record = await self._wait(self._open_cursor, None)
             if record is not None:
                 self._note_holder(who, (record.tp,))
         finally:
@@ -129,6 +134,9 @@ class Requests:
         if record is None:
             raise StopAsyncIteration
         return record
+
+    def _open_cursor(self) -> Record | None:
+        return self._context.delivery.open_cursor(self.turn_left_ns())
 
     def _check_iterable(self) -> None:
         if self._context.is_stopped:
@@ -414,7 +422,9 @@ class Requests:
                     raise
                 if supply.has_drained:
                     supply.has_drained = False
-                    context.fetchable.pulse()
+                    if supply.is_room_wanted:
+                        supply.is_room_wanted = False
+                        context.fetchable.pulse()
                 if supply.to_inflate:
                     context.inflate_wanted.pulse()
                 if taken is not None:
@@ -425,6 +435,8 @@ class Requests:
             if again_at_ms is not None:
                 wake = again_at_ms if wake is None else min(wake, again_at_ms)
             await context.changed.wait(wake)
+            self._has_waited = True
+            self.begin_turn()
 
     def _tell_poison(self, error: RecordDeserializationError | TimestampError) -> None:
         """Report each poison record once, although every request that meets it raises it again."""
@@ -445,6 +457,7 @@ class Requests:
     def begin_turn(self) -> None:
         """The loop has just run."""
         self._turn_ends_at = time.monotonic() + TURN_SECONDS
+        self._turn_count = 0
 
     def turn_left_ns(self) -> int:
         return max(0, int((self._turn_ends_at - time.monotonic()) * 1e9))
@@ -458,7 +471,6 @@ class Requests:
         """
         is_turn_over = self._turn_count > 0 and self._turn_count + count > RECORDS_PER_TURN
         if is_turn_over or time.monotonic() >= self._turn_ends_at:
-            self._turn_count = 0
             await asyncio.sleep(0)
             self.begin_turn()
 

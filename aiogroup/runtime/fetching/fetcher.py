@@ -213,6 +213,7 @@ class Fetchers:
             self._is_awaited = self._is_awaited or plan.is_blocked
             if not plan.max_bytes:
                 self._tried_since_ms.pop(node_id, None)
+                context.delivery.supply.is_room_wanted = True
                 await context.fetchable.wait(self._planner.wake_at_ms)
                 continue
             # A full buffer may be drained at any moment, so its partition must be asked for soon: keep the wait short.
@@ -301,6 +302,7 @@ class Fetchers:
                     idle_ms = WAIT_MIN_MS
                 else:
                     until_ms, idle_ms = now_ms() + idle_ms, idle_ms * 2
+                    context.delivery.supply.is_room_wanted = True
                     await context.fetchable.wait(until_ms)
                 self._look()
         finally:
