@@ -39,7 +39,8 @@ _MAX_INT32 = 0x7FFF_FFFF
 
 
 @lru_cache(maxsize=8192)
-def _uuid(raw: bytes) -> UUID:
+def uuid_of(raw: bytes) -> UUID:
+    """The id that these 16 bytes are."""
     # Fetch responses name the same topics each time, and building a UUID costs more than the rest of a topic.
     return UUID(bytes=raw)
 
@@ -142,7 +143,7 @@ class Reader:
         return (value >> 1) ^ -(value & 1)
 
     def uuid(self) -> UUID:
-        return _uuid(bytes(self.slice(16)))
+        return uuid_of(bytes(self.slice(16)))
 
     def slice(self, length: int) -> memoryview:
         """`length` bytes of the frame itself; they keep the frame alive."""

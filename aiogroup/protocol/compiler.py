@@ -94,17 +94,27 @@ def _decoder(structure: type[Structure], version: int, flexible: bool) -> Read:
 
 
 def _build(structure: type[Structure], steps: tuple[_Step, ...]) -> Read:
-    twin = _mutable_twin(structure)
+    make = maker(structure)
 
     def read(reader: Reader) -> Value:
         values: list[Any] = []
         for step in steps:
             step(reader, values)
+        return make(*values)
+
+    return read
+
+
+def maker(structure: type[Structure]) -> Callable[..., Any]:
+    """Makes a structure of the values of all its fields, in their order."""
+    twin = _mutable_twin(structure)
+
+    def make(*values: Value) -> Value:
         made: Any = twin(*values)
         made.__class__ = structure
         return made
 
-    return read
+    return make
 
 
 def _mutable_twin(structure: type[Structure]) -> type[Any]:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 from aiogroup.errors import ProtocolError, UnsupportedVersionError
 from aiogroup.protocol.codec import NOTHING_APART, Reader, Writer
 from aiogroup.protocol.compiler import decoder, encoder
+from aiogroup.protocol.fetch_shortcut import read_answer, write_request
 from aiogroup.protocol.messages import REQUESTS
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.protocol.messages.fetch import FetchRequest
 from aiogroup.values import dataclass
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ def encode_request(message: Request[Any], version: int, correlation_id: int, cli
     """
     kind = type(message)
     flexible = _flexible(kind, version)
+    if kind is FetchRequest:
+        written = write_request(cast("FetchRequest", message), version, correlation_id, client_id)
+        if written is not None:
+            return written
     writer = Writer()
     writer.int16(kind.API_KEY)
     writer.int16(version)
@@ -61,6 +67,10 @@ def decode_response(
         ProtocolError: the bytes are not such an answer; close the connection, its position is unknown.
     """
     flexible = _flexible(request_type, version)
+    if request_type is FetchRequest and not apart:
+        read = read_answer(frame, version)
+        if read is not None:
+            return cast("tuple[int, R_co]", read)
     reader = Reader(frame, apart)
     correlation_id = reader.int32()
     if flexible and request_type is not ApiVersionsRequest:
