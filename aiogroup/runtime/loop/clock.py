@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-__all__ = ["FOREVER_MS", "Signal", "after_ms", "now_ms", "sleep_ms", "timeout_ms", "wall_ms"]
+__all__ = ["FOREVER_MS", "Alarm", "Signal", "now_ms", "sleep_ms", "timeout_ms", "wall_ms"]
 
 
 FOREVER_MS: Final = 2**62
@@ -56,16 +56,40 @@ async def sleep_ms(duration_ms: int) -> None:
     await asyncio.sleep(duration_ms / 1000)
 
 
-def after_ms(duration_ms: int, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
-    """Call `callback` after the duration, unless the handle is cancelled: a time-out that costs a fifth of
-    `timeout_ms`.
-    """
-    return asyncio.get_running_loop().call_later(duration_ms / 1000, callback, *args)
-
-
 def timeout_ms(duration_ms: int | None) -> asyncio.Timeout:
     """`async with timeout_ms(n)`: `TimeoutError` when the block takes longer; `None` never ends it."""
     return asyncio.timeout(None if duration_ms is None else max(0, duration_ms) / 1000)
+
+
+class Alarm:
+    """One timer for many waits that mostly end before it: it stays where the first of them set it.
+
+    So `ring` must look whether it is time, and call `ring_by` again for what is left.
+    """
+
+    __slots__ = ("_ring", "_timer")
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._timer: asyncio.TimerHandle | None = None
+
+    def ring_by(self, at_ms: int) -> None:
+        """Call `ring` at this instant, or before."""
+        at = (at_ms + 1) / 1000
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at, self._on_time)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._ring()
 
 
 class Signal:

@@ -11,6 +11,7 @@ import asyncio
 import io
 import struct
 from collections.abc import Awaitable, Mapping
+from operator import itemgetter
 from typing import Any
 
 from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
@@ -23,7 +24,7 @@ from aiogroup.protocol.framing import decode_response, encode_request
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.protocol.messages.fetch import FIRST_BY_ID, FetchRequest
 from aiogroup.protocol.schema import R_co, Request, Response, negotiate
-from aiogroup.runtime.loop.clock import after_ms
+from aiogroup.runtime.loop.clock import Alarm, now_ms
 from aiogroup.runtime.net.receiver import Receiver
 
 __all__ = ["Connection"]
@@ -106,6 +107,11 @@ class Connection(AIOKafkaConnection):
             sasl_oauth_token_provider=config.sasl_oauth_token_provider,
             **kwargs,
         )
+        self._negotiated: dict[tuple[type[Request[Any]], int | None], int] = {}
+        self._limits: dict[asyncio.Future[Any], tuple[int, int]] = {}  # until when each answer is waited for, how long
+        self._alarm = Alarm(
+            self._give_up
+        )  # mostly no answer is late: a timer for each would cost more than its request
 
     why_silent = ""
     """The text added to "the connection broke" until the first answer has arrived."""
@@ -123,6 +129,10 @@ class Connection(AIOKafkaConnection):
     def close(self, reason: CloseReason | None = None, exc: BaseException | None = None) -> asyncio.Future[None] | None:
         if self._writer is not None:
             self._transport = self._writer.transport
+        self._alarm.cancel()
+        for _, _, answer in self._requests:
+            if not answer.done():
+                answer.add_done_callback(_seen)
         return super().close(reason=reason, exc=exc)  # type: ignore[no-any-return]
 
     def abort(self) -> None:
@@ -174,7 +184,10 @@ class Connection(AIOKafkaConnection):
         Raises:
             UnsupportedVersionError: there is none.
         """
-        return negotiate(request_type, self._versions, at_most=at_most)
+        version = self._negotiated.get((request_type, at_most))
+        if version is None:
+            version = self._negotiated[request_type, at_most] = negotiate(request_type, self._versions, at_most=at_most)
+        return version
 
     def write(self, request: Request[R_co], *, at_most: int | None = None) -> asyncio.Future[R_co]:
         """Write a request now, without waiting. The future returned will hold the answer.
@@ -194,7 +207,6 @@ class Connection(AIOKafkaConnection):
             self.close(reason=CloseReason.CONNECTION_BROKEN)
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke: {error}") from error
         answer: asyncio.Future[R_co] = self._loop.create_future()
-        answer.add_done_callback(_seen)
         self._requests.append((correlation_id, _Pending(type(request), version), answer))
         return answer
 
@@ -206,7 +218,9 @@ class Connection(AIOKafkaConnection):
             ConnectionLostError: the connection broke.
             ProtocolError: the answer could not be read.
         """
-        timer = after_ms(timeout, self._give_up, answer, timeout)
+        until_ms = now_ms() + timeout
+        self._limits[answer] = until_ms, timeout
+        self._alarm.ring_by(until_ms)
         try:
             return await answer
         except KafkaConnectionError as error:
@@ -214,12 +228,20 @@ class Connection(AIOKafkaConnection):
                 raise ProtocolError(f"{self.host}:{self.port}: {error.__cause__}") from error
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke{self.why_silent}") from error
         finally:
-            timer.cancel()
+            del self._limits[answer]
 
-    def _give_up(self, answer: asyncio.Future[Any], timeout: int) -> None:
-        if not answer.done():
-            answer.set_exception(KafkaTimeoutError(f"{self.host}:{self.port} did not answer within {timeout} ms"))
-            self.close(reason=CloseReason.CONNECTION_TIMEOUT)
+    def _give_up(self) -> None:
+        """Close the connection if an answer is overdue; otherwise look again when the next one would be."""
+        limits = [(*limit, answer) for answer, limit in self._limits.items() if not answer.done()]
+        if not limits:
+            return
+        until_ms, timeout, answer = min(limits, key=itemgetter(0))
+        if until_ms > now_ms():
+            self._alarm.ring_by(until_ms)
+            return
+        answer.set_exception(KafkaTimeoutError(f"{self.host}:{self.port} did not answer within {timeout} ms"))
+        _seen(answer)  # whoever waits for it may be cancelled before it looks
+        self.close(reason=CloseReason.CONNECTION_TIMEOUT)
 
     def _next_has_ids(self) -> bool | None:
         """The `has_ids` of `Receiver` for the answer that comes next."""
