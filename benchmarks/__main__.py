@@ -1,7 +1,7 @@
 """`python -m benchmarks [--quick]`: aiogroup beside aiokafka, confluent-kafka, Java and two floors.
 
 Every run is a process of its own and the clients take turns. Prints tables, judges the goals, and writes
-benchmarks/results/TIME.json; `python benchmarks/compare.py OLD NEW` says what changed between two of these.
+benchmarks/results/TIME.json; `python benchmarks/compare.py OLD NEW` shows the changes between two of these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GOAL_RECORDS = 1_500_000
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything; `rounds` are those of drains."""
+    """The sizes of a run; `rounds` is the number of rounds of drains."""
 
     records: int = GOAL_RECORDS
     rounds: int = 5
@@ -65,7 +65,7 @@ QUICK = Sizes(
 
 
 class Session:
-    """One run of the benchmarks: what of it, and what came of that."""
+    """One run of the benchmarks: the chosen parts and their results."""
 
     def __init__(self, sizes: Sizes, parts: Sequence[str]) -> None:
         self._sizes = sizes
@@ -78,7 +78,7 @@ class Session:
         self.tables = [self.machine, self.imports, self.drain, self.merge, self.flow, self.commit, self.stop, self.join]
 
     def run(self) -> Iterator[str]:
-        """The Markdown of each scenario, when it is done."""
+        """Yield the Markdown of each scenario when it is done."""
         sizes = self._sizes
         yield from self._calm()
         if "import" in self._parts:
@@ -93,7 +93,7 @@ class Session:
         yield from self._calm()
 
     def _calm(self) -> Iterator[str]:
-        """Before all and behind it: the machine's other guests come and go."""
+        """Measure the calm machine before and after everything, since its other load varies."""
         if "machine" in self._parts:
             run = measure("calm", calm.CLIENT, ["--seconds", self._sizes.calm_s])
             self.machine.row(calm.SCENARIO, calm.CLIENT).runs.append(run)
@@ -111,7 +111,7 @@ class Session:
             yield living.latency(cluster, sizes.flow_s, sizes.flow_rounds, self.flow)
         if "commit" in parts:
             yield living.commits(cluster, sizes.commits, sizes.commit_rounds, self.commit)
-        if "idle" in parts:  # last: its partitions stay
+        if "idle" in parts:  # last, since its partitions remain
             yield living.idle(cluster, sizes.idle_clients, sizes.flow_s, sizes.flow_rounds, self.flow)
 
 
@@ -144,7 +144,7 @@ def chosen(args: argparse.Namespace) -> Sizes:
 
 def main() -> None:
     args = arguments()
-    for number in (signal.SIGINT, signal.SIGTERM):  # also in the background: the run under way ends with this process
+    for number in (signal.SIGINT, signal.SIGTERM):  # also in the background: both end the run under way
         signal.signal(number, signal.default_int_handler)
     try:
         _measure(args)

@@ -1,7 +1,7 @@
 """`python -m benchmarks.assignors`: CPU seconds of each assignor for 1000 members and 10,000 partitions, at worst.
 
-Subscriptions are equal, nearly equal, or all different; members are all new, all there, one or half of them new, or all
-but three; with racks and without. It ends with status 1 when one takes longer than LIMIT_S.
+Subscriptions are equal, nearly equal, or all different. All members are new, or none, one, half, or all but three of
+them. Members have racks or none. It ends with status 1 if an assignor takes longer than LIMIT_S.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Members = dict[str, MemberSubscription]
 
 
 def shapes(rng: random.Random) -> Iterator[tuple[str, Mapping[str, int], list[Sequence[str]]]]:
-    """(what, partitions, each member's topics)."""
+    """Yield (description, partitions, each member's topics)."""
     hundred = {f"topic-{n}": 100 for n in range(100)}
     thousand = {f"topic-{n}": 10 for n in range(1000)}
     single = {f"topic-{n}": 1 for n in range(10_000)}
@@ -46,7 +46,7 @@ def joining(name: str, topics: Sequence[str], held: Held, rack: str | None) -> M
 def crowds(
     name: str, partitions: Mapping[str, int], wanted: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, Members]]:
-    """Who comes, with what: (what, members)."""
+    """Yield (description, members) for the mixtures of new and old members."""
     new = {who: joining(name, topics, Held(), None) for who, topics in wanted.items()}
     yield "all new", new
     if "sticky" not in name:
@@ -82,7 +82,7 @@ def main() -> None:
                     for who, each in members.items()
                 }
                 for asked, where in ((members, {}), (placed, racks)):
-                    started_at = time.process_time()  # of this process: nothing here waits
+                    started_at = time.process_time()  # CPU time of this process: nothing here waits
                     run(BY_NAME[name], asked, partitions, where)
                     seconds.append(time.process_time() - started_at)
                 worst = max(worst, *seconds)

@@ -1,4 +1,4 @@
-"""What is to be read, written once for all clients of a scenario, by librdkafka's producer and outside of any run."""
+"""The records to read, written once for all clients of a scenario, by librdkafka's producer and outside of any run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiogroup.devkafka import Cluster
 
 POOL = 1_000
 BATCH_BYTES = 16_384
-"""As Java's and aiokafka's producers make them; librdkafka's own default is a million."""
+"""The batch size of Java's and aiokafka's producers; librdkafka's own default is a million."""
 IN_TRANSACTION = 1_000
 ABORTED_OF = 10
 FIRST_MS = 1_700_000_000_000
@@ -30,10 +30,12 @@ class Backlog:
     codec: str = "none"
     batch_bytes: int = BATCH_BYTES
     transactional: bool = False
-    """In transactions of 1,000 records, of which every tenth is aborted: its records are not in `count`."""
+    """Written in transactions of 1,000 records. Every tenth is aborted, and its records do not count towards
+    `count`.
+    """
 
     is_timed: bool = False
-    """Each record is a millisecond younger than the last."""
+    """The timestamp of each record is a millisecond above that of the last."""
 
     def write(self, cluster: Cluster) -> None:
         cluster.create_topic(self.topic, self.partitions)
@@ -46,7 +48,7 @@ class Backlog:
         }
         if self.transactional:
             settings |= {"transactional.id": self.topic, "acks": "all"}
-        if self.is_timed:  # a batch that is sent again, as to a leader that is not there yet, stays in its place
+        if self.is_timed:  # a batch that is sent again, for example while there is no leader, keeps its place
             settings |= {"enable.idempotence": "true", "acks": "all"}
         producer = Producer(settings)
         if self.transactional:
@@ -57,7 +59,7 @@ class Backlog:
             raise SystemExit(f"{self.topic}: the broker did not take every record in 60 s")
 
     def remove(self, cluster: Cluster) -> None:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})  # its answers end with it
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})  # kept: its pending answers end with it
         for done in admin.delete_topics([self.topic]).values():
             done.result(30)
 
@@ -69,7 +71,7 @@ class Backlog:
             producer.begin_transaction()
             if number % ABORTED_OF == 0:
                 self._write(producer, IN_TRANSACTION)
-                producer.flush(60)  # what is still here would not be written, and so not be there to be left out
+                producer.flush(60)  # or the records would be dropped unwritten, and there were none to leave out
                 producer.abort_transaction(30)
                 continue
             self._write(producer, min(IN_TRANSACTION, left))
@@ -92,7 +94,7 @@ class Backlog:
 
 
 def pool(size: int) -> list[bytes]:
-    """Values as services write them: JSON with numbers and ids in it, which codecs shrink to a third or so."""
+    """Values as services write them: JSON with numbers and ids, which codecs shrink to about a third."""
     rng = random.Random(size)
     values = []
     for number in range(POOL):

@@ -1,7 +1,7 @@
-"""How calm the machine is: `python -m benchmarks.calm`. A ticker that is alone in its loop, a fixed piece of work, and
-a loop that never waits and looks at the clock.
+"""How calm the machine is: `python -m benchmarks.calm`. It runs a ticker alone in its loop, a fixed piece of work, and
+a loop that never waits and reads the clock.
 
-What it shows no client can be better than: a tick that is late here, or a gap in that loop, is the machine's doing.
+No client can be better than these results: a tick that is late here, or a gap in that loop, is caused by the machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def work_ms() -> float:
 
 
 def longest_gap_ms(seconds: float) -> float:
-    """Of a thread that does nothing but look at the clock: for so long somebody else had its core."""
+    """The longest gap in a thread that only reads the clock: during it the core was used by something else."""
     at = time.perf_counter()
     until, longest = at + seconds, 0.0
     while at < until:

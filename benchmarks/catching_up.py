@@ -1,7 +1,7 @@
-"""One client comes back to a backlog, beside which records flow: `python -m benchmarks.catching_up CLIENT ...`.
+"""One client comes back to a backlog, while new records flow: `python -m benchmarks.catching_up CLIENT ...`.
 
-Prints one JSON line: when the first live record was in hand, how old live records were while the backlog was caught up
-with and afterwards, and how long that took. Every record must come; instants are milliseconds since the assignment.
+Prints one JSON line: when the first live record was in hand, how old live records were during and after the catch-up,
+and how long the catch-up took. Every record must arrive. Instants are milliseconds since the assignment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.flow import STAMP, has_gaps
 from benchmarks.meter import Load, percentile
 
 SETTLE_S = 2.0
-"""After the backlog, before the steady state: what came meanwhile is read, too."""
+"""The pause between the backlog and the steady state, in which the records that came meanwhile are read."""
 SAMPLE_MS, BUCKET_MS = 100, 250
 LIMIT_S = 240.0
 LANES = {"enable_parallel_rebalance": True}
@@ -29,14 +29,14 @@ SETTINGS: dict[str, Mapping[str, Any]] = {AIOKAFKA: {}, PLAIN: {}, TWO_LANES: LA
 
 
 class Watch:
-    """What came, and when. A record of the flow begins with a number, one of the backlog with a brace."""
+    """The records received, and when. A record of the flow begins with a number, one of the backlog with a brace."""
 
     def __init__(self) -> None:
         self.assigned_at_ns = 0
         self.backlog_count = 0
-        self.done_at_ns = 0  # when the last came of what was there at the assignment
+        self.done_at_ns = 0  # when the last record of the backlog came
         self.came: list[tuple[int, int, int, bool]] = []  # number, made and came at ns, by the live lane
-        self.samples: list[tuple[int, int]] = []  # at ms: so many records of the backlog
+        self.samples: list[tuple[int, int]] = []  # at ms: the number of backlog records so far
 
     def take(self, records: Sequence[Any]) -> None:
         now_ns = time.monotonic_ns()
@@ -61,7 +61,7 @@ class Watch:
         return (at_ns - self.assigned_at_ns) / 1e6
 
     def result(self, count: int, partitions: int) -> dict[str, Any]:
-        """What was made before the assignment is backlog, too, whoever made it."""
+        """The figures of the run. Records of the flow made before the assignment count as backlog, too."""
         if self.backlog_count != count:
             raise SystemExit(f"{self.backlog_count} records of the backlog came, not {count}")
         if has_gaps(sorted(number for number, *_ in self.came), partitions):
@@ -85,14 +85,14 @@ class Watch:
             "catch_up_s": round(done_ms / 1_000, 2),
             "catch_up_per_s": round((count + older_count) / done_ms * 1_000),
             "live_count": len(during),
-            "behind_count": len(fresh) - len(live),  # fresh, but before the end that the live lane began at
+            "behind_count": len(fresh) - len(live),  # made after the assignment, but below the live lane
             "positions": [*self.samples, (round(done_ms), self.backlog_count)],
             "ages": oldest_by_time(live),
         }
 
 
 def oldest_by_time(live: Sequence[tuple[float, float]]) -> list[tuple[int, float]]:
-    """Of all that was made within a quarter of a second: since when, and how late the latest came."""
+    """For each quarter of a second: its beginning, and the greatest lateness of the records made within it."""
     oldest: dict[int, float] = {}
     for made, came in live:
         bucket = int(made // BUCKET_MS) * BUCKET_MS
@@ -113,7 +113,7 @@ def listener_of(watch: Watch) -> Any:
 
     class Listener(ConsumerRebalanceListener):
         def on_partitions_revoked(self, revoked: object) -> None:
-            """Nobody else is in the group."""
+            """Nothing to do: no other member is in the group."""
 
         def on_partitions_assigned(self, assigned: object) -> None:
             watch.assigned_at_ns = time.monotonic_ns()

@@ -1,7 +1,7 @@
-"""The clients, each behind the same few calls. Settings are the client's defaults, but for those in `settings` here.
+"""The clients, all with the same few methods. Settings are the client's defaults, except those in `settings` here.
 
-`drain` is each client's own tight loop, as its documentation writes it: it looks at every record's value. `some` is for
-the slow scenarios.
+`drain` is each client's own tight loop, as in its documentation; it reads every record's value. `some` is for the slow
+scenarios.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from benchmarks.meter import Meter
 BATCH = 500
 NOTHING_PENDING = {"enable_parallel_rebalance": True, "parallel_min_backlog": 1_000_000_000}
 WAIT_S = 1.0
-"""How long a call waits for records where the client wants to be told; with a backlog none waits."""
+"""How long a call waits for records, for clients that need a time; with a backlog no call waits."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run reads, and the settings that differ from the clients' defaults."""
+    """What a run reads, and the settings in which it differs from the clients' defaults."""
 
     servers: str
     topics: tuple[str, ...]
@@ -30,17 +30,17 @@ class Plan:
     auto_commit: bool = True
     read_committed: bool = False
     check_crcs: bool = False
-    """For confluent only, whose default is not to check; the others check by default."""
+    """For confluent only, which does not check by default; the others do."""
 
 
 class Client(abc.ABC):
     """One consumer of one library, in one way of reading.
 
-    Made, it has imported its library: that is no part of what is measured. `start` does the rest.
+    Creating it imports its library, which is not measured. `start` does the rest.
     """
 
     has_loop = True
-    """It runs beside other tasks of an event loop, so a ticker can be held up by it."""
+    """Whether it runs in an event loop, where it can hold up a ticker."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -55,7 +55,7 @@ class Client(abc.ABC):
     async def drain(self, meter: Meter) -> None: ...
 
     async def some(self) -> Sequence[bytes]:
-        """The values of the next records; none when there was none for a while."""
+        """The values of the next records; empty if none came for a while."""
         raise NotImplementedError(type(self).__name__)
 
     async def commit(self) -> None:
@@ -63,7 +63,7 @@ class Client(abc.ABC):
 
 
 class _Asyncio(Client):
-    """aiokafka and aiogroup: the names are the same."""
+    """aiokafka and aiogroup, whose method names are the same."""
 
     kind: Any
     consumer: Any
@@ -102,7 +102,7 @@ class _AsyncFor(_Asyncio):
                 return
 
     async def some(self) -> Sequence[bytes]:
-        # One iterator for all: aiogroup gives the record that a loop left in hand to the next loop again.
+        # One iterator for all calls: aiogroup delivers a record that a loop left in hand again to the next loop.
         if self._records is None:
             self._records = aiter(self.consumer)
         return ((await anext(self._records)).value,)
@@ -177,7 +177,7 @@ class AiogroupMany(_GetMany, _Aiogroup):
 
 
 class ModeFor(AiogroupFor):
-    """KIP-333's mode, with nothing pending: the live lane begins where the group is."""
+    """KIP-333's mode with nothing pending: the live lane begins at the group's committed offset."""
 
     more = NOTHING_PENDING
 
@@ -192,7 +192,7 @@ class AiogroupPoll(_GetMany, _Aiogroup):
 
 
 class _Confluent(Client):
-    """librdkafka. Errors come as messages whose value is a text: the sum of all sizes would betray one."""
+    """librdkafka. Errors come as messages with a text as value, which the check of the total size would detect."""
 
     kind: Any
     consumer: Any
@@ -204,13 +204,13 @@ class _Confluent(Client):
             "auto.offset.reset": self.plan.reset,
             "enable.auto.commit": self.plan.auto_commit,
             "check.crcs": self.plan.check_crcs,
-            # By default it waits a second when its queue is full, and a drain stands still for most of the time.
+            # By default it waits a second when its queue is full, and a drain would be idle most of the time.
             "fetch.queue.backoff.ms": 1,
         }
 
 
 class ConfluentSync(_Confluent):
-    """A loop of its own in a process of its own: there is no event loop that it could hold up."""
+    """A plain loop in a process of its own, with no event loop that it could hold up."""
 
     has_loop = False
 
@@ -239,7 +239,7 @@ class ConfluentSync(_Confluent):
                 mark = meter.reached(count, size)
 
     async def some(self) -> Sequence[bytes]:
-        # `consume` waits until it has all it was asked for: one at a time has the least latency.
+        # `consume` waits until it has the whole number asked for: one record at a time has the least latency.
         message = self.consumer.poll(WAIT_S)
         return () if message is None or message.error() else (message.value(),)
 
@@ -310,7 +310,7 @@ CLIENTS: dict[str, Callable[[Plan], Client]] = {
 }
 ON_FOR, ON_MANY = "aiogroup async for, the mode on", "aiogroup getmany(500), the mode on"
 MODES: dict[str, Callable[[Plan], Client]] = {ON_FOR: ModeFor, ON_MANY: ModeMany}
-"""Measured beside the same without it (`recovering.py`), not beside the others."""
+"""Measured beside the same client without the mode (`recovering.py`), not beside the others."""
 FLOORS = (FLOOR_OBJECTS, FLOOR_DECODE)
 
 

@@ -1,4 +1,6 @@
-"""How long a commit takes: `python -m benchmarks.committing CLIENT ...`. Each commits what has just been read."""
+"""How long a commit takes: `python -m benchmarks.committing CLIENT ...`. Each commits the records that were just
+read.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """`python benchmarks/compare.py OLD.json NEW.json`: what changed between two runs of the benchmarks.
 
-A change is told when the medians differ by at least `--percent` and no run of the one lies among the runs of the other:
-less is noise. Of fewer than three runs it takes 50 %. `--all` tells everything. Beside rates stands the ratio to
-aiokafka's in the same run, which a slower or busier machine changes less. It imports nothing of this package, so that
-it runs as a script.
+A change is shown if the medians differ by at least `--percent` and no run of the one lies among the runs of the other:
+anything less is noise. With fewer than three runs the difference must be 50 %. `--all` shows everything. Next to rates
+it shows the ratio to aiokafka's rate in the same run, which a slower or busier machine changes less. It imports nothing
+of this package, so that it runs as a script.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 HIGHER_IS_BETTER = frozenset({"records_per_s", "ratio"})
 CIRCUMSTANCES = frozenset({"load", "others_cores", "records"})
-"""Not what is measured, but under what."""
+"""Not results, but the circumstances of a measurement."""
 FEW_RUNS, OF_FEW_PERCENT = 3, 50.0
 SIZES = ("quick", "records")
 Key = tuple[str, str, str]
@@ -52,7 +52,7 @@ def values(row: Mapping[str, Any], metric: str) -> list[float]:
 
 
 def is_apart(old: Sequence[float], new: Sequence[float]) -> bool:
-    """No run of the one lies among those of the other."""
+    """Whether no run of the one lies among those of the other."""
     return max(old) < min(new) or max(new) < min(old)
 
 
@@ -63,7 +63,7 @@ def differs(old: float, new: float, percent: float) -> bool:
 def changes(
     old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], percent: float = 5.0
 ) -> Iterator[Change]:
-    """Every metric that both have."""
+    """Every metric that both runs have."""
     before = keyed(old)
     for key, row in keyed(new).items():
         if key not in before:
@@ -85,7 +85,7 @@ def changes(
 
 
 def missing(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> tuple[list[Key], list[Key]]:
-    """(only in the old one, only in the new one)."""
+    """The keys (only in the old run, only in the new run)."""
     before, after = keyed(old), keyed(new)
     return sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
 

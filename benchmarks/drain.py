@@ -1,6 +1,6 @@
 """One run of one client over a backlog, in a process of its own: `python -m benchmarks.drain CLIENT ...`.
 
-Prints one JSON line. Every record must come, once, with all of its bytes.
+Prints one JSON line. Every record must arrive once, with all of its bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A backlog is drained by every client: 100 B and 1 KB, 4 and 80 partitions, every codec, read_committed."""
+"""Every client drains a backlog: 100 B and 1 KB, 4 and 80 partitions, every codec, read_committed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Drain:
-    """One scenario. The names are what goals and comparisons look rows up by."""
+    """One scenario. Goals and comparisons look up rows by its name."""
 
     name: str
     partitions: int
@@ -44,7 +44,7 @@ class Drain:
 
     @property
     def clients(self) -> Sequence[str]:
-        """The floors know nothing of transactions; a merge is measured where there are times to merge by."""
+        """The clients to measure. The floors do not support transactions; a merge needs records with times."""
         return [name for name in c.CLIENTS if name != c.MERGED and not (self.read_committed and name in c.FLOORS)]
 
 
@@ -69,7 +69,9 @@ def table() -> Table:
 def drain(
     cluster: Cluster, scenarios: Sequence[Drain], count: int, rounds: int, into: Table, who: str = ""
 ) -> Iterator[str]:
-    """Yields the Markdown of each scenario when it is done. 1 KB records are a third as many. `who`: `--clients`."""
+    """Yields the Markdown of each scenario when it is done. There are a third as many records of 1 KB. `who` is
+    `--clients`.
+    """
     for scenario in scenarios:
         records = count if scenario.size == 100 else count // 3 // c.BATCH * c.BATCH
         backlog = scenario.backlog(records)

@@ -1,8 +1,8 @@
 """`python -m benchmarks.draining_spark [--records N] [--rounds N]`: a backlog that Spark drains into Parquet (KIP-333).
 
 Each round is one `python -m aiogroup.spark drain` on `local[2]`, over a topic of its own, with the connector's jars on
-this machine: from the start of the process until a task writes its first record, and until the process is over. Every
-offset must be in the Parquet files once. Writes benchmarks/results/draining_spark.json.
+this machine. It is timed from the start of the process until a task writes its first record, and until the process
+ends. Every offset must be in the Parquet files once. Writes benchmarks/results/draining_spark.json.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COLUMNS = (
 
 
 async def hand_off(servers: str, topic: str) -> None:
-    """The group is back: its service goes on at the head, and leaves what it missed to the job."""
+    """Run the service again: it goes on at the head, and leaves the records that it missed to the job."""
     settings: dict[str, Any] = {"enable_parallel_rebalance": True, "parallel_handoff": True}
     async with Consumer(topic, bootstrap_servers=servers, group_id=topic, **settings) as consumer:
         await consumer.getmany(timeout_ms=1_000)
@@ -47,7 +47,7 @@ async def hand_off(servers: str, topic: str) -> None:
 
 
 def has_begun(folder: Path) -> bool:
-    """A task opens its file when it has a record to write."""
+    """Whether a task has opened its file, which it does when it has a record to write."""
     return any(folder.rglob("*.parquet"))
 
 
@@ -74,7 +74,7 @@ def drain(cluster: Cluster, topic: str, folder: Path) -> dict[str, Any]:
 
 
 def check(folders: dict[str, Path], count: int) -> None:
-    """Every offset behind what was committed, once."""
+    """Check that every offset after the committed one is there once."""
     spark = make_session("local[2]", jars=jars.spark_jars(), conf={"spark.ui.enabled": "false"})
     try:
         for topic, folder in folders.items():

@@ -1,6 +1,7 @@
-"""Two floors under any asyncio client in Python: one socket, aiokafka's connection and C decoder, and nothing else.
+"""Two lower bounds for any asyncio client in Python: one socket, aiokafka's connection and C decoder, and nothing else.
 
-No group, no offsets to commit, no errors handled, one topic. The next fetch is on its way while records are read.
+They have no group, commit no offsets, handle no errors and read one topic. The next fetch is under way while records
+are read.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ RECORDS_PER_TURN = 256
 
 @dataclass(slots=True)
 class Object:
-    """The one object a record."""
+    """The one object per record."""
 
     topic: str
     partition: int
@@ -58,7 +59,7 @@ class _Floor(Client):
             yield error, topic, is_internal, [partition for _, partition, *_ in partitions]
 
     def _fetch(self) -> asyncio.Task[Any]:
-        # In turns: what was served last comes last, else the first partitions would fill every answer.
+        # In turns: a partition that was just served comes last, otherwise the first ones would fill every answer.
         wanted = [(partition, offset, PARTITION_BYTES) for partition, offset in self._offsets.items()]
         request = FetchRequest(500, 1, FETCH_BYTES, 0, [(self.plan.topics[0], wanted)])
         return asyncio.get_running_loop().create_task(self._send(request))
@@ -67,7 +68,7 @@ class _Floor(Client):
         return await self._socket.send(request)
 
     async def pieces(self) -> AsyncIterator[tuple[int, list[Any]]]:
-        """Every partition's batches, undecoded; the position is read off their headers."""
+        """Every partition's batches, not decoded; the next position is read from their headers."""
         self._next = self._fetch()
         while True:
             answer = await self._next
@@ -92,7 +93,7 @@ def _batches(records: Any) -> Iterator[Any]:
 
 
 class Objects(_Floor):
-    """`async for` over one slotted object a record."""
+    """`async for` over one slotted object per record."""
 
     async def _records(self) -> AsyncIterator[Object]:
         topic, in_turn = self.plan.topics[0], 0
@@ -118,7 +119,7 @@ class Objects(_Floor):
 
 
 class Decode(_Floor):
-    """aiokafka's decoder alone, with nothing made of what it gives."""
+    """aiokafka's decoder alone, without objects of our own."""
 
     async def drain(self, meter: Meter) -> None:
         count = size = 0

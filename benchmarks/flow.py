@@ -1,6 +1,7 @@
-"""Records at a steady rate: `python -m benchmarks.flow --rate 1000 ...`. Each has its number and when it was made.
+"""Records at a steady rate: `python -m benchmarks.flow --rate 1000 ...`. Each holds its number and the instant when it
+was made.
 
-Ends when its standard input does, so that it never outlives who started it.
+It ends when its standard input does, so that it never outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ SIZE = 100
 
 
 def number_and_age_ms(value: bytes) -> tuple[int, float]:
-    """The monotonic clock is one for all processes of a machine."""
+    """The number and the age of a record. All processes of a machine share one monotonic clock."""
     number, made_at_ns = STAMP.unpack_from(value)
     return number, (time.monotonic_ns() - made_at_ns) / 1e6
 
 
 def has_gaps(numbers: Sequence[int], partitions: int) -> bool:
-    """Records went to the partitions in turn: what comes of each must be one stretch, in order."""
+    """Whether records are missing. They went to the partitions in turn, so those of each must be one run, in order."""
     for partition in range(partitions):
         own = [number for number in numbers if number % partitions == partition]
         if own and own != list(range(own[0], own[0] + len(own) * partitions, partitions)):
@@ -37,7 +38,7 @@ def has_gaps(numbers: Sequence[int], partitions: int) -> bool:
 
 @contextmanager
 def flowing(servers: str, topic: str, partitions: int, rate: int) -> Iterator[int]:
-    """A producer of its own beside the block; gives its process id."""
+    """Run a producer process beside the block; yields its process id."""
     command = [sys.executable, "-m", "benchmarks.flow", "--servers", servers, "--topic", topic]
     command += ["--partitions", str(partitions), "--rate", str(rate)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
@@ -63,7 +64,7 @@ def main() -> None:
         is_over.set()
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()
-    # No lingering: what is measured is the way through the broker and the consumer.
+    # No lingering: the measurement is of the way through the broker and the consumer.
     producer = Producer({"bootstrap.servers": args.servers, "linger.ms": 0, "acks": 1})
     count, since = 0, time.monotonic()
     while not is_over.wait(max(0.0, since + count / args.rate - time.monotonic())):

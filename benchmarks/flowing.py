@@ -1,6 +1,6 @@
-"""One client reads what flows, for some seconds: `python -m benchmarks.flowing CLIENT ...`.
+"""One client reads a steady flow of records for some seconds: `python -m benchmarks.flowing CLIENT ...`.
 
-Prints the age of records at the moment they are in hand, and the share of a core that the client took.
+Prints the age of records at the moment when they are in hand, and the share of a core that the client took.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The goals of this client, judged by what one run of the benchmarks measured. What was not measured says so."""
+"""The goals of this client, judged by the results of one run of the benchmarks. A goal that was not measured says
+so.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class Goal:
 
     @property
     def held(self) -> bool | None:
-        """One part that failed is enough; otherwise every part must have been measured."""
+        """False if any part failed; True only if every part was measured and held."""
         verdicts = [part.held for part in self.parts]
         return False if False in verdicts else None if None in verdicts or not verdicts else True
 
@@ -52,7 +54,7 @@ class Measured:
     def ratio(
         self, where: Where, ours: str, theirs: str, *, least: float | None = None, most: float | None = None
     ) -> Part:
-        """Our median is at least, or at most, so many times theirs."""
+        """Our median is at least `least`, or at most `most`, times theirs."""
         mine, other = self.value(where, ours), self.value(where, theirs)
         if mine is None or not other:
             return Part(f"{where[1]}, {theirs}: not measured", None)
@@ -62,7 +64,7 @@ class Measured:
         return Part(f"{where[1]}: {shown(times)} x {theirs} ({wanted})", held)
 
     def highest(self, wheres: Sequence[Where], client: str, most: float, how: str) -> list[Part]:
-        """The highest of several scenarios stands for all that were measured; the others are counted."""
+        """The highest value of several scenarios stands for all that were measured; those that were not are counted."""
         found = [(value, where) for where in wheres if (value := self.value(where, client, how)) is not None]
         parts = []
         if found:
@@ -79,7 +81,7 @@ def judged(tables: Sequence[Table]) -> list[Goal]:
 
 
 def _ends(tables: Sequence[Table]) -> Goal:
-    """A run that failed is in no median: of our own it is a goal that there are none."""
+    """A run that failed is in no median, so it is a goal that none of our own runs fails."""
     ours = [row for table in tables for row in table.rows if row.client.startswith("aiogroup") and row.runs]
     failed = [
         Part(f"{row.scenario}, {row.client}: {len(row.failures)} failed", held=False) for row in ours if row.failures

@@ -1,4 +1,4 @@
-"""What an import costs: `python -m benchmarks.importing [--rounds 7]`, aiogroup beside aiokafka, on which it builds.
+"""The cost of an import: `python -m benchmarks.importing [--rounds 7]`, aiogroup beside aiokafka, on which it builds.
 
 Every run is a new process that imports one of the two and nothing before it; the clients take turns. The files are
 compiled beforehand, in a folder of their own, whatever the environment says about that.
@@ -61,7 +61,7 @@ def imported(client: str, compiled: str) -> dict[str, Any]:
 
 def imports(rounds: int, into: Table) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as compiled:
-        # The run that does not count is of aiogroup, and imports aiokafka, too: both are compiled then.
+        # The run that does not count imports aiogroup, and so aiokafka, too: afterwards both are compiled.
         for client, run in take_turns(CLIENTS, rounds, lambda client: imported(client, compiled)):
             into.row(SCENARIO, client).runs.append(run)
     yield into.markdown()

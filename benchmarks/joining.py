@@ -1,8 +1,8 @@
 """`python -m benchmarks.joining [--quick]`: a second member joins, aiogroup's beside Java's.
 
-Both sides are processes that speak the contract of Kafka's VerifiableConsumer, so both are measured by the same lines:
-how long from the newcomer's `startup_complete` until the two hold every partition between them and each has its share,
-and the longest time without a record of a partition that the first member keeps. The sides take turns, each run with a
+Both sides are processes that print the lines of Kafka's VerifiableConsumer, so both are measured by the same lines: the
+time from the newcomer's `startup_complete` until the two hold every partition between them and each has its share, and
+the longest time without a record of a partition that the first member keeps. The sides take turns, and each run has a
 topic and a group of its own; 1,000 records a second flow all the time.
 """
 
@@ -30,7 +30,7 @@ from benchmarks.turns import rotated
 PARTITIONS = 4
 RECORDS_PER_S = 1_000
 PROPERTIES = "heartbeat.interval.ms=100\nfetch.max.wait.ms=100\n"
-"""A member hears of a rebalance by its next heartbeat: with the default of 3 s that is all one would see."""
+"""A member learns of a rebalance by its next heartbeat: the default of 3 s would hide everything else."""
 JAVA = "org.apache.kafka.clients.consumer."
 STRATEGIES = {
     "range": JAVA + "RangeAssignor",
@@ -48,7 +48,7 @@ COLUMNS = (
 
 
 class Member:
-    """A verifiable consumer: what it holds, and when records of each partition came, by its lines."""
+    """A verifiable consumer: from its lines, the partitions that it holds and when records of each came."""
 
     def __init__(self, client: str, cluster: Cluster, arguments: list[str], log: Any) -> None:
         if client == "Java":
@@ -98,8 +98,8 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None
 
 
 def flow(servers: str, topic: str, is_over: threading.Event) -> None:
-    """Records all the time, turn about over the partitions."""
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a topic's leader is not there at once
+    """Produce records all the time, to the partitions in turn."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a new topic has no leader at first
 
     async def produce() -> None:
         from aiokafka import AIOKafkaProducer
@@ -139,7 +139,7 @@ def measure(client: str, strategy: str, cluster: Cluster, name: str, directory: 
             first = members[0]
             everything = set(range(PARTITIONS))
             until(lambda: first.held == everything and len(first.seen) == PARTITIONS, "the first member reads")
-            time.sleep(2)  # a Java member compiles what it runs often: measured is one that has been running
+            time.sleep(2)  # a Java member compiles its code as it runs: measure one that has run for a while
             members.append(Member(client, cluster, arguments, log))
             second = members[1]
 
@@ -148,7 +148,7 @@ def measure(client: str, strategy: str, cluster: Cluster, name: str, directory: 
                 return sum(shares) == PARTITIONS and min(shares) == PARTITIONS // 2
 
             until(is_shared, "both have their share")
-            time.sleep(1)  # the records after it, and a round more if there is one
+            time.sleep(1)  # read the records after it, and see a further round if there is one
             if not is_shared():
                 raise SystemExit("they had their share and gave it up again")
             stable_at_ms = max(first.changed_at_ms, second.changed_at_ms)

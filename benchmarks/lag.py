@@ -1,7 +1,7 @@
-"""`python -m benchmarks.lag`: what lag costs with 1,000 partitions on three brokers.
+"""`python -m benchmarks.lag`: the cost of lag with 1,000 partitions on three brokers.
 
-`current_lag` and `lags` look at what is known, `await lag()` asks: the requests are counted by a proxy, which the time
-that it takes includes.
+`current_lag` and `lags` use local knowledge, `await lag()` asks the brokers. A proxy counts the requests, and its time
+is included.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS = (
 
 async def measure(consumer: Consumer, proxy: Proxy) -> dict[str, Any]:
     tps = sorted(consumer.assignment())
-    at = time.thread_time()  # what others do on this machine is no part of it
+    at = time.thread_time()  # the time of this thread only, not of other processes
     for index in range(CALLS):
         consumer.current_lag(tps[index % PARTITIONS])
     each_us = (time.thread_time() - at) / CALLS * 1e6

@@ -1,4 +1,4 @@
-"""A service's day: latency at a steady rate, commits, and one busy partition beside a thousand idle ones."""
+"""A service's everyday work: latency at a steady rate, commits, and one busy partition beside a thousand idle ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def commit_table() -> Table:
 
 
 def latency(cluster: Cluster, seconds: float, rounds: int, into: Table) -> str:
-    """From making a record to having it in hand."""
+    """The latency from making a record to having it in hand."""
     cluster.create_topic("flow", 4)
     with flowing(cluster.bootstrap_servers, "flow", 4, 1_000) as pid:
         options = [*_options(cluster, pid), "--topic=flow", "--partitions=4", f"--seconds={seconds}"]
@@ -61,14 +61,16 @@ def _read(scenario: str, clients: Sequence[str], options: Sequence[str], rounds:
 
 
 def _settle(options: Sequence[str]) -> None:
-    """A broker that has just begun takes single records slower than they come: what is behind is seconds old."""
+    """Wait: a broker that has just started takes single records more slowly than they are made, so they would be
+    seconds old.
+    """
     for _ in range(SETTLE_RUNS):
         if measure("flowing", c.CONSUMER, options).get("p99_ms", math.inf) <= SETTLED_MS:
             return
 
 
 def commits(cluster: Cluster, count: int, rounds: int, into: Table) -> str:
-    """One partition, so that every client commits the same number of offsets each time."""
+    """Commits with one partition, so that every client commits the same number of offsets each time."""
     backlog = Backlog("commits", 1, (count + 1) * c.BATCH, 100)
     backlog.write(cluster)
     options = [*_options(cluster), f"--topic={backlog.topic}", f"--commits={count}"]

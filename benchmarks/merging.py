@@ -1,6 +1,7 @@
-"""A backlog read in the order of its timestamps beside the same in whatever order: `merged()` and `async for`.
+"""A backlog read in the order of its timestamps and in any order: `merged()` beside `async for`.
 
-The timestamps go round the partitions, so that every record comes from another one than the last: nothing is harder.
+The timestamps go round the partitions, so that every record comes from another partition than the last: the hardest
+case.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a run is measured by: a clock that starts with the first record, a ticker, memory, and what others took.
+"""The instruments of a run: a clock that starts with the first record, a ticker, memory, and the load of other
+processes.
 
 Everything here runs in the measured process and costs every client the same.
 """
@@ -23,15 +24,15 @@ STATUS = Path("/proc/self/status")
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that `share` of all do not exceed; 0 of none."""
+    """The smallest value that `share` of all values do not exceed; 0 if there are none."""
     ordered = sorted(values)
     return ordered[max(1, math.ceil(len(ordered) * share)) - 1] if ordered else 0.0
 
 
 class Ticker:
-    """Wakes every 5 ms and remembers how late it was: what every other task of the service feels.
+    """Wakes every 5 ms and records how late it was, as any other task of the service would be.
 
-    `own_ms` is how late by the CPU time of the loop's thread alone, which other processes do not add to.
+    `own_ms` is the lateness in CPU time of the loop's thread alone, to which other processes do not add.
     """
 
     def __init__(self) -> None:
@@ -40,14 +41,15 @@ class Ticker:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        # Due from now on: a loop that is held from the first record on would not even begin the task.
+        # The first tick is due from now on, since a loop that is blocked from the first record on would not even begin
+        # the task.
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._run(loop.time() + TICK_S, time.thread_time() + TICK_S))
 
     async def stop(self) -> None:
         if self._task is None:
             return
-        await asyncio.sleep(2 * TICK_S)  # the tick that is late now counts as well
+        await asyncio.sleep(2 * TICK_S)  # so that a tick that is late now counts as well
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -70,7 +72,7 @@ class Ticker:
 
 
 class Load:
-    """How busy the machine was with other things: cores taken by processes that are no part of the run."""
+    """How busy the machine was otherwise: the cores used by processes that are not part of the run."""
 
     def __init__(self, ours: Sequence[int] = ()) -> None:
         self._ours = [psutil.Process(), *(psutil.Process(pid) for pid in ours)]
@@ -94,7 +96,7 @@ def resident_mb() -> float:
 
 
 def peak_resident_mb() -> float:
-    """Linux: of this program alone. `ru_maxrss` has what the process was before it became this program, too."""
+    """The peak of this program alone, from Linux. `ru_maxrss` includes the process before it became this program."""
     if STATUS.exists():
         for line in STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -103,10 +105,10 @@ def peak_resident_mb() -> float:
 
 
 class Meter:
-    """Counts a drain of `want_count` records; time and CPU run from the first record to the last.
+    """Counts a drain of `want_count` records; time and CPU are measured from the first record to the last.
 
-    A client's loop calls `reached` when its count is at `mark` or above, at first with the first record, and ends when
-    the mark is 0: nothing else of this class is on the way of a record.
+    A client's loop calls `reached` when its count is at `mark` or above, for the first time with the first record, and
+    ends when the mark is 0. Nothing else of this class runs per record.
     """
 
     def __init__(self, want_count: int, *, has_loop: bool, ours: Sequence[int] = ()) -> None:

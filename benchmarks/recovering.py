@@ -1,4 +1,4 @@
-"""`python -m benchmarks.recovering [--quick] [--records N]`: coming back to a backlog, beside which records flow.
+"""`python -m benchmarks.recovering [--quick] [--records N]`: coming back to a backlog while new records flow.
 
 A group committed, crashed, and comes back to 1,000,000 records while 1,000 a second go on: plain, with two lanes
 (KIP-333), and aiokafka. Each run has a topic and a group of its own, the clients take turns. Prints tables, judges the
@@ -30,7 +30,7 @@ from benchmarks.turns import measure, rotated, take_turns
 
 PARTITIONS, PER_S, SIZE = 4, 1_000, 100
 PROCESSED = 100
-"""So many of each partition were committed before the crash."""
+"""How many records of each partition were committed before the crash."""
 GOAL_RECORDS = 1_000_000
 WORK_US = 20.0
 FIRST_LIVE_MS, P99_TIMES, LEAST_RATE, LEAST_BESIDE = 1_000.0, 2.0, 0.5, 0.98
@@ -71,7 +71,7 @@ QUICK = Sizes(records=200_000, rounds=1, steady_s=3.0, drain_records=300_000, dr
 
 
 def clients() -> tuple[list[str], str]:
-    """Those that can be built, and why another one cannot."""
+    """The clients that can be built, and why another one cannot."""
     try:
         Consumer(group_id="bench", bootstrap_servers="localhost:9", **one.ORDERED)
     except ConfigError as error:
@@ -80,7 +80,7 @@ def clients() -> tuple[list[str], str]:
 
 
 def leave(cluster: Cluster, name: str) -> None:
-    """What a group of this name had committed when it crashed."""
+    """Commit what a group of this name had committed when it crashed."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
     committed = [TopicPartition(name, partition, PROCESSED) for partition in range(PARTITIONS)]
     until = time.monotonic() + 30
@@ -92,13 +92,13 @@ def leave(cluster: Cluster, name: str) -> None:
             errors = [error.args[0]]
         if not errors:
             return
-        if time.monotonic() > until:  # a broker that has just begun does not coordinate yet
+        if time.monotonic() > until:  # a broker that has just started does not coordinate yet
             raise SystemExit(f"{name}: not committed in 30 s: {errors[0]}")
         time.sleep(0.1)
 
 
 def come_back(cluster: Cluster, client: str, name: str, sizes: Sizes, work_us: float) -> dict[str, Any]:
-    """One run: a group that crashed long ago is back."""
+    """One run: a group that crashed long ago comes back."""
     backlog = Backlog(name, PARTITIONS, sizes.records + PARTITIONS * PROCESSED, SIZE)
     backlog.write(cluster)
     leave(cluster, name)
@@ -117,7 +117,7 @@ def recover(cluster: Cluster, sizes: Sizes, into: Table) -> Iterator[str]:
     built, lacks = clients()
     if lacks:
         yield lacks
-    come_back(cluster, one.AIOKAFKA, "warm-up", sizes, 0.0)  # a broker that has just begun is slow
+    come_back(cluster, one.AIOKAFKA, "warm-up", sizes, 0.0)  # a broker that has just started is slow
     ways = [*built, one.PLAIN + LOOP, one.TWO_LANES + LOOP]
     for scenario, who, rounds, work_us in ((READ, ways, sizes.rounds, 0.0), (WORK, built, sizes.work_rounds, WORK_US)):
         for number, (_, client) in enumerate(rotated(who, rounds)):

@@ -1,4 +1,4 @@
-"""What was measured, as values: rows of runs, their medians, how they look as a table and as JSON."""
+"""The results as values: rows of runs, their medians, and their form as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Row:
 
     @property
     def failures(self) -> list[str]:
-        """Of the runs that measured nothing: why."""
+        """Why runs measured nothing."""
         return [run["failed"] for run in self.runs if "failed" in run]
 
 

@@ -1,7 +1,7 @@
 """How long `stop` takes with the broker alive, frozen and killed: `python -m benchmarks.stopping [--quick]`.
 
-With a client's name it is one run of that client: it reads, says that it is ready, and stops on a line of standard
-input. What happens to the broker in between is the business of the one who started it.
+With a client's name it is one run of that client: it reads, prints that it is ready, and stops on a line of standard
+input. The process that started it decides what happens to the broker in between.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def one(name: str, servers: str, topic: str) -> None:
     except Exception as error:  # noqa: BLE001 (a peer may raise whatever it likes: it has ended)
         problem = repr(error)
     print(json.dumps({"took_ms": round((time.perf_counter() - at) * 1000), "raised": problem}), flush=True)
-    os._exit(0)  # what a client leaves behind may hold the process, and is not what is measured
+    os._exit(0)  # a client's leftovers could keep the process alive, and are not measured
 
 
 def measure(name: str, state: str, cluster: Cluster, topic: str, limit_s: float) -> dict[str, Any]:
@@ -92,7 +92,9 @@ def _wait_until_ready(process: subprocess.Popen[str], name: str) -> None:
 
 
 def _answer(process: subprocess.Popen[str], limit_s: float) -> str | None:
-    """What it says when it has stopped; none by then, and it is killed before the broker comes back."""
+    """The line that it prints when it has stopped; `None` if there is none in time: then it is killed before the broker
+    comes back.
+    """
     try:
         return process.communicate("stop\n", timeout=limit_s)[0]
     except subprocess.TimeoutExpired:
@@ -118,7 +120,7 @@ def _broker(node: Node, state: str) -> Iterator[None]:
 
 
 def stops(limit_s: float, rounds: int, into: Table, clients: Sequence[str] = CLIENTS) -> Iterator[str]:
-    """A cluster of its own: its node is frozen and killed."""
+    """Uses a cluster of its own, whose node is frozen and killed."""
     with Cluster() as cluster:
         backlog = Backlog("stop", 4, 10 * READ, 100)
         backlog.write(cluster)

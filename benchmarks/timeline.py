@@ -1,7 +1,7 @@
 """`python -m benchmarks.timeline [benchmarks/results/recovering.json]`: the picture of `docs/recovery.md`.
 
-With a file the runs to be drawn are taken from it into `docs/recovery-timeline.json`; then `docs/recovery-timeline.svg`
-is drawn from that. Both are committed, so that the picture can be made again without a broker.
+With a file, the runs to draw are taken from it into `docs/recovery-timeline.json`; then `docs/recovery-timeline.svg` is
+drawn from that. Both are committed, so that the picture can be made again without a broker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Point = tuple[float, float]
 
 
 def taken(results: dict[str, Any]) -> dict[str, Any]:
-    """Of each client the run whose catch-up took the median time, as far as the picture shows it."""
+    """For each client the run whose catch-up took the median time, cut to the part that the picture shows."""
     runs = {}
     for row in results["rows"]:
         if row["kind"] == "recover" and row["scenario"] == WORK and row["client"] in COLOURS:
@@ -57,7 +57,7 @@ def thinned(positions: Sequence[Sequence[int]], step: int = 5) -> list[Sequence[
 
 
 class Panel:
-    """One diagram: where a value is, and its lines."""
+    """One diagram: its scales and its lines."""
 
     def __init__(self, top: float, until_s: float, high: float, place: Callable[[float], float] = lambda v: v) -> None:
         self._top, self._until_s, self._high, self._place = top, until_s, high, place

@@ -1,6 +1,7 @@
-"""Runs in turn: each a process of its own, the clients one after another, every round beginning with the next one.
+"""Runs in turn: each is a process of its own; the clients run one after another, and every round begins with another
+client.
 
-So a noisy moment of the machine hits all of them, and none is always the one that runs behind the slowest.
+So a noisy moment of the machine affects all of them, and no client always runs after the slowest one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 LIMIT_S = 150.0
-"""Ten times what the slowest client takes for the longest backlog here."""
+"""Ten times as long as the slowest client takes for the longest backlog here."""
 STDERR_CHARS = 4_000
 ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -29,7 +30,7 @@ def rotated(clients: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
 def measure(module: str, client: str, options: Sequence[object] = (), limit_s: float = LIMIT_S) -> dict[str, Any]:
     """Run `python -m benchmarks.MODULE CLIENT OPTIONS` and read the JSON of its last line.
 
-    A run that fails, or does not end, has measured nothing but that: `failed` says why, and the others go on.
+    A run that fails, or does not end, has no other result than `failed`, which says why; the others go on.
     """
     command = [sys.executable, "-m", f"benchmarks.{module}", client, *map(str, options)]
     process = None
@@ -51,7 +52,7 @@ def measure(module: str, client: str, options: Sequence[object] = (), limit_s: f
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """A signal that comes while a process is made would leave it behind: it counts when the process is known."""
+    """Delay signals while a process is created: a signal in between would leave the process running."""
     came: list[int] = []
     former = {each: signal.signal(each, lambda number, _: came.append(number)) for each in ENDING}
     try:
@@ -66,7 +67,7 @@ def _signals_held() -> Iterator[None]:
 def take_turns(
     clients: Sequence[str], rounds: int, run: Callable[[str], dict[str, Any]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The first run counts for nothing: a broker that has just met the topic is slow to whoever comes first."""
+    """The first run does not count, since a broker is slow to the first client of a new topic."""
     run(clients[-1])
     for _, client in rotated(clients, rounds):
         yield client, run(client)

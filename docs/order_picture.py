@@ -1,6 +1,7 @@
 """`python docs/order_picture.py` draws docs/order.svg: what each `max_task_idle_ms` does with the same records.
 
-Two partitions; B's broker is slow, and then B has nothing for a while. Drawn is what the application gets, and when.
+There are two partitions; B's broker is slow, and later B has no records for a while. The picture shows which records
+the application gets, and when.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ STYLE = (
 )
 A, B, LATE, WAIT = "#2563eb", "#d97706", "#dc2626", "#94a3b8"
 
-# (partition, timestamp, when it is there to be read); B's producer is silent from 6 to 13.
+# (partition, timestamp, when it can be read); B's producer is silent from 6 to 13.
 RECORDS = [
     ("A", 1, 1), ("B", 2, 5), ("A", 3, 2), ("B", 4, 5), ("A", 5, 3), ("B", 6, 6), ("A", 8, 8), ("A", 10, 9),
     ("B", 9, 13), ("A", 12, 12),

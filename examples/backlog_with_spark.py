@@ -25,7 +25,7 @@ PER_SECOND = 200
 
 
 class Service:
-    """What would be in FastAPI's lifespan: one consumer, and a task that handles its records."""
+    """The part that would be in FastAPI's lifespan: one consumer, and a task that handles its records."""
 
     def __init__(self, servers: str) -> None:
         self.consumer = Consumer(
@@ -50,7 +50,7 @@ class Service:
 
 
 async def produce(servers: str, count: int) -> None:
-    """The backlog, in whole batches: it is not what is shown here."""
+    """Write the backlog, in whole batches."""
     async with AIOKafkaProducer(bootstrap_servers=servers, max_batch_size=1 << 18) as producer:
         for partition in range(PARTITIONS):
             left = count // PARTITIONS
@@ -63,7 +63,7 @@ async def produce(servers: str, count: int) -> None:
 
 
 async def go_on(servers: str, until: asyncio.Event) -> None:
-    """What comes while the backlog is drained."""
+    """Write new records while the backlog is drained."""
     async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
         number = 0
         while not until.is_set():
@@ -74,7 +74,7 @@ async def go_on(servers: str, until: asyncio.Event) -> None:
 
 
 async def crash(servers: str) -> None:
-    """A member that has handled the first 10 records of each partition is gone."""
+    """Run a member that handles the first 10 records of each partition and ends."""
     async with Consumer(TOPIC, bootstrap_servers=servers, group_id=GROUP, enable_auto_commit=False) as consumer:
         await consumer.commit({TopicPartition(TOPIC, partition): 10 for partition in range(PARTITIONS)})
 
@@ -84,7 +84,9 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def run_job(servers: str, path: str) -> tuple[DrainReport, list[tuple[int, int]], float]:
-    """The job; with what it wrote, read back from Parquet, and the time from its start to the first task's end."""
+    """Run the job. Returns its report, the offsets read back from Parquet, and the time from its start to the first
+    task's end.
+    """
     begun = time.monotonic()
     spark = make_session("local[2]", jars=jars.spark_jars(), conf={"spark.ui.enabled": "false"})
     started_s = time.monotonic() - begun
@@ -99,7 +101,9 @@ def run_job(servers: str, path: str) -> tuple[DrainReport, list[tuple[int, int]]
 
 
 def check(ends: dict[TopicPartition, int], drained: Iterable[tuple[int, int]], handled: set[tuple[int, int]]) -> None:
-    """Every offset behind what was committed before the crash, once: in Parquet, or handled by the service."""
+    """Check that every offset after those committed before the crash is there once: in Parquet, or handled by the
+    service.
+    """
     in_parquet = list(drained)
     expected = {(tp.partition, offset) for tp, end in ends.items() for offset in range(10, end)}
     missing, twice = expected - set(in_parquet) - handled, len(in_parquet) - len(set(in_parquet) - handled)
@@ -127,7 +131,7 @@ async def main(count: int, path: str) -> None:
             drained.set()
             await more
             while consumer.child_consumer_is_alive() or await consumer.lag():  # noqa: ASYNC110 (it looks itself)
-                await asyncio.sleep(0.1)  # the service looks at the second commit log every two seconds
+                await asyncio.sleep(0.1)  # the service reads the second commit log every two seconds
             ends = await consumer.end_offsets(consumer.assignment())
             await consumer.stop()
             await working

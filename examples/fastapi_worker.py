@@ -2,9 +2,9 @@
 
     python examples/fastapi_worker.py           # PORT=8000; or: uvicorn --app-dir examples fastapi_worker:app
 
-`/livez` fails when only a restart helps, `/healthz` (also `/readyz`) whenever no records can flow: a rebalance, brokers
-that do not answer and a topic that does not exist are alive and not ready. SIGTERM finishes the record in hand,
-commits, leaves the group and exits 0 (the command `uvicorn` exits by the signal instead).
+`/livez` fails when only a restart helps, `/healthz` (also `/readyz`) whenever no records can flow: during a rebalance,
+while brokers do not answer, or when a topic does not exist, the worker is alive but not ready. SIGTERM finishes the
+record in hand, commits, leaves the group and exits 0 (the command `uvicorn` exits by the signal instead).
 """
 
 import asyncio
@@ -74,7 +74,7 @@ async def healthz(response: Response) -> dict[str, object]:
 
 @app.get("/lag")
 async def lag() -> dict[str, object]:
-    """Known locally, no broker is asked; `null` is "not known", which is not 0."""
+    """The lag from local knowledge, without asking a broker; `null` means "not known", which is not 0."""
     lags = app.state.consumer.lags() if app.state.consumer.assignment() else {}
     total = sum(lags.values()) if lags and None not in lags.values() else None
     return {"lag": total, "partitions": {f"{tp.topic}-{tp.partition}": each for tp, each in lags.items()}}

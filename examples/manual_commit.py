@@ -1,8 +1,8 @@
-"""Commit by hand, after each batch: nothing is committed that was not handled as a whole.
+"""Commit by hand after each batch: a batch is committed only after all of it was handled.
 
     python examples/manual_commit.py
 
-SIGTERM and Ctrl-C let the batch in hand end, commit it and leave the group.
+On SIGTERM and Ctrl-C it finishes the batch in hand, commits it and leaves the group.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ async def main() -> None:
                 continue
             await handle(records)
             try:
-                await consumer.commit()  # all that getmany gave
+                await consumer.commit()  # everything that getmany returned
                 print(f"committed {records.count}", flush=True)
             except CommitFailedError as error:
                 # The group gave these to another member while we worked: it handles their records again.

@@ -1,9 +1,9 @@
-"""Orders and payments joined by time, while one broker is slow: what `merged()` costs and what it saves.
+"""Joins orders and payments by time while one broker is slow: shows the cost and the benefit of `merged()`.
 
     python examples/ordered_join.py      # starts a Kafka of three nodes, or set KAFKA_BOOTSTRAP_SERVERS
 
-Every payment is made a moment after its order. Read in the order of time it always finds it; with
-`max_task_idle_ms=-1`, which never waits, whatever comes from the quick brokers overtakes.
+Every payment is made a moment after its order. Read in the order of time, a payment always finds its order; with
+`max_task_idle_ms=-1`, which never waits, records from the quick brokers overtake the others.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ async def main(servers: str) -> None:
     await create_topics(servers, orders, payments)
     await write(servers, orders, payments)
     async with Proxy(servers) as proxy:
-        proxy.delay("Fetch", ms=DELAY_MS, node_id=SLOW_NODE)  # what it leads comes slowly
+        proxy.delay("Fetch", ms=DELAY_MS, node_id=SLOW_NODE)  # records of its partitions come slowly
         for max_task_idle_ms in (-1, 0):
             await join(proxy.bootstrap_servers, orders, payments, max_task_idle_ms)
 

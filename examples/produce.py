@@ -1,4 +1,4 @@
-"""Something to read: ten records for the other examples, by aiokafka's producer (aiogroup has none).
+"""Writes ten records for the other examples, with aiokafka's producer (aiogroup has none).
 
 python examples/produce.py
 """

@@ -1,5 +1,5 @@
-/* Cursor: the iterator of `async for`. A record that is there is handed over without a coroutine; only when the slice or
- * the turn is over does `wait` get asked for the next one. */
+/* Cursor: the iterator of `async for`. It gives an available record without a coroutine. Only when the slice or
+ * the turn is over it calls `wait` for the next one. */
 
 #include "native.h"
 #include <stddef.h>
@@ -10,18 +10,18 @@ typedef struct {
     PyObject_HEAD
     PyObject *wait;    /* () -> coroutine of the next record */
     PyObject *records; /* a list, NULL when closed */
-    PyObject *spare;   /* a Next that nobody else holds is used again */
+    PyObject *spare;   /* a Next that nobody else holds, to be reused */
     PyObject *opener;  /* the context that `open` was called in, NULL when closed */
-    char is_shared;    /* whoever steps it gets the next record */
+    char is_shared;    /* any task that steps it gets the next record */
     Py_ssize_t index;
     int64_t turn_ends_ns;
 } Cursor;
 
-/* What `__anext__` returns. Nothing is taken before it is awaited, so one that is dropped or cancelled loses nothing. */
+/* The result of `__anext__`. It takes a record only when awaited, so dropping or cancelling it loses nothing. */
 typedef struct {
     PyObject_HEAD
     Cursor *cursor; /* NULL once it has given its record */
-    PyObject *waiting; /* the coroutine of `wait`, once the cursor had nothing */
+    PyObject *waiting; /* the coroutine of `wait`, once the cursor was empty */
 } Next;
 
 static int64_t
@@ -38,7 +38,7 @@ has_record(Cursor *self)
     return self->records != NULL && self->index < PyList_GET_SIZE(self->records);
 }
 
-/* The next record of the turn, NULL (without an error) when there is none. */
+/* The next record of the turn; NULL, without an error, if there is none. */
 static PyObject *
 take(Cursor *self)
 {
@@ -210,8 +210,8 @@ PyType_Spec next_spec = {
 
 /* Cursor. */
 
-/* Each task has a context of its own, so the current context tells tasks apart at the cost of reading a pointer. Tasks
- * that were made with one and the same context are told apart when the slice or the turn is over, by whom `wait` asks. */
+/* Each task has a context of its own, so comparing contexts distinguishes tasks at the cost of reading a pointer. Tasks
+ * created with the same context are distinguished when the slice or the turn is over, by the code that `wait` calls. */
 static PyObject *
 current_context(void)
 {

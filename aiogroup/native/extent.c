@@ -1,4 +1,4 @@
-/* extent: as pure.extent. Only headers are looked at, the records behind them are passed over. */
+/* extent: as pure.extent. Only headers are read; the records after them are skipped. */
 
 #include "native.h"
 
@@ -24,7 +24,7 @@ add_epoch(PyObject *epochs, int64_t offset, int32_t epoch)
     return failed;
 }
 
-/* Go over all complete batches; `is_damaged` when nothing can follow them. -1 with an error. */
+/* Go over all complete batches. Sets `is_damaged` if nothing can follow them; returns -1 with an error. */
 static int
 walk(Bytes all, int64_t *end, int *is_damaged, PyObject *epochs)
 {
@@ -39,7 +39,7 @@ walk(Bytes all, int64_t *end, int *is_damaged, PyObject *epochs)
         if (length + AT_LENGTH + 4 > all.end - all.at) {
             return 0;
         }
-        int is_old = all.at[AT_MAGIC] < 2; /* older formats have other fields there, and may be a byte shorter */
+        int is_old = all.at[AT_MAGIC] < 2; /* older formats have other fields there, and may be one byte shorter */
         if (!is_old && length + AT_LENGTH + 4 < HEAD_SIZE) {
             *is_damaged = 1;
             return 0;

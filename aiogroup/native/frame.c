@@ -1,4 +1,4 @@
-/* next_records: as frames.next_records. Finds where records stand in an answer that is still on its way. */
+/* next_records: as frames.next_records. Finds the records in an answer that has not arrived completely. */
 
 #include "native.h"
 
@@ -7,14 +7,14 @@ enum {
     TOP_SIZE = 10,       /* throttle time, error, session */
     ID_SIZE = 16,        /* of a topic */
     FIXED_SIZE = 30,     /* a partition up to its aborted transactions */
-    ABORTED_SIZE = 16,   /* one of these, before its tags */
+    ABORTED_SIZE = 16,   /* one aborted transaction, before its tags */
     PREFERRED_SIZE = 4,  /* the preferred replica, before the records */
     CORRELATION_SIZE = 4,
 };
 
 typedef struct {
     Bytes from;
-    int is_lost; /* no number of the protocol, or more than the answer can hold */
+    int is_lost; /* not a number of the protocol, or more than the answer can hold */
 } Walk;
 
 static int
@@ -76,7 +76,7 @@ pass_aborted(Walk *walk)
     return 1;
 }
 
-/* The length of an array, which null does not have. */
+/* The length of an array, which must not be null. */
 static int
 read_count(Walk *walk, uint64_t *count)
 {
@@ -93,10 +93,10 @@ read_count(Walk *walk, uint64_t *count)
 
 typedef struct {
     int stage;
-    uint64_t topics, partitions; /* left, the current one included */
+    uint64_t topics, partitions; /* left, including the current one */
 } Place;
 
-/* One step; `length` is set where records begin. 0 when bytes are missing, or it is lost: nothing counts of the step. */
+/* One step; sets `length` if records begin. 0 if bytes are missing or the place is lost: the caller drops the step. */
 static int
 step(Walk *walk, Place *place, int has_ids, uint64_t *length)
 {
@@ -111,7 +111,7 @@ step(Walk *walk, Place *place, int has_ids, uint64_t *length)
         return 1;
     case TOPIC:
         if (place->topics == 0) {
-            walk->is_lost = 1; /* there is no more to find */
+            walk->is_lost = 1; /* nothing more can be found */
             return 0;
         }
         if (has_ids ? !pass(walk, ID_SIZE) : !(read_count(walk, &name) && pass(walk, name))) {

@@ -95,7 +95,7 @@ append_slot(PyObject *order, int slot)
     return !failed;
 }
 
-/* The first of the heap has nothing left; 0 with an error. */
+/* Remove the heap's first source, which is used up; 0 with an error. */
 static int
 use_up(Heads *self, Source *source)
 {

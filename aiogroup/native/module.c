@@ -1,6 +1,6 @@
 #include "native.h"
 
-/* As pure.blank. Memory that nobody wrote to costs nothing before it is filled, piece by piece. */
+/* As pure.blank. Memory that was never written costs nothing until it is filled, piece by piece. */
 static PyObject *
 blank(PyObject *module, PyObject *size)
 {
@@ -79,7 +79,7 @@ static PyModuleDef_Slot slots[] = {
 #if PY_VERSION_HEX >= 0x030c0000
     {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
 #endif
-    /* No Py_mod_gil: without the lock two threads would take the same spare record. A build without it takes the lock. */
+    /* No Py_mod_gil: without the GIL, threads could take the same spare record. A free-threaded build enables it. */
     {0, NULL},
 };
 

@@ -1,4 +1,4 @@
-/* What is done once per record, compiled. pure.py says what each type means; here stands only how. */
+/* The work that is done once per record, compiled. pure.py documents each type; the C comments only say how. */
 
 #ifndef AIOGROUP_NATIVE_H
 #define AIOGROUP_NATIVE_H
@@ -8,15 +8,15 @@
 #include <stdint.h>
 
 #ifdef __GNUC__
-#pragma GCC diagnostic ignored "-Wunused-parameter" /* Python says what a slot is given, needed or not */
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* a slot's parameters are Python's, needed or not */
 #endif
 
 typedef struct Record Record;
 
 enum { SPARE_RECORDS = 2048 };
 
-/* All that outlives a call: each module that was made has its own, and with it each interpreter. Nothing in it is taken
- * without the lock of its interpreter. */
+/* All state that outlives a call. Each module object, and so each interpreter, has its own. It is used only
+ * under the lock of its interpreter. */
 typedef struct {
     PyTypeObject *record_type;
     PyTypeObject *reader_type;
@@ -39,8 +39,8 @@ state_of_module(PyObject *module)
     return (State *)PyModule_GetState(module);
 }
 
-/* Of one of our types, none of which can be a base. NULL with an error while the collector takes the module: what else it
- * takes then may still run. */
+/* The state of one of our types, none of which can be a base. NULL with an error while the collector clears the module:
+ * other objects that it clears at the same time may still run code. */
 static inline State *
 state_of(PyTypeObject *type)
 {
@@ -56,7 +56,7 @@ PyObject *extent(PyObject *module, PyObject *args);
 PyObject *read_times(PyObject *module, PyObject *args);
 PyObject *next_records(PyObject *module, PyObject *args);
 
-/* What the records of a batch have in common, as a tuple: one reference per record instead of four. A late one has a
+/* The part that the records of a batch share, as a tuple: one reference per record instead of four. A late record has a
  * tuple of its own, longer by its lateness. */
 enum { ORIGIN_TP, ORIGIN_TIMESTAMP_TYPE, ORIGIN_LANE, ORIGIN_ACKNOWLEDGE, ORIGIN_SIZE, ORIGIN_LATENESS = ORIGIN_SIZE };
 
@@ -64,20 +64,20 @@ enum { ORIGIN_TP, ORIGIN_TIMESTAMP_TYPE, ORIGIN_LANE, ORIGIN_ACKNOWLEDGE, ORIGIN
 PyObject *record_new(State *state, PyObject *origin, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value,
                      PyObject *headers);
 
-/* The records that are spare: the types they refer to, for the collector, and an end to them. */
+/* The spare records: visiting the types that they refer to, for the collector, and freeing them. */
 int records_traverse(State *state, visitproc visit, void *arg);
 void records_let_go(State *state);
 
-/* Bytes that are read from `at` on. */
+/* Bytes, to be read from `at` on. */
 typedef struct {
     const uint8_t *at;
     const uint8_t *end;
 } Bytes;
 
-/* So high that no offset of its batch overflows. */
+/* The highest base offset with which no offset of the batch overflows. */
 #define LAST_BASE_OFFSET (INT64_MAX - INT32_MAX - 1)
 
-/* NULL, with a ValueError that says what is wrong with a batch. */
+/* Returns NULL, with a ValueError that says what is wrong with a batch. */
 void *damaged(const char *what);
 
 static inline uint64_t
@@ -109,10 +109,10 @@ read_varint(Bytes *from, int64_t *number)
     return 0;
 }
 
-/* Bytes behind their length, None where that is negative; NULL with an error. */
+/* Bytes that follow their length, None if it is negative; NULL with an error. */
 PyObject *read_bytes(Bytes *from);
 
-/* A tuple of (name, value); `headers` stays NULL where there are none. 0 with an error. */
+/* A tuple of (name, value) pairs; `headers` stays NULL if there are none. 0 with an error. */
 int read_headers(Bytes *from, PyObject **headers);
 
 #endif

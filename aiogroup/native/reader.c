@@ -1,5 +1,5 @@
-/* Reader: the records of an uncompressed v2 batch, and of batches alike behind it, built as they are taken. No length that
- * a batch names is trusted: each is held against the record that contains it, and that against the batch. */
+/* Reader: the records of an uncompressed v2 batch, and of similar batches after it, built when they are read. No length
+ * in a batch is trusted: each is checked against the record that contains it, and the record's against the batch. */
 
 #include "native.h"
 #include <stddef.h>
@@ -18,7 +18,7 @@ enum {
     AT_RECORD_COUNT = 57,
     HEADER_SIZE = 61,
 };
-/* Its size, attributes, two deltas, two lengths and the number of headers, of one byte each. */
+/* A record's size, attributes, two deltas, two lengths and number of headers, of one byte each. */
 enum { SMALLEST_RECORD = 7 };
 enum { CODEC = 0x07, LOG_APPEND_TIME = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 
@@ -27,15 +27,15 @@ typedef struct {
     PyObject *origin;
     PyObject *check;   /* a function that gives the CRC-32C of bytes, or None */
     Py_buffer data;    /* the payload of the first batch */
-    Py_buffer behind;  /* what follows that batch in the answer; without a buffer where nothing may be read on */
-    Py_ssize_t passed; /* so much of `behind` are batches that were begun */
+    Py_buffer behind;  /* the bytes after that batch; no buffer if reading must end with it */
+    Py_ssize_t passed; /* the bytes of `behind` in batches that were begun */
     int is_committed;
     /* The batch that is being read. */
     const uint8_t *at;
     const uint8_t *end;
-    long long left; /* records that were not read yet */
+    long long left; /* records that are not read yet */
     long long base_offset;
-    long long next_offset; /* behind the batch */
+    long long next_offset; /* the offset after the batch */
     int64_t previous_offset;
     int64_t base_timestamp; /* of the batch itself with LOG_APPEND_TIME */
     int has_append_time;
@@ -116,7 +116,7 @@ reader_dealloc(Reader *self)
     Py_DECREF(type);
 }
 
-/* Where a record ends, its offset and timestamp; `record` is left at its key. */
+/* Reads the end of a record, its offset and its timestamp; leaves `record` at the key. */
 static int
 read_place(Reader *self, Bytes *record, int64_t *offset, int64_t *timestamp_delta)
 {
@@ -126,7 +126,7 @@ read_place(Reader *self, Bytes *record, int64_t *offset, int64_t *timestamp_delt
         damaged("a record's size points behind the batch's end");
         return 0;
     }
-    *record = (Bytes){all.at + 1, all.at + size}; /* behind the attributes, of which there are none */
+    *record = (Bytes){all.at + 1, all.at + size}; /* after the attributes, which have no meaning yet */
     if (!read_varint(record, timestamp_delta) || !read_varint(record, &delta)) {
         damaged("a record is cut off");
         return 0;
@@ -185,8 +185,8 @@ is_intact(Reader *self, const uint8_t *batch, Py_ssize_t size)
     return PyErr_Occurred() ? -1 : sum == big_endian(batch + AT_CRC, 4);
 }
 
-/* Go on to the batch behind, where it is one of plain records as this: 1 when begun, 0 when not, -1 with an error. Whatever
- * is special about a batch, damage too, is left to who made the reader. */
+/* Go on to the next batch, if it has plain records like this one: 1 if begun, 0 if not, -1 with an error. Anything
+ * special about a batch, including damage, is left to the caller that made the reader. */
 static int
 read_on(Reader *self)
 {
@@ -217,7 +217,7 @@ read_on(Reader *self)
     return intact;
 }
 
-/* The next record from `from_offset` on; NULL at the end of what can be read, or with an error. */
+/* The next record from `from_offset` on; NULL at the end of the readable batches, or with an error. */
 static PyObject *
 next_record(State *state, Reader *self, int64_t from_offset)
 {
@@ -244,7 +244,7 @@ next_record(State *state, Reader *self, int64_t from_offset)
     return NULL;
 }
 
-/* No more records than this can stand in the bytes that are left: memory is not taken for what a header promises. */
+/* The bytes left cannot hold more records than this: no memory is taken for a false count in the header. */
 static Py_ssize_t
 most_records(const Reader *self)
 {
@@ -288,7 +288,7 @@ reader_read(Reader *self, PyObject *const *args, Py_ssize_t args_count)
         PyList_SET_ITEM(records, count++, record);
     }
     if (PyErr_Occurred()) {
-        /* What stands before the damage is given first; the next call meets it again. */
+        /* The records before the damage are returned first; the next call finds the damage again. */
         if (count == 0) {
             Py_DECREF(records);
             return NULL;

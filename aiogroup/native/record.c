@@ -1,5 +1,5 @@
-/* Record: as pure.Record. Out of the garbage collector's sight while key and value are bytes, as a tuple of atoms is:
- * millions of records that come and go must not bring its full passes, which hold the loop, nearer. */
+/* Record: as pure.Record. The garbage collector does not track it while key and value are bytes, as with a tuple of
+ * atoms: millions of short-lived records must not cause its full passes, which hold up the loop, sooner. */
 
 #include "native.h"
 #include <stddef.h>
@@ -13,11 +13,11 @@ struct Record {
     PyObject *headers; /* NULL: none */
     long long offset;
     long long timestamp;
-    State *state; /* it lasts as long as the record while this one is not tracked; see record_dealloc */
+    State *state; /* lives as long as the record while the record is not tracked; see record_dealloc */
     int is_tracked;
 };
 
-/* Freed records are used again: an allocation counts towards the collector's next pass, whatever it is. A spare one keeps
+/* Freed records are reused: every allocation counts towards the collector's next pass. A spare record keeps
  * its reference to the type. */
 static Record *
 allocate(State *state)
@@ -120,7 +120,7 @@ record_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     PyObject *self = record_new(state, origin, offset, timestamp, Py_NewRef(key), Py_NewRef(value), headers);
     Py_DECREF(origin);
     if (self != NULL) {
-        track((Record *)self); /* made by hand: whatever it holds */
+        track((Record *)self); /* constructed by Python code: it may hold anything */
     }
     return self;
 }
@@ -154,8 +154,8 @@ let_go_of_parts(Record *self)
     Py_XDECREF(self->headers);
 }
 
-/* A record that the collector does not see keeps its type from being collected, and that the module with its state. Of one
- * that it sees, all of this may be collected at once: the type tells whether the module is still there. */
+/* An untracked record keeps its type alive, and the type keeps the module with its state alive. With a tracked record
+ * all three may be collected at once: the type tells whether the module still exists. */
 static void
 record_dealloc(Record *self)
 {
@@ -230,8 +230,8 @@ get_headers(Record *self, void *unused)
     return self->headers == NULL ? PyTuple_New(0) : Py_NewRef(self->headers);
 }
 
-/* Key and value are plain members, which the interpreter reads without a call. They are set here alone: what is set may be
- * in a cycle, and is never NULL. */
+/* Key and value are plain members, which the interpreter reads without a call. They are set only here: a value that is
+ * set may be part of a cycle, and is never NULL. */
 static int
 record_setattr(PyObject *self, PyObject *name, PyObject *object)
 {

@@ -1,4 +1,4 @@
-/* Keys, values and headers, as they stand in a record of format 2. */
+/* Reads keys, values and headers of a record of format 2. */
 
 #include "native.h"
 
@@ -11,7 +11,7 @@ damaged(const char *what)
     return NULL;
 }
 
-/* Bytes behind their length; None where that is negative (-1, but Java's consumer takes any). */
+/* Bytes that follow their length; None if it is negative (-1, but Java's consumer accepts any). */
 PyObject *
 read_bytes(Bytes *from)
 {
@@ -34,7 +34,7 @@ read_header(Bytes *from)
     if (!read_varint(from, &length) || length < 0 || length > from->end - from->at) {
         return damaged("a header's name points behind the record's end");
     }
-    /* No broker checks names: one that is no UTF-8 must not stop the partition. Java's consumer replaces it, too. */
+    /* No broker checks names: one that is not UTF-8 must not stop the partition. Java's consumer replaces it, too. */
     PyObject *name = PyUnicode_DecodeUTF8((const char *)from->at, (Py_ssize_t)length, "replace");
     if (name == NULL) {
         return NULL;
@@ -56,7 +56,7 @@ read_header(Bytes *from)
     return header;
 }
 
-/* A tuple of (name, value); *headers stays NULL where there are none. */
+/* A tuple of (name, value) pairs; *headers stays NULL if there are none. */
 int
 read_headers(Bytes *from, PyObject **headers)
 {

@@ -23,9 +23,11 @@ from examples.demo.reports import Place, Report, hand_over_ms, times_processed
 
 TOPIC, GROUP, PARTITIONS = "demo", "demo", 8
 STALL_S = 20
-"""When nothing is processed for so long, nothing more will be."""
+"""If nothing is processed for this time, nothing more will be."""
 REST_MS_TIMES_RECORDS = 700_000
-"""Whatever is produced, members need about seven seconds for a half, so that the kill comes in the middle."""
+"""However many records there are, members need about seven seconds for half of them, so the kill comes in the
+middle.
+"""
 ROOT = Path(__file__).parents[2]
 
 
@@ -64,7 +66,7 @@ class Member:
 
 
 async def produce(servers: str, count: int) -> set[Place]:
-    """Send records and return where the broker says it wrote them: each of these was acknowledged."""
+    """Send records, and return the places that the broker acknowledged."""
     places: set[Place] = set()
     producer = AIOKafkaProducer(bootstrap_servers=servers, acks="all", linger_ms=5)  # type: ignore[no-untyped-call]
     async with producer:
@@ -123,7 +125,9 @@ def run(count: int) -> bool:
 
 
 def kill_one(members: list[Member], count: int) -> int | None:
-    """Kill the first member in the middle of the work; how long until the second does it, in milliseconds."""
+    """Kill the first member in the middle of the work. Returns how long until the second one takes it over, in
+    milliseconds.
+    """
     victim, survivor = members
     if not wait_for(lambda: all(len(each.report.holds) == PARTITIONS // 2 for each in members), *members):
         raise SystemExit(f"error: the two members do not share the partitions within {STALL_S} s")
@@ -177,7 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--records: at least 1000, or there is no middle to kill in")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
-    # The producer tells each retry on a topic that is still settling; what counts is what was acknowledged.
+    # The producer logs each retry on a new topic; only the acknowledgements count.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     started_at = time.monotonic()
     try:

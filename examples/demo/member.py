@@ -1,8 +1,8 @@
 """One member of the demo's group: a process that may be killed at any moment.
 
-What it processed stands in its report, a file, before it asks for the next record: `write` hands the line to the
-operating system, so not even SIGKILL loses it. It ends when its standard input does, be it that the demo says so or
-that the demo is gone.
+Each processed record is in its report, a file, before it asks for the next record: `write` hands the line to the
+operating system, so not even SIGKILL loses it. It ends when its standard input is closed, by the demo or by the demo's
+end.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from collections.abc import Set
 from aiogroup import Consumer, Record, TopicPartition
 
 SESSION_TIMEOUT_MS = 6_000
-"""The least that brokers grant by default: the group notices a killed member after so long."""
+"""The least that brokers allow by default. After this time the group notices a killed member."""
 
 
 class Report:
@@ -37,7 +37,7 @@ class Report:
 
 
 async def process(record: Record, report: Report, rest_ms: int) -> None:
-    """The work: note it, and rest a moment now and then so that a kill finds the group in the middle of it."""
+    """The work: note the record, and rest a moment now and then, so that a kill comes in the middle of it."""
     report.write("processed", record.partition, record.offset)
     if record.offset % 50 == 49:
         await asyncio.sleep(rest_ms / 1000)

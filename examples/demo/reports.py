@@ -1,4 +1,4 @@
-"""What the members' reports say: processed, repeated, lost, and how long the hand-over took."""
+"""Evaluates the members' reports: processed, repeated and lost records, and how long the hand-over took."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ Place = tuple[int, int]
 
 @dataclass
 class Report:
-    """One member's report, read as it grows; a line that a SIGKILL cut off is not there."""
+    """One member's report, read as it grows; a line that a SIGKILL cut off is ignored."""
 
     path: Path
     processed: list[tuple[Place, int]] = field(default_factory=list)
@@ -20,7 +20,7 @@ class Report:
     _read_bytes: int = 0
 
     def read(self) -> None:
-        """Take over what was written since the last time."""
+        """Read the lines that were written since the last call."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
