@@ -130,16 +130,16 @@ __all__ = [
 ]
 
 __version__: str
-"""The version that is installed, as pip knows it. Looked up when it is asked for, so that importing costs no more."""
+"""The installed version, as pip knows it. It is looked up when it is read, so that importing does not cost more."""
 
-if not typing.TYPE_CHECKING:  # a type checker would take every name that does not exist for a text
+if not typing.TYPE_CHECKING:  # with a `__getattr__` a type checker would accept every name, as a text
 
     def __getattr__(name: str) -> str:
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 (for a text that few ask for)
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 (few applications read it)
 
         try:
             return version("aiogroup")
-        except PackageNotFoundError:  # a folder on the path, which nobody installed
+        except PackageNotFoundError:  # a folder on the path that is not installed
             return "0+unknown"

@@ -1,4 +1,7 @@
-"""`aiogroup` says what is installed; `aiogroup members list | remove` sees who is in a group, and takes members out."""
+"""`aiogroup` prints what is installed.
+
+`aiogroup members list | remove` lists the members of a group, or removes some.
+"""
 
 from __future__ import annotations
 
@@ -44,20 +47,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 when it is done, 1 when it could not be, 2 for bad arguments."""
+    """Run the command and return its exit code: 0 when it is done, 1 when it failed, 2 for bad arguments."""
     given = _parser().parse_args(arguments)
     if given.version or given.what is None:
         for line in _versions():
             _say(line)
         return 0
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what went wrong is said once, below
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # an error is printed once, below
     try:
         settings = _settings(given)
         if given.command == "list":
             members = asyncio.run(list_members(given.group, **settings))
             for each in members:
                 _say(_line(each))
-            if not members:  # not to stdout, whose lines are members
+            if not members:  # to stderr, as each line of stdout is a member
                 sys.stderr.write(f"aiogroup: group {given.group!r} has no members\n")
             return 0
         for each in asyncio.run(remove_members(given.group, given.names, reason=given.reason, **settings)):

@@ -1,4 +1,4 @@
-"""A group's members, listed and removed from outside: for those who run the group, not for its members (KIP-345)."""
+"""Lists and removes the members of a group from outside: for its operators, not for its members (KIP-345)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["GroupMember", "list_members", "remove_members"]
 T = TypeVar("T")
 
 DEAD: Final = "Dead"
-"""What a group that does not exist is called up to version 5 of DescribeGroups."""
+"""The state of a group that does not exist, up to version 5 of DescribeGroups."""
 COORDINATOR_ELSEWHERE: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
@@ -40,7 +40,10 @@ COORDINATOR_ELSEWHERE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """`name` is a static member's, `None` for a dynamic one; `partitions` are known while the group is stable."""
+    """A member of a group.
+
+    `name` is the static name, `None` for a dynamic member. `partitions` are known only while the group is stable.
+    """
 
     name: str | None
     member_id: str
@@ -50,7 +53,7 @@ class GroupMember:
 
 
 async def list_members(group_id: str, **settings: Any) -> tuple[GroupMember, ...]:  # noqa: ANN401 (Consumer's)
-    """The members of a group, static ones first; empty for a group that has only offsets. `settings` are Consumer's.
+    """The members of a group, static ones first; none for a group that has only offsets. `settings` are Consumer's.
 
     Raises:
         GroupNotFoundError: there is no such group.
@@ -71,7 +74,10 @@ async def remove_members(
 ) -> tuple[GroupMember, ...]:
     """Take static members out of a group at once, so that nobody waits for their registration time-out.
 
-    Gives what they were. One that still runs comes back by itself: stop it first. `reason` goes into the broker's log.
+    Stop their processes first: a member that still runs joins again by itself. `reason` goes into the broker's log.
+
+    Returns:
+        The removed members.
 
     Raises:
         MemberNotFoundError: no static member has one of the names; then none is removed.
@@ -112,7 +118,7 @@ async def _with(group_id: str, settings: dict[str, Any], work: Callable[[_Asking
 
 
 class _Asking:
-    """One look. Whoever uses it ends it in time: what a retry mends is tried again without a bound."""
+    """Asks the brokers about one group. It retries without a bound, so the caller must set a time-out."""
 
     def __init__(self, config: ConsumerConfig, link: Link) -> None:
         assert config.group_id is not None
@@ -130,7 +136,7 @@ class _Asking:
         return tuple(sorted(_members(group), key=lambda each: (each.name is None, each.name or each.member_id)))
 
     async def remove(self, names: tuple[str, ...], reason: str) -> None:
-        # An empty member id: whoever has the name now (KIP-345).
+        # With an empty member id the broker removes the member that has the name now (KIP-345).
         leaving = tuple(MemberIdentity(member_id="", group_instance_id=name, reason=reason) for name in names)
         request = LeaveGroupRequest(group_id=self._group_id, members=leaving)
         response = await self._ask(request, lambda answer: answer.error_code)
@@ -167,7 +173,7 @@ class _Asking:
             raise BrokerError(code, row.name, f"group {self._group_id!r}: {row.message}", retriable=row.retriable)
 
     async def _ask(self, request: Request[R_co], code_of: Callable[[R_co], int]) -> R_co:
-        """The coordinator's answer; who that is, is looked up again as long as it moves."""
+        """The coordinator's answer. While the coordinator moves, it is looked up again."""
         failures_count = 0
         while True:
             try:
@@ -176,7 +182,7 @@ class _Asking:
                     return response
             except (ConnectionLostError, KafkaTimeoutError, ProtocolError):
                 if not self._link.cluster.brokers:
-                    raise  # not one bootstrap server was reached: that is what to tell
+                    raise  # no bootstrap server was reached: this error says so
             failures_count += 1
             await sleep_ms(self._config.backoff_ms(failures_count))
 
@@ -197,7 +203,7 @@ def _members(group: DescribedGroup) -> Iterable[GroupMember]:
     for each in group.members:
         try:
             partitions = read_assignment(bytes(each.member_assignment)) if each.member_assignment else ()
-        except AiogroupError:  # a group of another kind than consumers (Connect): its blobs are its own
+        except AiogroupError:  # not a group of consumers (but of Connect, say): its assignments are in another format
             partitions = ()
         yield GroupMember(
             each.group_instance_id, each.member_id, each.client_id, each.client_host.lstrip("/"), partitions

@@ -1,4 +1,4 @@
-"""What is known of the cluster: brokers, topics, leaders. Immutable snapshots, made from Metadata answers."""
+"""The cluster's brokers, topics and leaders, as immutable snapshots made from Metadata answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """`leader` is -1 while there is none; `leader_epoch` -1 where the broker does not tell."""
+    """A partition's leader and replicas. `leader` is -1 while there is none, `leader_epoch` -1 if it is not known."""
 
     leader: int
     leader_epoch: int
@@ -47,7 +47,7 @@ class TopicInfo:
 class Cluster:
     """A snapshot. `errors` holds the code of each topic that the broker would not describe.
 
-    `is_of_all`: the last answer was about every topic; what it does not name is not there, or may not be seen.
+    `is_of_all`: the last answer was about all topics; a topic that it does not name does not exist, or may not be seen.
     """
 
     brokers: Mapping[int, Broker] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Cluster:
         return None if topic is None else topic.partitions.get(tp.partition)
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
-        """By what a topic is told from another one of the same name; brokers before Kafka 2.8 do not say it."""
+        """The topic's id, which tells it from a former topic of the same name; `None` for brokers before Kafka 2.8."""
         info = self.topics.get(topic)
         return None if info is None or info.topic_id == NO_ID else info.topic_id
 
@@ -75,13 +75,13 @@ class Cluster:
         return frozenset() if info is None else frozenset(TopicPartition(topic, each) for each in info.partitions)
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Partitions of each known topic: what an assignor needs, and what a leader watches."""
+        """The number of partitions of each known topic."""
         return {topic: len(self.topics[topic].partitions) for topic in topics if topic in self.topics}
 
     def partition_racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
-        """The racks of the brokers that hold each partition; empty when no broker told its rack.
+        """The racks of the brokers that hold each partition; empty if no broker told its rack.
 
-        KIP-881 counts replicas that are out of sync, too: they will be back before the group rebalances.
+        Replicas that are out of sync count too, as in KIP-881: they will be in sync again before the next rebalance.
         """
         racks = {node: broker.rack for node, broker in self.brokers.items() if broker.rack}
         if not racks:
@@ -94,12 +94,12 @@ class Cluster:
         }
 
     def lacks(self, topic: str) -> bool:
-        """The last answer says that there is no such topic. A broker that is behind says so too."""
+        """The last answer says that there is no such topic. A broker with old metadata says so too."""
         is_unnamed = self.is_of_all and topic not in self.topics and topic not in self.errors
         return is_unnamed or self.errors.get(topic) == UNKNOWN_TOPIC_OR_PARTITION
 
     def updated(self, newer: Cluster) -> Cluster:
-        """The newer snapshot laid over this one; a leader of an older epoch never replaces a newer (KIP-320)."""
+        """This snapshot updated by a newer one; a leader of an older epoch never replaces a newer one (KIP-320)."""
         topics = {} if newer.is_of_all else dict(self.topics)
         for name in newer.errors:
             topics.pop(name, None)

@@ -1,7 +1,7 @@
-"""Every setting of a consumer, as one frozen value that is checked where it is made.
+"""All settings of a consumer as one frozen value, which is checked when it is made.
 
-Names are aiokafka's, which are Kafka's in snake case. Where a default differs from the Java client's the reason
-stands beside it.
+Names are aiokafka's, which are Kafka's in snake case. If a default differs from the Java client's, the reason stands
+beside it.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ DURATION: Final = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
 )
 JOIN_TIMEOUT_LAPSE_MS: Final = 5_000
-"""JoinGroup may be unanswered so much longer than the rebalance time-out (AbstractCoordinator.java)."""
+"""How much longer than the rebalance time-out JoinGroup may stay unanswered (AbstractCoordinator.java)."""
 RECORDS_PER_TURN: Final = 256
-"""The loop runs at least once in so many records ..."""
+"""The greatest number of records that are handed out before the event loop runs."""
 TURN_MS: Final = 2
-"""... and at least once in so many milliseconds of handing records out."""
+"""The greatest number of milliseconds for which records are handed out before the event loop runs."""
 LONGEST_EXPANSION_MS: Final = 240_000
-"""A broker drops a newcomer that waits for 300 s (CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS); a minute in reserve."""
+"""A broker drops a newcomer that waits for 300 s (CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS); this is a minute less."""
 FRAME_LIMIT_BYTES: Final = 256 * 1024 * 1024
-"""An answer announced as longer than this is not read."""
+"""An answer whose announced size is greater than this is not read."""
 MAX_COMMIT_METADATA: Final = 4096
-"""The broker's default `offset.metadata.max.bytes`; it counts characters, we count bytes, the stricter."""
+"""The broker's default `offset.metadata.max.bytes`. The broker counts characters; aiogroup counts bytes, of which there
+are never fewer."""
 
 LANE_ORDERS: Final = ("unordered", "ordered")
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 OBSOLETE: Final = frozenset({"loop", "api_version", "consumer_timeout_ms"})
-"""Settings of AIOKafkaConsumer without a meaning here: accepted, so that moving is a change of import."""
+"""Settings of AIOKafkaConsumer that have no meaning here. They are accepted with a warning, to make moving easy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResetPolicy:
-    """Where to start without a committed offset: `earliest`, `latest`, `none`, or `duration_ms` before now."""
+    """Where to start without a committed offset: `earliest`, `latest`, `none`, or `duration_ms` before the present."""
 
     kind: Literal["earliest", "latest", "none", "by_duration"]
     duration_ms: int = 0
@@ -59,7 +60,7 @@ def parse_reset_policy(text: str, setting: str = "auto_offset_reset") -> ResetPo
     """Read `earliest`, `latest`, `none` or `by_duration:<ISO 8601>` (KIP-1106).
 
     Raises:
-        ConfigError: the text is none of these.
+        ConfigError: the text is not one of these.
     """
     if text in ("earliest", "latest", "none"):
         return ResetPolicy(text)  # type: ignore[arg-type]
@@ -75,10 +76,10 @@ def parse_reset_policy(text: str, setting: str = "auto_offset_reset") -> ResetPo
 
 
 def check_topic_name(topic: object) -> str:
-    """Return the topic when Kafka would take its name (Topic.java).
+    """Return the topic if Kafka allows its name (Topic.java).
 
     Raises:
-        InvalidTopicError: it would not.
+        InvalidTopicError: Kafka does not allow it.
     """
     if not isinstance(topic, str) or not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
         raise InvalidTopicError(
@@ -206,7 +207,7 @@ class ConsumerConfig:
         return max(self.request_timeout_ms, self.effective_rebalance_timeout_ms + JOIN_TIMEOUT_LAPSE_MS)
 
     def backoff_ms(self, failures_count: int) -> int:
-        """The wait after so many failures in a row (1 or more): doubled with each, up to `retry_backoff_max_ms`."""
+        """The wait after `failures_count` failures in a row: doubled with each, up to `retry_backoff_max_ms`."""
         most_ms = max(self.retry_backoff_ms, self.retry_backoff_max_ms)
         return min(self.retry_backoff_ms << min(failures_count - 1, 16), most_ms)
 
@@ -220,7 +221,7 @@ class ConsumerConfig:
         return self.parallel_group_id or f"{self.group_id}.catchup"
 
     def lane_buffer_bytes(self, lane: str) -> int:
-        """A lane's part of `max_buffered_bytes`: all of it, where there is one lane."""
+        """A lane's part of `max_buffered_bytes`: all of it if there is only one lane."""
         if not self.enable_parallel_rebalance:
             return self.max_buffered_bytes
         return int(self.max_buffered_bytes * (1 - self.parallel_share if lane == "live" else self.parallel_share))
@@ -434,7 +435,7 @@ def _require(holds: bool, message: str) -> None:
 
 
 def _stacklevel() -> int:
-    """Of the application's line, whichever of the ways to make settings it took."""
+    """The stack level of the application's line, in whichever way it made the settings."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == "aiogroup":
         level, frame = level + 1, frame.f_back

@@ -1,7 +1,7 @@
-"""One tree of errors. The type says who is to blame and what helps; the message says what happened and what to change.
+"""The tree of errors. The type says what helps; the message says what happened and what to change.
 
-Where aiokafka has a class of the same meaning ours derives from it too, so that an existing `except` still catches.
-Every error pickles.
+If aiokafka has a class of the same meaning, aiogroup's derives from it too, so that an existing `except` still catches
+it. Every error can be pickled.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from aiogroup.structs import TopicPartition
 
 _HEAP_TYPE = 1 << 9
-"""CPython's Py_TPFLAGS_HEAPTYPE: the class was made by a class statement."""
+"""CPython's Py_TPFLAGS_HEAPTYPE, which is set for classes made by a class statement."""
 
 
 def _rebuild(cls: type[AiogroupError], state: dict[str, Any]) -> AiogroupError:
     built_in: Any = cls
     while built_in.__flags__ & _HEAP_TYPE:
-        built_in = built_in.__base__  # the one whose memory layout the class has: TimeoutError is an OSError
+        built_in = built_in.__base__  # the built-in class whose memory layout `cls` has: OSError for a TimeoutError
     error: AiogroupError = built_in.__new__(cls)
     error.args = state.pop("args")
     error.__dict__.update(state)
@@ -30,26 +30,26 @@ def _rebuild(cls: type[AiogroupError], state: dict[str, Any]) -> AiogroupError:
 
 
 def named(partitions: Collection[TopicPartition], most: int = 8) -> str:
-    """`orders-0, orders-1 and 998 more`: which they are, in a line that can be read."""
+    """The names of the first `most` partitions, and how many more there are: `orders-0, orders-1 and 998 more`."""
     names = [f"{tp.topic}-{tp.partition}" for tp in sorted(partitions)[:most]]
     left_count = len(partitions) - len(names)
     return f"{', '.join(names)} and {left_count} more" if left_count else ", ".join(names)
 
 
 class AiogroupError(Exception):
-    """The root. `retriable`: the same call may succeed later without any change."""
+    """The root of all errors. `retriable`: the same call may succeed later without any change."""
 
     retriable: bool = False
 
     def __str__(self) -> str:
-        """The message alone: aiokafka's classes put numbers and their own words in front of it."""
+        """The message alone: aiokafka's classes would put a number and a text of their own in front of it."""
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), {"args": self.args, **self.__dict__})
 
 
-# The caller is to blame: change the call.
+# Errors of the caller: change the call.
 
 
 class ConfigError(AiogroupError, aiokafka_errors.KafkaConfigurationError, ValueError):
@@ -65,7 +65,7 @@ class IllegalOperation(AiogroupError, aiokafka_errors.IllegalOperation):  # noqa
 
 
 class ConcurrentConsumptionError(IllegalStateError):
-    """Two tasks read at once: one waits for records, or still holds one that the other's request would call processed.
+    """Two tasks read at once: one waits for records, or holds one that the other's request would mark as processed.
 
     Let one task read, or give each its own partitions by `getone(tp)`; or use `auto_ack=False` and `record.ack()`.
     """
@@ -75,7 +75,7 @@ class ConsumerStoppedError(AiogroupError, aiokafka_errors.ConsumerStoppedError):
     """The consumer was stopped; make a new one."""
 
 
-# The link: the cluster cannot be reached, or what it sent cannot be read.
+# Errors of the connection: the cluster cannot be reached, or its answers cannot be read.
 
 
 class ConnectionLostError(AiogroupError, aiokafka_errors.KafkaConnectionError):
@@ -85,29 +85,29 @@ class ConnectionLostError(AiogroupError, aiokafka_errors.KafkaConnectionError):
 
 
 class AuthenticationFailedError(AiogroupError, aiokafka_errors.AuthenticationFailedError):
-    """The broker refused the credentials; repeating them would lock the account, so nothing is retried."""
+    """The broker refused the credentials. Nothing is retried, as repeating them could lock the account."""
 
 
 class KafkaTimeoutError(AiogroupError, aiokafka_errors.KafkaTimeoutError, TimeoutError):
-    """The time-out named in the message ended before the brokers answered."""
+    """The brokers did not answer within the time-out that the message names."""
 
     retriable = True
 
 
 class ProtocolError(AiogroupError, aiokafka_errors.KafkaProtocolError):
-    """A broker sent bytes that are not Kafka's protocol; the connection was closed, the next one may be good."""
+    """A broker sent bytes that are not Kafka's protocol. The connection was closed; another one may succeed."""
 
     retriable = True
 
 
 class UnsupportedVersionError(AiogroupError, aiokafka_errors.UnsupportedVersionError):
-    """The broker speaks no version of a request that aiogroup needs."""
+    """The broker does not speak any version of a request that aiogroup needs."""
 
 
 class BrokerError(AiogroupError, aiokafka_errors.BrokerResponseError):
     """A broker answered with an error code. `code` is Kafka's number, `name` Kafka's name for it."""
 
-    retriable = False  # an instance says so: see __init__
+    retriable = False  # each error has its own, set in `__init__`
 
     def __init__(self, code: int, name: str, message: str, *, retriable: bool = False) -> None:
         super().__init__(f"{name} ({code}): {message}")
@@ -136,7 +136,7 @@ class TopicAuthorizationError(AiogroupError, aiokafka_errors.TopicAuthorizationF
 
 
 class UnknownTopicOrPartitionError(KafkaTimeoutError, aiokafka_errors.UnknownTopicOrPartitionError):  # type: ignore[misc]
-    """The topic or partition did not exist until the time-out ended."""
+    """The topic or partition still did not exist when the time-out ended."""
 
     retriable = True
 
@@ -174,21 +174,21 @@ DuplicateStaticMember = FencedInstanceIdError
 
 
 class StaticMemberInfoMissing(GroupError):  # noqa: N818 (the specification's name)
-    """NO_STATIC_MEMBER_INFO_SET of KIP-345 draft 41: a commit lacks its name or member id. No real broker says so."""
+    """NO_STATIC_MEMBER_INFO_SET of KIP-345 draft 41: a commit lacks its name or member id. No real broker sends it."""
 
 
 class GroupNotFoundError(GroupError):
-    """The cluster has no such group, or it is not one of classic consumers."""
+    """The cluster has no such group, or the group is not one of classic consumers."""
 
 
 class MemberNotFoundError(GroupError):
-    """The group has no static member of this name; the message says which it has."""
+    """The group has no static member of this name; the message names those that it has."""
 
 
 class CommitFailedError(GroupError, aiokafka_errors.CommitFailedError):
     """Offsets of partitions that are no longer owned were not committed; their new owner repeats the records.
 
-    `not_owned` lists those partitions, `committed` what went out all the same.
+    `not_owned` lists those partitions; `committed` has the offsets of the others, which were committed.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class CommitFailedError(GroupError, aiokafka_errors.CommitFailedError):
 
 
 class RebalanceInProgressError(GroupError, aiokafka_errors.RebalanceInProgressError):
-    """The group was rebalancing until the time-out ended: ask for records, then commit again."""
+    """The group was still rebalancing when the time-out ended: ask for records, then commit again."""
 
     retriable = True
 
@@ -218,14 +218,14 @@ class InconsistentGroupProtocolError(GroupError, aiokafka_errors.InconsistentGro
 
 
 class AssignorError(GroupError):
-    """As leader: the group's assignor failed, or its answer was not fit to be handed out. Fatal."""
+    """This member leads the group, and its assignor failed or gave an answer that members could not use. Fatal."""
 
 
 # Records and positions.
 
 
 class MergeStalledError(AiogroupError, aiokafka_errors.KafkaError):
-    """A merge waits for partitions that no broker says anything good of; `partitions` names them. Ask again."""
+    """A merge waits for partitions for which no broker answers without an error; `partitions` names them. Ask again."""
 
     retriable = True
 
@@ -235,7 +235,7 @@ class MergeStalledError(AiogroupError, aiokafka_errors.KafkaError):
 
 
 class RecordError(AiogroupError, aiokafka_errors.KafkaError):
-    """A partition cannot go on by itself; the others do. `tp` names it."""
+    """One partition cannot go on by itself, while the others do; `tp` names it."""
 
     def __init__(self, tp: TopicPartition, message: str) -> None:
         Exception.__init__(self, message)
@@ -243,12 +243,12 @@ class RecordError(AiogroupError, aiokafka_errors.KafkaError):
         self._message = message
 
     def __str__(self) -> str:
-        """The message, also where `args` are what aiokafka's class has in them."""
+        """The message, also for classes whose `args` are those of aiokafka's class instead."""
         return self._message
 
 
 class OffsetOutOfRangeError(RecordError, aiokafka_errors.OffsetOutOfRangeError):
-    """The log no longer holds the position and `auto_offset_reset="none"`: `seek` to where to go on.
+    """The log no longer holds the position, and `auto_offset_reset="none"`: `seek` to the offset at which to go on.
 
     `args[0]` is `{tp: offset}`, as in aiokafka.
     """
@@ -264,10 +264,11 @@ class OffsetOutOfRangeError(RecordError, aiokafka_errors.OffsetOutOfRangeError):
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """The log lost records that were read, and `auto_offset_reset="none"`: `seek` to where to go on (KIP-320).
+    """The log lost records that were read, and `auto_offset_reset="none"`: `seek` to the offset at which to go on.
 
-    An unclean leader election or a lost disk cut it off. From `diverging_offset` on it holds other records than those
-    that were read, or none yet; `None`: the leader does not know since when. `offset` is the position that was reached.
+    An unclean leader election or a lost disk truncated the log (KIP-320). From `diverging_offset` on it holds other
+    records than those that were read, or none yet; `None` if the leader does not know that offset. `offset` is the
+    position that was reached.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, diverging_offset: int | None) -> None:
@@ -315,10 +316,10 @@ class CorruptRecordError(RecordError, aiokafka_errors.CorruptRecordException):
 
 
 class RecordTooLargeError(RecordError, aiokafka_errors.RecordTooLargeError):
-    """A batch never came whole, although as much was asked for as it says to be long: a broker or proxy cuts it off.
+    """A batch never came whole, although its full size was asked for: a broker or a proxy cuts it off.
 
-    `offset` is where it is asked for, `batch_bytes` what it says. It is asked for again and again, with backoff, and
-    the error ends when it comes. `seek` behind the batch goes on without it.
+    `offset` is the offset from which it is fetched, `batch_bytes` the size in its header. It is fetched again, with
+    backoff, until it comes whole. `seek` behind the batch skips it.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, batch_bytes: int, message: str) -> None:
@@ -330,9 +331,9 @@ class RecordTooLargeError(RecordError, aiokafka_errors.RecordTooLargeError):
 
 
 class TimestampError(RecordError):
-    """A merge cannot place a record: its timestamp is negative, or extracting it failed. The position stays on it.
+    """A merge cannot place a record: its timestamp is negative, or could not be extracted. The position stays on it.
 
-    `record` is the record. `seek(tp, record.offset + 1)` skips it; `on_bad_timestamp` skips all of this kind.
+    `record` is the record. `seek(tp, record.offset + 1)` skips it; `on_bad_timestamp` can skip all such records.
     """
 
     def __init__(self, record: Record, why: object) -> None:
@@ -348,11 +349,11 @@ class TimestampError(RecordError):
 
 
 class RecordDeserializationError(CorruptRecordError):
-    """A record cannot be given to the application; all before it were, and the position stays on it.
+    """A record could not be deserialized. All records before it were delivered, and the position stays on it.
 
-    `topic`, `partition`, `offset` say which, `key` and `value` are its bytes where they could be read, `lane` is the
-    one that stands on it, "live" or "catch-up" (KIP-333). `__cause__` is what the deserializer raised.
-    `await consumer.skip()` goes on behind it, as `seek(tp, offset + 1)` does.
+    `topic`, `partition` and `offset` name the record, `key` and `value` are its bytes if they could be read, and `lane`
+    is "live" or "catch-up" (KIP-333). `__cause__` is the deserializer's error. `await consumer.skip()` goes on behind
+    the record, as `seek(tp, offset + 1)` does.
     """
 
     def __init__(

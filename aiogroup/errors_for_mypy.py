@@ -1,7 +1,7 @@
-"""What mypy reads in place of aiokafka's errors, from which those of `aiogroup/errors.py` derive.
+"""Read by mypy in place of aiokafka's errors, from which those of `aiogroup/errors.py` derive.
 
-aiokafka ships no `py.typed`. With its classes as bases mypy would take every attribute of an error for `Any`, also one
-that does not exist. Nothing imports this at run time.
+aiokafka ships no `py.typed`. With its classes as bases mypy would accept any attribute of an error, even one that does
+not exist. Nothing imports this at run time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rebalance callbacks: what the application may do when partitions come and go."""
+"""Rebalance callbacks, by which the application follows the partitions that it gains and loses."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ __all__ = ["AnyListener", "ConsumerRebalanceListener", "RebalanceListener", "che
 
 
 class RebalanceListener(Protocol):
-    """Derive from it and write what you need; any object with some of the methods will do, too. Each may be async.
+    """Derive from it and write the callbacks you need; any object with some of them will do too. Each may be async.
 
-    They run while nothing is in hand and heartbeats go on. `commit` and `seek` work inside; asking for records,
-    `stop` and `subscribe` raise `IllegalStateError`, also in a task that the callback has started, until the callback
-    has returned. So a worker for each partition may be started in `on_partitions_assigned`, as the last thing it does.
-    An exception does not stop the rebalance: the application's next call raises it.
+    A callback runs while no record is in hand; heartbeats go on. `commit` and `seek` work inside it. Asking for
+    records, `stop` and `subscribe` raise `IllegalStateError` until it has returned, also in tasks that it has started.
+    So start workers for partitions at the end of `on_partitions_assigned`. An exception does not stop the rebalance:
+    the application's next call raises it.
     """
 
-    # Each body returns something: a type checker takes a method that has none for one that must be written.
+    # Each body returns something: type checkers treat a method of a protocol without a body as abstract.
 
     def on_partitions_revoked(self, revoked: frozenset[TopicPartition], /) -> Awaitable[None] | None:
         """These partitions are about to leave; commit what belongs to them."""
         return None
 
     def on_partitions_assigned(self, assigned: frozenset[TopicPartition], /) -> Awaitable[None] | None:
-        """These partitions came; nothing of them is delivered before this returns."""
+        """These partitions were assigned; none of their records is delivered before this returns."""
         return None
 
     def on_partitions_lost(self, lost: frozenset[TopicPartition], /) -> Awaitable[None] | None:
-        """These partitions belong to somebody else already: `commit` of their offsets raises CommitFailedError.
+        """Other members may own these partitions already: `commit` of their offsets raises CommitFailedError.
 
-        Default: as revoked.
+        By default it calls `on_partitions_revoked`.
         """
         return self.on_partitions_revoked(lost)
 
@@ -59,14 +59,14 @@ class HearsLost(Protocol):
 
 
 AnyListener: TypeAlias = HearsRevoked | HearsAssigned | HearsLost
-"""What is taken as a listener, as far as types can say it: any object with at least one of the callbacks."""
+"""The type of a listener, as far as types can express it: any object with at least one of the callbacks."""
 
 
 def check_listener(listener: object) -> None:
-    """Refuse what has none of the callbacks, or one more that nobody would call.
+    """Refuse an object that has none of the callbacks, or that has a method which looks like one and is never called.
 
     Raises:
-        TypeError: it is not a listener, or one of its names is misspelt.
+        TypeError: it is not a listener, or the name of a callback is misspelt.
     """
     names = ("on_partitions_revoked", "on_partitions_assigned", "on_partitions_lost")
     if listener is None:
@@ -91,7 +91,7 @@ async def call_listener(listener: Any, callback: str, partitions: frozenset[Topi
 
     Raises:
         AiogroupError: something that the callback awaited was cancelled.
-        Exception: what the callback raised.
+        Exception: the error of the callback.
     """
     method = getattr(listener, callback, None)
     if method is None and callback == "on_partitions_lost":
@@ -107,5 +107,5 @@ async def call_listener(listener: Any, callback: str, partitions: frozenset[Topi
     except asyncio.CancelledError as error:
         if task is not None and task.cancelling() > cancelled_count:
             raise
-        # It awaited something that was cancelled. Passed on, that would end the task that called it, without a word.
+        # Something that the callback awaited was cancelled. The CancelledError would silently end the calling task.
         raise AiogroupError(f"{callback} raised CancelledError: something that it awaited was cancelled") from error

@@ -1,4 +1,4 @@
-"""What the application receives: records, batches of records, and what each fetch answer said of a partition."""
+"""The values that the application receives: records, batches of records, and the state of their partitions."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ CATCH_UP: Final = "catch-up"
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """What the newest fetch answer said of a partition (KIP-695).
+    """The state of a partition by its newest fetch answer (KIP-695).
 
-    `received_at_ms` is when that answer came, by the event loop's clock in milliseconds (monotonic), `position` the
-    next offset that could be delivered, `lag` the records between it and `end_offset` (the last stable offset under
-    `read_committed`). `None` where the answer did not say.
+    `received_at_ms` is when that answer came, in milliseconds of the event loop's monotonic clock. `position` is the
+    next offset that could be delivered, `lag` the number of records between it and `end_offset` (under `read_committed`
+    the last stable offset). A value is `None` if the answer did not contain it.
     """
 
     received_at_ms: int
@@ -45,10 +45,10 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """Records between a partition's position and its end, and how old the knowledge of that end is.
+    """The number of records between a partition's position and its end, and the age of the knowledge of that end.
 
     `age_ms` counts from when a broker last told where the partition ends, or confirmed by a fetch answer that nothing
-    is new. `None` where it is not known, never 0.
+    is new. A value that is not known is `None`, never 0.
     """
 
     lag: int | None
@@ -57,10 +57,10 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What `lag(detail=True)` measured: records in the live lane, in the catch-up lane (KIP-333), and together.
+    """The result of `lag(detail=True)`: the lag of the live lane, of the catch-up lane (KIP-333), and of both.
 
-    `catch_up` counts offsets of pending ranges, of which not all need hold a record; it is 0 without
-    `enable_parallel_rebalance`. `partitions` has each partition's part of both.
+    `catch_up` counts offsets of pending ranges, some of which may hold no record; it is 0 without
+    `enable_parallel_rebalance`. `partitions` has the lag of each partition, of both lanes together.
     """
 
     live: int
@@ -75,10 +75,10 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class CatchUpProgress:
-    """How far the catch-up lane of a partition is (KIP-333): `ranges` are pending, as (start, end), end excluded.
+    """The progress of a partition's catch-up lane (KIP-333): the pending `ranges` as (start, end), without the end.
 
-    Counts are of offsets; `per_second` is of the last ten seconds, `left_ms` the time that the rest takes at that rate.
-    `None` where it is not known yet, never 0.
+    Counts are of offsets. `per_second` is the rate of the last ten seconds, `left_ms` the time that the remaining
+    offsets take at that rate. A value that is not known yet is `None`, never 0.
     """
 
     ranges: tuple[tuple[int, int], ...]
@@ -117,16 +117,16 @@ class Records(Mapping[TopicPartition, list[Record]]):
 
     @property
     def count(self) -> int:
-        """How many records the batch holds."""
+        """The number of records in the batch."""
         return sum(map(len, self._by_partition.values()))
 
     def all(self) -> Iterator[Record]:
-        """Every record, partition after partition."""
+        """Iterate over all records, one partition after the other."""
         for records in self._by_partition.values():
             yield from records
 
     def metadata(self) -> Mapping[TopicPartition, PartitionMetadata]:
-        """What the fetch answers opened by this poll said, also for partitions without records."""
+        """The state of each partition whose fetch answer this call has opened, also of those without records."""
         return self._metadata
 
     def ack(self) -> None:

@@ -1,6 +1,6 @@
-"""What type checkers and editors know of the settings: their names and types, the same as `ConsumerConfig` has.
+"""The names and types of the settings, for type checkers and editors. They are the same as those of `ConsumerConfig`.
 
-A test compares the two. What a value must be beyond its type is checked where `ConsumerConfig` is made.
+A test compares the two. `ConsumerConfig` checks the values.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ConsumerSettings(TypedDict, total=False):
     sasl_kerberos_domain_name: str | None
     sasl_oauth_token_provider: Any
 
-    # Settings of AIOKafkaConsumer without a meaning here: ignored, with a DeprecationWarning.
+    # Settings of AIOKafkaConsumer that have no meaning here: they are ignored, with a DeprecationWarning.
     loop: object
     api_version: object
     consumer_timeout_ms: object

@@ -1,9 +1,9 @@
-"""The classes that aiogroup shares with aiokafka: whatever holds one of them works with both clients.
+"""The classes that aiogroup shares with aiokafka: code that uses one of them works with both clients.
 
-At run time these are aiokafka's own. But aiokafka ships no `py.typed`, so outside of this repository mypy takes them
-for `Any`. It therefore reads the same fields from `aiogroup/structs_for_checkers.py`, and the errors that ours derive
-from in `aiogroup/errors_for_mypy.py`. Other type checkers read aiokafka's sources, and so see one `TopicPartition` in
-both clients.
+At run time these are aiokafka's own classes. But aiokafka ships no `py.typed`, so outside of this repository mypy takes
+them for `Any`. For mypy the same fields are therefore declared in `aiogroup/structs_for_checkers.py`, and the base
+classes of aiogroup's errors in `aiogroup/errors_for_mypy.py`. Other type checkers read aiokafka's sources, and so see
+one `TopicPartition` in both clients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ else:
     from aiokafka import errors as aiokafka_errors
     from aiokafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
-if TYPE_CHECKING:  # from aiokafka's sources a type checker concludes that a callback must not be async
+if TYPE_CHECKING:  # by aiokafka's sources a type checker would refuse callbacks that are async
     from aiogroup.structs_for_checkers import ConsumerRebalanceListener
 else:
     from aiokafka.abc import ConsumerRebalanceListener

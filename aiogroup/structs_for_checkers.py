@@ -1,4 +1,4 @@
-"""What type checkers read in place of the classes of `aiogroup/structs.py`. Nothing imports this at run time."""
+"""Read by type checkers in place of the classes of `aiogroup/structs.py`. Nothing imports this at run time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """What a group commits for a partition: the next offset to process, and a text of the application's own."""
+    """The commit of a partition: the next offset to process, and a text of the application's own."""
 
     offset: int
     metadata: str
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first offset whose record is not older than the time that was asked for, and the time of that record."""
+    """The first offset whose record is not older than the given time, and the time of that record."""
 
     offset: int
     timestamp: int | None

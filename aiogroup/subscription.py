@@ -1,4 +1,4 @@
-"""What the application wants to read: topics, a pattern, or partitions it names itself. One of the three at a time."""
+"""The application's subscription: topics, a pattern, or partitions that it assigns to itself; one of the three."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Subscription", "check_partition", "check_partitions"]
 
 
 def check_partition(tp: object, call: str) -> TopicPartition:
-    """Return what was given to `call` when it names a partition.
+    """Return the argument of `call` if it is a partition.
 
     Raises:
-        TypeError, ValueError, InvalidTopicError: it does not.
+        TypeError, ValueError, InvalidTopicError: it is not.
     """
     if not isinstance(tp, TopicPartition):
         raise TypeError(f"{call}: a TopicPartition(topic, number) is needed, not {tp!r}")
@@ -30,10 +30,12 @@ def check_partition(tp: object, call: str) -> TopicPartition:
 
 
 def check_partitions(given: object, call: str) -> list[TopicPartition]:
-    """The same for several. A TopicPartition alone is a tuple, and a text has letters: neither is meant as a list.
+    """Return the argument of `call` if it is a list of partitions.
+
+    A single TopicPartition and a text can be iterated too, but neither is meant as a list.
 
     Raises:
-        TypeError, ValueError, InvalidTopicError: not partitions.
+        TypeError, ValueError, InvalidTopicError: it is not a list of partitions.
     """
     if isinstance(given, (str, bytes, TopicPartition)) or not isinstance(given, Iterable):
         raise TypeError(f"{call}: a list of TopicPartition(topic, number) is needed, not {given!r}")
@@ -47,7 +49,7 @@ class Subscription:
     assigned: frozenset[TopicPartition] = frozenset()
     listener: object = None
     matched: frozenset[str] = field(default=frozenset(), init=False)
-    _is_looked_through: bool = field(default=False, init=False)  # all topics were, for this pattern
+    _is_looked_through: bool = field(default=False, init=False)  # all topics were compared with this pattern
 
     @property
     def is_manual(self) -> bool:
@@ -62,11 +64,11 @@ class Subscription:
         return bool(self.topics) or self.pattern is not None
 
     def names(self) -> frozenset[str]:
-        """The topics meant now: the given ones, or those that match the pattern."""
+        """The subscribed topics: the given ones, or those that match the pattern now."""
         return self.matched if self.pattern is not None else self.topics
 
     def wanted(self) -> frozenset[str] | re.Pattern[str]:
-        """What the metadata must cover."""
+        """The topics, or the pattern, that the metadata must cover."""
         if self.pattern is not None:
             return self.pattern
         return self.topics or frozenset(tp.topic for tp in self.assigned)
@@ -76,7 +78,7 @@ class Subscription:
 
         Raises:
             IllegalStateError: partitions were assigned by hand.
-            ConfigError, InvalidTopicError, TypeError: not topics, not a pattern, not a listener.
+            ConfigError, InvalidTopicError, TypeError: the topics, the pattern or the listener is not valid.
         """
         if self.is_manual:
             raise IllegalStateError("partitions were assigned by hand: unsubscribe() before subscribe()")
@@ -94,11 +96,11 @@ class Subscription:
         self._is_looked_through = False
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, without a group deciding.
+        """Read these partitions, without a group that assigns them.
 
         Raises:
             IllegalStateError: topics are subscribed.
-            TypeError, ValueError, InvalidTopicError: not partitions.
+            TypeError, ValueError, InvalidTopicError: it is not a list of partitions.
         """
         if self.is_by_topic:
             raise IllegalStateError("topics are subscribed: unsubscribe() before assign()")
@@ -109,7 +111,10 @@ class Subscription:
         self._is_looked_through = False
 
     def match(self, cluster: Cluster, *, exclude_internal: bool, keep: frozenset[str] = frozenset()) -> None:
-        """Look which topics of the cluster the pattern matches; those to `keep` may be missing from it."""
+        """Find the topics that match the pattern.
+
+        Former matches in `keep` stay even if the cluster does not name them.
+        """
         if self.pattern is not None:
             self.matched = (keep & self.matched) - cluster.topics.keys() | frozenset(
                 name
@@ -118,9 +123,10 @@ class Subscription:
             )
 
     def match_anew(self, cluster: Cluster, *, exclude_internal: bool, gone: Set[str]) -> frozenset[str]:
-        """The metadata was refreshed; topics that matched stay so unless they are `gone`.
+        """Match the pattern after a refresh of the metadata. Topics that matched stay unless they are `gone`.
 
-        Returns: the topics that were made since all topics were last looked through for this pattern.
+        Returns:
+            The topics that match now and did not when all topics were last compared with this pattern.
         """
         before, was_looked_through = self.names(), self._is_looked_through
         self.match(cluster, exclude_internal=exclude_internal, keep=before - gone)

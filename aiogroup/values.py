@@ -1,9 +1,9 @@
-"""`@dataclass(frozen=True, slots=True)` at a tenth of its cost: how aiogroup's messages, facts and events are made.
+"""`@dataclass(frozen=True, slots=True)` at a tenth of its cost, for aiogroup's messages, facts and events.
 
-`dataclasses.dataclass` compiles the source of six functions for each class, 0.4 ms in all: importing aiogroup would
-take longer for that than for everything else. Here the functions of a class are made from functions that are compiled
-already. Its fields are those of `dataclasses`, which therefore knows such a class as one of its own: `fields`,
-`replace`, `asdict`, `match`, pickling and type checkers work.
+`dataclasses.dataclass` compiles the source of six functions for each class, which takes 0.4 ms: importing aiogroup
+would take longer for that than for everything else. Here the functions of a class are made from functions that are
+compiled already. The fields are those of `dataclasses`, which therefore treats such a class as one of its own:
+`fields`, `replace`, `asdict`, `match`, pickling and type checkers work.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen: bool, slots: bool) -> Callable[[type], type]:
-        """A frozen class with slots. Its fields may have defaults; whatever else `field` can do is refused."""
+        """A frozen class with slots. Its fields may have defaults; other options of `field` are refused."""
         if not (frozen and slots):
             raise TypeError("only frozen classes with slots are made here: take dataclasses.dataclass")
         return _made
 
 
 def _made(cls: type) -> type:
-    """The class anew, as `dataclasses` does for the sake of its slots."""
+    """A new class in place of `cls`, as `dataclasses` makes one too: slots cannot be added to a class."""
     if hasattr(cls, "__post_init__"):
         raise TypeError(f"{cls.__qualname__}: __post_init__ is not called here: take dataclasses.dataclass")
     for base in cls.__mro__[1:]:
         if dataclasses.is_dataclass(base) and dataclasses.fields(base):
             raise TypeError(f"{cls.__qualname__}: {base.__qualname__} has fields, which are not inherited here")
     own = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
-    # Without the bases: of a frozen one dataclasses would demand frozen heirs, and compile two functions for each.
-    plain: type[Any] = type(cls.__name__, (), {**own, "__doc__": "-"})  # for want of one a signature would be made
+    # Without the bases: for a subclass of a frozen class, dataclasses demands that it be frozen, and then compiles two
+    # more functions. With a docstring: without one, dataclasses makes a signature.
+    plain: type[Any] = type(cls.__name__, (), {**own, "__doc__": "-"})
     plain = dataclasses.dataclass(init=False, repr=False, eq=False)(plain)
     fields = dataclasses.fields(plain)
     names = tuple(field.name for field in fields)
@@ -44,7 +45,7 @@ def _made(cls: type) -> type:
     params = made["__dataclass_params__"]
     params.init = params.repr = params.eq = params.frozen = True
     for name in names:
-        made.pop(name, None)  # its default, where its slot will be
+        made.pop(name, None)  # the default, whose place the slot takes
     made |= {
         "__doc__": cls.__doc__ or f"{cls.__name__}({', '.join(names)})",
         "__slots__": names,
@@ -77,7 +78,7 @@ _GLOBALS: Final = {"set_field": object.__setattr__}
 
 @cache
 def _code(count: int) -> dict[str, CodeType]:
-    """Functions for `count` fields. The fields' names are exchanged in them, as compiling is what takes the time."""
+    """Functions for `count` fields. The names of the fields are exchanged in their code, as compiling is slow."""
     names = [f"field_{place}" for place in range(count)]
     mine, others = ("".join(f"{whose}.{name}, " for name in names) for whose in ("self", "other"))
     source = f"""
@@ -89,7 +90,7 @@ def __hash__(self):
     return hash(({mine}))
 """
     made: dict[str, Any] = {}
-    exec(source, made)  # noqa: S102 (nothing in it is another's)
+    exec(source, made)  # noqa: S102 (no foreign text is in it)
     return {name: made[name].__code__ for name in ("__init__", "__eq__", "__hash__")}
 
 
@@ -101,7 +102,7 @@ def _renamed(code: CodeType, named: dict[str, str]) -> CodeType:
     )
 
 
-def _show(self: Any) -> str:  # noqa: ANN401 (any class that is made here, or inherits from one)
+def _show(self: Any) -> str:  # noqa: ANN401 (a class that is made here, or one that inherits from it)
     shown = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self))
     return f"{self.__class__.__qualname__}({shown})"
 

@@ -1,4 +1,4 @@
-"""Who gets which partitions: pure functions that give what Java's assignors of the same name give."""
+"""Assignors: pure functions that divide partitions exactly as Java's assignors of the same name do."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ def divide(
 
 
 class _Division:
-    """Everybody gets `least`, or one more; `extra` members get one more.
+    """Every member gets `least` partitions, and `extra` of the members get one more.
 
-    `short` are the members below `least`, `ready` those with `least` who may still get one more.
+    `short` are the members that have fewer than `least`, `ready` those with `least` that may still get one more.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class _Division:
         return {member: sorted(tps) for member, tps in self._given.items()}
 
     def _keep(self) -> None:
-        """Everybody keeps what it owns, up to its share. Who goes first may keep one more."""
+        """Each member keeps the partitions it owns, up to its share; the first ones in the order may keep one more."""
         owned: dict[str, list[TopicPartition]] = defaultdict(list)
         for tp, member in self._claims.owner.items():
             rack = self._member_racks.get(member)
@@ -87,7 +87,11 @@ class _Division:
             self._ready.extend(sorted(ready, key=utf16))
 
     def _give_nearby(self, rest: list[TopicPartition]) -> list[TopicPartition]:
-        """In turn to members with a replica in their rack. Returns what had nobody near who may have more."""
+        """Give partitions in turn to members with a replica in their rack.
+
+        Returns:
+            The partitions for which no member in such a rack may have more.
+        """
         short, ready = _Ring(self._short, self._member_racks), _Ring(self._ready, self._member_racks)
         left = []
         for tp in rest:
@@ -109,7 +113,7 @@ class _Division:
         return left
 
     def _give(self, rest: list[TopicPartition]) -> None:
-        """In turn to those below their share; then one more to each that may have it."""
+        """Give partitions in turn to members below their share, then one more to each member that may have it."""
         turn = deque(self._short)
         for tp in rest:
             if turn:
@@ -121,7 +125,7 @@ class _Division:
 
 
 class _Ring:
-    """Members in a circle, with a hand that stands behind the one that `next` gave last; found by rack."""
+    """Members in a circle, found by rack. `next` begins its search behind the member that it gave last."""
 
     def __init__(self, members: Iterable[str], racks: Mapping[str, str]) -> None:
         self._racks = racks

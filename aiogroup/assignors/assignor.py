@@ -1,4 +1,4 @@
-"""What an assignor is told and what it answers: `Assignor` is the type to write one's own against."""
+"""The arguments and the answer of an assignor. Derive from `Assignor` to write one of your own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from aiogroup.structs import TopicPartition
 from aiogroup.values import dataclass
 
 Racks = Mapping[TopicPartition, frozenset[str]]
-"""The racks that hold a replica of each partition (KIP-881). Empty where no member, or no broker, tells its rack."""
+"""The racks that hold a replica of each partition (KIP-881). Empty if no member, or no broker, tells its rack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a member was assigned last, and in which generation (-1: nothing was ever assigned).
+    """The last assignment of a member and its generation (-1: nothing was ever assigned).
 
-    An eager member has given the partitions up by the time it joins again, and may have lost them: the group will know
-    which of two claims is the newer one by the generation.
+    An eager member has given the partitions up by the time it joins again, and may have lost them before. By the
+    generation the leader tells which of two claims of a partition is the newer one.
     """
 
     partitions: tuple[TopicPartition, ...] = ()
@@ -27,9 +27,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What one member said when it joined.
+    """The subscription with which one member joined.
 
-    `owned` is what it still holds while it joins (KIP-429), since `generation` (KIP-792).
+    `owned` are the partitions that it keeps while it joins (KIP-429), as of `generation` (KIP-792).
     """
 
     topics: tuple[str, ...]
@@ -42,28 +42,29 @@ class MemberSubscription:
 
 @runtime_checkable
 class Assignor(Protocol):
-    """Divides partitions among members. Derive from it, and `name` and `assign` are all that is left to write.
+    """Divides partitions among members. A class that derives from it needs only `name` and `assign`.
 
-    Every member offers its assignors by name, and the group chooses one that all have. `assign` runs in the leader
-    alone, in a worker thread when there is much to divide; its answer must depend on nothing but the arguments.
+    Every member offers its assignors by name, and the group chooses one that all members offer. `assign` runs only in
+    the leader, in a worker thread if there are many partitions. Its answer must depend on its arguments alone.
     """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What members call it, also those of other clients."""
+        """The name by which members offer it, the same in all clients of the group."""
 
     @property
     def is_cooperative(self) -> bool:
         """Whether members keep their partitions while they join (KIP-429).
 
-        It then gives no partition to a member while another one still owns it (`MemberSubscription.owned`): the owner
-        gets a round without it first. A member is cooperative when all of its assignors are.
+        A cooperative assignor gives no partition to a member while another one still owns it
+        (`MemberSubscription.owned`): it first leaves the partition out for one round, in which the owner gives it up. A
+        member is cooperative when all of its assignors are.
         """
         return False
 
     def subscription_user_data(self, topics: Iterable[str], held: Held) -> bytes | None:
-        """What this member tells the leader when it joins: `MemberSubscription.user_data`."""
+        """The bytes that the leader will find in this member's `MemberSubscription.user_data`."""
         return None
 
     @abstractmethod
@@ -72,12 +73,12 @@ class Assignor(Protocol):
     ) -> Mapping[str, Iterable[TopicPartition]]:
         """Every member's partitions; a member that is left out gets none.
 
-        `partitions` is the number of partitions of each topic; a topic that is not in it has none (yet).
+        `partitions` is the number of partitions of each topic; a topic that is not in it does not exist (yet).
         """
 
 
 def topic_sets(members: Mapping[str, MemberSubscription]) -> dict[str, frozenset[str]]:
-    """What each member subscribed to; one set for all that said the same, since thousands may have said thousands."""
+    """The topics of each member. Members with equal subscriptions share one set: there may be thousands of both."""
     known: dict[tuple[str, ...], frozenset[str]] = {}
     for each in members.values():
         if each.topics not in known:
@@ -86,5 +87,5 @@ def topic_sets(members: Mapping[str, MemberSubscription]) -> dict[str, frozenset
 
 
 def is_cooperative(assignors: Iterable[Assignor]) -> bool:
-    """Whether a member with these keeps its partitions while it joins: only if no assignor needs them given up."""
+    """Whether a member with these assignors keeps its partitions while it joins: only if all are cooperative."""
     return all(each.is_cooperative for each in assignors)

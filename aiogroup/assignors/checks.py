@@ -1,4 +1,4 @@
-"""Runs an assignor and lets no answer pass that members could not act on."""
+"""Runs an assignor, and refuses an answer that members could not act on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Assignment = dict[str, list["TopicPartition"]]
 MOST_NAMED = 5
-"""So many members or partitions are named in a message."""
+"""The greatest number of members or partitions that a message names."""
 
 
 def run(
@@ -26,9 +26,9 @@ def run(
     """Every member's partitions.
 
     Raises:
-        AssignorError: the assignor failed, or its answer gives a partition to two members, to one that did not
-            subscribe to the topic, or away from an owner that still holds it; or names a member or partition that does
-            not exist.
+        AssignorError: the assignor failed; or its answer gives a partition to two members, to a member that did not
+            subscribe to the topic, or to another member while its owner still holds it; or the answer names a member or
+            a partition that does not exist.
     """
     try:
         assignment = _as_lists(assignor.assign(members, partitions, racks))
@@ -64,7 +64,7 @@ def _check(assignment: Assignment, members: Mapping[str, MemberSubscription], pa
 
 
 def _moved_at_once(assignment: Assignment, members: Mapping[str, MemberSubscription]) -> set[TopicPartition]:
-    """As ConsumerCoordinator.validateCooperativeAssignment: what one member loses and another gets."""
+    """Partitions that one member loses and another gets (ConsumerCoordinator.validateCooperativeAssignment)."""
     added: set[TopicPartition] = set()
     revoked: set[TopicPartition] = set()
     for member, subscription in members.items():
@@ -82,7 +82,7 @@ def _as_lists(answer: object) -> Assignment:
 
 def _said(answer: object) -> str:
     if inspect.iscoroutine(answer):
-        answer.close()  # else Python warns at some later time that nobody awaited it
+        answer.close()  # else Python warns later that it was never awaited
         return "a coroutine (assign is not async)"
     return "None" if answer is None else f"a {type(answer).__name__}"
 

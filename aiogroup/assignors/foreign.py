@@ -1,4 +1,4 @@
-"""What `partition_assignment_strategy` accepts: names, our assignors, and aiokafka's assignor classes."""
+"""Reads `partition_assignment_strategy`: names, objects of `Assignor`, and aiokafka's assignor classes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from aiogroup.structs import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# aiokafka's first two ignore `group_instance_id`, so a leader with theirs would move static members' partitions about;
-# the third knows no generations and has one memory for all consumers of the process (its issues 1175 and 1176).
+# aiokafka's first two ignore `group_instance_id`, so a leader that used them would move partitions of static members
+# without need. The third knows no generations and shares its memory among all consumers of the process (aiokafka's
+# issues 1175 and 1176).
 _REPLACED: Final[dict[type[Any], str]] = {
     RangePartitionAssignor: "range",
     RoundRobinPartitionAssignor: "roundrobin",
@@ -28,7 +29,7 @@ _REPLACED: Final[dict[type[Any], str]] = {
 
 
 class ClusterView:
-    """The part of aiokafka's `ClusterMetadata` that assignors read, as it was when the group was formed."""
+    """The part of aiokafka's `ClusterMetadata` that assignors read, with the metadata of this round."""
 
     __slots__ = ("_partitions",)
 
@@ -48,7 +49,7 @@ class ClusterView:
 class ForeignAssignor(Assignor):
     """An aiokafka assignor class as our `Assignor`.
 
-    User data that it puts into an assignment is not sent, and it is not told what was assigned.
+    User data that the class puts into an assignment is not sent, and the class is not told what was assigned.
     """
 
     name: str = ""
@@ -83,12 +84,12 @@ class ForeignAssignor(Assignor):
 def resolve(strategy: object) -> tuple[Assignor, ...]:
     """The assignors of `partition_assignment_strategy`, the preferred first.
 
-    Takes names, objects of classes that derive from `Assignor` (or have all of its members), and subclasses (or
-    objects) of aiokafka's AbstractPartitionAssignor; its own become ours, which know static members and generations.
-    One of them alone needs no list.
+    Takes names, objects of classes that derive from `Assignor` (or have all of its members), and subclasses or objects
+    of aiokafka's AbstractPartitionAssignor. aiokafka's own assignors are replaced by aiogroup's, which know static
+    members and generations. A single assignor needs no list.
 
     Raises:
-        ConfigError: nothing named, an unknown one, one whose name is no text, or a name given twice.
+        ConfigError: none is named, one is unknown, one has a name that is no text, or a name is given twice.
     """
     is_one = isinstance(strategy, str) or not isinstance(strategy, Iterable)
     entries = (strategy,) if is_one else tuple(cast("Iterable[object]", strategy))

@@ -1,4 +1,4 @@
-"""The orders in which Java's assignors go through members and topics."""
+"""The orders in which Java's assignors visit members and topics."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ def in_order(members: Mapping[str, MemberSubscription]) -> list[str]:
 
 
 def utf16(text: str) -> bytes:
-    """The key by which Java compares strings: UTF-16 units, which differ from Python's order beyond U+FFFF."""
+    """The key by which Java compares strings: by UTF-16 units, which differs from Python's order beyond U+FFFF."""
     return utf_16_be_encode(text, "surrogatepass")[0]
 
 
 def hash_order(keys: Iterable[str], *, computed: bool = False) -> list[str]:
-    """The keys as a java.util.HashMap goes through them that got them in this order, by `put` or `computeIfAbsent`.
+    """The keys in the order of a java.util.HashMap that got them in this order, by `put` or by `computeIfAbsent`.
 
-    The latter puts a key before the others of its bucket, and looks whether the table is full before it counts the key.
+    With `computed` it was `computeIfAbsent`, which puts a key before the others of its bucket, and which checks whether
+    the table is full before it counts the key.
 
-    Where the order decides (who of many may keep one more) we decide as a Java leader does, so that a change of leader
-    between the clients moves nothing. Buckets of eight keys and more, which Java makes trees of, do not happen to ids
-    and topics.
+    The order decides, for example, which members may keep one partition more. It is Java's, so that no partition moves
+    when the leader changes from one client to the other. Java makes trees of buckets with eight keys and more; member
+    ids and topics do not fill buckets that far.
     """
     listed = list(keys)
     buckets = 16

@@ -1,4 +1,4 @@
-"""What members held before: the bytes in which Java's sticky assignors tell it (KIP-54, KIP-341), and whose it is."""
+"""The partitions that members held before: the bytes of Java's sticky assignors (KIP-54, KIP-341), and their owners."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_held(held: Held) -> bytes:
 
 
 def read_held(data: bytes | None) -> Held:
-    """What `write_held` wrote, or version 0, which has no generation. Nothing where the bytes are something else."""
+    """Read what `write_held` wrote, or version 0, which has no generation. Empty if the bytes are anything else."""
     if not data:
         return Held()
     try:
@@ -65,7 +65,7 @@ def _read_partitions(data: bytes) -> tuple[list[TopicPartition], int]:
 
 
 def write_generation(generation: int) -> bytes:
-    """`CooperativeStickyAssignor`'s user data: for members before KIP-792, which do not read the subscription's."""
+    """`CooperativeStickyAssignor`'s user data, for leaders before KIP-792, which read the generation only there."""
     return INT32.pack(generation)
 
 
@@ -74,12 +74,12 @@ def read_generation(data: bytes | None) -> int:
 
 
 class Claims:
-    """Who of those that say they held a partition did.
+    """The owner of each partition, among the members that claim to have held it.
 
-    Of several claims the newest generation's counts. Where two members claim a partition in the same generation,
-    neither did: one of them missed a rebalance and does not know.
+    Of several claims the one of the newest generation counts. If two members claim a partition for the same generation,
+    neither is its owner: one of them missed a rebalance without knowing.
 
-    `owner` is that member, `former` the newest member of an older generation that said so.
+    `owner` is the member whose claim counts, `former` the member with the newest claim of an older generation.
     """
 
     __slots__ = ("disputed", "former", "owner")

@@ -15,14 +15,14 @@ NOWHERE: Final[frozenset[str]] = frozenset()
 
 
 def member_racks(members: Mapping[str, MemberSubscription]) -> dict[str, str]:
-    """The racks of those that told one."""
+    """The racks of the members that told theirs."""
     return {member: each.rack for member, each in members.items() if each.rack}
 
 
 def racks_matter(told: Collection[str], partitions: Mapping[str, int], racks: Racks) -> bool:
-    """Whether a member in one of the racks can read nearby what another cannot.
+    """Whether a member in one of the racks has a replica nearby that another member does not have.
 
-    So not when every rack that has anything has a replica of everything.
+    It is not so if every rack that has any replica has one of each partition.
     """
     if not told or not racks:
         return False

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class RangeAssignor(Assignor):
-    """Gives each member a run of every topic's partitions, the first members one more.
+    """Gives each member a run of every topic's partitions, the first members one partition more.
 
-    Topics with as many partitions and the same subscribers are divided alike, so that records of one key in
-    two topics meet at one member. Where racks decide what is near to whom (KIP-881), members get what is near first,
-    as many as otherwise, and no run.
+    Topics with the same number of partitions and the same subscribers are divided in the same way, so that records of
+    one key in two topics meet at one member. Where racks matter (KIP-881), members first get partitions that are near
+    to them. They get as many as without racks, but not in one run.
     """
 
     name: Final = "range"
@@ -40,7 +40,7 @@ class RangeAssignor(Assignor):
 
 
 def _subscribers(members: Mapping[str, MemberSubscription]) -> dict[str, tuple[str, ...]]:
-    """The members that subscribed to each topic, in order; one tuple for all topics with the same."""
+    """The members that subscribed to each topic, in order; topics with the same members share one tuple."""
     subscribed = topic_sets(members)
     kinds: dict[str, list[int]] = defaultdict(list)
     numbers = {topics: number for number, topics in enumerate(set(subscribed.values()))}
@@ -100,7 +100,10 @@ class _Topic:
 
 
 def _give_nearby(topics: Iterable[_Topic], members: Mapping[str, MemberSubscription], racks: Racks) -> None:
-    """As far as the shares allow; topics that are divided alike stay so, and get what is near in all of them."""
+    """Give members partitions that are near to them, as far as their shares allow.
+
+    Topics that are divided in the same way stay so: a member gets a partition number that is near to it in all of them.
+    """
     told = member_racks(members)
     if not told or not racks:
         return
@@ -127,7 +130,7 @@ def _give_nearby(topics: Iterable[_Topic], members: Mapping[str, MemberSubscript
 
 
 def _give_alike(topics: Sequence[_Topic], told: Mapping[str, str], racks: Racks) -> None:
-    first = topics[0]  # what it gave, all have given
+    first = topics[0]  # the others give the same numbers to the same members
     queues: dict[str | None, deque[int]] = defaultdict(deque)
     for place, member in enumerate(first.members):
         queues[told.get(member)].append(place)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RoundRobinAssignor(Assignor):
-    """Deals the partitions of all topics to the members in turn, past those not subscribed to the topic."""
+    """Deals the partitions of all topics to the members in turn, and skips members not subscribed to the topic."""
 
     name: Final = "roundrobin"
 
@@ -27,7 +27,7 @@ class RoundRobinAssignor(Assignor):
         for topic in sorted(frozenset().union(*set(subscribed.values())) & partitions.keys()):
             for number in range(partitions[topic]):
                 member = next(turn)
-                while topic not in subscribed[member]:  # ends: some member brought the topic in
+                while topic not in subscribed[member]:  # it ends, as at least one member subscribed to the topic
                     member = next(turn)
                 assignment[member].append(TopicPartition(topic, number))
         return assignment

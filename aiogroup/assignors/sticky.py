@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class StickyAssignor(Assignor):
-    """As even as the subscriptions allow; among such, members keep what they held before as far as possible.
+    """Divides as evenly as the subscriptions allow, and lets members keep the partitions they held as far as possible.
 
-    Members give everything up while they join; what they held is in their user data.
+    Members give all partitions up while they join; their user data says which they held.
     """
 
     name: Final = "sticky"
@@ -41,10 +41,10 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(Assignor):
-    """The same, with members that keep their partitions while they join.
+    """Divides as `StickyAssignor` does, among members that keep their partitions while they join.
 
-    A partition that moves is given to nobody at first: its owner learns that it is gone, gives it up and joins again,
-    and the group's next round gives it to its new owner.
+    A partition that moves is first assigned to no member. Its owner gives it up and joins again, and the next round
+    assigns it to its new owner.
     """
 
     name: Final = "cooperative-sticky"
@@ -59,7 +59,7 @@ class CooperativeStickyAssignor(Assignor):
         held = {}
         for member, subscription in members.items():
             generation = subscription.generation
-            if generation == NO_GENERATION:  # before KIP-792 it was in the user data
+            if generation == NO_GENERATION:  # members before KIP-792 have it in their user data
                 generation = read_generation(subscription.user_data)
             held[member] = Held(subscription.owned, generation)
         assignment, claims = _divide(members, held, partitions, racks)

@@ -1,4 +1,4 @@
-"""The sticky division among members with various subscriptions (GeneralAssignmentBuilder)."""
+"""The sticky division among members that subscribe to different topics (GeneralAssignmentBuilder)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Loads:
-    """How much each member has, and who of several kinds of members has least; of these, the first.
+    """The number of partitions of each member, and the first of the least loaded members among several kinds.
 
-    Members of a kind may get the same partitions, so that one heap serves them all: whoever looks for the least loaded
-    subscriber looks at the kinds, and a change of one load changes one heap.
+    Members of one kind may get the same partitions, so that one heap serves them all: the search for the least loaded
+    subscriber looks only at kinds, and a change of one load changes only one heap.
     """
 
     def __init__(self, kinds: Sequence[int]) -> None:
@@ -39,7 +39,7 @@ class Loads:
         heap = self._heaps[kind]
         heappush(heap, loads[member] * width + member)
         while loads[heap[0] % width] != heap[0] // width:
-            heappop(heap)  # what a member had before
+            heappop(heap)  # an entry with a former load
         self._least[kind] = heap[0]
 
     def least(self, kinds: Iterable[int]) -> int:
@@ -47,10 +47,11 @@ class Loads:
 
 
 class Moves:
-    """What was moved between two members while loads were evened out.
+    """The partitions that were moved between two members while loads were evened out.
 
-    When a partition of a topic is to go one way and another one of it went the other way before, both are better off
-    where they came from: best one that its target held `before`, last one that its holder did.
+    Suppose a partition is to move from one member to another, and a partition of the same topic was moved the opposite
+    way before. Then both should go back to where they came from. Of several such partitions the first choice is one
+    that its new holder also held `before`, and the last choice one that its present holder held.
     """
 
     def __init__(self, before: Mapping[TopicPartition, int]) -> None:
@@ -131,7 +132,7 @@ class _Division:
         self._all_kept = self._keep(before, of_member)
 
     def _keep(self, owners: Mapping[TopicPartition, int], kinds: Sequence[int]) -> bool:
-        """Whether everybody may keep what it has."""
+        """Let members keep the partitions they own, as far as they may; whether all may be kept."""
         kept = [0] * len(kinds)
         for tp, member in owners.items():
             rack = self._rack_of_kind[kinds[member]]
@@ -147,7 +148,7 @@ class _Division:
         left = self._give_nearby(rest) if any(self._rack_of_kind) else rest
         for tp in left:
             self._give(tp, self._kinds[tp.topic])
-        if self._all_kept:  # perhaps what is new is enough to even the loads out
+        if self._all_kept:  # moving only partitions that had no owner may be enough to even the loads out
             self._even_out(rest)
         self._even_out(self._all)
         assignment: dict[str, list[TopicPartition]] = {member: [] for member in self._ids}
@@ -161,7 +162,11 @@ class _Division:
         self._loads.add(member, 1)
 
     def _give_nearby(self, rest: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Returns what has no subscriber in a rack of its replicas. A member without a rack is near everything."""
+        """Give partitions to subscribers in a rack of their replicas; a member without a rack is near all partitions.
+
+        Returns:
+            The partitions without such a subscriber.
+        """
         near: dict[tuple[str, frozenset[str]], list[int]] = {}
         left = []
         for tp in rest:
@@ -177,9 +182,9 @@ class _Division:
         return left
 
     def _even_out(self, tps: Sequence[TopicPartition]) -> None:
-        """Move partitions one by one to where at least two fewer are, until none can be.
+        """Move partitions one by one to members that have at least two fewer, until none can be moved.
 
-        Every move lessens the sum of the squares of all loads, so this ends.
+        Every move makes the sum of the squares of all loads smaller, so this ends.
         """
         loads, owner = self._loads.of, self._owner
         is_even = False
@@ -202,7 +207,7 @@ class _Division:
         other = self._moves.moved_against(tp, member, target)
         if other is None:
             self._put(tp, target)
-        else:  # both go home: the loads change as they would have
+        else:  # both partitions go back to where they came from: the loads change as by the move asked for
             home = self._moves.home(tp)
             self._put(other, target)
             if home is not None:

@@ -1,4 +1,4 @@
-"""Kafka's requests and responses: bytes to values and back. Versions stop in this package."""
+"""Kafka's requests and responses: bytes to values and back. Code outside of this package sees no versions."""
 
 from __future__ import annotations
 

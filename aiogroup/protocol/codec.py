@@ -1,8 +1,8 @@
 """Kafka's primitive types: bytes to values (`Reader`) and values to bytes (`Writer`).
 
-A peer may send anything, so a reader compares every length and count with the bytes that are left before
-it allocates for them, and raises `ProtocolError`, nothing else. aiokafka's own types are not used: its
-tagged fields and its varlong write wrong bytes.
+A peer may send any bytes. So a reader compares every length and count with the remaining bytes before it allocates
+memory, and it raises nothing but `ProtocolError`. aiokafka's own types are not used, because its tagged fields and its
+varlong write wrong bytes.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _MAX_INT32 = 0x7FFF_FFFF
 
 @lru_cache(maxsize=8192)
 def uuid_of(raw: bytes) -> UUID:
-    """The id that these 16 bytes are."""
-    # Fetch responses name the same topics each time, and building a UUID costs more than the rest of a topic.
+    """The UUID with these 16 bytes."""
+    # Fetch responses name the same topics each time, and making a UUID costs more than reading the rest of a topic.
     return UUID(bytes=raw)
 
 
 class Reader:
-    """Reads values one behind the other from one frame; `pos` is the next byte.
+    """Reads the values of one frame in order; `pos` is the next byte.
 
-    `apart`, by their place, are records that were taken out of the frame while it came.
+    `apart` holds, by their place in the frame, records that were taken out of it while it was received.
     """
 
     __slots__ = ("_apart", "pos", "view")
@@ -63,11 +63,15 @@ class Reader:
         return len(self.view) - self.pos
 
     def short(self, needed: int) -> ProtocolError:
-        """The error for bytes that are missing; the caller raises it."""
+        """The error for missing bytes; the caller raises it."""
         return ProtocolError(f"{needed} bytes needed at byte {self.pos} of a frame of {len(self.view)}")
 
     def end(self) -> None:
-        """Raises `ProtocolError` where bytes are left over."""
+        """Check that no bytes are left over.
+
+        Raises:
+            ProtocolError: bytes are left over.
+        """
         if self.pos != len(self.view) or self._apart:
             raise ProtocolError(f"{self.remaining} bytes left over behind byte {self.pos}")
 
@@ -146,7 +150,7 @@ class Reader:
         return uuid_of(bytes(self.slice(16)))
 
     def slice(self, length: int) -> memoryview:
-        """`length` bytes of the frame itself; they keep the frame alive."""
+        """`length` bytes of the frame itself, not a copy: they keep the whole frame alive."""
         pos = self.pos
         end = pos + length
         if end > len(self.view):
@@ -192,7 +196,7 @@ class Reader:
         return None if length is None else self.slice(length)
 
     def compact_nullable_records(self) -> memoryview | None:
-        """What came apart, or a slice of the frame, not a copy: it keeps the whole frame alive."""
+        """Records that were received apart, or a slice of the frame, not a copy, which keeps the whole frame alive."""
         length = self.uvarint() - 1
         if self._apart and (records := self._apart.pop(self.pos, None)) is not None:
             if len(records) != length:
@@ -221,14 +225,14 @@ class Reader:
         return self._present(self.compact_nullable_bytes(), "byte string")
 
     def count(self, *, compact: bool, element_bytes: int) -> int | None:
-        """The length of an array, None for null; refused where its elements cannot all be in the frame."""
+        """The length of an array, None for null; refused if the frame is too short for its elements."""
         count = self._length(self.uvarint() - 1 if compact else self.int32(), "array")
         if count is not None and count * element_bytes > self.remaining:
             raise ProtocolError(f"array of {count} elements before byte {self.pos}, and {self.remaining} bytes left")
         return count
 
     def tags(self, known: dict[int, Callable[[Reader], Any]] | None = None) -> dict[int, Any]:
-        """The tagged fields (KIP-482) this version of aiogroup knows; others are skipped."""
+        """The tagged fields (KIP-482) that are `known`; others are skipped."""
         found: dict[int, Any] = {}
         last = -1
         for _ in range(self.uvarint()):
@@ -347,7 +351,7 @@ class Writer:
             self.int32(-1 if count is None else count)
 
     def tags(self, fields: dict[int, bytes | bytearray] | None = None) -> None:
-        """Tagged fields (KIP-482) by tag, each already encoded."""
+        """Write tagged fields (KIP-482), given by tag and already encoded."""
         if not fields:
             self.data.append(0)
             return

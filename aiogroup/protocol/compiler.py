@@ -1,4 +1,4 @@
-"""From a structure's declaration to its encoder and decoder in one version, each built once."""
+"""Builds the encoder and the decoder of a structure in one version from its declaration, each once."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Write: TypeAlias = Callable[[Writer, Any], None]
 _Step: TypeAlias = Callable[[Reader, list[Any]], None]
 _Key: TypeAlias = tuple[type[Structure], int, bool]
 
-# One entry per structure and version that is spoken: bounded by what aiogroup declares.
+# One entry for each structure and version in use: bounded, as aiogroup declares the structures and versions.
 _decoders: dict[_Key, Read] = {}
 _encoders: dict[_Key, Write] = {}
 
 
 def min_bytes(type_: WireType, version: int, flexible: bool, nullable: bool = False) -> int:
-    """The least number of bytes a value takes: what bounds the count of an array."""
+    """The least number of bytes that a value takes, by which the count of an array is checked."""
     if isinstance(type_, Nested):
         if nullable:
             return 1
@@ -118,9 +118,9 @@ def maker(structure: type[Structure]) -> Callable[..., Any]:
 
 
 def _mutable_twin(structure: type[Structure]) -> type[Any]:
-    # A frozen dataclass sets each field through object.__setattr__, at ten times the cost of an assignment:
-    # 2.4 us for one partition of a fetch response. The twin has the same slots; what it made changes class.
-    # `make_dataclass` takes half a millisecond for one, and a consumer's start needs thirty of them.
+    # A frozen dataclass sets each field through object.__setattr__, at ten times the cost of an assignment: 2.4 us for
+    # one partition of a fetch response. The twin is a plain class with the same slots, whose objects change their class
+    # when they are complete. `make_dataclass` takes half a millisecond for each, and a consumer's start needs thirty.
     names = tuple(spec.name for spec in specs(structure))
     init = FunctionType(_init(len(names)).replace(co_names=names), {})
     return type(structure.__name__, structure.__bases__, {"__slots__": names, "__init__": init})
@@ -128,11 +128,11 @@ def _mutable_twin(structure: type[Structure]) -> type[Any]:
 
 @cache
 def _init(count: int) -> CodeType:
-    """An `__init__` that sets so many fields. Which they are is exchanged in it: compiling is the dear part."""
+    """An `__init__` that sets `count` fields. Their names are exchanged in the code, as compiling costs the most."""
     names = [f"field_{number}" for number in range(count)]
     body = "; ".join(f"self.{name} = {name}" for name in names)
     made: dict[str, Any] = {}
-    exec(f"def __init__(self, {', '.join(names)}): {body or 'pass'}", made)  # noqa: S102 (nothing in it is another's)
+    exec(f"def __init__(self, {', '.join(names)}): {body or 'pass'}", made)  # noqa: S102 (no foreign text is in it)
     code: CodeType = made["__init__"].__code__
     return code
 
@@ -141,7 +141,7 @@ def _run_step(layout: Struct) -> _Step:
     size = layout.size
     unpack = layout.unpack_from
 
-    # Reader.fixed without the call: half of what a partition of a fetch response is made of comes this way.
+    # Reader.fixed without the call: half of the fields of a partition in a fetch response are read here.
     def step(reader: Reader, values: list[Any]) -> None:
         pos = reader.pos
         try:
@@ -262,7 +262,7 @@ def _encoder(structure: type[Structure], version: int, flexible: bool) -> Write:
 
 
 class _Field(NamedTuple):
-    """How one field is written. With a `letter` of `struct` it can be written together with its neighbours."""
+    """How one field is written. A field with a `letter` of `struct` can be written together with its neighbours."""
 
     spec: Spec
     write: Write
@@ -273,7 +273,7 @@ def _write_all(
     structure: type[Structure], fields: tuple[_Field, ...], tagged: tuple[_Field, ...], flexible: bool
 ) -> Write:
     def write_each(writer: Writer, message: Value) -> None:
-        """Field by field, to say what is wrong with which."""
+        """Write field by field, to name the field that is wrong."""
         spec = None
         try:
             for spec, write_field, _ in (*fields, *tagged):
@@ -310,7 +310,7 @@ def _write_all(
 
 
 def _steps(fields: tuple[_Field, ...]) -> Iterator[tuple[Callable[[Value], Any], Write]]:
-    """How to get at what, and how to write it: numbers that stand side by side are packed together."""
+    """For each field, or run of neighbouring numbers, a function that gets its value and one that writes it."""
     for letter, group in groupby(fields, key=lambda field: bool(field.letter)):
         run = tuple(group)
         if letter and len(run) > 1:

@@ -1,7 +1,7 @@
-"""What members of a consumer group tell each other in JoinGroup and SyncGroup: subscriptions, assignments.
+"""The bytes that members of a consumer group exchange in JoinGroup and SyncGroup: subscriptions and assignments.
 
-Each blob begins with its version. Newer versions only append fields (ConsumerProtocol.java), so one that
-aiogroup does not know is read as the newest it knows, and what is left over is skipped.
+They begin with a version. Newer versions only append fields (ConsumerProtocol.java), so a version that aiogroup does
+not know is read as the newest that it knows, and the remaining bytes are skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TopicPartitions(Structure):
 
 @structure
 class Subscription(Structure):
-    """What a member wants, what it holds (KIP-429) of which generation (KIP-792), and its rack (KIP-881)."""
+    """A member's topics, the partitions it keeps (KIP-429) with their generation (KIP-792), its rack (KIP-881)."""
 
     topics: tuple[str, ...] = wire(array(STRING))
     user_data: bytes | None = wire(BYTES, nullable=0, default=None)
@@ -40,14 +40,14 @@ class Subscription(Structure):
 
 @structure
 class Assignment(Structure):
-    """What the leader gives to a member."""
+    """The partitions that the leader assigns to a member."""
 
     assigned_partitions: tuple[TopicPartitions, ...] = wire(array(TopicPartitions))
     user_data: bytes | None = wire(BYTES, nullable=0, default=None)
 
 
 def encode_subscription(subscription: Subscription, version: int = MAX_VERSION) -> bytes:
-    """The metadata of one protocol in JoinGroup. Fields that `version` lacks are dropped, as Java does."""
+    """The metadata of one protocol in JoinGroup. Fields that `version` lacks are left out, as in Java."""
     return _encode(subscription, version)
 
 
@@ -66,8 +66,9 @@ def encode_assignment(assignment: Assignment, version: int = MAX_VERSION) -> byt
 
 
 def decode_assignment(data: bytes | memoryview) -> Assignment:
-    """A member's assignment, of any version. No bytes at all are an empty one: what a broker gives when the
-    leader named no assignment for a member.
+    """A member's assignment, of any version.
+
+    No bytes at all mean an empty assignment: a broker sends that if the leader named no assignment for a member.
 
     Raises:
         ProtocolError: the bytes are no assignment.
@@ -90,8 +91,8 @@ def _decode(kind: type[T], data: bytes | memoryview) -> T:
     if version < 0:
         raise ProtocolError(f"{kind.__name__} of the consumer protocol: version {version}")
     try:
-        # min() also keeps a peer from filling the table of decoders with versions that do not exist.
-        # What is left over is skipped whatever the version: Java does, and so lets older versions grow too.
+        # min() also keeps a peer from filling the table of decoders with versions that do not exist. Remaining bytes
+        # are skipped in every version, as in Java, which so allows older versions to grow too.
         return cast("T", decoder(kind, min(version, MAX_VERSION), False)(reader))
     except ProtocolError as error:
         raise ProtocolError(f"{kind.__name__} of the consumer protocol: {error}") from None

@@ -1,4 +1,4 @@
-"""Every error code of Kafka 4.3: its number, its name, and what Java's client thinks of it."""
+"""Every error code of Kafka 4.3: its number, its name, and whether Java's client retries it."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class ErrorCode(IntEnum):
 class ErrorRow:
     """One error code.
 
-    `retriable`: the same request may succeed later. `invalid_metadata`: not before metadata is refreshed.
+    `retriable`: the same request may succeed later. `invalid_metadata`: it may succeed once metadata is refreshed.
     """
 
     code: int
@@ -195,7 +195,7 @@ _ROWS = {int(code): code.row for code in ErrorCode}
 
 
 def lookup(code: int) -> ErrorRow:
-    """The row of a code; one that this version of aiogroup does not know gets a row that says so."""
+    """The row of a code. A code that this version of aiogroup does not know gets a row that says so."""
     row = _ROWS.get(code)
     if row is not None:
         return row

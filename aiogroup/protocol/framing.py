@@ -1,4 +1,4 @@
-"""A message with its header, as it stands between the 4-byte sizes of a connection."""
+"""Messages with their headers, as they are sent over a connection behind their 4-byte sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestHeader:
-    """What stands before every request; `client_id` may be null."""
+    """The header of every request; `client_id` may be null."""
 
     api_key: int
     api_version: int
@@ -33,7 +33,7 @@ def encode_request(message: Request[Any], version: int, correlation_id: int, cli
     """A request with its header, without the 4-byte size.
 
     Raises:
-        UnsupportedVersionError: `version` is none of the request's, or cannot carry a value that is set.
+        UnsupportedVersionError: the request has no such `version`, or the version cannot carry a value that is set.
         ValueError: a value does not fit its field.
     """
     kind = type(message)
@@ -61,10 +61,10 @@ def decode_response(
 ) -> tuple[int, R_co]:
     """The correlation id and the answer to a request that was sent in `version`.
 
-    Records in it are slices of `frame` and keep it alive, but for those that came `apart`: by their place in `frame`.
+    Records in it are slices of `frame` and keep it alive, except those received `apart`, given by their place in it.
 
     Raises:
-        ProtocolError: the bytes are not such an answer; close the connection, its position is unknown.
+        ProtocolError: the bytes are no such answer; close the connection, as the next frame cannot be found.
     """
     flexible = _flexible(request_type, version)
     if request_type is FetchRequest and not apart:
@@ -84,13 +84,14 @@ def encode_response(request_type: type[Request[R_co]], message: Response, versio
     """An answer with its header, without the 4-byte size: the broker's side.
 
     Raises:
-        UnsupportedVersionError: `version` is none of the request's, or cannot carry a value that is set.
+        UnsupportedVersionError: the request has no such `version`, or the version cannot carry a value that is set.
         ValueError: a value does not fit its field.
     """
     flexible = _flexible(request_type, version)
     writer = Writer()
     writer.int32(correlation_id)
-    # Who asks for ApiVersions does not know yet what the broker speaks: no tags in its header (KIP-511).
+    # A client that asks for ApiVersions does not know yet which versions the broker speaks. So the header of that
+    # answer has no tags (KIP-511).
     if flexible and request_type is not ApiVersionsRequest:
         writer.tags()
     _write(writer, message, version, flexible)
@@ -98,7 +99,7 @@ def encode_response(request_type: type[Request[R_co]], message: Response, versio
 
 
 def decode_request_header(frame: bytes | bytearray | memoryview) -> RequestHeader:
-    """The header alone, also of a request or a version that aiogroup does not know.
+    """The header alone, even if aiogroup does not know the request or its version.
 
     Raises:
         ProtocolError: the bytes are no header.
@@ -110,8 +111,8 @@ def decode_request(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader
     """A request with its header: the broker's side.
 
     Raises:
-        ProtocolError: the bytes are not what their header says.
-        UnsupportedVersionError: aiogroup does not know this API or version of it.
+        ProtocolError: the bytes are not as their header says.
+        UnsupportedVersionError: aiogroup does not know this API, or this version of it.
     """
     reader = Reader(frame)
     header = _read_header(reader)

@@ -1,12 +1,12 @@
-"""What a message is: a frozen dataclass whose fields say in which versions, and how, they are on the wire.
+"""Declares messages: frozen dataclasses whose fields say in which versions, and how, they are sent.
 
     @structure
     class HeartbeatRequest(Request[HeartbeatResponse]):
         group_id: str = wire(STRING)
         group_instance_id: str | None = wire(STRING, since=3, nullable=3, default=None)
 
-From that declaration an encoder and a decoder are built per version, once. Fields are declared in Kafka's
-order, which is the order of the bytes.
+From such a declaration one encoder and one decoder are built for each version. Fields are declared in Kafka's order,
+which is the order of the bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LAST = 0x7FFF
 
 Value: TypeAlias = Any
-"""A field's value: what it may be is in the field's declaration, and checked when it is written."""
+"""A field's value. Its type is in the field's declaration, and is checked when the value is written."""
 
 C = TypeVar("C")
 
@@ -38,7 +38,7 @@ def structure(cls: type[C]) -> type[C]:
 
 
 class Scalar(Enum):
-    """Types that need no further declaration: their least width in bytes, and `struct`'s letter if fixed."""
+    """Types that need no further declaration: their least size in bytes, and `struct`'s letter if the size is fixed."""
 
     INT8 = (1, "b")
     INT16 = (2, "h")
@@ -49,7 +49,7 @@ class Scalar(Enum):
     FLOAT64 = (8, "d")
     BOOLEAN = (1, "?")
     UUID = (16, "")
-    # Without a name of their own Enum would take these three for one.
+    # Without the third value Enum would take these three for one member with three names.
     STRING = (1, "", "string")
     BYTES = (1, "", "bytes")
     RECORDS = (1, "", "records")
@@ -92,7 +92,7 @@ _DEFAULTS: dict[Scalar, Any] = {
 
 @dataclasses.dataclass(slots=True)
 class Spec:
-    """How one field is on the wire. It learns its name when the structure is first spoken."""
+    """How one field is sent. Its name is set when the structure is first encoded or decoded."""
 
     type: WireType
     since: int
@@ -178,8 +178,8 @@ def specs(structure: type[Structure]) -> tuple[Spec, ...]:
 class Message(Structure):
     """A whole request or response.
 
-    Callers see one form for all versions. Where old versions are shaped differently (one key instead of
-    many), the message names the other shape in `form` and translates in `lower` and `lift`.
+    Callers see one form for all versions. If an old version has another shape (one key instead of several), the message
+    names that shape in `form` and translates in `lower` and `lift`.
     """
 
     __slots__ = ()
@@ -195,7 +195,7 @@ class Message(Structure):
 
     @classmethod
     def lift(cls, version: int, form: Value) -> Self:
-        """The message that a `form(version)` says."""
+        """The message from its `form(version)`."""
         return cast("Self", form)
 
 
@@ -206,7 +206,7 @@ class Response(Message):
 
     @classmethod
     def answered_version(cls, version: int, body: memoryview) -> int:
-        """The version `body` is in, when `version` was asked for."""
+        """The version in which `body` is written, when the request was sent in `version`."""
         return version
 
 
@@ -214,7 +214,7 @@ R_co = TypeVar("R_co", bound=Response, covariant=True)
 
 
 class Request(Message, Generic[R_co]):
-    """A question to a broker. The versions are those that both Kafka 4.3 and aiogroup speak."""
+    """A request to a broker. Its versions are those that both Kafka 4.3 and aiogroup speak."""
 
     __slots__ = ()
 
@@ -247,7 +247,7 @@ def negotiate(
         at_most: a ceiling of the caller's own.
 
     Raises:
-        UnsupportedVersionError: there is none.
+        UnsupportedVersionError: there is no such version.
     """
     name, key = request_type.api_name(), request_type.API_KEY
     lowest, highest = request_type.MIN_VERSION, request_type.MAX_VERSION

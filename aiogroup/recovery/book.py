@@ -1,7 +1,7 @@
-"""The book of a partition's lanes during one ownership: ids, what was told to the coordinator, what a commit says.
+"""The book of a partition's lanes during one ownership: token ids, offsets told to the coordinator, commits.
 
-A commit speaks for both lanes, since offset and token are one. What it says of the lane that the application did not
-name is what was told before: nothing becomes durable because its neighbour does.
+A commit covers both lanes, as offset and token are written together. For a lane that the application did not name it
+repeats what was told before: no offset of one lane becomes durable because one of the other lane does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Book", "LaneCommit", "LiveCursor", "RangeCursor"]
 
 
 class LiveCursor(Protocol):
-    """Reads the head."""
+    """Reads the head of the log: the live lane."""
 
     ledger: Ledger
 
@@ -40,7 +40,7 @@ class RangeCursor(Protocol):
     def end(self) -> int: ...
     def epoch_before(self, offset: int) -> int: ...
     def shorten(self, end: int) -> None:
-        """Deliver nothing from `end` on; what is in hand stays there."""
+        """Deliver nothing from `end` on; records in hand stay in hand."""
 
 
 R = TypeVar("R", bound=RangeCursor)
@@ -48,9 +48,9 @@ R = TypeVar("R", bound=RangeCursor)
 
 @dataclass(frozen=True, slots=True)
 class LaneCommit:
-    """What one commit says of a partition: offset and metadata, and how far that is in each lane.
+    """One commit of a partition: its offset and metadata, and the processed offset of each lane.
 
-    `turn` is the number of the last seek before it: what was taken back since is not covered by it.
+    `turn` is the number of the last seek before it: the commit does not cover records that a later seek took back.
     """
 
     offset: int
@@ -64,9 +64,11 @@ class LaneCommit:
 
 
 class Book(Generic[R]):
-    """`make(range, epoch)` makes the cursor that reads a range; `epoch` is that of the record before it, as far as is
-    known. `fresh_id()` makes an id that was never used. `note_of(pending)` is what the token says to jobs of these
-    ranges, `None` where they are not left to jobs.
+    """The lanes of one partition and what was committed of them.
+
+    `make(range, epoch)` makes the cursor that reads a range; `epoch` is that of the record before the range, -1 when it
+    is not known. `fresh_id()` makes an id that was never used. `note_of(pending)` is the token's field for jobs, `None`
+    when ranges are not left to jobs.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Book(Generic[R]):
     ) -> None:
         self.id = recovery.id
         self.place = place
-        self.user = recovery.user  # the application's own metadata, as long as the low-water mark is this
+        self.user = recovery.user  # the application's own metadata, valid while the low-water mark is `_user_at`
         self._user_at = recovery.low_water
         self.live = live
         self.live_start = self._told_live = recovery.live
@@ -91,7 +93,7 @@ class Book(Generic[R]):
         self.limit_chars: int | None = None
         self._told = {each.end: each.start for each in self.ranges}
         self._mark = recovery.mark
-        self._is_told = False  # the coordinator was told something, or the application is about to
+        self._is_told = False  # a commit of this ownership was made
         self._make = make
         self._fresh_id = fresh_id
         self._note_of = note_of
@@ -100,16 +102,19 @@ class Book(Generic[R]):
 
     @property
     def lanes(self) -> Lanes:
-        """By what is processed; as every other reading of the ledgers, after the delivery was settled."""
+        """The lanes at their processed offsets.
+
+        The caller has settled the delivery, as for every look at the ledgers.
+        """
         return self._lanes(lambda ledger, told: max(ledger.committable, told))
 
     @property
     def told(self) -> Lanes:
-        """By what was told to the coordinator: what the application did not name stays there."""
+        """The lanes at the offsets told to the coordinator: a commit leaves lanes there that it does not name."""
         return self._pass(self._lanes(lambda _, told: told))
 
     def _pass(self, lanes: Lanes) -> Lanes:
-        """Nobody can name offsets without a record: where all that was delivered of a range was told, so are those."""
+        """Count offsets without a record as told once all delivered records of the range are: nobody can name them."""
         cursors = {each.end: each.ledger for each in self.ranges}
         passed = (
             each if each.end is None or each.processed < cursors[each.end].delivered else each.done_up_to(each.position)
@@ -119,7 +124,7 @@ class Book(Generic[R]):
 
     @property
     def pending(self) -> Ranges:
-        """What is not processed of the ranges."""
+        """The offsets of the ranges that are not processed."""
         return self.lanes.pending
 
     @property
@@ -145,7 +150,10 @@ class Book(Generic[R]):
     # Commits.
 
     def commit_begun(self) -> LaneCommit | None:
-        """What is pending as this ownership begins: no lane is further by it. `None` as soon as anything happened."""
+        """A commit of what is pending as this ownership begins, which moves no lane.
+
+        `None` after any commit or seek.
+        """
         if self._is_told or self.turn or not self.pending:
             return None
         lanes = self.told
@@ -153,42 +161,42 @@ class Book(Generic[R]):
         return self._write(lanes, self.id, self.user, self.turn)
 
     def commit_processed(self) -> LaneCommit:
-        """What is processed of each lane."""
+        """A commit of the processed offset of each lane."""
         return self._tell(self.lanes)
 
     def is_told(self, offset: int, metadata: str) -> bool:
-        """Whether that is what `commit_processed` would say. Notes nothing."""
+        """Whether `commit_processed` would commit exactly this. Changes nothing."""
         lanes = self.lanes
         if self._mark is not None and lanes.needs_new_id(self._mark) and lanes.pending:
-            return False  # the token would have an id that nobody was told
+            return False  # the token would get a new id
         user = self.user if lanes.low_water == self._user_at else ""
         commit = self._write(lanes, self.id, user, self.turn)
         return (commit.offset, commit.metadata) == (offset, metadata)
 
     def commit_delivered(self) -> LaneCommit:
-        """All that was delivered of each lane: it counts as processed."""
+        """A commit of all that was delivered of each lane, which counts as processed."""
         return self._tell(self._lanes(lambda ledger, told: max(ledger.position, told)))
 
     def commit_named(self, offset: int, user: str = "") -> LaneCommit:
-        """One offset of the lane that it lies in; the other lanes stay at what was told of them.
+        """A commit of one offset, of the lane that it lies in; the other lanes stay where they were told.
 
         Raises:
-            ValueError: it lies in none.
+            ValueError: it lies in no lane.
         """
         return self._tell(self._pass(self.told.commit(offset)), user)
 
     def shorter(self, commit: LaneCommit, limit_chars: int) -> LaneCommit:
-        """The same for a broker that takes no more characters; later ones are not longer either."""
+        """The same commit for a broker that accepts at most `limit_chars`; later commits keep to that limit too."""
         self.limit_chars = limit_chars
         return self._write(self._lanes_of(commit), commit.id, commit.user, commit.turn)
 
     def note_durable(self, commit: LaneCommit) -> bool:
-        """The commit was taken. False: a seek took back since what it covers."""
+        """The commit is durable. Returns False if a seek after it took back records that it covers."""
         if commit.turn != self.turn:
             return False
         self.live.ledger.process_below(commit.live)
         for each in self.ranges:
-            # A job's result may have divided the range since.
+            # A job's result may have divided the range after the commit was made.
             processed = next((upto for end, upto in commit.ranges if end >= each.end), 0)
             each.ledger.process_below(min(processed, each.end))
         return True
@@ -222,7 +230,7 @@ class Book(Generic[R]):
         )
 
     def _epoch_before(self, low_water: int) -> int:
-        """Of the first pending range: who knows nothing of tokens sees by it whether the log was cut off (KIP-320)."""
+        """The epoch before `low_water`: a client that knows no tokens sees by it if the log was truncated (KIP-320)."""
         of = (each for each in self.ranges if each.start <= low_water <= each.end)
         return max((each.epoch_before(low_water) for each in of), default=NO_EPOCH)
 
@@ -237,38 +245,41 @@ class Book(Generic[R]):
     def seek(
         self, offset: int, lane: LaneName | None = None, *, drop_pending: bool = False, poison_at: int | None = None
     ) -> Moved:
-        """What a seek makes of the lanes; `move` does it.
+        """The lanes as a seek leaves them; `move` carries it out.
 
         Raises:
-            ValueError: the lane that was named cannot go there.
+            ValueError: the named lane cannot go there.
         """
         return self.lanes.seek(offset, lane, drop_pending=drop_pending, poison_at=poison_at)
 
     def move(self, moved: Moved) -> None:
-        """The lanes go on there. What was in hand is taken back; the caller moves the live cursor."""
+        """Carry a move of the lanes out. Records in hand are taken back; the caller moves the live cursor."""
         pending = () if moved.drops_all else subtract(self.told.pending, moved.dropped)
         if moved.lane == LIVE and moved.live_start < self.live_start:
-            pending = below(pending, moved.live_start)  # truncated: what stood there is not there any more
+            pending = below(pending, moved.live_start)  # truncated: the log does not hold those offsets any more
         self.live_start, self._told_live = moved.live_start, min(self._told_live, moved.live)
         self._rebuild(pending, moved.pending)
         if moved.is_new_id:
             self.id = self._fresh_id()
 
     def drop(self, gone: Ranges) -> None:
-        """Retention has removed these of what nobody reads here."""
+        """Retention has removed these ranges, which this member does not read."""
         self._rebuild(subtract(self.told.pending, gone), subtract(self.pending, gone))
 
     def fold(self, done: DoneRanges | None) -> bool:
-        """Take a job's result in; True when less is to be read by it. It is durable with the next commit.
+        """Take a job's result in; True when it leaves less to read. The next commit makes it durable.
 
-        What was delivered stays in hand as it is. A cursor that has delivered nothing may be in `ranges` no more.
+        Records in hand stay in hand. A cursor that has delivered nothing may be removed from `ranges`.
         """
         before = self.pending
         self.ranges = [part for each in self.ranges for part in self._without(each, done)]
         return self.pending != before
 
     def _without(self, cursor: R, done: DoneRanges | None) -> list[R]:
-        """What reads the cursor's range, and has read it: of what was not delivered only what the job has not done."""
+        """The cursors that take this cursor's place: they do not read offsets that the job has done.
+
+        Offsets that this cursor has delivered already stay with it.
+        """
         position, end = cursor.ledger.position, cursor.end
         unread = (Range(position, end),) if position < end else ()
         left = fold(unread, self.id, done)
@@ -285,7 +296,10 @@ class Book(Generic[R]):
         return parts + made
 
     def _rebuild(self, told: Ranges, pending: Ranges) -> None:
-        """`pending` is to be read; what was `told` as pending beside that is processed, and nobody was told yet."""
+        """Make the cursors anew: `pending` is to be read.
+
+        Ranges that were `told` as pending and are not in `pending` are processed; no commit has said so yet.
+        """
         for each in self.ranges:
             each.ledger.close()
         self.turn += 1
@@ -293,12 +307,12 @@ class Book(Generic[R]):
         self._told = {each.end: each.start for each in self.ranges}
 
     def _make_all(self, pending: Ranges, done: Ranges = ()) -> list[R]:
-        """Cursors for what is to be read, and for what is processed and was told to nobody yet."""
+        """Cursors for the ranges to read, and for the `done` ones, which are processed and not yet in a commit."""
         made = [self._make(each, self._epoch_before(each.start)) for each in sorted((*done, *pending))]
         for each in made:
             if (each.start, each.end) in done:
                 each.ledger.pass_over(each.end)
-                # As far as there were records it is the application's to name, who was handed them.
+                # The application got records up to `delivered`, and may still name their offsets in a commit.
                 of = (one.ledger.delivered for one in self.ranges if one.start <= each.start < one.end)
                 each.ledger.delivered = min(max(of, default=each.end), each.end)
         return made

@@ -1,18 +1,18 @@
-"""The lanes of one partition during one ownership: what is to be committed, and what a call of the application means.
+"""The lanes of one partition during one ownership: the offsets to commit, and the meaning of `commit` and `seek`.
 
 Theory of operation
 -------------------
-The live lane reads the head; each pending range is read beside it, up to its end. A lane stands at three places:
+The live lane reads the head of the log; each pending range is read beside it, up to its end. A lane has three offsets:
 
     start <= processed <= position          (of a range: <= end)
 
-`start` is where this ownership, or a seek, began; everything below `processed` is done, and what lies between it and
-`position` is in the application's hand. So of a range [processed, end) is pending, and what everybody may rely on is
+At `start` this ownership, or a seek, began. Everything below `processed` is done, and the records between `processed`
+and `position` are in the application's hand. So [processed, end) of a range is pending. The offset to commit is the
 
-    low-water mark = the lowest offset that is pending, or the live lane's `processed` when nothing is
+    low-water mark = the lowest pending offset, or the live lane's `processed` when nothing is pending
 
-which is committed, with the token behind it. The live lane never enters a pending range: what lies below its start is
-either done, or pending, or was dropped by the application.
+with the token as its metadata. The live lane never enters a pending range: each offset below its start is either done,
+or pending, or was dropped by the application.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LaneName: TypeAlias = Literal["live", "catch-up"]
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Where a lane stands; `end` is `None` for the live one."""
+    """The offsets of one lane; `end` is `None` for the live lane."""
 
     start: int
     processed: int
@@ -45,28 +45,28 @@ class Lane:
         return self.end is not None and self.processed >= self.end
 
     def takes(self, offset: int) -> bool:
-        """Whether a commit may say that the range is done up to `offset`: that was delivered, and something is pending.
+        """Whether a commit of `offset` may be about this range: it was delivered up to there, and is not done.
 
-        That everything is done may be said again: who heard no answer commits the same offset once more.
+        The end of a range that is done may be committed again: a caller that got no answer repeats its commit.
         """
         if self.end is None or not self.start < offset <= min(self.position, self.end):
             return False
         return not self.is_done or offset == self.end
 
     def done_up_to(self, offset: int) -> Lane:
-        """The same, where a commit says that everything below `offset` is done. Of a range it takes nothing back."""
+        """The lane after a commit of `offset`. A commit never moves a range's `processed` back."""
         if self.end is None:
             return replace(self, processed=offset)
         return replace(self, processed=max(self.processed, offset))
 
     def all_done(self) -> Lane:
-        """The same, where what was delivered up to its end is done."""
+        """The lane with its range done, if it was delivered up to the end."""
         return self if self.end is None or self.position < self.end else self.done_up_to(self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What was last read or written of a partition: the token's id, the low-water mark, and `live`."""
+    """The last commit of a partition that was read or written: the token's id, the low-water mark, and `live`."""
 
     id: str
     low_water: int
@@ -75,10 +75,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a seek makes of the lanes: the live lane goes on at `live`, and `pending` is what the other one has.
+    """The lanes after a seek: the live lane goes on at `live`, and the catch-up lane has `pending` to read.
 
-    `live_start` bounds the live lane below. `dropped` will not be read. `is_new_id`: what a job has done under the old
-    id does not count any more. `drops_all`: nor is what was processed and not committed of the ranges kept in mind.
+    The live lane does not go below `live_start`. The `dropped` ranges will not be read. With `is_new_id` the token gets
+    a new id, so that the work of a job under the old id does not count any more. With `drops_all` offsets of the ranges
+    that were processed and not committed are forgotten too.
     """
 
     live: int
@@ -92,7 +93,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The live lane and those of the ranges, ascending; a range that is done may still stand here."""
+    """The live lane, and the lanes of the ranges in ascending order; a range that is done may still be among them."""
 
     live: Lane
     ranges: tuple[Lane, ...] = ()
@@ -112,23 +113,24 @@ class Lanes:
         return pending[0].start if pending else self.live.processed
 
     def token(self, token_id: str, live_epoch: int = NO_EPOCH) -> Token | None:
-        """What to commit with the low-water mark; `None` while nothing is pending."""
+        """The token to commit with the low-water mark; `None` while nothing is pending."""
         pending = self.pending
         return Token(token_id, self.live.processed, live_epoch, pending) if pending else None
 
     def needs_new_id(self, mark: Mark) -> bool:
-        """Whether the low-water mark or `live` is below what was last read or written: it was moved back."""
+        """Whether the low-water mark or `live` was moved back, below the last commit that was read or written."""
         return self.low_water < mark.low_water or self.live.processed < mark.live
 
     def commit(self, offset: int) -> Lanes:
         """The lanes once everything below `offset` is done in the lane that it lies in.
 
-        The catch-up lane reads range after range: what was delivered to its end before the range of `offset` is done,
-        too. Else a part that a seek or a job's result cut off would stay pending, and nobody would ever name it.
+        The catch-up lane reads one range after the other. So earlier ranges that were delivered to their end are done
+        too. Otherwise a part that a seek or a job's result cut off would stay pending, and no later commit would name
+        it.
 
         Raises:
-            ValueError: it lies in none: nothing was delivered up to there from a range, nor from the live lane; or it
-                lies in a range that is done.
+            ValueError: it lies in no lane: neither a range nor the live lane was delivered up to there, or it lies in a
+                range that is done.
         """
         for index, each in enumerate(self.ranges):
             if each.takes(offset):
@@ -150,12 +152,12 @@ class Lanes:
     def seek(
         self, offset: int, lane: LaneName | None = None, *, drop_pending: bool = False, poison_at: int | None = None
     ) -> Moved:
-        """What `seek(offset)` makes of the lanes. What is in hand of either is taken back.
+        """The lanes as `seek(offset)` leaves them. Records in hand, of either lane, are taken back.
 
-        `poison_at`: the catch-up lane stands on a record that cannot be delivered, there.
+        `poison_at` is the offset of a record that cannot be delivered and at which the catch-up lane stands.
 
         Raises:
-            ValueError: the lane that was named cannot go there.
+            ValueError: the named lane cannot go there.
         """
         pending, live = self.pending, self.live
         if drop_pending:
@@ -164,7 +166,7 @@ class Lanes:
             return Moved(offset, offset, (), LIVE, pending, is_new_id=True, drops_all=True)
         poisoned = None if poison_at is None or lane == LIVE else find(pending, poison_at)
         if poisoned is not None and offset == poisoned.end and (lane == CATCH_UP or poison_at == offset - 1):
-            # The same offset is where the live lane, or the next range, may begin: else it would be theirs.
+            # The live lane or the next range may begin at this offset; without this case they would be sought in.
             return Moved(live.processed, live.start, subtract(pending, (poisoned,)), CATCH_UP, (poisoned,))
         held = find(pending, offset)
         if held is not None and lane != LIVE:
@@ -182,11 +184,11 @@ class Lanes:
         return Moved(live.processed, live.start, union(pending, (Range(offset, live.start),)), CATCH_UP, is_new_id=True)
 
     def taken_back(self) -> Moved:
-        """Each lane at what it has not processed: nothing stays in hand."""
+        """Each lane at the first offset that it has not processed, so that no record stays in hand."""
         return Moved(self.live.processed, self.live.start, self.pending, CATCH_UP)
 
     def durable(self, offset: int, token: Token | None) -> Moved:
-        """Each lane where this commit says; what it knows nothing of yet, as it is older, is pending."""
+        """Each lane where this commit puts it. Offsets that the commit is too old to cover are pending."""
         base = offset if token is None else token.live
         pending = () if token is None else token.pending
         if base < self.live.start:
@@ -194,7 +196,7 @@ class Lanes:
         return Moved(max(base, self.live.start), self.live.start, pending, LIVE)
 
     def truncate(self, offset: int) -> Moved:
-        """The log was cut off at `offset`: what was read from there on is gone, and other records may come there."""
+        """The log was truncated at `offset`: records read from there on are gone, and others may take their place."""
         live = self.live
         if offset >= live.start:
             return Moved(min(offset, live.processed), live.start, self.pending, LIVE, is_new_id=True)
@@ -202,5 +204,5 @@ class Lanes:
 
 
 def show(ranges: Ranges) -> str:
-    """Ranges in the words of a message."""
+    """Ranges as text for a message."""
     return ", ".join(f"[{each.start}, {each.end})" for each in ranges) or "none"

@@ -1,7 +1,7 @@
-"""Ranges of offsets: what is pending, what is done. A tuple of them is ascending and disjoint, and never changed.
+"""Ranges of offsets, which are pending or done. A tuple of ranges is ascending and disjoint, and never changed.
 
-Two ranges of a tuple may touch. They are those of different recoveries, and are kept apart: the end of one is where a
-live lane once started, which is what the application may seek to or commit. Only ranges that overlap become one.
+Two ranges of a tuple may touch. They come from different recoveries and are kept apart: a live lane once started at the
+end of the lower one, and the application may seek to that offset or commit it. Only ranges that overlap become one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Range(NamedTuple):
-    """The offsets from `start` up to, and without, `end`."""
+    """The offsets from `start` up to `end`, without `end` itself."""
 
     start: int
     end: int
@@ -66,7 +66,7 @@ def union(one: Ranges, other: Ranges) -> Ranges:
 
 
 def subtract(ranges: Ranges, gone: Ranges) -> Ranges:
-    """The offsets of `ranges` that are not in `gone`; what is left of a range is never joined with another's."""
+    """The offsets of `ranges` that are not in `gone`; parts of different ranges are never joined."""
     left: list[Range] = []
     for each in ranges:
         start = each.start
@@ -94,7 +94,7 @@ def above(ranges: Ranges, offset: int) -> Ranges:
 
 
 def join(ranges: Ranges) -> Ranges:
-    """The same offsets in as few ranges as can be: those that touch become one."""
+    """The same offsets in as few ranges as possible: ranges that touch become one."""
     joined: list[Range] = []
     for each in ranges:
         if joined and joined[-1].end == each.start:
@@ -105,7 +105,7 @@ def join(ranges: Ranges) -> Ranges:
 
 
 def close_smallest_gap(ranges: Ranges) -> Ranges:
-    """One range less (of at least two), by adding the fewest offsets: those between two neighbours."""
+    """One range fewer, by adding the offsets of the smallest gap. There must be at least two ranges."""
     gaps = [other.start - one.end for one, other in pairwise(ranges)]
     index = gaps.index(min(gaps))
     closed = Range(ranges[index].start, ranges[index + 1].end)
@@ -118,5 +118,5 @@ def find(ranges: Ranges, offset: int) -> Range | None:
 
 
 def count(ranges: Ranges) -> int:
-    """How many offsets there are."""
+    """The number of offsets."""
     return sum(each.end - each.start for each in ranges)

@@ -1,8 +1,9 @@
-"""Where the lanes of a partition begin that became ours: decided from what is committed and what the log holds.
+"""Decides where the lanes of a newly assigned partition begin, from the committed offset and the bounds of the log.
 
-After SyncGroup and a stable OffsetFetch (KIP-447: `require_stable`) three things are asked of the leader: where the log
-begins, where it ends under the session's isolation level, and, where the commit names an epoch, whether the log still
-holds the record before it (KIP-320). `recover` makes of them what is pending and where the live lane starts.
+After SyncGroup and a stable OffsetFetch (KIP-447: `require_stable`) the leader is asked for three things: where the log
+begins, where it ends under the isolation level, and, if the commit names an epoch, whether the log still holds the
+record before the committed offset (KIP-320). From the answers `recover` decides which ranges are pending and where the
+live lane starts.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ NOTHING: Final = Found(None, "")
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What the leader says: the first offset, the end under the isolation level, and where it was cut off.
+    """The leader's answers: the first offset, the end under the isolation level, and where the log was truncated.
 
-    `truncated_at` is an offset below the one that was asked for (see `last_known`), or `None`: nothing proves it. The
-    epochs are those of the records before: without one, a later truncation could not be proved.
+    `truncated_at` is an offset below the one that was asked about (see `last_known`), or `None` if no truncation is
+    proved. Each epoch is that of the record before its offset, by which a later truncation can be proved.
     """
 
     start: int
@@ -37,13 +38,13 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """`pending` and where the live lane starts; `live_epoch` is that of the record before, as far as is known.
+    """The `pending` ranges, and the offset `live` at which the live lane starts.
 
-    `mark` is what the usable token said, `None` where the id is new.
-    `gone` was pending, or next, and retention has removed it: to be told as `range_truncated`. `foreign` says why a
-    token was not obeyed. `added` is the part of `pending` that is new by this recovery.
-    `low_epoch` is the epoch of the record before the low-water mark, as far as is known. `since_s` says of ranges that
-    were left to jobs before, by their ends, since which second they have been waiting.
+    `live_epoch` and `low_epoch` are the epochs of the records before `live` and before the low-water mark, -1 when not
+    known. `mark` is the usable token's, `None` when the id is new. The ranges `gone` were to be read, and retention has
+    removed them: they are told as `range_truncated`. `foreign` says why a token was not obeyed. `added` is the part of
+    `pending` that is new by this recovery. `since_s` has, by the ends of ranges that were left to jobs before, the
+    second since which each has been waiting.
     """
 
     id: str
@@ -65,18 +66,18 @@ class Recovery:
 
 
 def last_known(offset: int, epoch: int, found: Found) -> tuple[int, int]:
-    """The offset that was read up to, with the epoch to ask the leader for: the token's `live`, or the commit's."""
+    """The offset up to which records were read, and the epoch before it: the token's `live`, or the commit's offset."""
     return (found.token.live, found.token.live_epoch) if found.token is not None else (offset, epoch)
 
 
 def recover(
     offset: int, log: Log, *, min_backlog: int, fresh_id: str, epoch: int = NO_EPOCH, found: Found = NOTHING
 ) -> Recovery:
-    """Decide where to go on.
+    """Decide where the lanes begin.
 
-    `offset`, its `epoch` and `found` are the group's commit; where nothing is committed, `offset` is where the policy
-    says to start. Without a usable token everything from there on is new. What is new becomes a range from
-    `min_backlog` records on; a usable token is always obeyed.
+    `offset`, its `epoch` and `found` are the group's commit; if nothing is committed, `offset` is the policy's. Without
+    a usable token all records from `offset` on are new. New records become a pending range if there are at least
+    `min_backlog` of them. A usable token is always obeyed.
     """
     token = found.token
     base, base_epoch = last_known(offset, epoch, found)
@@ -110,10 +111,10 @@ def recover(
 
 
 def fold(pending: Ranges, token_id: str, done: DoneRanges | None) -> Ranges:
-    """What is pending once a job's result is taken in: only under this very id, and only what is pending.
+    """The pending ranges without those that a job has done. A result under another token id does not count.
 
-    A job that knows the id has read it from the group's commit. So it was durable, whoever committed it: an application
-    that commits in transactions does so by itself.
+    A job that knows the id has read it from the group's commit. So that token was durable, whoever committed it: an
+    application that uses transactions commits it itself.
     """
     if done is None or done.id != token_id:
         return pending
@@ -121,31 +122,34 @@ def fold(pending: Ranges, token_id: str, done: DoneRanges | None) -> Ranges:
 
 
 class HandOff:
-    """Ranges that are left to jobs: which of them are not any more, because nothing becomes of them.
+    """Watches ranges that are left to jobs, and tells which of them the member must read itself.
 
-    A range that no job has moved for `timeout_ms`, or that retention is about to reach, is the member's own to read.
-    Instants are milliseconds since the epoch: they outlive the member, in the token.
+    These are ranges that no job has moved for `timeout_ms`, or that retention is about to reach. Instants are
+    milliseconds since the epoch, as they are kept in the token beyond the life of the member.
     """
 
     def __init__(self, timeout_ms: int, since_s: Iterable[tuple[int, int]] = ()) -> None:
-        """`since_s`: by the ends of ranges, since which second they have been waiting, from the last token."""
+        """`since_s` is from the last token: for each range, by its end, the second since which it has been waiting."""
         self._timeout_ms = timeout_ms
         self._since_ms = {end: at_s * 1_000 for end, at_s in since_s}  # by end: a job works from the start
         self._log_start: int | None = None
 
     def note_moved(self, before: Ranges, after: Ranges, now_ms: int, at_s: int = 0) -> None:
-        """A job has done some of `before`, and has said so in the second `at_s` (0: it is not known when)."""
+        """A job has done some of `before`, as it wrote in the second `at_s` (0: not known when)."""
         at_ms = min(now_ms, at_s * 1_000) if at_s else now_ms
         for each in after:
             if each not in before:
                 self._since_ms[each.end] = at_ms
 
     def since_s(self, pending: Ranges, now_ms: int) -> tuple[int, ...]:
-        """Since which second each range has been waiting."""
+        """For each range the second since which it has been waiting."""
         return tuple(self._since(each, now_ms) // 1_000 for each in pending)
 
     def overdue(self, pending: Ranges, now_ms: int, log_start: int | None = None) -> Ranges:
-        """The ranges that nobody can be waited for any more. To be asked again and again, with what is pending then."""
+        """The ranges that jobs have left alone for too long.
+
+        Call it regularly, with the ranges pending at that time.
+        """
         moved = 0 if log_start is None or self._log_start is None else log_start - self._log_start
         self._log_start = self._log_start if log_start is None else log_start
         return tuple(
@@ -156,7 +160,7 @@ class HandOff:
         )
 
     def _since(self, span: Range, now_ms: int) -> int:
-        """From now on, where it is new; nor was it left to jobs in the future, whatever another clock says."""
+        """Since when the range waits: since now if it is new, and never since a future instant of another clock."""
         since_ms = min(now_ms, self._since_ms.get(span.end, now_ms))
         self._since_ms[span.end] = since_ms
         return since_ms

@@ -1,12 +1,12 @@
-"""The token: what is pending of a partition, as text behind the group's committed offset; and the second log's text.
+"""The token: a partition's pending ranges as metadata of the group's committed offset; and the text of the second log.
 
     aiogroup/1 <id> live=150@7 pending=85-120,140-150 <checksum> 5:hello
 
-The offset that it travels with is the low-water mark, the start of the first pending range. `live` is where the live
-lane has processed everything up to, with the leader epoch of the record before (left out where it is not known). Behind
-the token stands what the application itself committed as metadata, after its length in characters.
+The committed offset beside it is the low-water mark, the start of the first pending range. `live` is the processed
+offset of the live lane, with the leader epoch of the record before it (left out when it is not known). Behind the token
+follows the metadata that the application itself committed, preceded by its length in characters.
 
-A service that leaves its ranges to batch jobs (`parallel_handoff`) says so in one more field, behind `pending`:
+A service that leaves its ranges to batch jobs (`parallel_handoff`) adds one more field, behind `pending`:
 
     handoff=1:<second group>:read_committed:1750000000,1750000300
 
@@ -14,19 +14,19 @@ A service that leaves its ranges to batch jobs (`parallel_handoff`) says so in o
 commit log (eight hexadecimal digits, `second_group_mark`), followed by the service's isolation level, and for each
 pending range, in their order, the second since the epoch at which a job last moved it, or at which it was left to jobs.
 
-The version in front is 1 with and without that field. An aiogroup that does not know the field finds a token that is
-not written as it knows them: it reads from the offset on, and from the log's start where that has passed the offset. It
-repeats records and skips none. With another version in front it would take the whole for the application's metadata,
-and its job would find nothing pending. A token of a later version (`aiogroup/2 ...`) is treated here in the same way.
+The version in front is 1 with and without that field. An aiogroup that does not know the field cannot read the token:
+it reads from the committed offset on, or from the log's start if that is above the offset. It repeats records and skips
+none. With another version in front it would take all of it for the application's metadata, and a job of that version
+would find nothing pending. A token of a later version (`aiogroup/2 ...`) is treated here in the same way.
 
-A token is obeyed only if it is exactly what was written, for this very offset, partition and cluster. Everything else
-(mirrored, restored, edited, written by somebody else) is as if there were none: whoever then starts at the offset
+A token is obeyed only if it is exactly as it was written, for this offset, partition and cluster. Any other token
+(mirrored, restored, edited, or written by another program) counts as none: a member that then starts at the offset
 repeats records and skips none. So nothing here guesses.
 
     aiogroup-done/1 <id> done=85-100,110-120 at=1750000600 <checksum>
 
-is what a batch job writes into the second commit log: the ranges it has done, of the token with this id, and the second
-since the epoch at which it wrote that (left out by older jobs).
+is the text that a batch job writes into the second commit log: the ranges that it has done, of the token with this id,
+and the second since the epoch at which it wrote that (older jobs leave it out).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = [
 NO_EPOCH: Final = -1
 ID_BYTES: Final = 8
 RESERVED_CHARS: Final = 512
-"""Of the broker's limit so much is kept for the token: the application's own metadata must leave it."""
+"""The part of the broker's limit that is kept for the token: the application's own metadata must leave it free."""
 
 PREFIX: Final = "aiogroup/1 "
 ANY_VERSION: Final = re.compile(r"aiogroup/([0-9]{1,9}) ")
@@ -88,7 +88,7 @@ DONE: Final = re.compile(rf"aiogroup-done/1 {ID} done=(?P<done>{RANGES})(?: at=(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which partition of which cluster a token is about. A topic that was made anew has another `topic_id`."""
+    """The partition and cluster that a token is about. A topic that was recreated has another `topic_id`."""
 
     cluster_id: str
     topic: str
@@ -98,10 +98,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class HandOffNote:
-    """What a job must know of a service that leaves its ranges to jobs.
+    """The token's field for jobs, written by a service that leaves its ranges to them.
 
-    `second_group` is the mark of the group whose offsets are the second commit log. `since_s` says of each pending
-    range, in seconds since the epoch, when a job last moved it, or when it was left to jobs.
+    `second_group` is the mark of the group whose offsets are the second commit log. `since_s` has for each pending
+    range the second since the epoch at which a job last moved it, or at which it was left to jobs.
     """
 
     second_group: str
@@ -111,9 +111,9 @@ class HandOffNote:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`live` and `pending` of one partition, under the id by which a job's result is matched with them.
+    """`live` and `pending` of one partition, with the id that a job's result names.
 
-    `handoff` is there where the service leaves its ranges to jobs.
+    `handoff` is `None` unless the service leaves its ranges to jobs.
     """
 
     id: str
@@ -125,11 +125,11 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What committed metadata says: a usable `token` or `None`, and the application's own text without ours.
+    """The contents of committed metadata: a usable `token` or `None`, and the application's own text.
 
-    `foreign` says why there is a token that must not be obeyed; "" where there is none, or a usable one. `id` is that
-    of a token, usable or not. `is_of_former_topic`: it was written for a topic of this name that was deleted, so the
-    offset means nothing either.
+    `foreign` says why a token must not be obeyed; "" if there is none, or a usable one. `id` is that of the token,
+    usable or not. `is_of_former_topic`: the token was written for a topic of this name that was deleted, so the
+    committed offset means nothing either.
     """
 
     token: Token | None
@@ -141,7 +141,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class DoneRanges:
-    """What a job says it has done of the ranges pending under `id`, and when it said so: 0 is not known."""
+    """The ranges that a job has done of those pending under `id`, and when it wrote that (0: not known)."""
 
     id: str
     done: Ranges
@@ -149,19 +149,19 @@ class DoneRanges:
 
 
 def make_id(random_bytes: bytes) -> str:
-    """The id of a token, of `ID_BYTES` random bytes."""
+    """The id of a token, made of `ID_BYTES` random bytes."""
     if len(random_bytes) != ID_BYTES:
         raise ValueError(f"an id is made of {ID_BYTES} random bytes, not {len(random_bytes)}")
     return random_bytes.hex()
 
 
 def second_group_mark(group_id: str) -> str:
-    """By which a token names the group of the second commit log."""
+    """The mark by which a token names the group of the second commit log."""
     return _hash(group_id, chars=8)
 
 
 def is_ours(metadata: str) -> bool:
-    """Whether this is a token, usable or not, of whatever version: its offset is a low-water mark."""
+    """Whether this is a token of any version, usable or not: then the committed offset is a low-water mark."""
     return ANY_VERSION.match(metadata) is not None
 
 
@@ -169,10 +169,11 @@ def is_ours(metadata: str) -> bool:
 
 
 def write_committed(token: Token | None, place: Place, user: str = "", limit_chars: int = MAX_COMMIT_METADATA) -> str:
-    """The metadata to commit with the low-water mark, in at most so many characters.
+    """The metadata to commit with the low-water mark, of at most `limit_chars` characters.
 
-    Too many ranges: the smallest gaps between them are closed, which repeats records and skips none. Does not even one
-    fit, there is no token: whoever starts at the low-water mark repeats everything behind it, and skips none.
+    If there are too many ranges, the smallest gaps between them are closed, which repeats records and skips none. If
+    not even one range fits, no token is written: a member that starts at the low-water mark repeats everything behind
+    it, and skips none.
     """
     if token is not None:
         tail = f" {len(user)}:{user}" if user else ""
@@ -187,11 +188,11 @@ def write_committed(token: Token | None, place: Place, user: str = "", limit_cha
 
 
 def read_committed(offset: int, metadata: str, place: Place) -> Found:
-    """What the metadata of a committed offset says."""
+    """Read the metadata of a committed offset."""
     version = ANY_VERSION.match(metadata)
     if version is None:
         return Found(None, metadata)
-    # None of what cannot be read is given back as the application's: it would be written again behind a new token.
+    # Text that cannot be read is not returned as the application's: it would be written again behind a new token.
     if version[0] != PREFIX:
         return Found(None, "", f"it has version {version[1]}, and this aiogroup reads version 1")
     match = TOKEN.match(metadata)
@@ -234,7 +235,7 @@ def _write_token(token: Token, place: Place) -> str:
 
 
 def _with_a_gap_closed(token: Token) -> Token:
-    """One range less: what became one has been waiting since the older one has."""
+    """The token with one range fewer: the joined range has been waiting since the older of the two has."""
     closed, handoff = close_smallest_gap(token.pending), token.handoff
     if handoff is not None:
         waiting = tuple(zip(token.pending, handoff.since_s, strict=True))
@@ -244,8 +245,10 @@ def _with_a_gap_closed(token: Token) -> Token:
 
 
 def _read_hand_off(match: re.Match[str], range_count: int) -> HandOffNote | None:
-    """Raises:
-    ValueError: not every range has its instant, or one is out of range.
+    """The field for jobs, if there is one.
+
+    Raises:
+        ValueError: not every range has its instant, or one is out of range.
     """
     if match["group"] is None:
         return None
@@ -258,9 +261,9 @@ def _read_hand_off(match: re.Match[str], range_count: int) -> HandOffNote | None
 
 
 def _read_user(tail: str) -> str | None:
-    """The application's text behind a token; `None`: that is not how it is written.
+    """The application's text behind a token; `None` if it is not written as such.
 
-    Older versions wrote what they could not read of a former token there. That is nobody's.
+    Older versions wrote there a former token that they could not read. That is not the application's text.
     """
     if not tail:
         return ""
@@ -274,9 +277,9 @@ def _read_user(tail: str) -> str | None:
 
 
 def write_done(done: DoneRanges, place: Place, limit_chars: int = MAX_COMMIT_METADATA) -> str:
-    """The metadata for the second commit log; "" when nothing is done, or not even one range fits.
+    """The metadata for the second commit log; "" when nothing is done, or when not even one range fits.
 
-    Ranges that touch are one. What does not fit is left out, the smallest first: it is done again.
+    Ranges that touch become one. If not all ranges fit, the smallest are left out, and jobs do them again.
     """
     ranges = join(done.done)
     by_size = sorted(ranges, key=lambda each: each.end - each.start)
@@ -292,7 +295,7 @@ def write_done(done: DoneRanges, place: Place, limit_chars: int = MAX_COMMIT_MET
 
 
 def read_done(metadata: str, place: Place) -> DoneRanges | None:
-    """What a job has done; `None` when the text is not exactly what one wrote: no progress is known then."""
+    """The ranges that a job has done; `None`, which means no known progress, if the text is not as a job wrote it."""
     match = DONE.fullmatch(metadata)
     if match is None or match["place"] != _place_checksum(place):
         return None
@@ -320,17 +323,17 @@ def _read_ranges(text: str) -> Ranges:
 
 
 def _checksum(body: str, place: Place, offset: int | None = None) -> str:
-    """Of the text before it, the offset that it stands with, and the partition by its topic's id."""
+    """The checksum of the text before it, the committed offset, the topic's id and the partition."""
     return _hash(body, "" if offset is None else str(offset), place.topic_id.hex, str(place.partition), chars=16)
 
 
 def _place_checksum(place: Place) -> str:
-    """Of what a mirror changes: the cluster, and the topic's name."""
+    """The checksum of what changes when a topic is mirrored: the cluster, and the topic's name."""
     return _hash(place.cluster_id, place.topic, chars=8)
 
 
 def _topic_checksum(place: Place) -> str:
-    """Of what tells a topic from a former one of the same name."""
+    """The checksum of the topic's id, which tells a topic from a former one of the same name."""
     return _hash(place.topic_id.hex, chars=8)
 
 

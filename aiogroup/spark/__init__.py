@@ -1,4 +1,4 @@
-"""A bounded Spark batch that drains what a service has left behind, while the service stays at the head (KIP-333).
+"""A bounded Spark batch that reads the ranges a service has left to it, while the service stays at the head (KIP-333).
 
     python -m aiogroup.spark drain --bootstrap-server ... --group ... --topic ... --to parquet:PATH
 

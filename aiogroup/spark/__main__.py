@@ -1,4 +1,4 @@
-"""`python -m aiogroup.spark drain | pending`: work off what a service has left to batch jobs, or see what that is."""
+"""`python -m aiogroup.spark drain | pending`: process the ranges that a service has left to jobs, or list them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What was asked for, checked before anything is begun."""
+    """The arguments, checked before anything is begun."""
 
     access: Access
     arguments: argparse.Namespace
@@ -69,18 +69,18 @@ class _Given:
 
 
 class _ProcessError(Exception):
-    """What `process` raised, in one line; the cause has all of it."""
+    """The error of `process` in one line; its cause is the whole error."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code.
+    """Run the command and return its exit code.
 
-    0 when nothing is pending any more, 1 on an error, 2 for bad arguments (by argparse), 3 when some is left, or when
-    the group is behind and no token says what is left to jobs.
+    0 when nothing is pending any more, 1 on an error, 2 for bad arguments (by argparse), 3 when ranges are left, or
+    when the group is behind and no token says what is left to jobs.
     """
     parser = _parser()
     parsed = parser.parse_args(arguments)
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what went wrong is said once, below
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # an error is printed once, below
     try:
         given = _check(parsed)
     except (AiogroupError, OSError, ValueError) as error:
@@ -98,8 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(parsed: argparse.Namespace) -> _Given:
-    """Raises:
-    ConfigError, OSError, ValueError: something that was given cannot be meant.
+    """Check the arguments.
+
+    Raises:
+        ConfigError, OSError, ValueError: an argument is not valid.
     """
     properties = {} if parsed.command_config is None else load_properties(parsed.command_config)
     if parsed.isolation_level is not None:
@@ -125,7 +127,7 @@ def _show(given: _Given) -> int:
 
 
 def _tell_lagging(lagging: Iterable[Lagging]) -> int:
-    """The exit code that this alone makes."""
+    """Print the partitions that lag without a token; returns the exit code that they alone would give."""
     told = sorted(lagging, key=lambda each: each.tp)
     for each in told:
         _tell(each)
@@ -134,7 +136,7 @@ def _tell_lagging(lagging: Iterable[Lagging]) -> int:
 
 def _drain(given: _Given) -> int:
     arguments, access = given.arguments, given.access
-    # What is wrong with the group is told before Spark takes its time to start.
+    # Errors about the group are told before Spark is started, which takes time.
     for is_patient in (False, True):
         standing = standing_of(access, is_patient=is_patient)
         count = sum(each.record_count for each in standing.values())
@@ -145,7 +147,7 @@ def _drain(given: _Given) -> int:
         _tell(f"{count:,} offsets pending in {len(standing)} partitions")
     if not is_enough:
         return max(3 if count else 0, _tell_lagging(standing.lagging.values()))
-    # Like Ctrl-C: the claim is given back, so that another driver need not wait for the session to end.
+    # SIGTERM acts like Ctrl-C: the claim is given back, so that another driver need not wait for the session to end.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     spark = make_session(arguments.master, jars=given.jars, connector=arguments.connector, conf=given.conf)
     try:
@@ -170,7 +172,7 @@ def _drain(given: _Given) -> int:
 
 
 def _in_one_line(given: _Given) -> Callable[[DataFrame], object]:
-    """`process`, whose error says whose it is and where it was raised."""
+    """`process`, with each error turned into one line that names the function and the place where it was raised."""
     process, name = given.process, given.arguments.foreach or f"--to {given.arguments.to}"
     assert process is not None
     path = getattr(getattr(process, "__code__", None), "co_filename", "")
@@ -190,7 +192,7 @@ def _in_one_line(given: _Given) -> Callable[[DataFrame], object]:
 
 
 def _first_line(error: BaseException) -> str:
-    """The type and the first line of the message: Spark's go on with Java's stack."""
+    """The type and the first line of the message: Spark's messages go on with Java's stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
 

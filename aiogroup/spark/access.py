@@ -1,4 +1,4 @@
-"""How to reach the cluster and the group: said once, for our consumer and for Spark's connector."""
+"""How to reach the cluster and the group, for aiogroup's consumer and for Spark's connector alike."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["Access"]
 
 CATCHUP_SUFFIX: Final = ".catchup"
 CONNECTOR_KEYS: Final = ("security.", "sasl.", "ssl.", "client.rack", "fetch.", "request.timeout.ms")
-"""What Spark's readers are told as well. Where they start, and which group they are in, is not for a file to say."""
+"""Keys that are passed to Spark's readers too. A file must not say where these start, or which group they are in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """`properties` are those of a Java consumer: security, isolation.level, time-outs.
 
-    They reach Spark's executors as `kafka.*`, so that files which they name must exist there. `consumer` are settings
-    of `Consumer` for what has no Java name, such as an `ssl_context`; Spark does not see them.
+    They reach Spark's executors as `kafka.*`, so the files that they name must exist there. `consumer` are settings of
+    `Consumer` that have no Java name, such as `ssl_context`; Spark does not see them.
     """
 
     bootstrap_servers: str
@@ -42,10 +42,10 @@ class Access:
         consumer: Mapping[str, Any] | None = None,
         catchup_group_id: str | None = None,
     ) -> Access:
-        """Check what the caller gave.
+        """Check the caller's arguments.
 
         Raises:
-            ConfigError, InvalidTopicError: a setting, a group or a topic cannot be meant.
+            ConfigError, InvalidTopicError: a setting, a group or a topic is not valid.
         """
         named = (topics,) if isinstance(topics, str) else tuple(topics)
         if not named:
@@ -75,7 +75,7 @@ class Access:
         return replace(self, properties={**self.properties, "isolation.level": isolation_level}, consumer=consumer)
 
     def settings(self) -> dict[str, Any]:
-        """For a `Consumer` without a group."""
+        """The settings of a `Consumer` without a group."""
         known, _ = consumer_settings(self.properties)
         for name in ("group_id", "group_instance_id", "enable_auto_commit", "auto_offset_reset"):
             known.pop(name, None)
@@ -85,7 +85,7 @@ class Access:
         return ConsumerConfig.of(**self.settings(), group_id=self.group_id)
 
     def spark_options(self) -> dict[str, str]:
-        """For Spark's connector."""
+        """The options of Spark's connector."""
         told = {f"kafka.{key}": text for key, text in self.properties.items() if key.startswith(CONNECTOR_KEYS)}
-        isolation_level = self.config().isolation_level  # a range ends where the service's own level let it end
+        isolation_level = self.config().isolation_level  # ranges end where the log ended under the service's level
         return {**told, "kafka.bootstrap.servers": self.bootstrap_servers, "kafka.isolation.level": isolation_level}

@@ -1,7 +1,7 @@
-"""Which partitions a job may work on: those that the coordinator gives it in the group of the second commit log.
+"""Claims of partitions for a job: it may work on those that it is assigned in the group of the second commit log.
 
-The consumer of this file reads no record. It joins, heartbeats while Spark works in another thread, and commits under
-its generation, so that what a dead or frozen driver still does counts for nothing.
+The consumer in this file reads no record. It joins, sends heartbeats while Spark works in another thread, and commits
+under its generation, so that the commits of a dead or frozen driver do not count.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from aiogroup.structs import OffsetAndMetadata, TopicPartition
 __all__ = ["REBALANCE_TIMEOUT_MS", "Claims"]
 
 REBALANCE_TIMEOUT_MS: Final = 900_000
-"""How long the group waits for a driver to end its slice. After so long a service takes a range back by itself."""
+"""How long the group waits for a driver to end its slice; as long as a service waits before it takes a range back."""
 NO_LIMIT_MS: Final = 2**31 - 1
 
 
 class Claims:
-    """The claimed partitions, each with a number: it tells one claim of a partition from the next.
+    """The claimed partitions, each with a number that tells one claim of the partition from the next.
 
-    What `hold` gave is kept until `release`, also when another driver joins: it gets its share then.
+    Partitions that `hold` returned are kept until `release`. A driver that joins meanwhile gets its share then.
     """
 
     @staticmethod
     def settings(access: Access, session_timeout_ms: int) -> dict[str, Any]:
-        """Of the consumer that joins."""
+        """The settings of the consumer that joins."""
         return {
             **access.settings(),
             "group_id": access.catchup_group_id,
             "client_id": "aiogroup-spark",
             "enable_auto_commit": False,
-            "auto_offset_reset": "latest",  # a position is never read from; nothing is to be fetched meanwhile
+            "auto_offset_reset": "latest",  # nothing is read; until partitions are paused, nothing should be fetched
             "partition_assignment_strategy": ("cooperative-sticky",),
             "session_timeout_ms": session_timeout_ms,
             "heartbeat_interval_ms": max(1, min(3_000, session_timeout_ms // 3)),
@@ -67,18 +67,18 @@ class Claims:
     async def hold(self) -> dict[TopicPartition, int]:
         """The claimed partitions with their numbers; none of them is handed over until `release`.
 
-        What another driver waits for already is not among them.
+        Partitions that another driver is waiting for are not among them.
 
         Raises:
             AiogroupError: the membership ended for good, and why.
         """
-        self._consumer.paused()  # raises what ended it
+        self._consumer.paused()  # raises the error that ended the membership, if one did
         numbers = {tp: number for tp, number in self._claimed.items() if tp not in self._leaving}
         self._held = frozenset(numbers)
         return numbers
 
     async def release(self, wait_ms: int = 0) -> None:
-        """Let partitions go to others; then wait so long for a change of what is claimed."""
+        """Let partitions go to others, then wait up to `wait_ms` for a change of the claims."""
         self._release()
         if wait_ms:
             await self._changed.wait(now_ms() + wait_ms)
@@ -86,7 +86,10 @@ class Claims:
     async def commit(
         self, entries: Mapping[TopicPartition, OffsetAndMetadata], numbers: Mapping[TopicPartition, int]
     ) -> frozenset[TopicPartition]:
-        """Commit under the claims with these numbers; what of it is durable. The other claims have ended.
+        """Commit under the claims with these numbers.
+
+        Returns:
+            The partitions whose entries are durable. The claims of the others have ended.
 
         Raises:
             AiogroupError: it is not known whether the offsets are durable; the records may be repeated.

@@ -1,4 +1,4 @@
-"""Whether everything came out of Kafka that should: records counted against offsets, and each one missing explained."""
+"""Checks that Spark read every record: counts records against offsets, and finds the gaps that must be explained."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["Counted", "Watched"]
 
 BUS_TIMEOUT_MS: Final = 60_000
 MOST_GAPS: Final = 200
-"""So many gaps, the longest, are looked at one by one; the others are counted."""
+"""The greatest number of gaps that are looked at one by one, the longest first; the others are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """`records` came out of the pieces; `gaps` are offsets of which none did, at most `MOST_GAPS`, the longest."""
+    """The number of records read from the pieces, and the longest `gaps` in their offsets, at most `MOST_GAPS`."""
 
     records: int
     gaps: tuple[tuple[Piece, Gap], ...]
@@ -32,7 +32,7 @@ class Counted:
 
 
 class Watched:
-    """The pieces as a DataFrame whose first action counts what comes out of it."""
+    """The pieces as a DataFrame whose first action counts the records."""
 
     def __init__(self, spark: SparkSession, pieces: Sequence[Piece], access: Access, task_records: int) -> None:
         from pyspark.sql import Observation  # noqa: PLC0415 (an extra)
@@ -45,14 +45,14 @@ class Watched:
         self.frame: DataFrame = self._plain.observe(self._observation, F.count(F.lit(1)).alias("records"))
 
     def count(self, *, did_run: bool) -> Counted:
-        """What came out, once it is processed.
+        """The count, once the records are processed.
 
-        Where the first action did not show one record for each offset, everything is read again for what is missing.
-        `did_run`: whether any Spark job ran meanwhile; those on `DataFrame.rdd` are not observed.
+        If the first action did not count one record for each offset, all pieces are read again to find the gaps.
+        `did_run` says whether any Spark job ran meanwhile: Spark does not observe jobs on `DataFrame.rdd`.
 
         Raises:
             NotProcessedError: nothing was run on the DataFrame, or its first action did not read all of it.
-            IncompleteError: more came out than there are offsets.
+            IncompleteError: there are more records than offsets.
         """
         expected = sum(map(len, self._pieces))
         observed = self._observed()
@@ -71,9 +71,9 @@ class Watched:
         return counted
 
     def _observed(self) -> int | None:
-        """What the first action counted; `None` where there was none that is observed."""
+        """The count of the first action; `None` if Spark observed no action."""
         self._spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(BUS_TIMEOUT_MS)
-        java = self._observation._jo  # its own `get` waits for ever where nothing was run
+        java = self._observation._jo  # its own `get` waits for ever if nothing was run
         return int(self._observation.get["records"]) if java is not None and java.future().isCompleted() else None
 
     def _count_again(self) -> Counted:

@@ -1,4 +1,4 @@
-"""The job: claim partitions, read a slice of what is pending, process it, commit it as done, until nothing is left."""
+"""The job: claim partitions, read a slice of the pending ranges, process it, commit it as done, until none is left."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SESSION_TIMEOUT_MS: Final = 30_000
 IDLE_MS: Final = 1_000
 DROPS_IN_A_ROW: Final = 3
 LAGGING_LOOKS: Final = 5
-"""A leader that was just elected may tell an end that is a moment old."""
+"""How many times to look at a log that ends before a pending range: a new leader may tell an old end at first."""
 
 
 def pending_ranges(
@@ -48,23 +48,23 @@ def pending_ranges(
     consumer: Mapping[str, Any] | None = None,
     catchup_group_id: str | None = None,
 ) -> Standing:
-    """What the group has left to jobs, by partition: `Pending.ranges` are not done yet, by its own token.
+    """The ranges that the group has left to jobs, by partition, without those that jobs have done.
 
-    `properties` are those of a Java consumer (security, isolation.level), `consumer` settings of `Consumer` that have
-    no Java name. `catchup_group_id` is the service's `parallel_group_id`, `<group_id>.catchup` by default. Where no
-    isolation level is named it is the service's.
+    `properties` are those of a Java consumer (security, isolation.level), `consumer` are settings of `Consumer` that
+    have no Java name. `catchup_group_id` is the service's `parallel_group_id`, `<group_id>.catchup` by default. Without
+    an isolation level the service's is used.
 
-    `Standing.lagging` has the partitions of which the group is behind and no token says what is left to jobs.
+    `Standing.lagging` has the partitions in which the group is behind and no token says what is left to jobs.
 
     Raises:
         GroupNotFoundError: the cluster has no such group.
-        TopicGoneError: a topic is not there.
+        TopicGoneError: a topic does not exist.
         ForeignTokenError: the commit's token must not be obeyed.
         NotHandedOffError: the service reads its ranges itself.
         CatchupGroupError: the service reads the progress of jobs from another group.
         IsolationLevelError: the service reads committed records only, and uncommitted ones were asked for.
         GroupAuthorizationError, TopicAuthorizationError: grant what the message says.
-        ConfigError: a setting cannot be meant.
+        ConfigError: a setting is not valid.
         AiogroupError: no broker was reached, or it refused.
     """
     access = Access.of(bootstrap_servers, group_id, topics, properties, consumer, catchup_group_id)
@@ -72,16 +72,16 @@ def pending_ranges(
 
 
 def standing_of(access: Access, *, is_patient: bool) -> Standing:
-    """As `pending_ranges`. Without patience a running member may lag by what it has read and not committed yet."""
+    """As `pending_ranges`. Without `is_patient` a running member may seem to lag: it has not committed what it read."""
     with start_blocking_portal() as portal:
         return portal.call(look_at_rest if is_patient else look, access)
 
 
 def check_sizes(access: Access, slice_records: int, task_records: int, session_timeout_ms: int) -> None:
-    """Refuse what could only fail later, once Spark has started.
+    """Refuse numbers that could only fail later, once Spark has started.
 
     Raises:
-        ConfigError: a number cannot be meant.
+        ConfigError: a number is not valid.
     """
     for name, value in (("slice_records", slice_records), ("task_records", task_records)):
         if value < 1:
@@ -109,20 +109,20 @@ def drain(
     """Process everything that is pending, at least once, and tell the group that it is done.
 
     Partitions are claimed by joining the second commit log's group, so that several drivers share them. `process` is
-    called with one slice after the other: a DataFrame as of `read_ranges`, at most `slice_records` of each claimed
-    partition. It must make durable what it does, and its first action must read every record. When it returns, the
-    records are counted against the offsets, and then the slice is committed as done. Whatever fails before leaves it
-    pending. A task reads at most `task_records`.
+    called with one slice after the other: a DataFrame as that of `read_ranges`, with at most `slice_records` of each
+    claimed partition. It must make its results durable, and its first action must read every record. When it returns,
+    the records are counted against the offsets, and then the slice is committed as done. If anything fails before, the
+    slice stays pending. A task reads at most `task_records`.
 
     With fewer than `min_records` pending nothing is done. The other arguments are those of `pending_ranges`. While
-    other drivers hold what is left it waits for their partitions, at most `others_timeout_ms` without any progress of
-    theirs; a driver that died is out of the group after its `session_timeout_ms`.
+    other drivers hold the remaining partitions, it waits for them, until they have made no progress for
+    `others_timeout_ms`; a driver that died leaves the group after its `session_timeout_ms`.
 
     Raises:
-        DrainError: as its classes say.
-        ConfigError: a setting cannot be meant.
-        AiogroupError: what `pending_ranges` raises, and what ended the membership.
-        Exception: what `process` raised; the slice is pending still.
+        DrainError: see its subclasses.
+        ConfigError: a setting is not valid.
+        AiogroupError: an error of `pending_ranges`, or the one that ended the membership.
+        Exception: the error of `process`; the slice is still pending.
     """
     access = Access.of(bootstrap_servers, group_id, topics, properties, consumer, catchup_group_id)
     check_sizes(access, slice_records, task_records, session_timeout_ms)
@@ -160,7 +160,7 @@ class _Job:
 
     @property
     def reading(self) -> Access:
-        """With the isolation level that the last look found."""
+        """The access with the isolation level that the last look found."""
         return self.access.at(self.standing.isolation_level)
 
     @property
@@ -181,7 +181,7 @@ class _Job:
         return self.standing
 
     def run(self, claims: Claims, others_timeout_ms: int) -> None:
-        """Slice after slice, until nothing is pending or the drivers that hold the rest do nothing."""
+        """Process slice after slice, until nothing is pending, or the drivers that hold the rest make no progress."""
         left_count, changed_at_ms = -1, wall_ms()
         while True:
             is_busy = self._round(claims)
@@ -195,10 +195,10 @@ class _Job:
                 self.portal.call(claims.release, IDLE_MS)
 
     def _round(self, claims: Claims) -> bool:
-        """One slice of every claimed partition; whether there was anything to do."""
+        """Process one slice of every claimed partition; returns whether there was anything to do."""
         numbers = self.portal.call(claims.hold)
         try:
-            # The ids are read behind the claim and before the first fetch; at the commit they must be the same.
+            # The token ids are read after the claim and before the first fetch. At the commit they must be the same.
             slices = cut(self.look(), numbers, self.slice_records)
             if slices:
                 came = self._read(slices)
@@ -213,9 +213,11 @@ class _Job:
             self.portal.call(claims.release)
 
     def _read(self, slices: Mapping[TopicPartition, Slice]) -> tuple[int, Missing] | None:
-        """Have the records processed, then count them; how many there were, and what the other offsets hold.
+        """Have the records processed, then count them.
 
-        `None`: retention deleted some while they were read, so that the slice has to be cut again.
+        Returns:
+            The number of records, and what Kafka has at the other offsets. `None` if retention deleted some while they
+            were read, so that the slice has to be cut again.
         """
         missing = Missing(expired_count=sum(each.expired_count for each in slices.values()))
         pieces = [piece for each in slices.values() for piece in each.pieces]
@@ -236,12 +238,12 @@ class _Job:
         return counted.records, missing + found + Missing(unchecked_count=unchecked_count)
 
     def _is_overtaken(self, pieces: Iterable[Piece], error: Exception) -> bool:
-        """Whether retention explains it. Spark says at length that it could not read; the topic says why."""
+        """Whether retention explains the error. Spark only says that it could not read; the topic's bounds say why."""
         try:
             standing = self.look()
         except AiogroupError as reason:
             if reason.retriable:
-                return False  # that the brokers cannot be asked is no reason yet
+                return False  # the brokers cannot be asked now, which does not explain the error
             raise reason from error
         starts = {tp: each.log_start for tp, each in standing.items()}
         return any(starts.get(piece.tp, 0) > piece.start for piece in pieces)
@@ -254,7 +256,7 @@ class _Job:
         records_count: int,
         missing: Missing,
     ) -> bool:
-        """Tell the group what is done, of tokens that are the same still; whether anything is."""
+        """Commit the slices whose tokens are still the same as done; returns whether any is durable."""
         standing = self.look()
         entries = {
             tp: _entry(standing[tp], each)
@@ -291,7 +293,7 @@ class _Job:
 
     @contextmanager
     def _job_group(self) -> Iterator[Callable[[], bool]]:
-        """Spark's jobs of this thread are known by a name; asked, it says whether there were any."""
+        """Give Spark's jobs of this thread a name; the function that it yields says whether there were any."""
         context, name = self.spark.sparkContext, f"aiogroup-{uuid4().hex[:8]}"
         before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
         context.setJobGroup(name, f"pending ranges of {self.access.group_id}")
@@ -299,11 +301,11 @@ class _Job:
             yield lambda: bool(context.statusTracker().getJobIdsForGroup(name))
         finally:
             for key, value in before.items():
-                context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None takes it back
+                context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
 
 
 def _entry(pending: Pending, done: Slice) -> OffsetAndMetadata:
-    """What is done of this token so far, and now. The offset is for lag tools."""
+    """All that is done of this token, with the slice `done` now. The offset is only for tools that show lag."""
     ranges = pending.token.pending
     left = subtract(subtract(ranges, pending.done), done.ranges)
     done_ranges = DoneRanges(pending.token.id, subtract(ranges, left), wall_ms() // 1_000)

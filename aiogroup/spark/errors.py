@@ -1,4 +1,4 @@
-"""What a job raises besides Kafka's errors. Whatever is raised, nothing was marked as done for what did not succeed."""
+"""The errors that a job raises besides Kafka's. After any of them, only slices that succeeded are marked as done."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class DrainError(AiogroupError):
-    """The root of what a job raises by itself."""
+    """The root of the errors that a job raises by itself."""
 
 
 class PySparkMissingError(DrainError, ImportError):
@@ -34,7 +34,7 @@ class PySparkMissingError(DrainError, ImportError):
 
 
 class JavaMissingError(DrainError):
-    """No Java that runs Spark: install 17 or 21 and name it by JAVA_HOME."""
+    """There is no Java that can run Spark: install 17 or 21 and let JAVA_HOME name it."""
 
 
 class ConnectorMissingError(DrainError):
@@ -42,14 +42,14 @@ class ConnectorMissingError(DrainError):
 
 
 class SparkStartError(DrainError):
-    """Spark did not start; the message has what it said last."""
+    """Spark did not start; the message ends with Spark's last output."""
 
 
 class ForeignTokenError(DrainError):
-    """The group's commit holds a token that must not be obeyed; `reasons` says of each partition why.
+    """The group's commit holds a token that must not be obeyed; `reasons` has the reason for each partition.
 
-    Another program wrote, mirrored or edited it. Start the service: it repeats from the committed offset, and writes a
-    token of its own.
+    Another program wrote, mirrored or edited the token. Start the service: it reads again from the committed offset,
+    and writes a token of its own.
     """
 
     def __init__(self, reasons: Mapping[TopicPartition, str]) -> None:
@@ -64,7 +64,8 @@ class ForeignTokenError(DrainError):
 class NotHandedOffError(DrainError):
     """The service reads its ranges itself: a job would process their records a second time.
 
-    Set `parallel_handoff=True` in the service. It commits a token that says so when it takes its partitions over.
+    Set `parallel_handoff=True` in the service. When it takes its partitions over, it commits a token that leaves the
+    ranges to jobs.
     """
 
     def __init__(self, tps: Iterable[TopicPartition]) -> None:
@@ -77,7 +78,7 @@ class NotHandedOffError(DrainError):
 
 
 class CatchupGroupError(DrainError):
-    """The service reads the progress of jobs from another group: it would never hear of this one's."""
+    """The service reads the progress of jobs from another group, and would never see this job's."""
 
     def __init__(self, group_id: str, tps: Iterable[TopicPartition]) -> None:
         self.group_id = group_id
@@ -116,7 +117,7 @@ class RangeBeyondEndError(DrainError):
 
 
 class TopicGoneError(DrainError):
-    """The topic is not there (any more): there is nothing to read."""
+    """The topic does not exist, or was deleted: there is nothing to read."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)
@@ -131,11 +132,11 @@ class IncompleteError(DrainError):
 
 
 class NotProcessedError(DrainError):
-    """`process` did not read its DataFrame whole: it must run an action over every record, in its first action."""
+    """`process` did not read all of its DataFrame: its first action must be over every record."""
 
 
 class ClaimLostError(DrainError):
-    """Results were dropped again and again: the claim was lost, or the token changed, before they could be committed.
+    """Several results in a row were dropped, as the claim was lost or the token changed before they were committed.
 
     Give the driver more time (`session_timeout_ms`) or smaller slices (`slice_records`).
     """

@@ -1,7 +1,7 @@
-"""Offsets of which Spark read no record: what Kafka has there instead, from the batches themselves.
+"""Explains gaps, the offsets of which Spark read no record, by what Kafka's batches hold there.
 
-A gap is honest when our own consumer, under the same isolation level, finds no record in it either. Which of Kafka's
-reasons it has, the headers of the batches say: a control batch, an aborted transaction, or nothing (compaction).
+A gap is correct if aiogroup's own consumer, under the same isolation level, finds no record in it either. The headers
+of the batches give the reason: a control batch, an aborted transaction, or no batch at all (compaction).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BY_NAME: Final = 12
 
 
 class Gap(NamedTuple):
-    """The offsets from `start` up to, and without, `end`."""
+    """The offsets from `start` up to `end`, without `end` itself."""
 
     start: int
     end: int
@@ -43,11 +43,11 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Offsets that hold no record for the application, by what Kafka has there.
+    """Counts of offsets that hold no record for the application, by the reason.
 
-    `expired_count` were deleted by retention, `control_count` hold the markers of transactions, `aborted_count` what
-    was aborted, `compacted_count` nothing any more. `unchecked_count` are in gaps too many to look at each: the longest
-    were looked at.
+    `expired_count` were deleted by retention, `control_count` hold markers of transactions, `aborted_count` records of
+    aborted transactions, and `compacted_count` nothing any more. `unchecked_count` lie in gaps that were not looked at,
+    as only the longest are.
     """
 
     expired_count: int = 0
@@ -61,17 +61,17 @@ class Missing:
 
     @property
     def total_count(self) -> int:
-        """All of them."""
+        """The sum of all counts."""
         return sum(astuple(self))
 
 
 async def explain(access: Access, gaps: Iterable[tuple[TopicPartition, Gap]]) -> Missing:
-    """What Kafka has in these gaps.
+    """Count what Kafka has in these gaps.
 
     Raises:
-        IncompleteError: a record that Spark did not read.
+        IncompleteError: there is a record that Spark did not read.
         KafkaTimeoutError: a leader did not answer in time.
-        AiogroupError: it refused.
+        AiogroupError: a broker refused.
     """
     config = access.config()
     missing = Missing()
@@ -87,7 +87,7 @@ async def explain(access: Access, gaps: Iterable[tuple[TopicPartition, Gap]]) ->
 
 
 async def _check_empty(reader: Consumer, tp: TopicPartition, gap: Gap, limit_ms: int) -> None:
-    """Our own consumer goes through the gap, and must not meet a record in it."""
+    """Read through the gap with aiogroup's own consumer, which must find no record in it."""
     if reader.assignment() != {tp}:
         reader.assign([tp])
     reader.seek(tp, gap.start)
@@ -121,13 +121,13 @@ async def _classify(config: ConsumerConfig, link: Link, tp: TopicPartition, gap:
             control_count += within_count if is_control else 0
             aborted_count += 0 if is_control else within_count
         if position == begun_at:
-            break  # nothing is stored behind it
+            break  # no batch is stored at or behind the position
     compacted_count = len(gap) - control_count - aborted_count
     return Missing(control_count=control_count, aborted_count=aborted_count, compacted_count=compacted_count)
 
 
 def batches_in(data: memoryview) -> Iterator[tuple[int, bool, list[int]]]:
-    """Of each whole batch: the offset behind it, whether it is a control batch, and the offsets of its records."""
+    """For each whole batch the offset behind it, whether it is a control batch, and the offsets of its records."""
     pos = 0
     while pos < len(data):
         try:
@@ -143,10 +143,10 @@ def batches_in(data: memoryview) -> Iterator[tuple[int, bool, list[int]]]:
 
 
 def _offsets(batch: Batch | LegacyBatch) -> list[int]:
-    """Of the batch's records, all of which must be intact.
+    """The offsets of the batch's records, all of which must be intact.
 
     Raises:
-        ValueError: one is damaged, or there are more or fewer than the header says.
+        ValueError: a record is damaged, or there are more or fewer records than the header says.
     """
     batch.inflate(MOST_BYTES)
     reader = batch.reader((TopicPartition("", 0), 0, "", None), check=False, committed=False)

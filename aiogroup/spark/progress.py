@@ -1,4 +1,4 @@
-"""How far a job is: numbers for a callback, and the same as a line."""
+"""The progress of a job, as numbers for a callback and as a line of text; and its report."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["DrainReport", "Progress"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """After a slice. What other drivers do of the same group is in `left_count`, and not in `done_count`.
+    """The progress after a slice. The work of other drivers lowers `left_count`, but does not raise `done_count`.
 
-    `done_count` and `left_count` are offsets, `range_count` the ranges that are left; `elapsed_ms` since the first was
-    begun.
+    `done_count` and `left_count` are offsets, `range_count` the number of ranges that are left, and `elapsed_ms` the
+    time since the job began.
     """
 
     record_count: int
@@ -28,12 +28,12 @@ class Progress:
 
     @property
     def per_second(self) -> float:
-        """Records."""
+        """Records per second."""
         return self.record_count * 1000 / max(1, self.elapsed_ms)
 
     @property
     def left_ms(self) -> int:
-        """Until everything is done at the rate so far."""
+        """The time until everything is done, at the rate so far."""
         return self.left_count * self.elapsed_ms // max(1, self.done_count)
 
     def __str__(self) -> str:
@@ -47,12 +47,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """What a job did. `done` are the ranges that it committed into the second commit log, by partition.
+    """The result of a job. `done` are the ranges that it committed into the second commit log, by partition.
 
-    `record_count` came out of them, and `missing` says what Kafka has at the other offsets. `dropped_count` slices were
-    processed and not committed, as the claim or the token's id had changed: somebody repeats them. `left_count` offsets
-    are pending still, because there are fewer than `min_records` or other drivers have claimed them. `lagging` are
-    partitions of which the group is behind without a token, so that no job can know what is left to it.
+    `record_count` is the number of their records, and `missing` counts the other offsets by their reason.
+    `dropped_count` slices were processed and not committed, as the claim or the token's id had changed: a job repeats
+    them. `left_count` offsets are still pending, because there are fewer than `min_records`, or because other drivers
+    have claimed them. `lagging` are partitions in which the group is behind without a token, so that no job can know
+    what is left to it.
     """
 
     record_count: int = 0
@@ -66,5 +67,5 @@ class DrainReport:
 
     @property
     def is_complete(self) -> bool:
-        """Nothing of the group is pending any more, as far as the group says what is."""
+        """Nothing of the group is pending any more, and no partition lags without a token."""
         return self.left_count == 0 and not self.lagging

@@ -1,4 +1,4 @@
-"""Ranges as a DataFrame, by Spark's own Kafka connector."""
+"""Reads ranges as a DataFrame, with Spark's own Kafka connector."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ def read_ranges(
     properties: Mapping[str, str] | None = None,
     task_records: int = TASK_RECORDS,
 ) -> DataFrame:
-    """Exactly the offsets of these (start, end) ranges, end without; nothing is read before an action.
+    """A DataFrame of exactly the offsets of these (start, end) ranges, each without its end.
 
-    The columns are those of Spark's Kafka source with headers (`key value topic partition offset timestamp
-    timestampType headers`), and `slice`: topic, partition, start and end of the range, with dashes. A partition may
-    have several ranges. A task reads at most `task_records` of them. `properties` are those of a Java consumer, as for
-    `drain`. The action fails when retention deletes some of it meanwhile (`failOnDataLoss`).
+    Nothing is read before an action. The columns are those of Spark's Kafka source with headers (`key value topic
+    partition offset timestamp timestampType headers`), and `slice`: topic, partition, start and end of the range,
+    joined by dashes. A partition may have several ranges. A task reads at most `task_records`. `properties` are those
+    of a Java consumer, as for `drain`. The action fails if retention deletes some of the records before they are read
+    (`failOnDataLoss`).
 
     Raises:
         ConnectorMissingError: start the session with Spark's Kafka connector.
@@ -76,7 +77,7 @@ def _read_layer(spark: SparkSession, layer: Mapping[int, Piece], access: Access,
         .option("includeHeaders", "true")
         .load()
     )
-    # A constant array, so that no record costs a search.
+    # An array of names by partition number: no record needs a search for its name.
     names = [layer[number].name if number in layer else "" for number in range(max(layer) + 1)]
     return frame.withColumn(SLICE, F.get(F.array(*map(F.lit, names)), F.col("partition")))
 
@@ -85,7 +86,7 @@ def check_connector(spark: SparkSession) -> None:
     """Refuse a session that cannot read Kafka.
 
     Raises:
-        ConnectorMissingError: it has no connector.
+        ConnectorMissingError: the session has no Kafka connector.
     """
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
 

@@ -1,4 +1,4 @@
-"""A Spark session for the command: the connector in it, its log off the screen, a clear word if it cannot start."""
+"""Makes a Spark session for the command: with the connector, without log output, with a clear error if it fails."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["CONNECTOR", "check_java", "check_pyspark", "make_session"]
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
-"""The one that is tested. Spark finds what it brings along by itself (spark.jars.packages)."""
+"""The connector that is tested. Spark fetches its dependencies by itself (spark.jars.packages)."""
 JAVAS: Final = range(17, 24)
-"""Spark 4.0 is made for 17 and 21. From 24 on Java has no security manager, which Hadoop's client asks for the user."""
+"""Spark 4.0 is made for 17 and 21. Since 24 Java has no security manager, by which Hadoop's client finds the user."""
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 LOG_CONFIG: Final = Path(__file__).parent / "log4j2.properties"
 
@@ -36,10 +36,11 @@ def make_session(
     conf: Mapping[str, str] | None = None,
     name: str = "aiogroup drain",
 ) -> SparkSession:
-    """Start Spark with its Kafka connector, or take the session that is there.
+    """Start Spark with its Kafka connector, or use the active session.
 
-    `jars` are the connector's own, where they are at hand; else Spark fetches `connector` from Maven, and keeps it. A
-    `master` of `None` is what spark-submit said, or all cores of this machine. `conf` is laid over what is set here.
+    `jars` are the connector's jars; without them Spark fetches `connector` from Maven and keeps it. A `master` of
+    `None` means the one given to spark-submit, or else all cores of this machine. `conf` overrides the settings that
+    are made here.
 
     Raises:
         PySparkMissingError, JavaMissingError, ConnectorMissingError, SparkStartError: the message says what to do.
@@ -72,10 +73,10 @@ def make_session(
 
 
 def check_pyspark() -> None:
-    """Refuse to go on without PySpark.
+    """Check that PySpark is installed.
 
     Raises:
-        PySparkMissingError: it is not installed.
+        PySparkMissingError: it is not.
     """
     try:
         import pyspark  # noqa: F401, PLC0415 (an extra)
@@ -84,10 +85,10 @@ def check_pyspark() -> None:
 
 
 def check_java() -> None:
-    """Refuse a Java that Spark would only fail on later, in its own words.
+    """Check for a Java that can run Spark: with another one Spark fails later, with an obscure error.
 
     Raises:
-        JavaMissingError: there is none, or not one of `JAVAS`.
+        JavaMissingError: there is no Java, or its version is not in `JAVAS`.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -107,9 +108,10 @@ def check_java() -> None:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Keep off the screen what Java writes past every log while it starts; a start that fails shows it.
+    """Hide what Java prints outside of any log while it starts, unless the start fails.
 
-    So the JVM gets a file for its standard error, and the screen, to which its log goes, for its standard output.
+    The JVM gets a file as its standard error, and the terminal's standard error, to which its log goes, as its standard
+    output.
     """
     sys.stdout.flush()
     sys.stderr.flush()

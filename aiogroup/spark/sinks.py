@@ -1,4 +1,4 @@
-"""Where the command puts records: Parquet, or a function of the application."""
+"""The goals of the command: Parquet files, or a function of the application."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ __all__ = ["load_function", "to_parquet"]
 def to_parquet(path: str) -> Callable[[DataFrame], None]:
     """A `process` for `drain` that writes each slice into a folder of its own, `path/slice=TOPIC-PARTITION-START-END`.
 
-    A slice that is repeated takes the place of what it left when it was killed. Several drivers may write into one
-    path.
+    A repeated slice replaces the files that a killed attempt left. Several drivers may write into one path.
     """
 
     def write(frame: DataFrame) -> None:
@@ -32,10 +31,10 @@ def to_parquet(path: str) -> Callable[[DataFrame], None]:
 
 
 def load_function(name: str) -> Callable[[DataFrame], object]:
-    """The function that `module:function` names, the folder of the call included in where modules are looked for.
+    """The function that `module:function` names. Modules are also looked for in the current folder.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such function.
     """
     module_name, colon, function_name = name.partition(":")
     if not colon or not module_name or not function_name:

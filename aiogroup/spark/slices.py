@@ -1,4 +1,4 @@
-"""What is read in one round: of each claimed partition its first pending offsets, cut to a size. Pure."""
+"""Cuts the slices of one round: for each claimed partition its first pending offsets, up to a size. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Piece", "Slice", "cut", "layers", "pieces_of"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Piece:
-    """A part of one range that Spark reads at one go. Its name is the same whenever it is cut the same way."""
+    """A part of one range that Spark reads at once. Equal pieces have equal names."""
 
     tp: TopicPartition
     start: int
@@ -31,7 +31,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Of one partition: the ranges that are done when the `pieces` are, as the token with this `id` had them.
+    """The slice of one partition: the ranges that are done once its `pieces` are, as in the token with this `id`.
 
     The ranges hold `expired_count` offsets more than the pieces: those that retention has deleted.
     """
@@ -52,7 +52,7 @@ class Slice:
 def cut(
     standing: Mapping[TopicPartition, Pending], held: Collection[TopicPartition], most: int
 ) -> dict[TopicPartition, Slice]:
-    """The next slice of each held partition that has something pending: at most so many offsets to read, in order."""
+    """The next slice of each held partition with pending ranges, in order, of at most `most` offsets to read."""
     slices = {}
     for tp in sorted(held):
         pending = standing.get(tp)
@@ -82,9 +82,9 @@ def pieces_of(ranges: Mapping[TopicPartition, Iterable[tuple[int, int]]]) -> tup
 
 
 def layers(pieces: Iterable[Piece]) -> list[dict[int, Piece]]:
-    """The pieces, so that each layer is one topic's and has at most one of each partition.
+    """The pieces in layers, each of one topic and with at most one piece of each partition.
 
-    Spark's connector takes one start and one end of a partition: a layer is what it reads at one go.
+    Spark's connector takes one start and one end for each partition, so it can read one layer at a time.
     """
     by_topic: dict[str, list[dict[int, Piece]]] = defaultdict(list)
     for piece in sorted(pieces):

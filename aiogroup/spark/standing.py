@@ -1,7 +1,7 @@
-"""What is pending: the token in the group's commit, what jobs have done of it, and where the logs begin and end.
+"""Finds the pending ranges: from the token in the group's commit, the progress of jobs, and the bounds of the logs.
 
-A service with hand-off commits a token when it takes a partition over. So where a group is behind and there is none,
-nobody has said what is pending: that is told, and never taken for "nothing".
+A service with `parallel_handoff` commits a token when it takes a partition over. If a group is behind and has no token,
+it is not known what is pending: that is told, and never counts as "nothing is pending".
 """
 
 from __future__ import annotations
@@ -58,19 +58,17 @@ MOVING: Final = frozenset(
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
-"""Ask again in a moment: the coordinator moves, or a transaction is about to commit offsets (KIP-447)."""
-
-
+"""Errors after which to ask again: the coordinator moves, or a transaction is about to commit offsets (KIP-447)."""
 REST_MS: Final = 10_000
-"""So long a running member may take to commit what it has just read: twice the usual interval of auto-commit."""
+"""How long a running member may take to commit what it has just read: twice the default interval of auto-commit."""
 AGAIN_MS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Lagging:
-    """A partition of which the group has not read everything, and no token says what of it is left to jobs.
+    """A partition in which the group is behind, and no token says which offsets are left to jobs.
 
-    `committed` is the group's offset, `None` where it has none.
+    `committed` is the group's offset, `None` if it has none.
     """
 
     tp: TopicPartition
@@ -80,7 +78,7 @@ class Lagging:
 
     @property
     def lag_count(self) -> int:
-        """Offsets between the group's and the log's end."""
+        """The number of offsets between the group's offset and the log's end."""
         return max(0, self.log_end - max(self.committed or 0, self.log_start))
 
     def __str__(self) -> str:
@@ -93,9 +91,9 @@ class Lagging:
 
 
 class Standing(dict[TopicPartition, "Pending"]):
-    """What the group has left to jobs, by partition; and what nobody has left to anybody.
+    """The ranges that the group has left to jobs, by partition.
 
-    `lagging` are partitions with records that the group has not read, without a token. `isolation_level` is the
+    `lagging` are partitions with records that the group has not read, and without a token. `isolation_level` is the
     service's, or the stricter one that the caller named.
     """
 
@@ -112,9 +110,9 @@ class Standing(dict[TopicPartition, "Pending"]):
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a group has left behind of one partition, and where the log begins and ends under the isolation level.
+    """The pending ranges of one partition, and the bounds of its log under the isolation level.
 
-    `done` is what the second commit log says of the token with this very id.
+    `done` are the ranges that are done by the second commit log, of the token with the same id.
     """
 
     place: Place
@@ -129,29 +127,30 @@ class Pending:
 
     @property
     def ranges(self) -> Ranges:
-        """Pending and not done, what retention has deleted included."""
+        """The ranges that are pending and not done, including offsets that retention has deleted."""
         return subtract(self.token.pending, self.done)
 
     @property
     def readable(self) -> Ranges:
-        """The same without what the log does not hold any more."""
+        """The ranges without the offsets that retention has deleted."""
         return above(self.ranges, self.log_start)
 
     @property
     def expired_count(self) -> int:
-        """Offsets that are pending below the log's start: retention has deleted them."""
+        """The number of pending offsets that retention has deleted."""
         return count(below(self.ranges, self.log_start))
 
     @property
     def record_count(self) -> int:
-        """Offsets to read; compaction and transactions make it more than there are records."""
+        """The number of offsets to read. With compaction or transactions there are fewer records than that."""
         return count(self.readable)
 
 
 async def look_at_rest(access: Access) -> Standing:
-    """As `look`; a running member gets time to commit what it has just read.
+    """As `look`, but gives a running member time to commit what it has just read.
 
-    It is behind for a moment all the time. Once it has committed up to where the log ended at first it is not lagging.
+    A running member is always behind for a moment. It does not count as lagging once it has committed the offset at
+    which the log ended when it was first looked at.
     """
     standing, until_ms = await look(access), now_ms() + REST_MS
     ends: dict[TopicPartition, int] = {}
@@ -168,11 +167,11 @@ async def look_at_rest(access: Access) -> Standing:
 
 
 async def look(access: Access) -> Standing:
-    """Ask the brokers: every partition with a usable token, and those that lag without one.
+    """Ask the brokers for every partition with a usable token, and for those that lag without one.
 
     Raises:
         GroupNotFoundError: the cluster has no such group.
-        TopicGoneError: a topic is not there.
+        TopicGoneError: a topic does not exist.
         ForeignTokenError: a token must not be obeyed.
         NotHandedOffError: the service reads its ranges itself.
         CatchupGroupError: the second commit log is another group's offsets.
@@ -222,7 +221,7 @@ def _tokens(
 
 
 def _notes(access: Access, tokens: Mapping[TopicPartition, tuple[Place, Token]]) -> dict[TopicPartition, HandOffNote]:
-    """What the service tells jobs; it is this very job that it tells."""
+    """The tokens' fields for jobs, if the ranges are left to jobs and this job's group is the one that is read."""
     notes = {tp: token.handoff for tp, (_, token) in tokens.items() if token.handoff is not None}
     if notes.keys() != tokens.keys():
         raise NotHandedOffError(tokens.keys() - notes.keys())
@@ -259,7 +258,7 @@ async def _with_bounds(
 
 
 class _Asking:
-    """One look. Whoever uses it ends it in time: what a retry mends is tried again without a bound."""
+    """Asks the brokers. It retries without a bound, so the caller must set a time-out."""
 
     def __init__(self, config: ConsumerConfig, link: Link) -> None:
         self._config = config
@@ -319,7 +318,7 @@ class _Asking:
         return offsets
 
     def _is_settled(self, group_id: str, code: int) -> bool:
-        """Whether there is an answer; not yet, when it is worth asking again."""
+        """Whether there is an answer; False when the request should be tried again."""
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             raise GroupAuthorizationError(
                 f"not authorized for group {group_id!r}: grant READ on the group to this principal"
@@ -337,6 +336,6 @@ class _Asking:
                     return answer
             except (ConnectionLostError, KafkaTimeoutError, ProtocolError):
                 if not self._link.cluster.brokers:
-                    raise  # not one bootstrap server was reached: that is what to tell
+                    raise  # no bootstrap server was reached: this error says so
             failures_count += 1
             await sleep_ms(self._config.backoff_ms(failures_count))

@@ -1,6 +1,6 @@
-"""What an event is, and who is told.
+"""The base class of events, and the type of an observer that is told of them.
 
-The class name in snake case is the log key, the fields are the log's fields. `LEVEL` is how loud it is.
+The class name in snake case is the log key, the fields are the log's fields, and `LEVEL` is the log level.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a consumer: what an `Observer` is told, and what the log writes."""
+    """Something that happened to a consumer. Observers are told of it, and the log writes it."""
 
     LEVEL: ClassVar[Level] = "info"
 
@@ -34,7 +34,7 @@ class Event:
 
 
 class Observer(Protocol):
-    """Is told every event, in the loop, at once: it must not block. One that raises is left out from then on."""
+    """Is told of every event at once, in the event loop, so it must not block. If it raises, it is not called again."""
 
     def on_event(self, event: Event) -> None: ...
 

@@ -1,6 +1,6 @@
-"""Everything aiogroup tells about itself: one frozen dataclass per event.
+"""All events of aiogroup: one frozen dataclass for each.
 
-The class name in snake case is the log key, the fields are the log's fields. `LEVEL` is how loud it is.
+The class name in snake case is the log key, the fields are the log's fields, and `LEVEL` is the log level.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class HeartbeatMissed(Event):
 class SessionUnanswered(Event):
     """No heartbeat was answered for a session, so another member may have the partitions: nothing is handed out.
 
-    It goes on with the next answer, or the partitions are lost by it. With `deliver_while_unreachable` it goes on
-    meanwhile. `setting` says after which silence the coordinator drops the member.
+    The next answer lets delivery go on, or says that the partitions are lost. With `deliver_while_unreachable` delivery
+    goes on meanwhile. `setting` names the time-out after which the coordinator drops the member.
     """
 
     LEVEL: ClassVar[Level] = "warning"
@@ -133,7 +133,7 @@ class SessionEndangered(Event):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatEventsDropped(Event):
-    """The loop was blocked for so long that not every event of the heartbeat thread was kept; the oldest are gone."""
+    """The loop was blocked for a long time, and the oldest `events_count` events of the heartbeat thread are lost."""
 
     LEVEL: ClassVar[Level] = "warning"
     events_count: int
@@ -141,7 +141,7 @@ class HeartbeatEventsDropped(Event):
 
 @dataclass(frozen=True, slots=True)
 class MemberRemoved(Event):
-    """The coordinator does not know this member any more; it joins anew."""
+    """The coordinator does not know this member any more; the member joins again as a new one."""
 
     LEVEL: ClassVar[Level] = "warning"
     member_id: str
@@ -192,7 +192,7 @@ class PartitionsLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class MemberFailed(Event):
-    """Fenced, not authorized, or another error that no retry mends."""
+    """The member was fenced, is not authorized, or met another error for which no retry helps."""
 
     LEVEL: ClassVar[Level] = "error"
     why: str
@@ -251,7 +251,7 @@ class PositionFromPolicy(Event):
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset(Event):
-    """A position was no longer in the log and the policy moved it: records were passed over or come again."""
+    """The log did not hold a position any more, and the policy moved it: records are skipped or come again."""
 
     LEVEL: ClassVar[Level] = "warning"
     topic: str
@@ -263,9 +263,9 @@ class OffsetReset(Event):
 
 @dataclass(frozen=True, slots=True)
 class TopicRecreated(Event):
-    """A topic was deleted and made anew: another log. What was read of the old one, up to `position`, is given up.
+    """A topic was deleted and recreated, and has a new log. The `position` in the old log does not count any more.
 
-    `position` is `None` where it was not known. `old_topic_id` is "" where only a token's checksum tells of it.
+    `position` is `None` if it was not known. `old_topic_id` is "" if only the checksum of a token shows the change.
     """
 
     LEVEL: ClassVar[Level] = "warning"
@@ -278,7 +278,10 @@ class TopicRecreated(Event):
 
 @dataclass(frozen=True, slots=True)
 class LogTruncated(Event):
-    """The leader's log parts from what was read (KIP-320): `records_count` offsets before `position` are not in it."""
+    """The leader's log differs from what was read (KIP-320): it lacks the last `records_count` offsets read.
+
+    `position` is the position that was reached.
+    """
 
     LEVEL: ClassVar[Level] = "warning"
     topic: str
@@ -307,7 +310,7 @@ class FetchFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class FetchSessionLost(Event):
-    """A broker forgot what it was asked for (KIP-227): the next request names every partition again."""
+    """A broker dropped its fetch session (KIP-227): the next request names every partition again."""
 
     node_id: int
     why: str
@@ -322,7 +325,7 @@ class MetadataFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class TopicMissing(Event):
-    """No broker has a topic that is to be read; it was looked for, for seconds, and is read when somebody makes it."""
+    """No broker has had a subscribed topic for some seconds. The topic is read when somebody creates it."""
 
     LEVEL: ClassVar[Level] = "warning"
     topic: str
@@ -358,7 +361,7 @@ class MergeEnforced(Event):
 
 @dataclass(frozen=True, slots=True)
 class MergeStalled(Event):
-    """A merge has waited for this partition for long, and no broker said anything good of it meanwhile."""
+    """A merge has waited for this partition for a long time, and no broker answered for it without an error."""
 
     LEVEL: ClassVar[Level] = "warning"
     topic: str

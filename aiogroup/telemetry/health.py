@@ -1,4 +1,4 @@
-"""Health and figures of a consumer, from what is known locally: no remote call, no unknown read as 0."""
+"""The health of a consumer, from what is known locally: without a remote call, and with `None` for what is unknown."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ __all__ = ["GroupMetadata", "Health", "HealthStatus"]
 
 
 class HealthStatus(StrEnum):
-    """How a consumer is, in one word; what each means for a probe is in `Health`."""
+    """The state of a consumer in one word; `Health` says what each means for a probe."""
 
     READY = "ready"
-    """Reads, or waits for records."""
+    """The consumer reads, or waits for records."""
     DEGRADED = "degraded"
-    """Reads what is there: some of its topics do not exist, or no job moves what was handed off (KIP-333)."""
+    """The consumer reads, but some of its topics do not exist, or no job reads the ranges left to jobs (KIP-333)."""
     JOINING = "joining"
-    """Alive; the group gives out partitions, nothing is subscribed yet, or no topic of the subscription exists."""
+    """The group is assigning partitions, nothing is subscribed yet, or no topic of the subscription exists."""
     PARKED = "parked"
     """The application stopped asking for records, so the partitions were given up (KIP-62)."""
     UNREACHABLE = "unreachable"
     """No heartbeat was answered for a session, or no fetch of any leader for 30 s. A restart would not help."""
     FAILED = "failed"
-    """Nothing but a new consumer helps."""
+    """The consumer failed for good: make a new one."""
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`is_alive` for a liveness probe, `is_ready` for readiness; a member that
-    rebalances is alive, and ready only where records flow all the same (cooperative).
-    One that no broker answers is alive too, and not ready: a restart would not help.
-    `missing_topics` are subscribed or assigned, and no broker knows them.
+    """The health of a consumer: `is_alive` for a liveness probe, `is_ready` for a readiness probe.
 
-    Ages are milliseconds, `None` when it has not happened yet.
+    A member that rebalances is alive, and ready only if records flow during the rebalance (cooperative). A member that
+    no broker answers is alive, because a restart would not help, but not ready. `missing_topics` are subscribed or
+    assigned, and no broker knows them.
+
+    Ages are in milliseconds, `None` for something that has not happened yet.
     """
 
     status: HealthStatus
@@ -55,7 +56,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """Who the member is: what a transactional producer needs to commit for the group (KIP-447)."""
+    """The member's identity, which a transactional producer needs to commit offsets for the group (KIP-447)."""
 
     group_id: str
     generation: int

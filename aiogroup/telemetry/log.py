@@ -1,4 +1,4 @@
-"""Events as log entries. The application configures logging, by structlog or the standard library; this never does."""
+"""Writes events to the log. Only the application configures logging, with structlog or the standard library."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _logger: Final = logging.getLogger("aiogroup")
 class Log:
     """An observer that writes each event with its fields, and with the consumer's group and client id.
 
-    Where the application has configured structlog, events go there: those from INFO on, or from the level on that was
-    set for the standard logger `aiogroup`. A structlog without a filter would write every heartbeat otherwise.
-    Elsewhere events go to that logger itself. Its records have the fields as attributes (`extra`), for formatters that
-    write JSON, and in their message as text. Which of the two it is is asked at each event: a consumer may be made
-    before the application configures structlog.
+    If the application has configured structlog, events go there: those at the level of the standard logger `aiogroup`
+    or above, at INFO or above if that logger has no level. Without that limit a structlog without a filter would write
+    every heartbeat. Without structlog, events go to the standard logger `aiogroup`. Its records have the fields as
+    attributes (`extra`), for formatters that write JSON, and as text in their message. Whether structlog is configured
+    is checked at each event: a consumer may be made before the application configures it.
 
-    A processor or a logger that raises makes it a faulty observer, which `Observers` leaves out.
+    If a processor or a logger raises, `Observers` treats this observer as faulty and does not call it again.
     """
 
     def __init__(self, group_id: str | None, client_id: str) -> None:
@@ -37,15 +37,15 @@ class Log:
                 getattr(structlog.get_logger("aiogroup"), event.LEVEL)(event.name, **self._whose, **event.fields())
         elif _logger.isEnabledFor(level):
             fields = {**event.fields(), **self._whose}
-            template = f"{event.name} %s"  # one for each event: by it some services group what they are sent
+            template = f"{event.name} %s"  # one for each event, as some log services group messages by their template
             _logger.log(level, template, _Text(fields), extra={"event": event.name, **fields})
 
 
 def _configured_structlog() -> ModuleType | None:
-    """None as long as nobody imported it: then nobody configured it either."""
+    """structlog, if the application has configured it. If nobody imported it, nobody configured it either."""
     if "structlog" not in sys.modules:
         return None
-    import structlog  # noqa: PLC0415 (waits for a thread that is about to import it)
+    import structlog  # noqa: PLC0415 (waits if another thread is importing it)
 
     return structlog if structlog.is_configured() else None
 

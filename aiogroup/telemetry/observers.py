@@ -1,4 +1,4 @@
-"""Who is told of events, in which order, and what becomes of an observer that raises."""
+"""Tells events to the log and to observers, in order, and stops calling an observer that raises."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from aiogroup.telemetry.event import Event, Observer
 __all__ = ["CAUSED_LIMIT", "Observers"]
 
 CAUSED_LIMIT: Final = 1_000
-"""How many events observers may cause by their own calls until all of them are told. Beyond that there is no end."""
+"""How many events observers may cause, by calls of their own, while one event is told: more would never end."""
 
 
 class Observers:
     """Tells each event to the log and to every observer.
 
-    Events happen in the middle of everything: under the coordinator's lock, between two halves of a change of state, in
-    callbacks of the loop. So an observer that raises is left out from then on, as trio does with an instrument, and
-    whoever told the event goes on. `KeyboardInterrupt` and `SystemExit` pass, as everywhere in asyncio: they are meant
-    for the process. A `CancelledError` does not, since a task is never cancelled in the middle of a plain function.
+    Events are told in delicate places: under the coordinator's lock, in the middle of a change of state, in callbacks
+    of the loop. So an observer that raises is not called again, as trio does with an instrument, and the code that told
+    the event goes on. `KeyboardInterrupt` and `SystemExit` are raised on, as everywhere in asyncio: they are meant for
+    the process. A `CancelledError` is not, since a task is never cancelled in the middle of a plain function.
     """
 
     def __init__(self, log: Observer, observers: Iterable[Observer]) -> None:
@@ -35,7 +35,7 @@ class Observers:
         self._caused_count = 0
 
     def tell(self, event: Event) -> None:
-        """What an observer causes by a call of its own is told to all of them after the event that it was told."""
+        """Tell an event. If an observer causes another one by its own call, that is told to all after this one."""
         self._waiting.append(event)
         if self._is_telling:
             return
@@ -65,7 +65,7 @@ class Observers:
 
     def _leave_out(self, faulty: Observer, event: Event, error: BaseException) -> None:
         if not any(each is faulty for each in self._observers):
-            return  # it was given twice
+            return  # the same observer was given twice, and is left out already
         self._observers = [each for each in self._observers if each is not faulty]
         lines = "".join(traceback.format_exception(error))
         failed = events.ObserverFailed(_repr(faulty), event.name, _repr(error), lines)
@@ -75,7 +75,7 @@ class Observers:
 
 
 def _write_to_stderr(failed: events.ObserverFailed) -> None:
-    """Where the log itself is what failed: the place to which `logging` writes when nothing was configured."""
+    """Write that the log itself failed to where `logging` writes when it is not configured."""
     message = "aiogroup: the observer %s raised at the event %s and is told nothing more\n%s"
     arguments = (failed.observer, failed.event_name, failed.traceback.rstrip())
     record = logging.LogRecord("aiogroup", logging.ERROR, __file__, 0, message, arguments, None)

@@ -1,4 +1,4 @@
-"""What a consumer tells of its lanes (KIP-333); `aiogroup.telemetry.events` has these with all the others."""
+"""The events of a consumer's lanes (KIP-333); `aiogroup.telemetry.events` has these and all others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CatchUpStarted(Event):
-    """`pending` is to be read beside the head (KIP-333), which goes on at `live_offset`; counts are of offsets."""
+    """The ranges `pending` are read beside the live lane, which goes on at `live_offset`; counts are of offsets."""
 
     topic: str
     partition: int
@@ -54,7 +54,7 @@ class RangeTruncated(Event):
 
 @dataclass(frozen=True, slots=True)
 class RangesDropped(Event):
-    """The application sought, or the topic was made anew: these offsets were pending and will not be read."""
+    """The application sought, or the topic was recreated: these pending offsets will not be read."""
 
     LEVEL: ClassVar[Level] = "warning"
     topic: str
@@ -65,7 +65,7 @@ class RangesDropped(Event):
 
 @dataclass(frozen=True, slots=True)
 class ForeignToken(Event):
-    """The committed metadata looks like a token and must not be obeyed: everything from the offset on is read."""
+    """The committed metadata looks like a token and must not be obeyed: all records from the offset on are read."""
 
     LEVEL: ClassVar[Level] = "warning"
     topic: str
@@ -86,7 +86,7 @@ class JobProgressed(Event):
 
 @dataclass(frozen=True, slots=True)
 class HandOffOverdue(Event):
-    """No job moved this range for `parallel_handoff_timeout_ms`, or retention comes near: it is read here."""
+    """No job moved this range for `parallel_handoff_timeout_ms`, or retention comes near: this member reads it."""
 
     LEVEL: ClassVar[Level] = "warning"
     topic: str

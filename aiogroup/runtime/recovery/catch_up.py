@@ -1,4 +1,4 @@
-"""What reads beside the live lanes of a consumer (KIP-333), and the tasks that watch it."""
+"""The catch-up lanes of a consumer, which read beside its live lanes (KIP-333), and the tasks that watch them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from aiogroup.telemetry import events
 __all__ = ["CatchUp"]
 
 LOG_START_MS: Final = 60_000
-"""So often is asked whether retention comes near to what is pending."""
+"""How often leaders are asked for the start of the log, to see whether retention comes near to pending ranges."""
 
 
 class CatchUp:
-    """What reads beside the live lanes of a consumer."""
+    """The catch-up lanes of all assigned partitions."""
 
     def __init__(self, context: Context, assignment: LaneTable[RangeCursor], refresher: Refresher) -> None:
         self.context = context
@@ -52,7 +52,7 @@ class CatchUp:
         return any(each.book.is_catching_up for each in self.lanes)
 
     def begin(self, live: Partition, place: Place, recovery: Recovery) -> None:
-        """The partition is ours, and this is where its lanes begin."""
+        """Begin the lanes of an assigned partition where `recovery` says."""
         live.lanes = lanes = PartitionLanes(self, live, place, recovery)
         self._begun.add(lanes)
         pending = recovery.pending
@@ -69,13 +69,16 @@ class CatchUp:
         self._begun.discard(lanes)
 
     def share_out(self) -> None:
-        """What waits behind catch-up lanes shares one bound; each takes half of its part, as an answer may come yet."""
+        """Divide one bound among the live lanes that wait behind catch-up lanes.
+
+        Each may fill half of its part, because an answer to a request already sent may still come.
+        """
         waiting = [each for each in self.context.assignment if each.behind is not None]
         for each in waiting:
             each.target.most_bytes = max(1, self.context.config.parallel_buffer_bytes // (2 * len(waiting)))
 
     def follow(self) -> None:
-        """After every change of what is assigned: what is ours is read, cursors of what is not any more are closed."""
+        """Follow a change of the assignment: read owned partitions, and close the cursors of the others."""
         for lanes in tuple(self._begun):
             is_ours = self.context.assignment.get(lanes.live.tp) is lanes.live
             if is_ours and not lanes.is_owned:
@@ -87,12 +90,12 @@ class CatchUp:
         self.wanted.pulse()
 
     def doubt(self, tp: TopicPartition) -> None:
-        """A fetch was out of range: where does the log begin?"""
+        """A fetch was out of range: ask where the log begins."""
         self._doubted.add(tp)
         self.wanted.pulse()
 
     async def run(self) -> None:
-        """Tell what is done, and let what waited for it go on."""
+        """Tell of ranges that are done, and let live lanes that waited for them go on."""
         while True:
             lanes = self._untold
             self.settle()
@@ -105,7 +108,7 @@ class CatchUp:
             await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
 
     async def run_log_starts(self) -> None:
-        """Notice what retention removes. Beside `run`: a leader that is frozen must not put off what is told."""
+        """Notice what retention removes. A task of its own: a frozen leader must not delay the events of `run`."""
         asked_at_ms = now_ms()
         while True:
             lanes = self._untold
@@ -137,6 +140,6 @@ class CatchUp:
             live = self.context.assignment.get(tp)
             if live is not None and live.lanes is not None and live.state is not PositionState.COMMITTED:
                 live.lanes.raise_log_start(start.offset)
-        self.wanted.pulse()  # nothing may be left to wait for
+        self.wanted.pulse()  # perhaps nothing is pending any more
         self.context.fetchable.pulse()
         self.context.changed.pulse()

@@ -27,7 +27,7 @@ __all__ = ["CatchUpRules", "make_delivery", "start_catch_up"]
 
 
 def make_delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTable[RangeCursor]) -> Delivery:
-    """From both lanes in the mode; otherwise from the only one, at no cost."""
+    """The delivery: from both lanes with `enable_parallel_rebalance`, from the live lane alone without."""
     return Delivery(
         assignment,
         auto_ack=config.auto_ack,
@@ -58,13 +58,13 @@ async def start_catch_up(context: Context, refresher: Refresher, catch_up: Catch
 
 
 def _never_joined(config: ConsumerConfig) -> ClassicMembership:
-    """Of the group whose offsets are the second commit log."""
+    """A member that never joins, of the group whose offsets are the second commit log."""
     identity = Identity(config.second_group_id, config.instance_id)
     return ClassicMembership(identity, GroupSettings.of(config, is_cooperative=False), Offers((), None, Assignment()))
 
 
 class CatchUpRules:
-    """The catch-up lanes read ranges: never by policy, and not behind the end."""
+    """The fetchers' rules for catch-up lanes: they read ranges, never by a reset policy, and not beyond the end."""
 
     lane = CATCH_UP
     channel = "catch-up fetch"
@@ -78,7 +78,7 @@ class CatchUpRules:
         return BoundedDecoder(lane.end, lane.tp, *settings)
 
     def on_answer(self, lane: Lane) -> None:
-        """What an answer says of a partition is told by the live lane's."""
+        """Do nothing: the fetches of the live lane tell of the partition's bounds."""
 
     def on_buffered(self, lane: Lane) -> None:
         assert isinstance(lane, RangeCursor)
@@ -86,6 +86,6 @@ class CatchUpRules:
             lane.live.lanes.fetch_next()
 
     def on_out_of_range(self, lane: Lane, offset: int) -> None:
-        # Below the log's start records are gone, which is told; behind its end the lane waits.
+        # Below the log's start records are gone, and `RangeTruncated` tells so. Beyond the log's end the lane waits.
         lane.back_off(now_ms(), self._context.config)
         self._catch_up.doubt(lane.tp)

@@ -1,7 +1,7 @@
-"""The second commit log (KIP-333): what batch jobs have done of the ranges that are left to them.
+"""The second commit log (KIP-333): the progress of batch jobs in the ranges that are left to them.
 
-It is the offsets of another group, which jobs join and services only read. What it says counts for the ownership that
-asked, and under the token's id that is durable: everything is compared again when the answer is there.
+Its entries are the offsets of another group, which jobs join and services only read. An entry counts only for the
+ownership that asked for it, and only under the id of the durable token. Both are compared when the answer has come.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from aiogroup.telemetry import events
 __all__ = ["SecondLog"]
 
 LOOK_MS: Final = 2_000
-"""So often is the second commit log read while ranges are pending."""
+"""How often the second commit log is read while ranges are pending."""
 
 
 class SecondLog:
-    """`coordinator` is that of the second group, which this consumer never joins."""
+    """Reads the second commit log. `coordinator` is that of its group, which this consumer never joins."""
 
     def __init__(self, context: Context, coordinator: Coordinator, catch_up: CatchUp) -> None:
         self._context = context
@@ -32,16 +32,16 @@ class SecondLog:
         self._catch_up = catch_up
 
     async def check(self) -> None:
-        """Whether the second log may be read.
+        """Check that the second commit log may be read.
 
         Raises:
-            GroupAuthorizationError: not by this principal.
+            GroupAuthorizationError: this principal may not read it.
             AiogroupError: its coordinator did not answer.
         """
         await self._committed.fetch((), now_ms() + self._context.config.request_timeout_ms)
 
     async def run(self) -> None:
-        """Take in what jobs have done, as long as something is pending."""
+        """Take in what jobs have done, while ranges are pending."""
         while True:
             pending = {each.live.tp: each for each in self._catch_up.lanes if each.is_owned and each.book.pending}
             if pending:

@@ -1,9 +1,9 @@
-"""The lanes of one partition that is ours (KIP-333): the cursors beside the live lane.
+"""The lanes of one assigned partition (KIP-333): the live lane, and the cursors that read ranges beside it.
 
-A partition is its own live lane; `Partition.lanes` holds what reads beside it. The cursor of the lowest range that is
-not fetched to its end stands in `CatchUp.assignment`, whose fetchers know nothing of any other lane: a fetch session
-holds a partition once. So they have sessions, connections and buffers of their own, and neither lane waits for the
-other.
+A `Partition` is its own live lane; `Partition.lanes` holds the cursors of its ranges. A fetch session can hold a
+partition only once. So the catch-up lane has fetchers, sessions, connections and buffers of its own, and neither lane
+waits for the other. The cursor of the lowest range that is not fetched to its end stands in `CatchUp.assignment`, from
+which those fetchers read.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from aiogroup.telemetry import events
 __all__ = ["LOOK_MS", "PartitionLanes", "fresh_id"]
 
 LOOK_MS: Final = 200
-"""So often is looked whether a range is done, while some are pending."""
+"""How often the ranges are checked for done ones, while some are pending."""
 RATE_MS: Final = 10_000
-"""The rate of catching up is that of so long."""
+"""The rate of catching up is measured over this time."""
 SHORTEST_CHARS: Final = 64
 
 
@@ -72,20 +72,20 @@ class LanesOwner(Protocol):
 
 
 class PartitionLanes:
-    """`live` is the partition itself; the others are in `book.ranges`."""
+    """The lanes of one partition: `live` is the partition itself, the cursors of the ranges are in `book.ranges`."""
 
     def __init__(self, owner: LanesOwner, live: Partition, place: Place, recovery: Recovery) -> None:
         self.live = live
-        self.is_owned = False  # looked up before it is taken over (cooperative), it is not read yet
+        self.is_owned = False  # a cooperative member looks a partition up before it owns it: nothing is read until then
         self.began_at_ms = now_ms()
-        self.done: set[int] = set()  # told, by their ends
-        self.is_told = not recovery.pending  # nothing is pending, and that was told
+        self.done: set[int] = set()  # ends of the ranges that were told to be done
+        self.is_told = not recovery.pending  # nothing is pending, and `CatchUpDone` was told
         self._owner = owner
-        self._overdue: Ranges = ()  # left to a job, and taken back
+        self._overdue: Ranges = ()  # ranges that were left to a job, and taken back
         self._begun_at_wall_ms = wall_ms()
         self._watch = HandOff(owner.context.config.parallel_handoff_timeout_ms, recovery.since_s)
         self._begun_count = count(recovery.pending)
-        self._left: deque[tuple[int, int]] = deque()  # at which instant how many offsets were pending
+        self._left: deque[tuple[int, int]] = deque()  # pairs of an instant and the count of offsets pending then
         self.book: Book[RangeCursor] = Book(place, recovery, live, self._make, fresh_id, self._note_of)
         self.link()
 
@@ -93,7 +93,7 @@ class PartitionLanes:
         return RangeCursor(self.live, span.start, span.end, epoch, self._owner.assignment.tally)
 
     def _note_of(self, pending: Ranges) -> HandOffNote | None:
-        """What a job is told of these ranges, where they are left to jobs."""
+        """The token's field for jobs, if these ranges are left to jobs."""
         if not self._owner.is_handed_off:
             return None
         config = self._owner.context.config
@@ -101,7 +101,7 @@ class PartitionLanes:
         return HandOffNote(second_group_mark(config.second_group_id), config.read_committed, since_s)
 
     def _wall_ms(self) -> int:
-        """Milliseconds since the epoch, by a clock that nobody sets while the partition is ours."""
+        """Milliseconds since the epoch, by a clock that nobody can set back while the partition is owned."""
         return self._begun_at_wall_ms + now_ms() - self.began_at_ms
 
     @property
@@ -115,16 +115,16 @@ class PartitionLanes:
 
     @property
     def is_overdue(self) -> bool:
-        """A job was to read some of what is pending, and did not."""
+        """A job should have read some of what is pending, and did not."""
         return bool(self._overdue) and bool(self.book.pending)
 
     @property
     def left_count(self) -> int:
-        """Offsets between where the catch-up lane stands and the ends of its ranges."""
+        """Offsets between the positions of the catch-up lane and the ends of its ranges."""
         return sum(max(0, each.end - each.ledger.position) for each in self.cursors)
 
     def link(self) -> None:
-        """The records of one range come before those of the next; the first that is not fetched is."""
+        """Put the cursors in order: each range is delivered before the next, and the first unfetched one is fetched."""
         former = None
         for each in self.cursors:
             if self._is_ours(each):
@@ -135,13 +135,13 @@ class PartitionLanes:
         self.fetch_next()
 
     def _is_ours(self, cursor: RangeCursor) -> bool:
-        """Not left to a job."""
+        """The range is read here, as it is not left to a job."""
         return not self._owner.is_handed_off or any(
             each.start < cursor.end and cursor.start < each.end for each in self._overdue
         )
 
     def let_live_go_on(self) -> bool:
-        """In ordered mode: the catch-up lane's records were all handed out; True when that is news."""
+        """In ordered mode: let the live lane go on once the catch-up lane is handed out; True when it was waiting."""
         live = self.live
         if live.behind is not None and not live.behind.is_delivered:
             return False
@@ -155,7 +155,7 @@ class PartitionLanes:
             return
         for each in self.cursors:
             if max(each.target.offset, each.ledger.position) >= each.end or not self._is_ours(each):
-                each.target.is_broken = True  # nothing more is asked for
+                each.target.is_broken = True  # so that nothing more is fetched for it
                 continue
             if self._owner.assignment.get(each.tp) is not each:
                 self._owner.assignment.take([each])
@@ -165,31 +165,35 @@ class PartitionLanes:
     # Commits. The caller has settled the delivery.
 
     def begun(self) -> CommitEntry | None:
-        """What is pending as the ownership begins, for jobs to see; the group's offset does not move by it.
+        """The commit of what is pending as the ownership begins, so that jobs see it. It moves no committed offset.
 
-        `None` when that is durable, or when the application has committed or sought meanwhile.
+        `None` when it is durable already, or when the application has committed or sought meanwhile.
         """
         commit = self.book.commit_begun()
         return None if commit is None else self._unless_durable(commit)
 
     def processed(self, *, again: bool = False) -> CommitEntry | None:
-        """What auto-commit would send: as far as each lane was processed; `None` when that is durable."""
+        """The commit of each lane's processed offset, for auto-commit; `None` when it is durable already."""
         return self._entry(self.book.commit_processed(), again=again)
 
     def delivered(self) -> CommitEntry | None:
-        """What `commit()` sends where asking for more says that records are processed."""
+        """The commit of all that was delivered, for `commit()` with `auto_ack`."""
         return self._entry(self.book.commit_delivered())
 
     def named(self, offset: int, metadata: str) -> CommitEntry:
-        """What `commit({tp: offset})` sends. Raises as `check`."""
+        """The commit of `commit({tp: offset})`.
+
+        Raises:
+            ValueError: as `check`.
+        """
         self.check(offset, metadata)
         return self._bound(self.book.commit_named(offset, metadata))
 
     def check(self, offset: int, metadata: str) -> None:
-        """Whether `commit({tp: offset})` means anything here; notes nothing.
+        """Check that `commit({tp: offset})` names an offset of a lane. Changes nothing.
 
         Raises:
-            ValueError: no lane delivered up to there, or the metadata leaves no room for a token.
+            ValueError: no lane was delivered up to there, or the metadata leaves no space for a token.
         """
         most_chars = MAX_COMMIT_METADATA - RESERVED_CHARS
         if len(metadata) > most_chars:
@@ -200,7 +204,7 @@ class PartitionLanes:
         self.book.told.commit(offset)
 
     def shorter(self, entry: CommitEntry) -> CommitEntry:
-        """The same in fewer characters, as the broker takes no more (error 12); in the end without a token."""
+        """The same commit in half the characters, or without a token: the broker refused its length (error 12)."""
         commit: LaneCommit = entry.lanes
         limit = len(commit.metadata) // 2
         return self._bound(self.book.shorter(commit, limit if limit >= SHORTEST_CHARS else 0))
@@ -223,7 +227,7 @@ class PartitionLanes:
 
     @property
     def has_uncommitted(self) -> bool:
-        """Something was delivered that is not durable. To ask changes nothing."""
+        """Some delivered offset is not durable. Reading this changes nothing."""
         live = self.live
         if live.ledger.has_unprocessed or any(each.ledger.has_unprocessed for each in self.cursors):
             return True
@@ -232,8 +236,10 @@ class PartitionLanes:
     # Moves.
 
     def seek(self, offset: int, lane: LaneName | None = None, *, drop_pending: bool = False, why: str = "seek") -> None:
-        """Raises:
-        ValueError: the lane that was named cannot go there.
+        """Go on at `offset`, in the named lane or in the one that `offset` lies in.
+
+        Raises:
+            ValueError: the named lane cannot go there.
         """
         self._owner.settle()
         poisons = [at for each in self.cursors if (at := each.poison_offset) is not None]
@@ -244,16 +250,16 @@ class PartitionLanes:
             self._tell_dropped(moved.dropped, why)
 
     def truncate(self, offset: int, leader_epoch: int) -> None:
-        """The log was cut off at `offset`, behind a record of `leader_epoch`."""
+        """The log was truncated at `offset`, behind a record of `leader_epoch`."""
         self._owner.settle()
         moved = self.book.lanes.truncate(offset)
         self._move(moved, leader_epoch if moved.live == offset else None)
         self.live.was_reset = True
-        self.live.committed = None  # it may be the same offset again, of another record
+        self.live.committed = None  # the same offset may soon be that of another record
         self.live.trust()
 
     def return_to_durable(self, committed: Committed | None) -> None:
-        """Each lane goes back to what is committed for it; where nothing is, to what it has not processed."""
+        """Each lane goes back to its committed offset, or without one to the first offset it has not processed."""
         self._owner.settle()
         if committed is None:
             self._move(self.book.lanes.taken_back())
@@ -262,7 +268,10 @@ class PartitionLanes:
         self._move(self.book.lanes.durable(committed.offset, token))
 
     def return_to(self, offset: int) -> None:
-        """The policy says where the live lane goes on: it must not enter a range, nor pass over what comes again."""
+        """The reset policy says where the live lane goes on.
+
+        It must neither enter a range nor skip unprocessed offsets.
+        """
         self._owner.settle()
         lanes = self.book.lanes
         if offset < lanes.live.processed:
@@ -271,7 +280,8 @@ class PartitionLanes:
     def _move(self, moved: Moved, leader_epoch: int | None = None, *, is_seek: bool = False) -> None:
         live, context = self.live, self._owner.context
         epoch = live.epoch_before(moved.live) if leader_epoch is None else leader_epoch
-        # A seek in the other lane leaves what is buffered; one in this lane has it fetched, and deserialized, again.
+        # A seek in the catch-up lane keeps the live lane's buffer. A seek in the live lane has its records fetched and
+        # deserialized again.
         is_there = moved.lane != LIVE and live.position == moved.live and not live.ledger.has_unprocessed
         self._forget(self.cursors)
         if not is_there:
@@ -291,20 +301,20 @@ class PartitionLanes:
             self._owner.assignment.tally.moved[live.tp] = None
         self._owner.share_out()
         self._owner.wanted.pulse()
-        context.positions_wanted.pulse()  # the leader is to confirm where they stand now
+        context.positions_wanted.pulse()  # the leader must confirm the new positions
         context.fetchable.pulse()
         context.changed.pulse()
 
     def _forget(self, cursors: Iterable[RangeCursor]) -> None:
         gone = list(cursors)
-        if self._owner.assignment.get(self.live.tp) in gone:  # or its fetchers would go on for the cursor that was
+        if self._owner.assignment.get(self.live.tp) in gone:  # otherwise its fetchers would go on for a closed cursor
             self._owner.assignment.remove([self.live.tp])
         self._owner.context.delivery.forget(gone)
         for each in gone:
             each.close()
 
     def abandon(self, why: str) -> None:
-        """What is pending means nothing any more; the partition is read as if there were one lane."""
+        """The pending ranges mean nothing any more; from now on the partition is read in one lane."""
         if self.book.pending:
             self._tell_dropped(self.book.pending, why)
         self.close()
@@ -323,10 +333,10 @@ class PartitionLanes:
         spans = tuple((each.start, each.end) for each in dropped)
         self._owner.context.tell(events.RangesDropped(tp.topic, tp.partition, spans, why))
 
-    # What becomes of the ranges.
+    # The progress of the ranges.
 
     def progress(self) -> CatchUpProgress:
-        """How far the catch-up lane is."""
+        """The progress of the catch-up lane."""
         self._note_left()
         pending, left = self.book.pending, self._left[-1][1]
         (since_ms, before), (until_ms, _) = self._left[0], self._left[-1]
@@ -348,7 +358,11 @@ class PartitionLanes:
             self._left.popleft()
 
     def look(self) -> None:
-        """Tell what is done, and fetch on: what was dropped to make room (paused) comes before what follows it."""
+        """Tell of ranges that are done, and fetch on.
+
+        The lowest range is fetched first. If its records were dropped from the buffer while it was paused, they are
+        fetched again before those of the next range.
+        """
         self.fetch_next()
         tp, tell = self.live.tp, self._owner.context.tell
         self._note_left()
@@ -363,14 +377,14 @@ class PartitionLanes:
             tell(events.CatchUpDone(tp.topic, tp.partition, now_ms() - self.began_at_ms))
 
     def fold(self, done: DoneRanges | None) -> None:
-        """Take a job's result in, and take back what no job moves. The caller has settled the delivery."""
+        """Take a job's result in, and take back ranges that no job moves. The caller has settled the delivery."""
         if done is not None and done.id == self.book.id:
             self._fold(done)
         self._take_back(None)
 
     def _fold(self, done: DoneRanges) -> None:
         before, cursors = self.book.pending, self.cursors
-        self._owner.context.delivery.close_cursor()  # what is superfluous by now may be under it
+        self._owner.context.delivery.close_cursor()  # the open iteration may be over records that the job has done
         if not self.book.fold(done):
             return
         self._forget([each for each in cursors if each not in self.cursors])
@@ -394,7 +408,7 @@ class PartitionLanes:
             self._owner.context.fetchable.pulse()
 
     def raise_log_start(self, log_start: int) -> None:
-        """What stands below and was not delivered is gone."""
+        """The log begins at `log_start` now: offsets below it that were not delivered are gone."""
         tp = self.live.tp
         if self._owner.is_handed_off:
             self._take_back(log_start)

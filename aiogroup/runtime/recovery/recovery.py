@@ -1,4 +1,4 @@
-"""Where the lanes of a partition begin that became ours: asks its leader, and lets `recovery/` decide (KIP-333)."""
+"""Finds where the lanes of a newly assigned partition begin: asks its leader, and lets `recovery/` decide (KIP-333)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from aiogroup.telemetry import events
 __all__ = ["Recoveries"]
 
 ANSWER_MS: Final = 5_000
-"""So long may a leader take to say where an epoch ended; then it is asked again."""
+"""A leader that has not answered where an epoch ended after this time is asked again."""
 
 
 class Recoveries:
@@ -48,13 +48,16 @@ class Recoveries:
         times: Mapping[TopicPartition, int],
         until_ms: int,
     ) -> str:
-        """Begin each partition whose leader answers; `found` is what is committed, `times` what the policies ask for.
+        """Begin each partition whose leader answers.
 
-        Returns why some did not begin; they are as they were.
+        `found` has the committed offsets, `times` the timestamps and marks that the reset policies ask for.
+
+        Returns:
+            Why some partitions did not begin; these are unchanged.
 
         Raises:
             TopicAuthorizationError: these topics may not be read; partitions of others did begin.
-            UnsupportedVersionError, AuthenticationFailedError
+            UnsupportedVersionError, AuthenticationFailedError: no retry helps.
         """
         cluster = self._context.link.cluster
         why = "" if all(tp.topic in cluster.topics for tp in asked) else "a topic is not known"
@@ -63,7 +66,8 @@ class Recoveries:
         asked = {tp: each for tp, each in asked.items() if tp.topic in cluster.topics}
         found = {tp: each for tp, each in found.items() if tp in asked}
         times = {tp: each for tp, each in times.items() if tp in asked}
-        # All answers must be of one leader: another one may lack what this one has just confirmed (KIP-320).
+        # All answers must come from one leader: another may lack the records that this one has just confirmed
+        # (KIP-320).
         meant = {tp: (self._place(tp), leader_of(cluster, tp)) for tp in asked}
         starts: dict[TopicPartition, OffsetAndTimestamp] = {}
         ends: dict[TopicPartition, OffsetAndTimestamp] = {}
@@ -113,7 +117,11 @@ class Recoveries:
         questions: Iterable[tuple[dict[TopicPartition, int], dict[TopicPartition, OffsetAndTimestamp]]],
         until_ms: int,
     ) -> tuple[str, TopicAuthorizationError | None]:
-        """Each question's answers go into the mapping beside it; returns what `begin` returns and raises."""
+        """Put the answers to each question into the mapping beside it.
+
+        Returns:
+            Why some were not answered, and the error for topics that may not be read.
+        """
         why, unauthorized = "", None
         for wanted, answers in questions:
             if not wanted:
@@ -173,22 +181,23 @@ class Recoveries:
         self._context.tell(events.LogTruncated(tp.topic, tp.partition, offset, epoch, cut, offset - cut, action))
 
     def _take_up_former(self, partition: Partition, committed: Committed, log: Log) -> None:
-        """What is committed is an offset of a topic that was deleted, so nothing of this one was read."""
+        """The committed offset is of a topic that was deleted, so no record of the present topic was read."""
         tp, topic_id = partition.tp, self._place(partition.tp).topic_id
         self._context.tell(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", str(topic_id)))
         self._take_up_new(partition, log.start, log)
 
     def _take_up_new(self, partition: Partition, offset: int, log: Log) -> None:
-        """Nothing is committed: what the policy says is durable, with the token, before the first delivery."""
+        """Nothing is committed: the policy's position and the token are made durable before the first delivery."""
         config = self._context.config
         recovery = recover(offset, log, min_backlog=config.parallel_min_backlog, fresh_id=fresh_id())
         self._start(partition, recovery, was_reset=True)
         partition.bar(Bar.HELD, when=config.enable_auto_commit or self._concerns_jobs(recovery))
 
     def _concerns_jobs(self, recovery: Recovery) -> bool:
-        """Then it is committed before the first delivery, auto-commit or not: jobs can only see what is written.
+        """Pending ranges are left to jobs, or were left to jobs and are read here from now on.
 
-        Ranges are left to them, or were, and are read here from now on.
+        The token is then committed before the first delivery, also without auto-commit, as jobs see only what is
+        committed.
         """
         return bool(recovery.pending) and (self._context.config.parallel_handoff or bool(recovery.since_s))
 
@@ -218,7 +227,7 @@ class Recoveries:
         )
 
     async def _ask_epochs(self, wanted: Mapping[TopicPartition, int], until_ms: int) -> dict[TopicPartition, EpochEnd]:
-        """Where the leaders say that these epochs ended; as unknown (-1) where they are too old to say."""
+        """Where these epochs ended, as their leaders say; unknown (-1) for leaders that are too old to say."""
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         for tp in sorted(wanted):
             by_leader[self._context.link.cluster.leader(tp)].append(tp)
