@@ -108,28 +108,28 @@ def _give_nearby(topics: Iterable[_Topic], members: Mapping[str, MemberSubscript
     if not told or not racks:
         return
     racks_of: dict[tuple[str, ...], frozenset[str]] = {}
-    alike: dict[tuple[tuple[str, ...], int], list[_Topic]] = defaultdict(list)
+    co_partitioned: dict[tuple[tuple[str, ...], int], list[_Topic]] = defaultdict(list)
     for each in topics:
         if each.members not in racks_of:
             racks_of[each.members] = frozenset(told[member] for member in each.members if member in told)
         if racks_of[each.members]:
-            alike[each.members, each.count].append(each)
+            co_partitioned[each.members, each.count].append(each)
     matter = {
         each.name
-        for group in alike.values()
+        for group in co_partitioned.values()
         for each in group
         if racks_matter(racks_of[each.members], {each.name: each.count}, racks)
     }
     if not matter:
         return
-    for group in alike.values():
+    for group in co_partitioned.values():
         if len(group) > 1:
-            _give_alike(group, told, racks)
+            _give_co_partitioned(group, told, racks)
         elif group[0].name in matter:
             group[0].give_nearby(told, racks)
 
 
-def _give_alike(topics: Sequence[_Topic], told: Mapping[str, str], racks: Racks) -> None:
+def _give_co_partitioned(topics: Sequence[_Topic], told: Mapping[str, str], racks: Racks) -> None:
     first = topics[0]  # the others give the same numbers to the same members
     queues: dict[str | None, deque[int]] = defaultdict(deque)
     for place, member in enumerate(first.members):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiogroup.assignors import alike, various
+from aiogroup.assignors import constrained, general
 from aiogroup.assignors.assignor import Assignor, Held, MemberSubscription, Racks, topic_sets
 from aiogroup.assignors.previous import (
     NO_GENERATION,
@@ -80,5 +80,5 @@ def _divide(
     told = member_racks(members)
     if not racks_matter(told.values(), there, racks):
         told = {}
-    divide = alike.divide if len(kinds) <= 1 else various.divide
+    divide = constrained.divide if len(kinds) <= 1 else general.divide
     return divide(topics, claims, there, told, racks), claims

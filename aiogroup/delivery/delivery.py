@@ -26,7 +26,7 @@ from aiogroup.fetching.buffer import Slice
 from aiogroup.fetching.epochs import NO_EPOCH
 from aiogroup.fetching.lane import Lane, LaneTally
 from aiogroup.fetching.partition import Partition
-from aiogroup.fetching.truncation import NOBODY, Leader
+from aiogroup.fetching.truncation import NO_LEADER, Leader
 from aiogroup.native import Cursor
 from aiogroup.records import PartitionMetadata, Record
 from aiogroup.structs import TopicPartition
@@ -143,7 +143,9 @@ class Delivery:
 
     # Moves.
 
-    def seek(self, partition: Partition, offset: int, *, leader_epoch: int = NO_EPOCH, leader: Leader = NOBODY) -> None:
+    def seek(
+        self, partition: Partition, offset: int, *, leader_epoch: int = NO_EPOCH, leader: Leader = NO_LEADER
+    ) -> None:
         """The application moves the partition: its records in hand are taken back, and those buffered from `offset` on
         stay.
 

@@ -43,7 +43,7 @@ _LEGACY: Final = struct.Struct(">qiIbb")  # offset, size, crc, magic, attributes
 _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 
-_NOBODY: Final[Origin] = (TopicPartition("", 0), 0, "", None)
+_NO_ORIGIN: Final[Origin] = (TopicPartition("", 0), 0, "", None)
 
 
 class BatchError(ValueError):
@@ -147,7 +147,7 @@ class Batch:
 
         Raises ValueError for a damaged control record, struct.error for one without a type.
         """
-        records = Reader(self._frame[: _V2.size], self._payload, _NOBODY).read(1, 0)
+        records = Reader(self._frame[: _V2.size], self._payload, _NO_ORIGIN).read(1, 0)
         return bool(records) and ControlRecord.parse(records[0].key or b"").type_ == ABORT_MARKER.type_
 
 

@@ -11,7 +11,7 @@ from aiogroup.errors import AiogroupError
 from aiogroup.fetching.epochs import NO_EPOCH
 from aiogroup.fetching.lane import Bar, Lane, LaneTally, LogBounds
 from aiogroup.fetching.target import UNKNOWN
-from aiogroup.fetching.truncation import NOBODY, EpochEnd, Leader, Search, confirms, is_news, must_check
+from aiogroup.fetching.truncation import NO_LEADER, EpochEnd, Leader, Search, confirms, is_news, must_check
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.structs import TopicPartition
 
@@ -52,7 +52,7 @@ class Partition(Lane):
         self.reset_policy = reset_policy
         self.reset_why = ""
         self.state = PositionState.COMMITTED
-        self.leader = NOBODY  # the leader that has checked the position, or is to check it
+        self.leader = NO_LEADER  # the leader that has checked the position, or is to check it
         self.search = Search(0, 0, NO_EPOCH)  # the search while the position is being checked
         self.committed: int | None = None
         self.committed_metadata = ""
@@ -90,7 +90,7 @@ class Partition(Lane):
         self.target.changed()
 
     def start_at(
-        self, offset: int, *, leader_epoch: int = NO_EPOCH, leader: Leader = NOBODY, was_reset: bool = False
+        self, offset: int, *, leader_epoch: int = NO_EPOCH, leader: Leader = NO_LEADER, was_reset: bool = False
     ) -> None:
         """The position is known from now on; records that were buffered or in hand are dropped.
 

@@ -27,7 +27,7 @@ from aiogroup.structs import TopicPartition
 from aiogroup.values import dataclass
 
 __all__ = [
-    "NOBODY",
+    "NO_LEADER",
     "Action",
     "Divergence",
     "EpochEnd",
@@ -51,7 +51,7 @@ class Leader(NamedTuple):
     epoch: int = NO_EPOCH
 
 
-NOBODY: Final = Leader()
+NO_LEADER: Final = Leader()
 
 
 class EpochEnd(NamedTuple):
@@ -107,14 +107,14 @@ class Divergence:
 
 def leader_of(cluster: Cluster, tp: TopicPartition) -> Leader:
     info = cluster.partition(tp)
-    return NOBODY if info is None or info.leader < 0 else Leader(info.leader, info.leader_epoch)
+    return NO_LEADER if info is None or info.leader < 0 else Leader(info.leader, info.leader_epoch)
 
 
 def is_news(known: Leader, seen: Leader) -> bool:
     """Whether the metadata names another leader than the known one. An older epoch only means that the broker that sent
     the metadata lags behind.
     """
-    return seen not in (known, NOBODY) and (seen.epoch >= known.epoch or seen.epoch == NO_EPOCH)
+    return seen not in (known, NO_LEADER) and (seen.epoch >= known.epoch or seen.epoch == NO_EPOCH)
 
 
 def must_check(leader_epoch: int, leader: Leader) -> bool:

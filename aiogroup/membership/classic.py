@@ -11,19 +11,15 @@ from typing import Protocol
 
 from aiogroup.errors import AiogroupError, ProtocolError
 from aiogroup.membership import facts as f
-from aiogroup.membership.backoff import Backoff
-from aiogroup.membership.blobs import read_assignment
-from aiogroup.membership.failures import failure_of, mismatch_of
-from aiogroup.membership.identity import NO_GENERATION, Identity
-from aiogroup.membership.remedies import HOPELESS, Remedy, Rpc, remedy_for
-from aiogroup.membership.requests import join_request, leave_request, sync_request
+from aiogroup.membership.identity import NO_GENERATION, Identity, NewMemberId
+from aiogroup.membership.remedies import HOPELESS, Remedy, Rpc, failure_of, mismatch_of, remedy_for
+from aiogroup.membership.requests import join_request, leave_request, read_assignment, sync_request
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import ENDS, HEARTBEATING, MOVES, MemberState
-from aiogroup.membership.tenure import Tenure
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 
-__all__ = ["ClassicMembership", "JoinOffers", "MemberObserver"]
+__all__ = ["Backoff", "ClassicMembership", "JoinOffers", "MemberObserver"]
 
 
 class JoinOffers(Protocol):
@@ -42,6 +38,24 @@ class MemberObserver:
 
     def on_removed(self, member_id: str, why: str) -> None:
         """The coordinator does not know this member id any more."""
+
+
+class Backoff:
+    """How long to wait before a request is tried again: twice as long after each failure, until one succeeds."""
+
+    def __init__(self, first_ms: int, most_ms: int) -> None:
+        self._first_ms = first_ms
+        self._most_ms = most_ms
+        self.failures_count = 0
+        self.until_ms = 0
+
+    def on_failure(self, now_ms: int, *, waits: bool) -> None:
+        self.failures_count += 1
+        if waits:
+            self.until_ms = now_ms + min(self._first_ms * 2 ** min(self.failures_count - 1, 16), self._most_ms)
+
+    def on_success(self) -> None:
+        self.failures_count = 0
 
 
 class ClassicMembership:
@@ -71,7 +85,7 @@ class ClassicMembership:
         self._asked = False  # the request or effect of this state was asked for and is not answered yet
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._rejoin_at_ms: int | None = None  # the group rebalances, and this member delays its rejoin until then
-        self._tenure = Tenure()
+        self._new_member_id = NewMemberId()
         self.farewells: f.Outbox[LeaveGroupRequest] = f.Outbox()
         self._effects: f.Outbox[f.Effect] = f.Outbox()
         self._assignments: Mapping[str, bytes] = {}
@@ -110,7 +124,7 @@ class ClassicMembership:
             case f.CommitRefused():
                 self._on_news(Rpc.OFFSET_COMMIT, fact, now_ms)
             case f.CoordinatorGone():
-                self._tenure.on_undecided()
+                self._new_member_id.on_coordinator_doubtful()
             case _:
                 self._on_application(fact)
 
@@ -129,7 +143,9 @@ class ClassicMembership:
             return f.Step(requests, effects, wake_at_ms=self._backoff.until_ms)
         if self._rejoin_at_ms is not None and now_ms >= self._rejoin_at_ms:
             self._rejoin_at_ms = None
-            self.rejoin_why = self.rejoin_why or f"the group rebalances, held back for {self.settings.hold_back_ms} ms"
+            self.rejoin_why = (
+                self.rejoin_why or f"the group rebalances, held back for {self.settings.rejoin_delay_ms} ms"
+            )
         match self.state:
             case MemberState.UNJOINED if self.topics:
                 effects += (self._prepare(self.rejoin_why or "joining"),)
@@ -302,7 +318,7 @@ class ClassicMembership:
         if mismatch is not None:
             self._fail(mismatch)
             return
-        self._tenure.on_joined(self.identity.member_id, answer.member_id)
+        self._new_member_id.on_joined(self.identity.member_id, answer.member_id)
         self.identity = self.identity.in_generation(answer.member_id, answer.generation_id)
         if 0 <= self.claim < answer.generation_id - 1:
             # A static member stays in the group while its session lasts, and rounds are held without it. Another member
@@ -333,7 +349,7 @@ class ClassicMembership:
         if mismatch is not None:
             self._fail(mismatch)
             return
-        self._tenure.begin_anew()
+        self._new_member_id.begin_anew()
         try:
             partitions = read_assignment(bytes(answer.assignment))
         except ProtocolError as error:  # the leader's fault: the next round may have another leader
@@ -376,14 +392,14 @@ class ClassicMembership:
                 pass  # the coordinator moved, or is not ready: the task that asked looks it up and asks again
 
     def _on_group_rebalances(self, now_ms: int) -> None:
-        if not self.identity.is_static or not self.settings.hold_back_ms:
+        if not self.identity.is_static or not self.settings.rejoin_delay_ms:
             self.rejoin_why = self.rejoin_why or "the group rebalances"
         elif self._rejoin_at_ms is None:
-            self._rejoin_at_ms = now_ms + self.settings.hold_back_ms
+            self._rejoin_at_ms = now_ms + self.settings.rejoin_delay_ms
 
     def _on_fenced(self, sent_by: Identity) -> None:
         """Another member has the static name. An answer that is about a member id given up before changes nothing."""
-        if sent_by.member_id == self.identity.member_id and not self._tenure.may_be_forgotten:
+        if sent_by.member_id == self.identity.member_id and not self._new_member_id.may_be_forgotten:
             self._refuse(Remedy.FENCED, ErrorCode.FENCED_INSTANCE_ID)
 
     def _lose_generation(self, identity: Identity, why: str) -> None:
@@ -398,13 +414,13 @@ class ClassicMembership:
     def _mend(self, remedy: Remedy, rpc: Rpc, code: int, now_ms: int) -> None:
         """Go back to JOINING as the remedy says, or to the hand-over when kept partitions must be given up first."""
         why = f"{rpc.name}: {lookup(code).name}"
-        if remedy is Remedy.FENCED and self._tenure.may_be_forgotten:
+        if remedy is Remedy.FENCED and self._new_member_id.may_be_forgotten:
             remedy = Remedy.FORGET_MEMBER
         match remedy:
             case Remedy.FENCED | Remedy.NOT_AUTHORIZED | Remedy.INCONSISTENT | Remedy.FATAL:
                 self._refuse(remedy, code)
             case Remedy.FORGET_MEMBER:
-                self._tenure.begin_anew()
+                self._new_member_id.begin_anew()
                 self.identity, failed_before = self._removed(why), self._backoff.failures_count > 0
                 self._join_again(why, now_ms, backoff=rpc is Rpc.JOIN_GROUP and failed_before, is_lost=True)
             case Remedy.NEXT_GENERATION:
@@ -419,7 +435,7 @@ class ClassicMembership:
         self.identity = self.identity.without_generation()
         self._backoff.on_failure(now_ms, waits=backoff)
         if backoff:
-            self._tenure.on_undecided()
+            self._new_member_id.on_coordinator_doubtful()
         self._fall_back(why, is_lost=is_lost)
 
     def _refuse(self, remedy: Remedy, code: int) -> None:

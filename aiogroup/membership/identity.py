@@ -7,7 +7,7 @@ from typing import Final
 
 from aiogroup.values import dataclass
 
-__all__ = ["NO_GENERATION", "Identity"]
+__all__ = ["NO_GENERATION", "Identity", "NewMemberId"]
 
 NO_GENERATION: Final = -1
 
@@ -58,3 +58,28 @@ class Identity:
     def forgotten(self) -> Identity:
         """Without a member id, to join as a newcomer: the coordinator does not know this one any more."""
         return dataclasses.replace(self, member_id="", generation=NO_GENERATION)
+
+
+class NewMemberId:
+    """Whether the group's log may lack the member id that a static member was given.
+
+    A coordinator writes to its log which member id has a static name when a round is decided. A member that comes back
+    gets a new id with JoinGroup. If the coordinator is lost before SyncGroup, the next one reads the old id from the
+    log, and refuses the new one as fenced (ClassicGroup.validateMember). No other member has taken the name over then:
+    whoever joins without an id gets it again.
+    """
+
+    def __init__(self) -> None:
+        self.may_be_forgotten = False
+        self._is_undecided = False  # no round was decided since the id was given
+
+    def on_joined(self, old_id: str, new_id: str) -> None:
+        self._is_undecided |= old_id != new_id
+
+    def on_coordinator_doubtful(self) -> None:
+        """The coordinator or an answer of it was lost, or it answered while it was about to move or to load its log."""
+        self.may_be_forgotten |= self._is_undecided
+
+    def begin_anew(self) -> None:
+        """A round was decided, or the member id was given up."""
+        self._is_undecided = self.may_be_forgotten = False

@@ -1,4 +1,4 @@
-"""The one error table of the group protocol: (request, error code) -> remedy.
+"""The one error table of the group protocol: (request, error code) -> remedy; and the errors when no retry helps.
 
 Its sources are Kafka's AbstractCoordinator.java, ConsumerCoordinator.java and the codes that each response documents.
 A row that differs from Java says why. For a code without a row `remedy_for` goes by whether Kafka calls it retriable. A
@@ -7,13 +7,25 @@ test lists every code that Kafka documents for these requests and fails on a mis
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import Final
 
+from aiogroup.errors import (
+    AiogroupError,
+    BrokerError,
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
+)
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.settings import GroupSettings
+from aiogroup.protocol.consumer_protocol import PROTOCOL_TYPE
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.errors import lookup
 
-__all__ = ["HOPELESS", "Remedy", "Rpc", "remedy_for"]
+__all__ = ["HOPELESS", "Remedy", "Rpc", "failure_of", "mismatch_of", "remedy_for"]
 
 
 class Rpc(Enum):
@@ -166,3 +178,52 @@ def remedy_for(rpc: Rpc, code: int) -> Remedy:
     if row is not None:
         return row
     return Remedy.RETRY if lookup(code).retriable else Remedy.FATAL
+
+
+def failure_of(
+    remedy: Remedy, code: int, who: Identity, settings: GroupSettings, assignors: Iterable[str]
+) -> AiogroupError:
+    """The error for `code` in an answer to the member `who`, which offers `assignors`."""
+    match remedy:
+        case Remedy.FENCED:
+            return FencedInstanceIdError(
+                f"another member of group {who.group_id!r} uses group_instance_id={who.instance_id!r} now; give "
+                "each process a name of its own"
+            )
+        case Remedy.NOT_AUTHORIZED:
+            return GroupAuthorizationError(
+                f"not authorized for group {who.group_id!r}: grant READ on the group to this principal"
+            )
+        case Remedy.INCONSISTENT:
+            return InconsistentGroupProtocolError(
+                f"no other member of group {who.group_id!r} offers any of {', '.join(assignors)}: add an assignor the "
+                "group uses to partition_assignment_strategy"
+            )
+        case _ if code == E.INVALID_SESSION_TIMEOUT:
+            setting, timeout_ms = settings.session_of(who)
+            return InvalidSessionTimeoutError(
+                f"the broker refuses {setting}={timeout_ms}: it must lie between the broker's "
+                "group.min.session.timeout.ms (6000 by default) and group.max.session.timeout.ms (1800000 by default, "
+                "30 minutes)"
+            )
+        case _:
+            row = lookup(code)
+            return BrokerError(code, row.name, f"group {who.group_id!r}: {row.message}")
+
+
+def mismatch_of(
+    who: Identity, protocol_type: str | None, assignor: str | None, offered: Sequence[str]
+) -> AiogroupError | None:
+    """The error for an answer that names another type of group, or an assignor that this member did not offer.
+
+    `protocol_type` is `None` when the version of the answer has no such field.
+    """
+    if protocol_type not in (None, PROTOCOL_TYPE):
+        return InconsistentGroupProtocolError(
+            f"group {who.group_id!r} is of type {protocol_type!r}, not {PROTOCOL_TYPE!r}: use another group_id"
+        )
+    if assignor not in offered:
+        return InconsistentGroupProtocolError(
+            f"the coordinator of group {who.group_id!r} chose the assignor {assignor!r}; offered: {', '.join(offered)}"
+        )
+    return None

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
-from aiogroup.config import ConsumerConfig
-from aiogroup.membership.expansion import hold_back_ms
+from aiogroup.config import LONGEST_EXPANSION_MS, ConsumerConfig
 from aiogroup.membership.identity import Identity
 from aiogroup.values import dataclass
 
-__all__ = ["GroupSettings"]
+__all__ = ["GroupSettings", "rejoin_delay_ms"]
+
+HAND_OVER_MS: Final = 1_000
+"""The time that a hand-over may take, kept free before the rebalance time-out."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """`hold_back_ms` is how long a static member puts its rejoin off (`expansion.py`)."""
+    """`rejoin_delay_ms` is how long a static member delays its rejoin; 0 for no delay."""
 
     session_timeout_ms: int
     rebalance_timeout_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     registration_timeout_ms: int | None = None
-    hold_back_ms: int = 0
+    rejoin_delay_ms: int = 0
     leave_on_poll_interval: bool = False
     is_cooperative: bool = False
 
@@ -34,7 +36,9 @@ class GroupSettings:
             retry_backoff_ms=config.retry_backoff_ms,
             retry_backoff_max_ms=max(config.retry_backoff_ms, config.retry_backoff_max_ms),
             registration_timeout_ms=config.registration_timeout_ms,
-            hold_back_ms=hold_back_ms(config.expansion_timeout_ms, rebalance_timeout_ms, config.heartbeat_interval_ms),
+            rejoin_delay_ms=rejoin_delay_ms(
+                config.expansion_timeout_ms, rebalance_timeout_ms, config.heartbeat_interval_ms
+            ),
             leave_on_poll_interval=config.leave_on_poll_interval,
             is_cooperative=is_cooperative,
         )
@@ -44,3 +48,14 @@ class GroupSettings:
         if who.is_static and self.registration_timeout_ms is not None:
             return "registration_timeout_ms", self.registration_timeout_ms
         return "session_timeout_ms", self.session_timeout_ms
+
+
+def rejoin_delay_ms(expansion_timeout_ms: int, rebalance_timeout_ms: int, heartbeat_interval_ms: int) -> int:
+    """How long a static member delays its rejoin after the first REBALANCE_IN_PROGRESS.
+
+    So several newcomers cause one rebalance (KIP-345 draft 41).
+
+    The broker's rebalance time-out began when the newcomer joined, up to one heartbeat before this member hears of it.
+    """
+    in_time_ms = rebalance_timeout_ms - 2 * heartbeat_interval_ms - HAND_OVER_MS
+    return max(0, min(expansion_timeout_ms, LONGEST_EXPANSION_MS, in_time_ms))

@@ -18,7 +18,7 @@ from aiogroup.recovery.recovery import Recovery, fold
 from aiogroup.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, Place, write_committed
 from aiogroup.values import dataclass
 
-__all__ = ["Book", "LaneCommit", "LiveCursor", "RangeCursor"]
+__all__ = ["Book", "CatchUpCursor", "LaneCommit", "LiveCursor"]
 
 
 class LiveCursor(Protocol):
@@ -29,7 +29,7 @@ class LiveCursor(Protocol):
     def epoch_before(self, offset: int) -> int: ...
 
 
-class RangeCursor(Protocol):
+class CatchUpCursor(Protocol):
     """Reads one pending range, from `start` up to `end`."""
 
     ledger: Ledger
@@ -43,7 +43,7 @@ class RangeCursor(Protocol):
         """Deliver nothing from `end` on; records in hand stay in hand."""
 
 
-R = TypeVar("R", bound=RangeCursor)
+R = TypeVar("R", bound=CatchUpCursor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract, unio
 from aiogroup.recovery.token import NO_EPOCH, DoneRanges, Found
 from aiogroup.values import dataclass
 
-__all__ = ["HandOff", "Log", "Recovery", "fold", "last_known", "recover"]
+__all__ = ["HandOffWatch", "Log", "Recovery", "fold", "last_known", "recover"]
 
 NOTHING: Final = Found(None, "")
 
@@ -121,7 +121,7 @@ def fold(pending: Ranges, token_id: str, done: DoneRanges | None) -> Ranges:
     return subtract(pending, done.done)
 
 
-class HandOff:
+class HandOffWatch:
     """Watches ranges that are left to jobs, and tells which of them the member must read itself.
 
     These are ranges that no job has moved for `timeout_ms`, or that retention is about to reach. Instants are

@@ -13,7 +13,7 @@ from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.membership.classic import ClassicMembership, MemberObserver
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.liveness import PollClock
-from aiogroup.membership.offers import Offers
+from aiogroup.membership.requests import Offers
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator

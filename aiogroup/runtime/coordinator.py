@@ -29,7 +29,7 @@ from aiogroup.membership.classic import ClassicMembership
 from aiogroup.membership.facts import CoordinatorGone, Fact, NameNotCarried
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
-from aiogroup.membership.stand_in import Member
+from aiogroup.membership.thread_member import Member
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.find_coordinator import Coordinator as FoundCoordinator
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -46,7 +46,9 @@ from aiogroup.telemetry.events import Tell
 __all__ = ["Coordinator", "Line", "Surroundings"]
 
 UNKNOWN_NODE = -1
-NOBODY: Final = FoundCoordinator(key="", node_id=UNKNOWN_NODE, host="", port=0, error_code=0, error_message=None)
+NO_COORDINATOR: Final = FoundCoordinator(
+    key="", node_id=UNKNOWN_NODE, host="", port=0, error_code=0, error_message=None
+)
 FIRST_WITH_NAMES = 5
 """The first version of JoinGroup with `group_instance_id` (KIP-345)."""
 
@@ -215,7 +217,7 @@ class Line:
     async def _look_up(self) -> None:
         request = FindCoordinatorRequest(coordinator_keys=(self._group_id,))
         response = await self._context.link.ask_any(request, near=not self._was_found)
-        found = next(iter(response.coordinators), NOBODY)
+        found = next(iter(response.coordinators), NO_COORDINATOR)
         match remedy_for(Rpc.FIND_COORDINATOR, found.error_code):
             case Remedy.PROCEED if found.node_id >= 0:
                 pass

@@ -275,12 +275,12 @@ class Group:
                 self._begin_auto_commit()
             case ChangeTopics():
                 if effect.at_once:
-                    self._ownership.why_at_once = effect.why
+                    self._ownership.skips_hand_over = True
                 self.coordinator.handle(f.SubscriptionChanged(effect.topics, effect.why))
                 self._ownership.follow(effect.topics)
             case AskForRound():
                 if effect.at_once:
-                    self._ownership.why_at_once = effect.why
+                    self._ownership.skips_hand_over = True
                 self.coordinator.handle(f.RejoinWanted(effect.why))
             case NoteTopics():
                 self._rebalance.note_sight()

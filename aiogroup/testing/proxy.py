@@ -27,12 +27,12 @@ from aiogroup.testing.rules import (
     CUT,
     DROPPED,
     Api,
-    Book,
     Damage,
     Exchange,
     Fate,
     Outcome,
     Rule,
+    RuleBook,
     api_key,
     corrupted,
 )
@@ -83,7 +83,7 @@ class Proxy:
         self._opening = asyncio.Lock()
         self._tasks: dict[asyncio.Task[Any], int] = {}
         self._ending: set[asyncio.Task[Any]] = set()
-        self._book = Book()
+        self._book = RuleBook()
         self._counts: Counter[tuple[int, int]] = Counter()
         self._random = Random(seed)  # noqa: S311 (to be repeated)
         self._failure: Exception | None = None

@@ -16,7 +16,7 @@ from aiogroup.protocol import Request, RequestHeader, Response, decode_request, 
 from aiogroup.protocol.messages import REQUESTS
 from aiogroup.testing.frames import framed
 
-__all__ = ["CUT", "DROPPED", "Api", "Book", "Damage", "Exchange", "Raw", "Rule", "api_key", "corrupted"]
+__all__ = ["CUT", "DROPPED", "Api", "Damage", "Exchange", "Raw", "Rule", "RuleBook", "api_key", "corrupted"]
 
 Api: TypeAlias = "str | int | type[Request[Any]]"
 """`"Fetch"`, `FetchRequest`, or the API's number, which may also be that of an API that aiogroup does not use."""
@@ -97,7 +97,7 @@ class Rule:
     """One rule of a proxy. It applies until it is removed, its `with` block ends, or it was used `times` times."""
 
     def __init__(
-        self, book: Book, keys: frozenset[int], node_id: int | None, times: int | None, act: Act | Fate
+        self, book: RuleBook, keys: frozenset[int], node_id: int | None, times: int | None, act: Act | Fate
     ) -> None:
         self.act: Final = act
         self.used_count = 0
@@ -137,7 +137,7 @@ class Rule:
         self.remove()
 
 
-class Book:
+class RuleBook:
     """The rules of one proxy. Of those that match, the newest applies."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
 from aiogroup.fetching.epochs import Epochs
 from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.fetching.truncation import (
-    NOBODY,
+    NO_LEADER,
     Action,
     Divergence,
     EpochEnd,
@@ -48,12 +48,12 @@ def read(*runs, start=0, epoch=-1):
 @pytest.mark.parametrize(
     ("known", "seen", "news"),
     [
-        (NOBODY, Leader(1, 5), True),
+        (NO_LEADER, Leader(1, 5), True),
         (Leader(1, 5), Leader(1, 5), False),
         (Leader(1, 5), Leader(1, 6), True),  # elected again
         (Leader(1, 5), Leader(2, 6), True),
         (Leader(1, 5), Leader(2, 4), False),  # who says so lags behind
-        (Leader(1, 5), NOBODY, False),  # nobody to ask: what is known holds
+        (Leader(1, 5), NO_LEADER, False),  # nobody to ask: what is known holds
         (Leader(1, -1), Leader(2, -1), True),  # a cluster without epochs
         (Leader(1, 5), Leader(2, -1), True),
     ],
@@ -65,12 +65,12 @@ def test_another_leader_is_news_unless_its_epoch_is_older(known, seen, news):
 def test_who_leads_nothing_is_nobody():
     led = {0: PartitionInfo(3, 7, (), ()), 1: PartitionInfo(-1, 8, (), ())}
     cluster = Cluster({}, {"orders": TopicInfo("orders", ZERO_UUID, led)})
-    assert [leader_of(cluster, tp(number)) for number in range(3)] == [Leader(3, 7), NOBODY, NOBODY]
+    assert [leader_of(cluster, tp(number)) for number in range(3)] == [Leader(3, 7), NO_LEADER, NO_LEADER]
 
 
 @pytest.mark.parametrize(
     ("leader_epoch", "leader", "needed"),
-    [(4, Leader(1, 5), True), (-1, Leader(1, 5), False), (4, Leader(1, -1), False), (4, NOBODY, False)],
+    [(4, Leader(1, 5), True), (-1, Leader(1, 5), False), (4, Leader(1, -1), False), (4, NO_LEADER, False)],
 )
 def test_without_epochs_there_is_nothing_to_check(leader_epoch, leader, needed):
     assert must_check(leader_epoch, leader) is needed
@@ -227,7 +227,7 @@ def test_a_committed_position_with_an_epoch_is_checked_first():
     assert (partition.state, partition.is_open, partition.target.offset) == (PositionState.FETCHING, True, 7)
 
 
-@pytest.mark.parametrize(("leader_epoch", "leader"), [(-1, Leader(1, 5)), (3, Leader(1, -1)), (3, NOBODY)])
+@pytest.mark.parametrize(("leader_epoch", "leader"), [(-1, Leader(1, 5)), (3, Leader(1, -1)), (3, NO_LEADER)])
 def test_a_position_that_cannot_be_checked_is_read_from_at_once(leader_epoch, leader):
     partition = Partition(tp(0), 1, LATEST)
     partition.start_at(7, leader_epoch=leader_epoch, leader=leader)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiogroup.cluster import NO_ID, Cluster, PartitionInfo, TopicInfo
-from aiogroup.membership.self_assignment import AllOfTopics
+from aiogroup.membership.assignments import AllOfTopics
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.structs import TopicPartition
 

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from aiogroup.assignors import Held
-from aiogroup.membership.blobs import read_subscription
-from aiogroup.membership.offers import Offers
+from aiogroup.membership.requests import Offers, read_subscription
 from aiogroup.structs import TopicPartition
 
 ORDERS = frozenset({"orders"})

@@ -8,15 +8,15 @@ import pytest
 
 from aiogroup.errors import AiogroupError
 from aiogroup.membership import facts as f
-from aiogroup.membership.backoff import Backoff
+from aiogroup.membership.classic import Backoff
+from aiogroup.membership.identity import NewMemberId
 from aiogroup.membership.states import HEARTBEATING, MOVES, MemberState
-from aiogroup.membership.tenure import Tenure
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, synced
 
 S = MemberState
-PARTS = (Backoff, Tenure)  # of a machine, and mutable
+PARTS = (Backoff, NewMemberId)  # of a machine, and mutable
 MUTABLE = (list, dict, set, *PARTS)
 
 

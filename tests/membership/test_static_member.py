@@ -8,7 +8,7 @@ import pytest
 
 from aiogroup.errors import FencedInstanceIdError, InvalidSessionTimeoutError
 from aiogroup.membership import facts as f
-from aiogroup.membership.expansion import hold_back_ms
+from aiogroup.membership.settings import rejoin_delay_ms
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
@@ -16,7 +16,7 @@ from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from tests.support.coordinator import ORDERS, SETTINGS, Member, joined, synced
 
 REGISTERED = dataclasses.replace(SETTINGS, registration_timeout_ms=900_000)
-HOLDING = dataclasses.replace(SETTINGS, hold_back_ms=60_000)
+HOLDING = dataclasses.replace(SETTINGS, rejoin_delay_ms=60_000)
 LEAVING = dataclasses.replace(SETTINGS, leave_on_poll_interval=True)
 
 
@@ -60,7 +60,7 @@ def test_refused_session_timeout_is_told_by_the_name_of_its_setting(settings, na
     ],
 )
 def test_rejoin_is_held_back_for_the_least_of_three(expansion, rebalance, heartbeat_ms, held):
-    assert hold_back_ms(expansion, rebalance, heartbeat_ms) == held
+    assert rejoin_delay_ms(expansion, rebalance, heartbeat_ms) == held
 
 
 def test_static_member_rejoins_when_the_expansion_timeout_is_over_and_works_until_then():
@@ -264,7 +264,7 @@ def test_leave_on_poll_interval_leaves_by_id_and_name():
 
 @pytest.mark.parametrize("way", ["to_joining", "to_syncing", "to_adopting", "to_stable"])
 def test_member_whose_name_is_not_carried_is_dynamic_in_all_it_does(way):
-    member = Member("pod-1", settings=dataclasses.replace(REGISTERED, hold_back_ms=60_000))
+    member = Member("pod-1", settings=dataclasses.replace(REGISTERED, rejoin_delay_ms=60_000))
     getattr(member, way)()
     member.tell(f.NameNotCarried())
     assert not member.identity.is_static

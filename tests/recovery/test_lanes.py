@@ -9,7 +9,7 @@ from aiogroup.records import CATCH_UP, LIVE
 from aiogroup.recovery.book import Book
 from aiogroup.recovery.lanes import Lane, Lanes, Mark, Moved
 from aiogroup.recovery.ranges import Range
-from aiogroup.recovery.recovery import HandOff, Log, fold, recover
+from aiogroup.recovery.recovery import HandOffWatch, Log, fold, recover
 from aiogroup.recovery.token import DoneRanges, HandOffNote, Token, read_committed, write_committed
 from tests.recovery.model import PLACE, Reading
 
@@ -388,7 +388,7 @@ def test_a_job_folds_into_the_book_and_is_durable_with_the_next_commit():
 
 
 def test_a_range_is_the_members_own_when_no_job_moves_it_or_retention_comes_near():
-    watch, one, other = HandOff(1_000), Range(70, 120), Range(150, 190)
+    watch, one, other = HandOffWatch(1_000), Range(70, 120), Range(150, 190)
     assert watch.overdue((one, other), 0, 10) == ()
     rest = Range(160, 190)
     watch.note_moved((one, other), (one, rest), 900)
@@ -396,7 +396,7 @@ def test_a_range_is_the_members_own_when_no_job_moves_it_or_retention_comes_near
     assert watch.overdue((one, rest), 1_000, 10) == (one,)
     assert watch.overdue((rest,), 1_899, 10) == ()
     assert watch.overdue((rest,), 1_900, 10) == (rest,)
-    near = HandOff(1_000)
+    near = HandOffWatch(1_000)
     assert near.overdue((one, other), 0, 10) == ()
     assert near.overdue((one, other), 1, 40) == (one,)
 
@@ -406,7 +406,7 @@ def test_a_range_waits_since_the_instant_that_the_token_says_however_often_the_s
     token = Token(OLD, 190, 7, (span,), HandOffNote("0" * 8, False, (1_000,)))
     recovery = after(70, Log(0, 220), token)
     assert recovery.pending == (span, Range(190, 220))
-    watch = HandOff(900_000, recovery.since_s)
+    watch = HandOffWatch(900_000, recovery.since_s)
     assert watch.since_s(recovery.pending, 1_600_000) == (1_000, 1_600)
     assert watch.overdue(recovery.pending, 1_899_999) == ()
     assert watch.overdue(recovery.pending, 1_900_000) == (span,)
@@ -414,7 +414,7 @@ def test_a_range_waits_since_the_instant_that_the_token_says_however_often_the_s
     # What the member itself reads of a range is not a job's progress: after a restart it does not wait for one again.
     assert watch.since_s((Range(100, 120), Range(190, 220)), 1_900_000) == (1_000, 1_600)
     # A clock that is ahead puts nothing off.
-    ahead = HandOff(1_000, [(120, 10**9)])
+    ahead = HandOffWatch(1_000, [(120, 10**9)])
     assert ahead.overdue((span, other), 5_000) == ()
     assert ahead.overdue((span, other), 6_000) == (span, other)
 
@@ -422,7 +422,7 @@ def test_a_range_waits_since_the_instant_that_the_token_says_however_often_the_s
 def test_a_jobs_progress_counts_from_when_it_was_written_not_from_when_it_is_read_again():
     span, rest = Range(70, 120), Range(100, 120)
     for _ in range(2):  # two lives of a service whose application commits nothing
-        watch = HandOff(900_000, [(120, 1_000)])
+        watch = HandOffWatch(900_000, [(120, 1_000)])
         watch.note_moved((span,), (rest,), 2_000_000, at_s=1_500)
         assert watch.since_s((rest,), 2_000_000) == (1_500,)
     watch.note_moved((rest,), (Range(110, 120),), 2_000_000, at_s=3_000)

@@ -14,7 +14,7 @@ from aiogroup.errors import KafkaTimeoutError
 from aiogroup.fetching.assignment import Assignment
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.liveness import PollClock
-from aiogroup.membership.stand_in import StandIn, Standing
+from aiogroup.membership.thread_member import MemberSnapshot, ThreadMember
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.find_coordinator import Coordinator as Found
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -118,8 +118,8 @@ class Keeping:
         delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
         self.context = Context(self.config, self.link, assignment, delivery, self.told.append)
         self.supervisor = self.context.supervisor
-        self.standing = Standing(ME, may_heartbeat=True, farewell=LEAVE)
-        self.line = Line(self.context, StandIn(lambda: self.standing, self.facts.append))
+        self.snapshot = MemberSnapshot(ME, may_heartbeat=True, farewell=LEAVE)
+        self.line = Line(self.context, ThreadMember(lambda: self.snapshot, self.facts.append))
         self.clock = PollClock(POLL_MS, now_ms())
         self.heartbeat = Heartbeat(self.context, self.line)
         self.link.is_heartbeat_late = self.heartbeat.is_late

@@ -174,7 +174,7 @@ BUGS = (
     Bug(
         "hands over while a record is in hand",
         OWNERSHIP,
-        "while still() and not self.why_at_once and delivery.is_in_hand(wanted):",
+        "while still() and not self.skips_hand_over and delivery.is_in_hand(wanted):",
         "while False:",
         ("quick", "calm"),
         (25, 78),

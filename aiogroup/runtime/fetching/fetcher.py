@@ -50,7 +50,7 @@ SESSION_ERRORS: Final = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-EARLIEST: Final = ResetPolicy("earliest")
+EARLIEST_POLICY: Final = ResetPolicy("earliest")
 LOOK_MS: Final = 1_000
 OVERDUE_MS: Final = 3_000
 
@@ -105,7 +105,7 @@ class LiveRules:
             return
         # The low-water mark of a token (KIP-333): the records that the log still holds after it are ours alone to read.
         is_low_water = offset == lane.committed and is_ours(lane.committed_metadata)
-        policy = EARLIEST if is_low_water else self._policy
+        policy = EARLIEST_POLICY if is_low_water else self._policy
         if policy.kind == "none":
             lane.stick(OffsetOutOfRangeError(lane.tp, offset))
             context.changed.pulse()

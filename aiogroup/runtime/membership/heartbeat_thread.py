@@ -50,7 +50,7 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConsumerStoppedError
 from aiogroup.membership.facts import Fact
 from aiogroup.membership.liveness import PollClock
-from aiogroup.membership.stand_in import StandIn, Standing
+from aiogroup.membership.thread_member import MemberSnapshot, ThreadMember
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import UNKNOWN_NODE, Coordinator, Line
@@ -130,20 +130,20 @@ class _Surroundings:
 class _ThreadLine(Line):
     """Follows the main loop to the coordinator that it finds, and tells it when that coordinator is lost."""
 
-    def __init__(self, surroundings: _Surroundings, member: StandIn, news: News) -> None:
+    def __init__(self, surroundings: _Surroundings, member: ThreadMember, news: News) -> None:
         super().__init__(surroundings, member)
         self._link = surroundings.link
         self._news = news
-        self._followed: Standing | None = None
+        self._followed: MemberSnapshot | None = None
 
-    def follow(self, standing: Standing) -> None:
-        before, self._followed = self._followed, standing
-        if before is None or before.brokers is not standing.brokers:
-            self._link.know({**self._link.cluster.brokers, **standing.brokers})
-        if standing.node_id != UNKNOWN_NODE and (before is None or before.node_id != standing.node_id):
-            if self.node_id != standing.node_id:
+    def follow(self, snapshot: MemberSnapshot) -> None:
+        before, self._followed = self._followed, snapshot
+        if before is None or before.brokers is not snapshot.brokers:
+            self._link.know({**self._link.cluster.brokers, **snapshot.brokers})
+        if snapshot.node_id != UNKNOWN_NODE and (before is None or before.node_id != snapshot.node_id):
+            if self.node_id != snapshot.node_id:
                 super().lose("the main loop found another")
-            self.node_id = standing.node_id
+            self.node_id = snapshot.node_id
         self._on_changed()
 
     def lose(self, why: str) -> None:
@@ -170,7 +170,7 @@ class HeartbeatThread:
         self._on_fact = on_fact
         self._main_loop = asyncio.get_running_loop()
         self._news = News(self._wake_main_loop)
-        self._standing = self._stand(0)
+        self._snapshot = self._snapshot_of(0)
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
         self._ended = asyncio.Event()
@@ -215,22 +215,24 @@ class HeartbeatThread:
 
     def publish(self) -> None:
         """Let the thread see the member as it is now."""
-        standing = self._stand(self._standing.era)
-        if standing.identity != self._standing.identity:
-            standing = replace(standing, era=standing.era + 1)
-        if standing != self._standing and self._loop is not None:
-            self._standing = standing
+        snapshot = self._snapshot_of(self._snapshot.era)
+        if snapshot.identity != self._snapshot.identity:
+            snapshot = replace(snapshot, era=snapshot.era + 1)
+        if snapshot != self._snapshot and self._loop is not None:
+            self._snapshot = snapshot
             with suppress(RuntimeError):  # the thread's loop is closed: it has ended
                 self._loop.call_soon_threadsafe(self._follow)
 
-    def _stand(self, era: int) -> Standing:
+    def _snapshot_of(self, era: int) -> MemberSnapshot:
         coordinator, member, brokers = (
             self._coordinator,
             self._coordinator.membership,
             self._context.link.cluster.brokers,
         )
         who = member.heartbeats_as
-        return Standing(who or member.identity, who is not None, member.farewell, coordinator.node_id, brokers, era)
+        return MemberSnapshot(
+            who or member.identity, who is not None, member.farewell, coordinator.node_id, brokers, era
+        )
 
     async def leave(self, request: LeaveGroupRequest) -> None:
         """As `Coordinator.leave`, over the thread's connection."""
@@ -284,13 +286,13 @@ class HeartbeatThread:
     async def _live(self) -> None:
         config = self._context.config
         surroundings = _Surroundings(config, Link(config), self._tell)
-        self._line = _ThreadLine(surroundings, StandIn(lambda: self._standing, self._news.add_fact), self._news)
+        self._line = _ThreadLine(surroundings, ThreadMember(lambda: self._snapshot, self._news.add_fact), self._news)
         self._heartbeat = Heartbeat(surroundings, self._line, self._on_count)
         watchdog = PollWatchdog(surroundings, self._line, self._poll_clock, lambda: None)
         supervisor = self._supervisor
         await supervisor.start()
         try:
-            self._line.follow(self._standing)
+            self._line.follow(self._snapshot)
             supervisor.spawn("heartbeat", self._heartbeat.run)
             supervisor.spawn("poll watchdog", watchdog.run)
             await self._must_end.wait()
@@ -302,7 +304,7 @@ class HeartbeatThread:
 
     def _follow(self) -> None:
         if self._line is not None:
-            self._line.follow(self._standing)
+            self._line.follow(self._snapshot)
 
     def _begin_to_leave(self, request: LeaveGroupRequest, done: Future[None]) -> None:
         async def leave() -> None:

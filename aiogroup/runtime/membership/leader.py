@@ -10,7 +10,7 @@ from aiogroup.assignors import Assignor, MemberSubscription, Racks
 from aiogroup.assignors.checks import run
 from aiogroup.errors import AiogroupError, AssignorError, BrokerError, ProtocolError
 from aiogroup.membership import facts as f
-from aiogroup.membership.blobs import read_assignment, read_subscription, write_assignment
+from aiogroup.membership.requests import read_assignment, read_subscription, write_assignment
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.runtime.context import Context

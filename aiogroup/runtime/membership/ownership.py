@@ -45,7 +45,7 @@ class Ownership:
         """No record is handed out, because a callback waits for the hand-over point, or runs."""
         self.is_waiting = False
         """The hand-over point is waited for: whatever the application does next may be that point."""
-        self.why_at_once = ""  # set by the application's own subscribe, which waits for no hand-over
+        self.skips_hand_over = False  # set by the application's own subscribe, which waits for no hand-over
         self._context = context
         self._committer = committer
         self._changes = changes
@@ -144,7 +144,7 @@ class Ownership:
         self._remove(tps)
         return tps
 
-    def drop_for_later(self) -> None:
+    def drop_all_and_defer_callback(self) -> None:
         """Remove all partitions at once; the lost callback runs at the next request for records, or in `stop`."""
         self._dropped |= self.callbacks.unannounced
         self.drop_all()
@@ -182,7 +182,7 @@ class Ownership:
         warnings = [since_ms + timeout // 2, since_ms + timeout * 4 // 5]
         self.is_waiting = True
         try:
-            while still() and not self.why_at_once and delivery.is_in_hand(wanted):
+            while still() and not self.skips_hand_over and delivery.is_in_hand(wanted):
                 if warnings and now_ms() >= warnings[0]:
                     warnings.pop(0)
                     why, waited_ms = self._context.round.why, now_ms() - since_ms

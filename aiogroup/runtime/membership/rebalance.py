@@ -20,10 +20,10 @@ from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutErro
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.membership import facts as f
+from aiogroup.membership.assignments import Change, reconcile
 from aiogroup.membership.identity import Identity
-from aiogroup.membership.offers import Offers
-from aiogroup.membership.reconcile import Change, reconcile
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.membership.requests import Offers
 from aiogroup.membership.states import MemberState
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -104,7 +104,7 @@ class Rebalance:
             leaving = frozenset(tp for tp in leaving if tp.topic not in membership.topics)
         if still() and (leaving or not effect.keeps):
             await ownership.revoke(leaving, still)
-        ownership.why_at_once = ""
+        ownership.skips_hand_over = False
         if membership.state is not MemberState.PREPARING:
             return  # the poll interval passed, or the consumer stops
         if not membership.identity.is_member:

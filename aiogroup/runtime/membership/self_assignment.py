@@ -7,7 +7,7 @@ from typing import Protocol
 
 from aiogroup.config import parse_reset_policy
 from aiogroup.fetching.partition import Partition
-from aiogroup.membership.self_assignment import AllOfTopics
+from aiogroup.membership.assignments import AllOfTopics
 from aiogroup.membership.topics import Topics
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.membership.assignment_changes import AssignmentChanges

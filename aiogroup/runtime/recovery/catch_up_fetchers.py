@@ -12,7 +12,7 @@ from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
 from aiogroup.membership.classic import ClassicMembership
 from aiogroup.membership.identity import Identity
-from aiogroup.membership.offers import Offers
+from aiogroup.membership.requests import Offers
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.records import CATCH_UP
 from aiogroup.runtime.context import Context

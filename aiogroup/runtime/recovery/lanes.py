@@ -23,7 +23,7 @@ from aiogroup.records import LIVE, CatchUpProgress
 from aiogroup.recovery.book import Book, LaneCommit
 from aiogroup.recovery.lanes import LaneName, Moved
 from aiogroup.recovery.ranges import Range, Ranges, count, subtract, union
-from aiogroup.recovery.recovery import HandOff, Recovery
+from aiogroup.recovery.recovery import HandOffWatch, Recovery
 from aiogroup.recovery.token import (
     ID_BYTES,
     RESERVED_CHARS,
@@ -83,7 +83,7 @@ class PartitionLanes:
         self._owner = owner
         self._overdue: Ranges = ()  # ranges that were left to a job, and taken back
         self._begun_at_wall_ms = wall_ms()
-        self._watch = HandOff(owner.context.config.parallel_handoff_timeout_ms, recovery.since_s)
+        self._watch = HandOffWatch(owner.context.config.parallel_handoff_timeout_ms, recovery.since_s)
         self._begun_count = count(recovery.pending)
         self._left: deque[tuple[int, int]] = deque()  # pairs of an instant and the count of offsets pending then
         self.book: Book[RangeCursor] = Book(place, recovery, live, self._make, fresh_id, self._note_of)

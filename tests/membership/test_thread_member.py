@@ -8,7 +8,7 @@ import pytest
 
 from aiogroup.membership import facts as f
 from aiogroup.membership.identity import Identity
-from aiogroup.membership.stand_in import StandIn, Standing
+from aiogroup.membership.thread_member import MemberSnapshot, ThreadMember
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.support.coordinator import SETTINGS, Member
@@ -20,15 +20,15 @@ LEAVE = LeaveGroupRequest(group_id="billing", members=(MemberIdentity(member_id=
 class Border:
     """Both sides of it."""
 
-    def __init__(self, standing):
-        self.standing = standing
+    def __init__(self, snapshot):
+        self.snapshot = snapshot
         self.passed_on = []
-        self.stand_in = StandIn(lambda: self.standing, self.passed_on.append)
+        self.thread_member = ThreadMember(lambda: self.snapshot, self.passed_on.append)
 
 
 @pytest.fixture
 def border():
-    return Border(Standing(ME, may_heartbeat=True, farewell=LEAVE))
+    return Border(MemberSnapshot(ME, may_heartbeat=True, farewell=LEAVE))
 
 
 @pytest.mark.parametrize(
@@ -47,50 +47,50 @@ def border():
 )
 def test_heartbeats_end_with_the_answer_that_ends_the_identity_and_not_with_another(border, code, goes_on):
     fact = f.HeartbeatAnswered(ME, code)
-    border.stand_in.handle(fact, 0)
+    border.thread_member.handle(fact, 0)
     assert border.passed_on == [fact]
-    assert border.stand_in.may_heartbeat is goes_on
+    assert border.thread_member.may_heartbeat is goes_on
 
 
 def test_an_answer_to_an_older_identity_ends_nothing(border):
-    border.stand_in.handle(f.HeartbeatAnswered(dataclasses.replace(ME, generation=6), E.ILLEGAL_GENERATION), 0)
-    assert border.stand_in.may_heartbeat
+    border.thread_member.handle(f.HeartbeatAnswered(dataclasses.replace(ME, generation=6), E.ILLEGAL_GENERATION), 0)
+    assert border.thread_member.may_heartbeat
 
 
 @pytest.mark.parametrize("fact", [f.HeartbeatAnswered(ME, E.UNKNOWN_MEMBER_ID), f.PollIntervalPassed()])
 def test_heartbeats_begin_again_with_the_next_era_even_of_the_same_identity(border, fact):
-    border.stand_in.handle(fact, 0)
-    border.standing = dataclasses.replace(border.standing, node_id=3)
-    assert not border.stand_in.may_heartbeat
-    border.standing = dataclasses.replace(border.standing, era=2)
-    assert border.stand_in.may_heartbeat
-    assert border.stand_in.identity == ME
+    border.thread_member.handle(fact, 0)
+    border.snapshot = dataclasses.replace(border.snapshot, node_id=3)
+    assert not border.thread_member.may_heartbeat
+    border.snapshot = dataclasses.replace(border.snapshot, era=2)
+    assert border.thread_member.may_heartbeat
+    assert border.thread_member.identity == ME
 
 
 def test_it_speaks_for_whom_it_was_told_last(border):
-    border.standing = Standing(dataclasses.replace(ME, member_id="m2"), may_heartbeat=True, era=1)
-    assert border.stand_in.may_heartbeat
-    assert border.stand_in.identity.member_id == "m2"
+    border.snapshot = MemberSnapshot(dataclasses.replace(ME, member_id="m2"), may_heartbeat=True, era=1)
+    assert border.thread_member.may_heartbeat
+    assert border.thread_member.identity.member_id == "m2"
 
 
 def test_the_poll_interval_ends_the_identity_and_says_good_bye_once(border):
-    border.stand_in.handle(f.PollIntervalPassed(), 0)
-    assert border.stand_in.farewells.take() == (LEAVE,)
-    assert border.stand_in.farewells.take() == ()
-    assert not border.stand_in.may_heartbeat
+    border.thread_member.handle(f.PollIntervalPassed(), 0)
+    assert border.thread_member.farewells.take() == (LEAVE,)
+    assert border.thread_member.farewells.take() == ()
+    assert not border.thread_member.may_heartbeat
     assert border.passed_on == [f.PollIntervalPassed(left_as="m1")]
 
 
 def test_a_static_member_goes_silent(border):
-    border.standing = dataclasses.replace(border.standing, farewell=None)
-    border.stand_in.handle(f.PollIntervalPassed(), 0)
-    assert border.stand_in.farewells.take() == ()
-    assert not border.stand_in.may_heartbeat
+    border.snapshot = dataclasses.replace(border.snapshot, farewell=None)
+    border.thread_member.handle(f.PollIntervalPassed(), 0)
+    assert border.thread_member.farewells.take() == ()
+    assert not border.thread_member.may_heartbeat
 
 
 def test_no_heartbeat_where_the_membership_wants_none(border):
-    border.standing = dataclasses.replace(border.standing, may_heartbeat=False)
-    assert not border.stand_in.may_heartbeat
+    border.snapshot = dataclasses.replace(border.snapshot, may_heartbeat=False)
+    assert not border.thread_member.may_heartbeat
 
 
 @pytest.mark.parametrize(("left_as", "leaves_count"), [("m1", 0), ("", 1), ("an older one", 1)])
