@@ -110,7 +110,11 @@ class Queue:
             records = decoder.next_slice(max_count)
             if records:
                 buffer.slice = piece = Slice(records, decoder.next_offset, decoder.slice_bytes)
-                buffer.weigh()
+                if decoder.exhausted:  # mostly: found out now, the next request need not look at it again
+                    lane.use_up()
+                    self._supply.note_drained()
+                else:
+                    buffer.weigh()
                 self._favoured = None
                 self._has_ready = True
                 return piece

@@ -63,8 +63,10 @@ class SliceSource:
         return False
 
     def end_turn(self) -> None:
+        if self._lane is None:  # it is closed
+            return
         self.cursor.close()
-        if self._lane is not None and self._lane.buffer.slice is not None:
+        if self._lane.buffer.slice is not None:
             self._lane.buffer.slice.let_go()
         self._lane = None
 

@@ -8,8 +8,7 @@ once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import RecordTooLargeError
@@ -31,8 +30,7 @@ ALONE_SHARE: Final = 0.9
 """Records that are at least this share of the buffer that they keep in memory are not copied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """What an answer to Fetch meant for its lane.
 
     `is_current`: the answer is for the offset at which the lane reads now. An answer for an offset from before a seek,
@@ -83,7 +81,9 @@ def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, mak
         return Taken(is_current, names_replica=names_replica, incomplete_bytes=decoder.incomplete_batch_bytes)
     lane.heal()
     extent = extent_of(records, asked.fetch_offset)
-    target.is_broken = extent.end is None
+    is_broken = extent.end is None
+    if target.is_broken is not is_broken:
+        target.is_broken = is_broken
     target.offset = asked.fetch_offset if extent.end is None else extent.end
     lane.put(decoder, extent.epochs)
     return Taken(is_current, names_replica=names_replica, is_buffered=True)

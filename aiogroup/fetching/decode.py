@@ -153,12 +153,14 @@ class PartitionDecoder:
     @property
     def exhausted(self) -> bool:
         """Whether `next_slice` will return `None`."""
-        self._find_batch()
+        if self._batch is None:
+            self._find_batch()
         return self._batch is None and self._poison is None and not self._undelivered
 
     def needs_inflate(self) -> bool:
         """Whether the next step is a decompression long enough for a thread; `next_slice` would do it in place."""
-        self._find_batch()
+        if self._batch is None:
+            self._find_batch()
         return self._batch is not None and self._batch.packed_bytes > self._settings.inflate_inline_bytes
 
     def inflate(self) -> None:
@@ -188,7 +190,8 @@ class PartitionDecoder:
         self.slice_bytes = 0
         try:
             while len(taken) < max_records:
-                self._find_batch()
+                if self._batch is None:
+                    self._find_batch()
                 if self._batch is None or (taken and (self.slice_bytes >= SLICE_BYTES or self.needs_inflate())):
                     break
                 if self._reader is not None or self._open(self._batch):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from aiogroup import native
-from aiogroup.values import dataclass
 
 __all__ = ["Extent", "extent_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """`end` is the offset after the last complete batch; `None` if the bytes are damaged, so that nothing can follow
     them.
 

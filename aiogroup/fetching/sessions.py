@@ -142,7 +142,7 @@ class FetchSession:
             wanted, held = self.wanted.get(tp), self.held.get(tp)
             if wanted is not None and held is not None and not wanted.is_same_log(held):
                 return True
-        return any(tp in self.wanted for tp in self._missed)
+        return not self._missed.isdisjoint(self.wanted)
 
     def _full(self, has_ids: bool) -> SessionRequest:
         self._has_ids = has_ids
@@ -171,7 +171,7 @@ class FetchSession:
             self._session_id = NO_SESSION  # the session was evicted, or the broker gives none or is older than sessions
         elif not error_code:  # after another error, a full request with the id closes the broker's session
             self._session_id = session_id
-            if all(tp in self.held for tp in named) and (epoch != OPENING or len(named) == len(self.held)):
+            if all(map(self.held.__contains__, named)) and (epoch != OPENING or len(named) == len(self.held)):
                 self._epoch = epoch_after(epoch)
 
     def lost(self) -> None:

@@ -64,8 +64,10 @@ class FetchTarget:
 
     def heal(self) -> None:
         """The records that were asked for have arrived."""
-        self.failures_count = 0
-        self.error = ""
+        if self.failures_count:  # each assignment makes the planner look
+            self.failures_count = 0
+        if self.error:
+            self.error = ""
         if self.batch_bytes:
             self.batch_bytes = 0
 

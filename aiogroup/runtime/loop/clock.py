@@ -44,7 +44,10 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 def now_ms() -> int:
     """The running loop's clock in whole milliseconds. It is monotonic; a test may replace it."""
-    return int(_running_loop().time() * 1000)
+    loop = _here.loop
+    if loop is None or not loop.is_running():
+        loop = _running_loop()
+    return int(loop.time() * 1000)
 
 
 def wall_ms() -> int:

@@ -27,7 +27,7 @@ from aiogroup.errors import (
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aiogroup.protocol.schema import R_co, Request
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.loop.clock import FOREVER_MS, now_ms, sleep_ms, timeout_ms
 from aiogroup.runtime.net.connection import Connection, TokenError
 
 __all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "Link"]
@@ -124,13 +124,15 @@ class Link:
             ConnectionLostError, KafkaTimeoutError, ProtocolError, AuthenticationFailedError, UnsupportedVersionError
         """
         limit_ms = timeout or self._config.request_timeout_ms
-        until_ms = now_ms() + limit_ms
         connection = self._slot(node_id, channel).connection
-        if connection is None or not connection.is_open or self._throttled_until_ms.get(node_id, 0) > now_ms():
+        is_ready = connection is not None and connection.is_open and node_id not in self._throttled_until_ms
+        if connection is None or not is_ready or self.is_heartbeat_late():
+            until_ms = now_ms() + limit_ms
             connection = await self._reach(node_id, channel, limit_ms)
-        await self.give_way()
+            await self.give_way()
+            limit_ms = max(1, until_ms - now_ms())
         answer = connection.write(request, at_most=at_most)
-        response = await connection.answer(answer, max(1, until_ms - now_ms()))
+        response = await connection.answer(answer, limit_ms)
         self.note_throttle(node_id, response)
         return response
 
@@ -141,6 +143,8 @@ class Link:
             async with timeout_ms(limit_ms):
                 connection = await self.connect(node_id, channel)
                 await sleep_ms(max(0, self._throttled_until_ms.get(node_id, 0) - now_ms()))
+                if self._throttled_until_ms.get(node_id, FOREVER_MS) <= now_ms():
+                    del self._throttled_until_ms[node_id]
                 return connection
         except KafkaTimeoutError:
             raise
