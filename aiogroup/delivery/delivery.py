@@ -220,8 +220,8 @@ class Delivery:
             ready[queue] = queue.decode_towards(min(part, count - others), only, turn)
         return sum(ready.values()) < count and turn.is_over
 
-    def open_cursor(self, turn_ns: int | None = None) -> Record | None:
-        """Return the next record and open the cursor after it for this long; `None` when no record is ready.
+    def open_cursor(self) -> Record | None:
+        """Return the next record and open the cursor after it; `None` when no record is ready.
 
         Raises:
             RecordError: the next lane in turn cannot go on.
@@ -232,7 +232,7 @@ class Delivery:
                 for lane in queue.by_turn(()):
                     piece = queue.ready(lane, self._records_per_turn)
                     if piece is not None:
-                        return self._slices.open(lane, piece, self._turn_ns if turn_ns is None else turn_ns)
+                        return self._slices.open(lane, piece, self._turn_ns)
             except RecordError:
                 self._queues.put_last(queue)
                 raise

@@ -99,12 +99,12 @@ class Requests:
         self._check_iterable()
         who = self._begin(_NONE_NAMED)
         try:
-            if self._has_waited and self.has_time():
+            if self._has_waited and time.monotonic() < self._turn_ends_at - TURN_SECONDS * 3 / 4:
                 self._has_waited = False
             else:
                 await asyncio.sleep(0)
                 self.begin_turn()
-            record = await self._wait(self._open_cursor, None)
+            record = await self._wait(self._context.delivery.open_cursor, None)
             if record is not None:
                 self._note_holder(who, (record.tp,))
         finally:
@@ -134,9 +134,6 @@ class Requests:
         if record is None:
             raise StopAsyncIteration
         return record
-
-    def _open_cursor(self) -> Record | None:
-        return self._context.delivery.open_cursor(self.turn_left_ns())
 
     def _check_iterable(self) -> None:
         if self._context.is_stopped:
