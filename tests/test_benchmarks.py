@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from aiogroup.devkafka.waiting import wait_until
-from benchmarks import catching_up, draining, goals, recovering, stopping, timeline
+from benchmarks import catching_up, draining, goals, living, recovering, stopping, timeline
 from benchmarks import clients as c
 from benchmarks.compare import changes, markdown, missing, shown
 from benchmarks.flow import has_gaps
@@ -168,6 +168,14 @@ def verdict(start, *tables):
 def test_a_goal_is_held_when_every_part_of_it_is(rate, held):
     assert verdict("`async for`, 100 B", drained(FOR=rate, AIOKAFKA_FOR=100, AIO_CONSUMER=400))[0] is held
     assert verdict("`async for`, 100 B", drained(FOR=rate, AIOKAFKA_FOR=90, AIO_CONSUMER=500))[0] is held
+
+
+@pytest.mark.parametrize(("percent", "held"), [(34, True), (35, False)])
+def test_the_cost_of_records_that_come_one_by_one_is_a_goal(percent, held):
+    table = living.flow_table()
+    for client, share in ((c.FOR, percent), (c.AIOKAFKA_FOR, 40)):
+        table.row(living.FLOW, client).runs.append({"cpu_percent": share})
+    assert verdict("CPU at 1000 msg/s", table)[0] is held
 
 
 def test_a_goal_of_which_a_part_was_not_measured_is_not_held_but_can_be_missed():
