@@ -1,4 +1,4 @@
-"""The public class `Consumer`, with aiokafka's names where the concept is the same."""
+"""The face: `Consumer`, with aiokafka's names where the concept is the same."""
 
 from __future__ import annotations
 
@@ -56,12 +56,13 @@ class Consumer:
     """Reads topics as a member of a consumer group, or alone without `group_id`.
 
     Positional arguments are topics to subscribe to; the settings are those of `ConsumerConfig`, in Kafka's names and
-    milliseconds. `listener` is used for every subscription that has no listener of its own. `observers` get every
-    telemetry event. A consumer belongs to one event loop.
+    milliseconds. `listener` hears of every subscription that brings none of its own. `observers` are told every
+    telemetry event. Belongs to one event loop.
 
     Raises:
-        ConfigError: a setting is unknown, is out of range or contradicts another, or an observer has no `on_event`.
-        InvalidTopicError: Kafka would refuse a topic's name. TypeError: `listener` is not a listener.
+        ConfigError: a setting is unknown, out of range or contradicts another, or an observer is none.
+        InvalidTopicError: Kafka would refuse a topic's name.
+        TypeError: the listener is none.
     """
 
     def __init__(
@@ -76,13 +77,12 @@ class Consumer:
         check_listener(listener)
         self._listener = listener
         self._subscription = Subscription()
-        # Not a bound method of the consumer: the tasks hold it, and must not keep a forgotten consumer alive.
+        # No bound method of ours: what the tasks hold must not keep a forgotten consumer from being noticed.
         self._tell = Observers(Log(self.config.group_id, self.config.client_id), _check_observers(observers)).tell
         self._engine: Engine | None = None
         self._starting: Engine | None = None
         self._stopping: asyncio.Future[StopReport] | None = None
-        # The number of the request whose offsets were prepared for a transaction, and the ownerships of their
-        # partitions.
+        # The request for records whose offsets were made fit for a transaction, and the ownerships that they are of.
         self._given_to_transaction: tuple[int, frozenset[tuple[TopicPartition, int]]] = (-1, frozenset())
         if topics:
             self._subscription.subscribe(topics, None, listener)
@@ -92,13 +92,14 @@ class Consumer:
     async def start(self) -> None:
         """Connect, and join the group if topics are subscribed; returns when partitions are assigned.
 
-        Another member may hold its records for a long time: after `request_timeout_ms` this returns without an
-        assignment, which then comes while the application waits for records.
+        Another member may hold its records for long: after `request_timeout_ms` it returns without an assignment,
+        which then comes while records are waited for.
 
         Raises:
-            ConsumerStoppedError: the consumer is, or was meanwhile, stopped. ConnectionLostError, KafkaTimeoutError,
-            ProtocolError: no bootstrap server answered. AuthenticationFailedError: a bootstrap server refused the
-            credentials. GroupError, GroupAuthorizationError: the group refused the member.
+            ConsumerStoppedError: it is, or was meanwhile, stopped.
+            ConnectionLostError, KafkaTimeoutError, ProtocolError: no bootstrap server answered.
+            AuthenticationFailedError: one refused the credentials.
+            GroupError, GroupAuthorizationError: the group refused the member.
         """
         self._check_not_stopped()
         if self._engine is not None or self._starting is not None:
@@ -121,14 +122,14 @@ class Consumer:
     async def stop(
         self, timeout_ms: int = 20_000, *, drain: bool = True, leave_group: bool | None = None
     ) -> StopReport:
-        """Hand over, commit the processed offsets, leave the group and close, all within `timeout_ms`.
+        """Hand over, commit what is processed, leave the group, close; never longer than `timeout_ms`.
 
-        The default ends within the 30 s that Kubernetes gives a pod (`terminationGracePeriodSeconds`). With `drain`
-        other tasks may first finish the records that they hold, for at most half of the time-out. A record that was
-        given to a task which has ended, as in `asyncio.wait_for(consumer.getone(), ...)` on Python 3.11, is not waited
-        for, since its holder is not known: it is in the report, and is delivered again. By default a dynamic member
-        leaves the group and a static one keeps its name (KIP-345); `leave_group` overrides that. A later call returns
-        the report of the first.
+        The default ends within the 30 s that Kubernetes gives a pod (`terminationGracePeriodSeconds`).
+        With `drain` a record that another task holds may be finished first, for at most half of the time-out. Not one
+        that came to a task which has ended, as that of `asyncio.wait_for(consumer.getone(), ...)` on Python 3.11 has:
+        nobody knows who holds it. It is in the report, and comes again.
+        `leave_group` overrides that dynamic members leave and static ones keep their name (KIP-345). Any later stop
+        returns the first one's report.
 
         Raises:
             IllegalStateError: called inside a rebalance callback.
@@ -176,13 +177,13 @@ class Consumer:
     # Records.
 
     def __aiter__(self) -> AsyncIterator[Record]:
-        """Iterate over records. The record that an earlier loop left in hand is delivered again; see `skip`.
+        """Iterate over records. The record that an earlier loop left in hand comes again; see `skip`.
 
         The loop ends when the consumer is stopped; a new one then raises ConsumerStoppedError.
         """
         engine = self._iterated()
         if engine is None:
-            return self  # `__anext__` raises an error that says what to do
+            return self  # `__anext__` says what to do
         engine.requests.iterate()
         return engine.context.delivery.cursor
 
@@ -201,22 +202,22 @@ class Consumer:
     ) -> Merged:
         """Iterate over the records of all assigned partitions in the order of their timestamps (KIP-695).
 
-        The iterator has `stream_time`, the counts `late` and `enforced`, and the partitions that it is `waiting_for`.
-        Everything else is as in `async for record in consumer`. `pause` leaves a partition out.
+        The iterator tells `stream_time`, and what it `enforced`, `late` and is `waiting_for`. Everything else is as in
+        `async for record in consumer`. `pause` leaves a partition out.
 
         Args:
-            max_task_idle_ms: how long a partition without a record holds up the others: -1 never; 0 until its broker
-            reports that it has none; above 0 that many milliseconds longer, in which producers may write one.
-            timestamp: a function that returns the time to order a record by, in whole milliseconds from 0 on.
-            buffered_records_per_partition: a partition with this many buffered records is not fetched further.
-            stalled: what happens when no broker answers for a partition, without an error, for
-            `default_api_timeout_ms`. Both values emit the event `merge_stalled`; "raise" also raises MergeStalledError,
-            after which the application may ask again. on_bad_timestamp: called with a record that has no usable
-            timestamp, and the error; then the record is skipped. Without this function TimestampError is raised.
+            max_task_idle_ms: how long a partition without a record holds the others up: -1 never; 0 until the broker
+                says that it has none; above 0 for so many milliseconds more, in which producers may write one.
+            timestamp: another time than the record's own, in whole milliseconds from 0 on.
+            buffered_records_per_partition: with so many buffered no more of the partition are fetched.
+            stalled: what happens when no broker says anything good of a partition for `default_api_timeout_ms`. The
+                event `merge_stalled` is told; "raise": and MergeStalledError raised, after which one may ask again.
+            on_bad_timestamp: called with a record without a good timestamp, and the error; then it is skipped. Without
+                it TimestampError is raised.
 
         Raises:
-            ConfigError: an argument is out of range or is not a function; or `enable_parallel_rebalance` is on, whose
-            backlog has other times than the head.
+            ConfigError: an argument is out of range, or no function; or `enable_parallel_rebalance`, whose backlog has
+                other times than the head.
         """
         if self.config.enable_parallel_rebalance:
             raise ConfigError(
@@ -227,13 +228,13 @@ class Consumer:
 
     @is_request
     async def getone(self, *partitions: TopicPartition) -> Record:
-        """Wait for the next record, of these partitions if any are named.
+        """The next record, of these partitions if any are named; waits for one.
 
         Raises:
-            ConsumerStoppedError: the consumer is, or was meanwhile, stopped. ConcurrentConsumptionError: another
-            request is waiting, or another task, which still runs, holds a record that this request would mark as
-            processed. RecordDeserializationError, OffsetOutOfRangeError, LogTruncationError, NoOffsetForPartitionError:
-            `seek` to
+            ConsumerStoppedError: the consumer is, or was meanwhile, stopped.
+            ConcurrentConsumptionError: another request is waiting, or another task that still runs holds a record that
+                this would say is processed.
+            RecordDeserializationError, OffsetOutOfRangeError, LogTruncationError, NoOffsetForPartitionError: `seek` to
                 go on.
             TopicAuthorizationError: add the ACL; PollIntervalExceeded: ask again, if `raise_on_poll_interval`.
             IllegalStateError: nothing is subscribed or assigned, a named partition is not assigned (or, while this
@@ -248,8 +249,8 @@ class Consumer:
     ) -> Records:
         """Records by partition, at most `max_records` (`max_poll_records` by default).
 
-        Waits at most `timeout_ms` milliseconds for the first; the result is empty if none came. Raises as `getone`,
-            and: TypeError, ValueError: not a time-out, or not a number of records.
+        Waits at most `timeout_ms` milliseconds for the first; empty when none came. Raises as `getone`, and:
+            TypeError, ValueError: not a time-out, or not a number of records.
         """
         _check_timeout(timeout_ms, "getmany")
         limit = self._limit(max_records)
@@ -265,11 +266,10 @@ class Consumer:
         return await self._asked().requests.batch(timeout_ms, limit, frozenset())
 
     async def skip(self, *partitions: TopicPartition) -> None:
-        """Go on after the records in hand, which then count as processed, and after a poison record.
+        """Go on behind what is in hand, which counts as processed, and behind a poison record.
 
-        The poison record is the one whose RecordDeserializationError (or TimestampError) the last request for records
-        raised; a damaged batch is skipped as a whole. With `partitions` only these are affected, for example if each
-        has a worker of its own.
+        That is the one whose RecordDeserializationError (or TimestampError) the last request for records raised; of a
+        damaged batch, all of it. With `partitions`, as where each has a worker of its own, only these are meant.
 
         Raises:
             IllegalStateError: a partition is not assigned.
@@ -280,23 +280,25 @@ class Consumer:
     # Offsets.
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit offsets: those given (each the next offset to process), or those of all delivered records.
+        """Make offsets durable: those given (the next to process), or all that was delivered.
 
-        With `auto_ack=False` "all" means the acknowledged records up to the first gap. A commit that has begun is
-        carried out even if this call is cancelled.
+        With `auto_ack=False` "all" is what was acknowledged, gap-free. Cancelling leaves the commit on its way.
 
-        A commit is bound to the ownership that each partition has at the call, and to no later one. Any offset may be
-        given, also one that was not delivered: the group goes on from there, and the caller asserts that all records
-        before it are processed. With two lanes (`enable_parallel_rebalance`) records before an offset may be pending,
-        so only an offset that one of the lanes delivered in this ownership may be given. While the starting offsets of
-        the lanes of a reassigned partition are not known yet, the commit waits for them.
+        A commit is bound to the ownership that each partition has when it is called, and to no later one. Offsets that
+        are given may be any, also ones that were not delivered: the group goes on from there, and who names an offset
+        says that all before it is processed, whenever and under whichever ownership that was. Not so with two lanes
+        (`enable_parallel_rebalance`), where records before an offset may be pending: then it is an offset that was
+        delivered in this ownership, in one of the lanes. While it is not known yet where the lanes of a partition
+        that came back begin, the commit waits for that.
 
         Raises:
             CommitFailedError: some partitions belong to another member now (`not_owned`); the others are committed.
-            RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError: not done within `default_api_timeout_ms`;
-            commit again. BrokerError: the coordinator refuses the commit, for example because the topic is deleted.
-            IllegalStateError: a partition is not assigned. IllegalOperation: there is no group. ValueError, TypeError:
-            not offsets, or no lane has delivered the records before them. Nothing is sent.
+            RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError: not done in `default_api_timeout_ms`;
+                commit again.
+            BrokerError: the coordinator refuses it, as where the topic is deleted.
+            IllegalStateError: a partition is not assigned.
+            IllegalOperation: there is no group.
+            ValueError, TypeError: not offsets, or no lane delivered up to there. Nothing is sent.
         """
         engine, group = self._running(), self._grouped("commit")
         until_ms = now_ms() + self.config.default_api_timeout_ms
@@ -319,10 +321,11 @@ class Consumer:
             raise lost_error(lost, {tp: entry.offset for tp, entry in entries.items()})
 
     async def committed(self, partition: TopicPartition) -> int | None:
-        """The group's committed offset of a partition, asked of the coordinator; `None` if there is none.
+        """The group's committed offset of a partition, `None` where there is none; asks the coordinator.
 
         Raises:
-            IllegalOperation: there is no group. AiogroupError: no answer within `default_api_timeout_ms`, or a refusal.
+            IllegalOperation: there is no group.
+            AiogroupError: no answer in `default_api_timeout_ms`, or refused.
             TypeError, ValueError: not a partition.
         """
         check_partition(partition, "committed")
@@ -333,11 +336,11 @@ class Consumer:
         return None if committed is None else committed.offset
 
     async def position(self, partition: TopicPartition) -> int:
-        """The next offset that could be delivered; waits while the offset is looked up.
+        """The next offset that could be delivered; waits while it is looked up.
 
         Raises:
-            IllegalStateError: the partition is not assigned. KafkaTimeoutError: the position was not known within
-            `default_api_timeout_ms`.
+            IllegalStateError: the partition is not assigned.
+            KafkaTimeoutError: not known in `default_api_timeout_ms`.
         """
         engine = self._running()
         return await engine.offset_queries.position(self._owned(partition))
@@ -350,17 +353,16 @@ class Consumer:
         lane: Literal["live", "catch-up"] | None = None,
         drop_pending: bool = False,
     ) -> None:
-        """Go on at `offset`. Records of the partition that are in hand are taken back, not processed.
+        """The next record of the partition is at `offset`; what is in hand of it is taken back, not processed.
 
-        With two lanes (`enable_parallel_rebalance`) this moves the lane that `offset` lies in, or the one named by
-        `lane`; the other goes back to its first record that is not processed. If `offset` is below the start of the
-        live lane, the catch-up lane reads everything from there on again. `drop_pending`, or a seek in
-        `on_partitions_assigned`, leaves one lane, from `offset` on.
+        With two lanes (`enable_parallel_rebalance`) it moves the one that `offset` lies in, or `lane`; the other goes
+        back to what it has not processed. Below where the live lane began everything from `offset` on is read again
+        beside it. `drop_pending`, or a seek in `on_partitions_assigned`, leaves one lane, from `offset` on.
 
         Raises:
-            IllegalStateError: the partition is not assigned. ValueError: `offset` is not a number from 0 to 2^63 - 1,
-            or `lane` cannot go there. If the starting offsets of the lanes are not known yet, the next request for
-            records raises the latter.
+            IllegalStateError: the partition is not assigned.
+            ValueError: `offset` is no number from 0 to 2^63 - 1, or `lane` does not go there. Where it is not known yet
+                where the lanes begin, the next request for records raises it.
         """
         if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MAX_OFFSET:
             raise ValueError(f"seek: the offset is a whole number between 0 and {MAX_OFFSET}, not {offset!r}")
@@ -371,17 +373,15 @@ class Consumer:
         self._move(self._owned(partition), offset, lane=lane, drop_pending=drop_pending)
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
-        """Seek to the first offset of these partitions, by default of all assigned ones. Raises as `end_offsets`."""
+        """To the first offset of these partitions, all assigned ones by default. Raises as `end_offsets`."""
         return await self._seek_to(partitions, EARLIEST)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> bool:
-        """Seek past the last offset (the last stable one under `read_committed`). Raises as `end_offsets`."""
+        """Behind the last offset (the last stable one under `read_committed`). Raises as `end_offsets`."""
         return await self._seek_to(partitions, LATEST)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
-        """Seek to the committed offsets. Records in hand of a partition without one are taken back. Raises as
-        `committed`.
-        """
+        """To the committed offsets. What is in hand of a partition without one is taken back. Raises as `committed`."""
         engine = self._running()
         owned = [self._owned(tp) for tp in partitions or engine.self_assignment.names]
         group = self._grouped("seek_to_committed")
@@ -406,19 +406,20 @@ class Consumer:
         return await self._offsets_at(partitions, EARLIEST, "beginning_offsets")
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition (the last stable one under `read_committed`).
+        """The offset behind the last record of each partition (the last stable one under `read_committed`).
 
         Raises:
-            KafkaTimeoutError: a leader did not answer within `default_api_timeout_ms`. UnknownTopicOrPartitionError: a
-            partition did not exist within that time. TopicAuthorizationError: add the ACL. TypeError, ValueError: not a
-            list of partitions.
+            KafkaTimeoutError: a leader did not answer in `default_api_timeout_ms`.
+            UnknownTopicOrPartitionError: no such partition in that time.
+            TopicAuthorizationError: add the ACL.
+            TypeError, ValueError: not a list of partitions.
         """
         return await self._offsets_at(partitions, LATEST, "end_offsets")
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset whose timestamp (ms) is not before the given one; `None` if there is none.
+        """The first offset whose timestamp (ms) is not before the given one; `None` where there is none.
 
         Raises as `end_offsets`, and:
             ValueError: a timestamp is below 0, or more than 2^63 - 1.
@@ -449,12 +450,12 @@ class Consumer:
     async def lag(self, *, detail: bool = False) -> int | Lag:
         """Records between the positions and the ends of all assigned partitions, asked of the brokers now.
 
-        Sends one request to each broker, however many partitions it leads. With `detail` returns a `Lag`: the lag by
-        lane, and for each partition the age of the answer.
+        One request to each broker, however many partitions it leads. With `detail` a `Lag`: by lane, and of each
+        partition how old the answer is.
 
         Raises:
-            IllegalStateError: nothing is assigned. AiogroupError: a leader did not answer within
-            `default_api_timeout_ms`, or a position is not known yet.
+            IllegalStateError: nothing is assigned.
+            AiogroupError: a leader did not answer in `default_api_timeout_ms`, or a position is not known yet.
         """
         engine = self._running()
         if not engine.context.assignment:
@@ -465,8 +466,8 @@ class Consumer:
     def current_lag(self, partition: TopicPartition) -> int | None:
         """The lag known locally, `None` when position or end is not known; never a remote call (KIP-695).
 
-        If the end is not known it is asked for in the background, so that a later call has it. `lags(detail=True)`
-        gives the age of the known end.
+        Where the end is not known it is asked for in the background, so that a later call knows it. How old the
+        knowledge is `lags(detail=True)` tells.
 
         Raises:
             IllegalStateError: the partition is not assigned.
@@ -480,7 +481,7 @@ class Consumer:
     def lags(self, *, detail: Literal[True]) -> dict[TopicPartition, PartitionLag]: ...
 
     def lags(self, *, detail: bool = False) -> dict[TopicPartition, int | None] | dict[TopicPartition, PartitionLag]:
-        """`current_lag` of every assigned partition; with `detail` also the age of its known end."""
+        """`current_lag` of every assigned partition; with `detail` and how old the knowledge of its end is."""
         engine = self._running()
         partitions = list(engine.context.assignment)
         lags = {each.tp: engine.offset_queries.current_lag(each) for each in partitions}
@@ -491,15 +492,15 @@ class Consumer:
         return {tp: PartitionLag(lag, ages[tp]) for tp, lag in lags.items()}
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The partition's end offset in the last fetch answer, `None` before the first."""
+        """The end of the partition as the last fetch answer said, `None` before the first."""
         return self._owned(partition).log.end_offset
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """The partition's last stable offset in the last fetch answer, `None` before the first."""
+        """The last stable offset as the last fetch answer said, `None` before the first."""
         return self._owned(partition).log.last_stable_offset
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
-        """When a fetch of the partition was last answered, with or without news of it, in milliseconds since the epoch.
+        """When a fetch of the partition was last answered, also without news of it, in milliseconds since the epoch.
 
         `None` before the first answer.
         """
@@ -514,14 +515,14 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: AnyListener | None = None,
     ) -> None:
-        """Read these topics, or all that match a pattern, from now on. The change is made in the background.
+        """Read these topics, or all that match a pattern, from now on; the change is made in the background.
 
         Without a `listener` the constructor's is used.
 
         Raises:
-            IllegalStateError: partitions were assigned by `assign`, or called inside a rebalance callback.
-            InvalidTopicError: Kafka would refuse a topic's name. ConfigError, TypeError: not topics, not a pattern, or
-            not a listener.
+            IllegalStateError: partitions were assigned by hand, or called inside a rebalance callback.
+            InvalidTopicError: Kafka would refuse a topic's name.
+            ConfigError, TypeError: not topics, not a pattern, or not a listener.
         """
         self._check_outside_callback("subscribe")
         self._check_alive()
@@ -531,7 +532,7 @@ class Consumer:
         self._follow(Cause.SUBSCRIBE)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, without a group's assignment; no other member of a group is told.
+        """Read these partitions; no group decides, and none of its members is told.
 
         Raises:
             IllegalStateError: topics are subscribed, or called inside a rebalance callback.
@@ -548,7 +549,7 @@ class Consumer:
         self._follow(Cause.ASSIGN)
 
     def unsubscribe(self) -> None:
-        """Read nothing any more, and leave the group in the background.
+        """Read nothing; leaves the group in the background.
 
         Raises:
             IllegalStateError: called inside a rebalance callback.
@@ -559,7 +560,7 @@ class Consumer:
         self._follow(Cause.UNSUBSCRIBE)
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are read; with a pattern those that match it now."""
+        """The topics that are read, those that match the pattern now."""
         return self._subscription.names()
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -569,7 +570,7 @@ class Consumer:
         return self._engine.context.assignment.names
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Deliver no records of these partitions until `resume`; buffered records are kept."""
+        """Deliver nothing of these partitions until `resume`; what is buffered is kept."""
         for partition in [self._owned(tp) for tp in partitions]:
             partition.bar(Bar.PAUSED)
             for cursor in partition.lanes.cursors if partition.lanes is not None else ():
@@ -577,7 +578,7 @@ class Consumer:
         self._running().context.interrupt()
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Deliver records of these partitions again."""
+        """Deliver again."""
         for partition in [self._owned(tp) for tp in partitions]:
             partition.lift(Bar.PAUSED)
             for cursor in partition.lanes.cursors if partition.lanes is not None else ():
@@ -586,7 +587,7 @@ class Consumer:
         self._running().context.interrupt()
 
     def paused(self) -> frozenset[TopicPartition]:
-        """The assigned partitions that are paused."""
+        """The paused ones of the assigned partitions."""
         meant = self._running().self_assignment
         return frozenset(tp for tp in meant.names if (each := meant.partition(tp)) is not None and each.is_paused)
 
@@ -594,8 +595,8 @@ class Consumer:
         """Every topic that this principal may see, asked of a broker now.
 
         Raises:
-            ConnectionLostError, KafkaTimeoutError, ProtocolError: no broker answered within `request_timeout_ms`; ask
-            again.
+            ConnectionLostError, KafkaTimeoutError, ProtocolError: no broker answered in `request_timeout_ms`; ask
+                again.
         """
         cluster = await self._running().context.link.fetch_metadata(None)
         return frozenset(
@@ -610,7 +611,7 @@ class Consumer:
     # The group.
 
     async def enforce_rebalance(self, why: str = "enforce_rebalance") -> None:
-        """Ask the group for a rebalance (KIP-568), and return at once. During a rebalance this does nothing.
+        """Ask the group for a new round (KIP-568); returns at once. During a rebalance it does nothing.
 
         `why` goes into the broker's log (KIP-800).
 
@@ -622,28 +623,29 @@ class Consumer:
             coordinator.handle(f.RejoinWanted(why))
 
     def child_consumer_is_alive(self) -> bool:
-        """Whether a catch-up lane has work (KIP-333's childConsumerIsAlive)."""
+        """Whether a catch-up lane has work (KIP-333's childConsumerIsAlive); afterwards it is on standby."""
         catch_up = self._running().catch_up
         return catch_up is not None and catch_up.is_catching_up
 
     def lanes(self) -> dict[TopicPartition, CatchUpProgress]:
-        """The progress of the catch-up lanes, by partition; empty without `enable_parallel_rebalance` (KIP-333)."""
+        """How far the catch-up lanes are, by partition; empty without `enable_parallel_rebalance` (KIP-333)."""
         engine = self._running()
         engine.context.delivery.settle()
         return {each.tp: each.lanes.progress() for each in engine.context.assignment if each.lanes is not None}
 
     def offsets_for_transaction(self, offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets and metadata that a transaction must commit for the group, given the next `offsets` to process.
+        """What a transaction must commit for the group so that `offsets`, the next to process, become durable.
 
-        With two lanes the group cannot commit a record's own offset, which would pass over pending ranges. Give the
-        result, with `group_metadata()`, to the producer's `send_offsets_to_transaction`. After an aborted transaction
-        call `seek_to_committed`. An empty mapping, of a lane without a record in this batch, gives an empty result.
+        With two lanes a record's own offset is not the group's: it would pass what is pending. Give the result, with
+        `group_metadata()`, to the producer's `send_offsets_to_transaction`. After an aborted transaction call
+        `seek_to_committed`. Of no offsets, as of a lane without a record in this batch, it makes none.
 
         Raises:
-            CommitFailedError: the topic was deleted and made anew, and the offset belongs to the old one.
-            IllegalStateError: a partition is not assigned; or it was assigned again and its position is not known yet,
-            so the offsets belong to an earlier ownership. Abort the transaction, and ask for records. IllegalOperation:
-            there is no group. ValueError, TypeError: not offsets, or no lane has delivered the records before them.
+            CommitFailedError: the topic was deleted and made anew, and the offset is of the old one.
+            IllegalStateError: a partition is not assigned, or it came back and where it goes on is not known yet: its
+                offsets are of an earlier ownership. Abort the transaction, and ask for records.
+            IllegalOperation: there is no group.
+            ValueError, TypeError: not offsets, or no lane delivered up to there.
         """
         engine, _ = self._running(), self._grouped("offsets_for_transaction")
         entries: dict[TopicPartition, CommitEntry] = {}
@@ -666,12 +668,13 @@ class Consumer:
         return {tp: OffsetAndMetadata(entry.offset, entry.metadata) for tp, entry in entries.items()}
 
     def group_metadata(self) -> GroupMetadata:
-        """This member's present identity, which a transaction needs to commit for it (KIP-447).
+        """Who this member is now: what a transaction needs to commit for it (KIP-447).
 
         Raises:
-            IllegalOperation: there is no group. IllegalStateError: ranges are pending (or it is not known yet whether
-            some are), and `offsets_for_transaction` was not called for this batch, or its partitions were given up or
-            lost since. A transaction that commits a record's own offset would pass over the ranges (KIP-333).
+            IllegalOperation: there is no group.
+            IllegalStateError: ranges are pending, or it is not known yet whether some are, and
+                `offsets_for_transaction` was not called for this batch, or its partitions were given up or lost since:
+                a transaction that commits a record's own offset would pass over them (KIP-333).
         """
         group, engine = self._grouped("group_metadata"), self._running()
         if not self._is_given_to_transaction(engine):
@@ -689,11 +692,11 @@ class Consumer:
         return GroupMetadata(who.group_id, who.generation, who.member_id, who.instance_id)
 
     def health(self) -> Health:
-        """The consumer's health, from local knowledge: for /livez and /readyz."""
+        """How the consumer is, from what is known locally: for /livez and /readyz."""
         return health_of(self._engine, is_stopped=self._stopping is not None)
 
     def metrics(self) -> dict[str, float | int | None]:
-        """The metrics, under Java's names in snake case where Java has them. `None` means "not known", never 0."""
+        """Figures, under Java's names in snake case where it has them; `None` is "not known", never 0."""
         self._check_not_stopped()
         return metrics_of(self._started())
 
@@ -749,9 +752,7 @@ class Consumer:
         return partition
 
     def _named(self, partitions: tuple[TopicPartition, ...]) -> frozenset[TopicPartition]:
-        """Check named partitions. One that is not assigned is allowed, since a rebalance may be about to assign it: the
-        request waits for its end.
-        """
+        """A rebalance may be about to bring what is not assigned: the request itself waits for its end."""
         if partitions:
             check_partitions(partitions, "partitions")
             if self._running().group.is_settled():
@@ -795,9 +796,7 @@ class Consumer:
         engine.context.changed.pulse()
 
     def _move_if_still(self, partition: Partition, offset: int, **how: Any) -> None:  # noqa: ANN401 (of _move)
-        """Carry out a seek that waited for the lanes. The positions task calls this, so an error goes to the
-        application, not to that task.
-        """
+        """A seek that waited for the lanes: it is the positions task's call now, and no error of that task."""
         context = self._started().context
         try:
             if self._running().self_assignment.is_still(partition):
@@ -823,7 +822,7 @@ class Consumer:
         return {tp: each.offset for tp, each in found.items()}
 
     def _is_given_to_transaction(self, engine: Engine) -> bool:
-        """Whether `offsets_for_transaction` was called for this batch, and all its partitions are still ours."""
+        """`offsets_for_transaction` was called for this batch, and what it spoke of is still ours."""
         asked_count, given = self._given_to_transaction
         is_owned = engine.context.assignment.is_owned_since
         return asked_count == engine.requests.asked_count and all(is_owned(*each) for each in given)

@@ -202,7 +202,8 @@ def test_the_sdist_holds_every_file_of_the_clone(clone, artifacts):
 
 
 def test_tests_run_in_the_unpacked_sdist(artifacts, tmp_path):
-    shutil.unpack_archive(artifacts["sdist"], tmp_path, filter="data")
+    safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # from 3.11.4 on
+    shutil.unpack_archive(artifacts["sdist"], tmp_path, **safely)
     (unpacked,) = tmp_path.iterdir()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not kafka"]
     chosen = ["tests/test_docs.py", "tests/test_public_names.py", "tests/test_readme.py", "tests/assignors"]
