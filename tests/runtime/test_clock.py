@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from aiogroup.runtime.loop.clock import Signal, now_ms, timeout_ms, wall_ms
+from aiogroup.runtime.loop.clock import Alarm, Signal, now_ms, sleep_ms, timeout_ms, wall_ms
 
 
 async def test_pulse_wakes_every_waiter():
@@ -160,3 +160,40 @@ def test_a_forked_process_asks_its_own_loop():
 def test_without_a_loop_there_is_no_instant():
     told_by(LoopAt(5))
     refuse_without_a_loop()
+
+
+async def test_an_alarm_rings_at_the_first_of_its_instants_and_once():
+    began_ms, rang = now_ms(), []
+    alarm = Alarm(lambda: rang.append(now_ms() - began_ms))
+    for wait_ms in (500, 200, 300):
+        alarm.ring_by(began_ms + wait_ms)
+    await sleep_ms(1_000)
+    assert len(rang) == 1
+    assert 200 <= rang[0] <= 202
+
+
+async def test_an_alarm_that_rang_can_be_set_again_from_its_ring():
+    began_ms, rang = now_ms(), []
+
+    def ring():
+        rang.append(now_ms() - began_ms)
+        if len(rang) == 1:
+            alarm.ring_by(began_ms + 700)
+
+    alarm = Alarm(ring)
+    alarm.ring_by(began_ms + 100)
+    await sleep_ms(1_000)
+    assert len(rang) == 2
+    assert 700 <= rang[1] <= 702
+
+
+async def test_an_alarm_that_is_cancelled_is_silent_until_it_is_set_again():
+    rang = []
+    alarm = Alarm(lambda: rang.append(True))
+    alarm.ring_by(now_ms() + 100)
+    alarm.cancel()
+    await sleep_ms(300)
+    assert rang == []
+    alarm.ring_by(now_ms() + 100)
+    await sleep_ms(300)
+    assert rang == [True]
