@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import partial
-from itertools import groupby
-from typing import Final
 
 from aiogroup.cluster import Cluster
 from aiogroup.config import parse_reset_policy
 from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition, PositionState
-from aiogroup.fetching.truncation import Action, EpochEnd, Remedy, Search, act, is_news, leader_of, narrow, remedy_for
-from aiogroup.protocol.errors import lookup
-from aiogroup.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
+from aiogroup.fetching.truncation import Action, EpochEnd, Remedy, Search, act, is_news, leader_of, narrow
 from aiogroup.runtime.context import Context
+from aiogroup.runtime.fetching.epoch_ends import ANSWER_MS, EpochAnswer, ask_epoch_ends
 from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.metadata.refresher import Refresher
-from aiogroup.runtime.net.link import METADATA
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["Validator"]
-
-ANSWER_MS: Final = 5_000
-"""How long to wait for a leader, which normally answers at once. One that does not may be frozen, and may have lost its
-leadership.
-"""
 
 
 class Validator:
@@ -101,8 +88,9 @@ class Validator:
     async def _ask(self, node_id: int, asked: dict[Partition, int]) -> None:
         context = self._context
         limit_ms = min(ANSWER_MS, context.config.request_timeout_ms)
+        question = {each.tp: (each.leader, each.search.leader_epoch) for each in asked}
         try:
-            answer = await context.link.send(node_id, _request(asked), METADATA, limit_ms)
+            answers = await ask_epoch_ends(context.link, node_id, question, limit_ms)
         except UnsupportedVersionError:  # older than Kafka 2.3
             for partition in self._unchanged(asked):
                 partition.trust()
@@ -110,7 +98,7 @@ class Validator:
             context.tell(events.FetchFailed(node_id, None, None, f"checking positions: {error}"))
             self._retry(self._unchanged(asked))
         else:
-            self._take_answer(node_id, answer, asked)
+            self._take_answers(node_id, answers, asked)
         finally:
             for partition, changes_count in asked.items():
                 if self._asked.get(partition) == changes_count:
@@ -133,19 +121,17 @@ class Validator:
         if partitions:
             self._refresher.want()
 
-    def _take_answer(self, node_id: int, answer: OffsetForLeaderEpochResponse, asked: dict[Partition, int]) -> None:
-        answers = {
-            TopicPartition(topic.topic, each.partition): each for topic in answer.topics for each in topic.partitions
-        }
+    def _take_answers(
+        self, node_id: int, answers: Mapping[TopicPartition, EpochAnswer], asked: dict[Partition, int]
+    ) -> None:
         for partition in self._unchanged(asked):
             tp, found = partition.tp, answers.get(partition.tp)
-            remedy = Remedy.RETRY if found is None else remedy_for(found.error_code)
-            if found is not None and remedy is Remedy.PROCEED:
-                self._go_on(partition, EpochEnd(found.leader_epoch, found.end_offset))
+            if found is not None and found.remedy is Remedy.PROCEED:
+                self._go_on(partition, found.end)
                 continue
-            why = "the answer lacks it" if found is None else lookup(found.error_code).name
+            why = "the answer lacks it" if found is None else found.error
             self._context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, f"checking the position: {why}"))
-            if remedy is Remedy.NOT_AUTHORIZED:
+            if found is not None and found.remedy is Remedy.NOT_AUTHORIZED:
                 self._context.inbox.put(TopicAuthorizationError([tp.topic]))
             self._retry([partition])
 
@@ -177,23 +163,3 @@ class Validator:
         self._context.tell(
             events.LogTruncated(tp.topic, tp.partition, position, leader_epoch, found.offset, count, action.value)
         )
-
-
-def _request(asked: dict[Partition, int]) -> OffsetForLeaderEpochRequest:
-    by_name = sorted(asked, key=lambda each: each.tp)
-    return OffsetForLeaderEpochRequest(
-        topics=tuple(
-            OffsetForLeaderTopic(
-                topic=topic,
-                partitions=tuple(
-                    OffsetForLeaderPartition(
-                        partition=each.tp.partition,
-                        current_leader_epoch=each.leader.epoch,
-                        leader_epoch=each.search.leader_epoch,
-                    )
-                    for each in of_topic
-                ),
-            )
-            for topic, of_topic in groupby(by_name, key=lambda each: each.tp.topic)
-        )
-    )

@@ -4,35 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from itertools import groupby
-from typing import Final
 
 from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
-from aiogroup.fetching.truncation import EpochEnd, Remedy, leader_of, remedy_for
+from aiogroup.fetching.truncation import EpochEnd, Remedy, leader_of
 from aiogroup.offsets.commit_plan import Committed
-from aiogroup.protocol.errors import lookup
-from aiogroup.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 from aiogroup.recovery.recovery import Log, Recovery, last_known, recover
 from aiogroup.recovery.token import NO_EPOCH, Found, Place, read_committed
 from aiogroup.runtime.context import Context
+from aiogroup.runtime.fetching.epoch_ends import ANSWER_MS, ask_epoch_ends
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST, Listed, Refresher
-from aiogroup.runtime.net.link import METADATA
 from aiogroup.runtime.recovery.catch_up import CatchUp
 from aiogroup.runtime.recovery.lanes import fresh_id
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["Recoveries"]
-
-ANSWER_MS: Final = 5_000
-"""A leader that has not answered where an epoch ended after this time is asked again."""
 
 
 class Recoveries:
@@ -207,25 +196,6 @@ class Recoveries:
         partition.trust()  # the leader has just been asked
         self._catch_up.begin(partition, self._place(partition.tp), recovery)
 
-    def _epochs_request(self, wanted: Mapping[TopicPartition, int]) -> OffsetForLeaderEpochRequest:
-        cluster = self._context.link.cluster
-        return OffsetForLeaderEpochRequest(
-            topics=tuple(
-                OffsetForLeaderTopic(
-                    topic=topic,
-                    partitions=tuple(
-                        OffsetForLeaderPartition(
-                            partition=tp.partition,
-                            current_leader_epoch=leader_of(cluster, tp).epoch,
-                            leader_epoch=wanted[tp],
-                        )
-                        for tp in of_topic
-                    ),
-                )
-                for topic, of_topic in groupby(sorted(wanted), key=lambda tp: tp.topic)
-            )
-        )
-
     async def _ask_epochs(self, wanted: Mapping[TopicPartition, int], until_ms: int) -> dict[TopicPartition, EpochEnd]:
         """Where these epochs ended, as their leaders say; unknown (-1) for leaders that are too old to say."""
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
@@ -234,24 +204,22 @@ class Recoveries:
         by_leader.pop(-1, None)
         found: dict[TopicPartition, EpochEnd] = {}
         for node_id, tps in by_leader.items():
-            request = self._epochs_request({tp: wanted[tp] for tp in tps})
+            asked = {tp: (leader_of(self._context.link.cluster, tp), wanted[tp]) for tp in tps}
             limit_ms = max(1, min(until_ms - now_ms(), ANSWER_MS))
             try:
-                answer = await self._context.link.send(node_id, request, METADATA, limit_ms)
+                answers = await ask_epoch_ends(self._context.link, node_id, asked, limit_ms)
             except UnsupportedVersionError:
-                found |= dict.fromkeys(tps, EpochEnd(NO_EPOCH, -1))
+                found |= dict.fromkeys(asked, EpochEnd(NO_EPOCH, -1))
                 continue
             except AiogroupError as error:
                 self._context.tell(events.FetchFailed(node_id, None, None, f"checking what was read: {error}"))
                 self._refresher.want()
                 continue
-            for topic in answer.topics:
-                for each in topic.partitions:
-                    tp = TopicPartition(topic.topic, each.partition)
-                    if remedy_for(each.error_code) is Remedy.PROCEED:
-                        found[tp] = EpochEnd(each.leader_epoch, each.end_offset)
-                        continue
-                    why = f"checking what was read: {lookup(each.error_code).name}"
-                    self._context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, why))
-                    self._refresher.want()
+            for tp, answer in answers.items():
+                if answer.remedy is Remedy.PROCEED:
+                    found[tp] = answer.end
+                    continue
+                why = f"checking what was read: {answer.error}"
+                self._context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, why))
+                self._refresher.want()
         return found
