@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.records import LIVE
-from aiogroup.recovery.lanes import Lane, LaneName, Lanes, Mark, Moved
+from aiogroup.recovery.lane_offsets import LaneName, LaneOffsets, Mark, Moved, PartitionOffsets
 from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract
 from aiogroup.recovery.recovery import Recovery, fold
 from aiogroup.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, Place, write_committed
@@ -101,43 +101,43 @@ class Book(Generic[R]):
     # Where the lanes stand.
 
     @property
-    def lanes(self) -> Lanes:
-        """The lanes at their processed offsets.
+    def offsets(self) -> PartitionOffsets:
+        """Each lane with its processed offset.
 
         The caller has settled the delivery, as for every look at the ledgers.
         """
-        return self._lanes(lambda ledger, told: max(ledger.committable, told))
+        return self._offsets(lambda ledger, told: max(ledger.committable, told))
 
     @property
-    def told(self) -> Lanes:
-        """The lanes at the offsets told to the coordinator: a commit leaves lanes there that it does not name."""
-        return self._pass(self._lanes(lambda _, told: told))
+    def told(self) -> PartitionOffsets:
+        """Each lane with the offset told to the coordinator: a commit leaves lanes there that it does not name."""
+        return self._pass(self._offsets(lambda _, told: told))
 
-    def _pass(self, lanes: Lanes) -> Lanes:
+    def _pass(self, offsets: PartitionOffsets) -> PartitionOffsets:
         """Count offsets without a record as told once all delivered records of the range are: nobody can name them."""
         cursors = {each.end: each.ledger for each in self.ranges}
         passed = (
             each if each.end is None or each.processed < cursors[each.end].delivered else each.done_up_to(each.position)
-            for each in lanes.ranges
+            for each in offsets.ranges
         )
-        return replace(lanes, ranges=tuple(passed))
+        return replace(offsets, ranges=tuple(passed))
 
     @property
     def pending(self) -> Ranges:
         """The offsets of the ranges that are not processed."""
-        return self.lanes.pending
+        return self.offsets.pending
 
     @property
     def is_catching_up(self) -> bool:
         """The catch-up lane has work."""
         return any(each.ledger.committable < each.end for each in self.ranges)
 
-    def _lanes(self, processed: Callable[[Ledger, int], int]) -> Lanes:
+    def _offsets(self, processed: Callable[[Ledger, int], int]) -> PartitionOffsets:
         live = self.live.ledger
-        return Lanes(
-            Lane(self.live_start, processed(live, self._told_live), live.position),
+        return PartitionOffsets(
+            LaneOffsets(self.live_start, processed(live, self._told_live), live.position),
             tuple(
-                Lane(
+                LaneOffsets(
                     each.start,
                     min(processed(each.ledger, self._told[each.end]), each.end),
                     min(each.ledger.position, each.end),
@@ -156,26 +156,26 @@ class Book(Generic[R]):
         """
         if self._is_told or self.turn or not self.pending:
             return None
-        lanes = self.told
-        self._mark = Mark(self.id, lanes.low_water, lanes.live.processed)
-        return self._write(lanes, self.id, self.user, self.turn)
+        offsets = self.told
+        self._mark = Mark(self.id, offsets.low_water, offsets.live.processed)
+        return self._write(offsets, self.id, self.user, self.turn)
 
     def commit_processed(self) -> LaneCommit:
         """A commit of the processed offset of each lane."""
-        return self._tell(self.lanes)
+        return self._tell(self.offsets)
 
     def is_told(self, offset: int, metadata: str) -> bool:
         """Whether `commit_processed` would commit exactly this. Changes nothing."""
-        lanes = self.lanes
-        if self._mark is not None and lanes.needs_new_id(self._mark) and lanes.pending:
+        offsets = self.offsets
+        if self._mark is not None and offsets.needs_new_id(self._mark) and offsets.pending:
             return False  # the token would get a new id
-        user = self.user if lanes.low_water == self._user_at else ""
-        commit = self._write(lanes, self.id, user, self.turn)
+        user = self.user if offsets.low_water == self._user_at else ""
+        commit = self._write(offsets, self.id, user, self.turn)
         return (commit.offset, commit.metadata) == (offset, metadata)
 
     def commit_delivered(self) -> LaneCommit:
         """A commit of all that was delivered of each lane, which counts as processed."""
-        return self._tell(self._lanes(lambda ledger, told: max(ledger.position, told)))
+        return self._tell(self._offsets(lambda ledger, told: max(ledger.position, told)))
 
     def commit_named(self, offset: int, user: str = "") -> LaneCommit:
         """A commit of one offset, of the lane that it lies in; the other lanes stay where they were told.
@@ -188,7 +188,7 @@ class Book(Generic[R]):
     def shorter(self, commit: LaneCommit, limit_chars: int) -> LaneCommit:
         """The same commit for a broker that accepts at most `limit_chars`; later commits keep to that limit too."""
         self.limit_chars = limit_chars
-        return self._write(self._lanes_of(commit), commit.id, commit.user, commit.turn)
+        return self._write(self._offsets_of(commit), commit.id, commit.user, commit.turn)
 
     def note_durable(self, commit: LaneCommit) -> bool:
         """The commit is durable. Returns False if a seek after it took back records that it covers."""
@@ -201,20 +201,20 @@ class Book(Generic[R]):
             each.ledger.process_below(min(processed, each.end))
         return True
 
-    def _tell(self, lanes: Lanes, user: str = "") -> LaneCommit:
+    def _tell(self, offsets: PartitionOffsets, user: str = "") -> LaneCommit:
         self._is_told = True
-        self._told_live = lanes.live.processed
-        self._told = {each.end: each.processed for each in lanes.ranges if each.end is not None}
-        if user or lanes.low_water != self._user_at:
-            self.user, self._user_at = user, lanes.low_water
-        if self._mark is not None and lanes.needs_new_id(self._mark):
+        self._told_live = offsets.live.processed
+        self._told = {each.end: each.processed for each in offsets.ranges if each.end is not None}
+        if user or offsets.low_water != self._user_at:
+            self.user, self._user_at = user, offsets.low_water
+        if self._mark is not None and offsets.needs_new_id(self._mark):
             self.id = self._fresh_id()
-        self._mark = Mark(self.id, lanes.low_water, lanes.live.processed)
-        return self._write(lanes, self.id, self.user, self.turn)
+        self._mark = Mark(self.id, offsets.low_water, offsets.live.processed)
+        return self._write(offsets, self.id, self.user, self.turn)
 
-    def _write(self, lanes: Lanes, token_id: str, user: str, turn: int) -> LaneCommit:
-        live, low_water = lanes.live.processed, lanes.low_water
-        token = lanes.token(token_id, self.live.epoch_before(live))
+    def _write(self, offsets: PartitionOffsets, token_id: str, user: str, turn: int) -> LaneCommit:
+        live, low_water = offsets.live.processed, offsets.low_water
+        token = offsets.token(token_id, self.live.epoch_before(live))
         if token is not None:
             token = replace(token, handoff=self._note_of(token.pending))
         limit = {} if self.limit_chars is None else {"limit_chars": self.limit_chars}
@@ -224,7 +224,7 @@ class Book(Generic[R]):
             leader_epoch=self.live.epoch_before(live) if token is None else self._epoch_before(low_water),
             id=token_id,
             live=live,
-            ranges=tuple((each.end, each.processed) for each in lanes.ranges if each.end is not None),
+            ranges=tuple((each.end, each.processed) for each in offsets.ranges if each.end is not None),
             turn=turn,
             user=user,
         )
@@ -234,10 +234,10 @@ class Book(Generic[R]):
         of = (each for each in self.ranges if each.start <= low_water <= each.end)
         return max((each.epoch_before(low_water) for each in of), default=NO_EPOCH)
 
-    def _lanes_of(self, commit: LaneCommit) -> Lanes:
-        return Lanes(
-            Lane(commit.live, commit.live, commit.live),
-            tuple(Lane(processed, processed, processed, end) for end, processed in commit.ranges),
+    def _offsets_of(self, commit: LaneCommit) -> PartitionOffsets:
+        return PartitionOffsets(
+            LaneOffsets(commit.live, commit.live, commit.live),
+            tuple(LaneOffsets(processed, processed, processed, end) for end, processed in commit.ranges),
         )
 
     # Moves.
@@ -250,7 +250,7 @@ class Book(Generic[R]):
         Raises:
             ValueError: the named lane cannot go there.
         """
-        return self.lanes.seek(offset, lane, drop_pending=drop_pending, poison_at=poison_at)
+        return self.offsets.seek(offset, lane, drop_pending=drop_pending, poison_at=poison_at)
 
     def move(self, moved: Moved) -> None:
         """Carry a move of the lanes out. Records in hand are taken back; the caller moves the live cursor."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from aiogroup.recovery.lanes import Mark
+from aiogroup.recovery.lane_offsets import Mark
 from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract, union
 from aiogroup.recovery.token import NO_EPOCH, DoneRanges, Found
 from aiogroup.values import dataclass

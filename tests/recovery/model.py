@@ -200,7 +200,7 @@ class Member:
         if epoch < 0 or (cut := world.end_of(epoch)) >= position:
             return
         self.is_cut = True  # what was processed and not named may be followed by nothing that will be
-        self._move(self.book.lanes.truncate(cut))
+        self._move(self.book.offsets.truncate(cut))
 
     def deliver_live(self, count):
         self.check()
@@ -313,7 +313,7 @@ class Member:
             moved = self.book.seek(offset, lane, drop_pending=drop_pending)
         except ValueError:
             return
-        world, live, pending = self.world, self.book.lanes.live, self.book.pending
+        world, live, pending = self.world, self.book.offsets.live, self.book.pending
         for gone in moved.dropped:
             self._skip(*gone)
         if moved.lane == "live":

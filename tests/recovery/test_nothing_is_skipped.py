@@ -149,7 +149,7 @@ class Play:
             member.process(200)
         if self.is_named:
             member.commit_last()
-            lanes, told = member.book.lanes, member.book.told
+            lanes, told = member.book.offsets, member.book.told
             assert member.is_cut or told.pending == lanes.pending, f"stuck: {told.pending} for who commits by name"
 
 
@@ -214,7 +214,7 @@ def check(one):
     """What must hold at each moment."""
     book = one.member.book if one.member is not None else None
     if book is not None:
-        lanes = book.lanes
+        lanes = book.offsets
         ends = [each for lane in lanes.ranges for each in (lane.start, lane.end)]
         assert ends == sorted(ends), f"ranges overlap: {lanes}"
         assert lanes.live.processed >= lanes.live.start, f"the live lane is below its start: {lanes}"

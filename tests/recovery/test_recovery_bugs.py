@@ -9,40 +9,40 @@ import pytest
 
 from tests.simulation.planted_bugs import ROOT, Bug
 
-LANES = "aiogroup/recovery/lanes.py"
+OFFSETS = "aiogroup/recovery/lane_offsets.py"
 RECOVERY = "aiogroup/recovery/recovery.py"
 BOOK = "aiogroup/recovery/book.py"
 TOKEN = "aiogroup/recovery/token.py"
 RANGES = "aiogroup/recovery/ranges.py"
 
 BUGS = (
-    Bug("the low-water mark is the last range's", LANES, "return pending[0].start if", "return pending[-1].start if"),
-    Bug("delivered is done", LANES, "self.processed >= self.end", "self.position >= self.end"),
+    Bug("the low-water mark is the last range's", OFFSETS, "return pending[0].start if", "return pending[-1].start if"),
+    Bug("delivered is done", OFFSETS, "self.processed >= self.end", "self.position >= self.end"),
     Bug(
         "a commit covers what was not delivered",
-        LANES,
+        OFFSETS,
         "not self.start < offset <= min(self.position, self.end)",
         "not self.start < offset <= self.end",
     ),
     Bug(
         "a seek back to before the live lane is forgotten",
-        LANES,
+        OFFSETS,
         "union(pending, (Range(offset, live.start),))",
         "pending",
     ),
     Bug(
         "the live lane goes into a range",
-        LANES,
+        OFFSETS,
         "if offset >= live.start:\n            if lane",
         "if True:\n            if lane",
     ),
     Bug(
         "a seek back keeps the id",
-        LANES,
+        OFFSETS,
         "union(pending, (Range(offset, live.start),)), CATCH_UP, is_new_id=True)",
         "union(pending, (Range(offset, live.start),)), CATCH_UP)",
     ),
-    Bug("a truncation keeps the ranges", LANES, "below(self.pending, offset), LIVE", "self.pending, LIVE"),
+    Bug("a truncation keeps the ranges", OFFSETS, "below(self.pending, offset), LIVE", "self.pending, LIVE"),
     Bug("the ranges of a token are forgotten", RECOVERY, "token.pending if token is not None else ()", "()"),
     Bug(
         "a backlog is passed over",
@@ -106,7 +106,7 @@ BUGS = (
     Bug("a range is done as soon as it is read", BOOK, "ledger.committable, told)", "ledger.position, told)"),
     Bug(
         "what a seek cut off of a range is left to be named by itself",
-        LANES,
+        OFFSETS,
         "before = tuple(lower.all_done() for lower in self.ranges[:index])",
         "before = self.ranges[:index]",
     ),

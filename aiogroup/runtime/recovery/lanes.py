@@ -21,7 +21,7 @@ from aiogroup.fetching.truncation import leader_of
 from aiogroup.offsets.commit_plan import CommitEntry, Committed
 from aiogroup.records import LIVE, CatchUpProgress
 from aiogroup.recovery.book import Book, LaneCommit
-from aiogroup.recovery.lanes import LaneName, Moved
+from aiogroup.recovery.lane_offsets import LaneName, Moved
 from aiogroup.recovery.ranges import Range, Ranges, count, subtract, union
 from aiogroup.recovery.recovery import HandOffWatch, Recovery
 from aiogroup.recovery.token import (
@@ -252,7 +252,7 @@ class PartitionLanes:
     def truncate(self, offset: int, leader_epoch: int) -> None:
         """The log was truncated at `offset`, behind a record of `leader_epoch`."""
         self._owner.settle()
-        moved = self.book.lanes.truncate(offset)
+        moved = self.book.offsets.truncate(offset)
         self._move(moved, leader_epoch if moved.live == offset else None)
         self.live.was_reset = True
         self.live.committed = None  # the same offset may soon be that of another record
@@ -262,10 +262,10 @@ class PartitionLanes:
         """Each lane goes back to its committed offset, or without one to the first offset it has not processed."""
         self._owner.settle()
         if committed is None:
-            self._move(self.book.lanes.taken_back())
+            self._move(self.book.offsets.taken_back())
             return
         token = read_committed(committed.offset, committed.metadata, self.book.place).token
-        self._move(self.book.lanes.durable(committed.offset, token))
+        self._move(self.book.offsets.durable(committed.offset, token))
 
     def return_to(self, offset: int) -> None:
         """The reset policy says where the live lane goes on.
@@ -273,7 +273,7 @@ class PartitionLanes:
         It must neither enter a range nor skip unprocessed offsets.
         """
         self._owner.settle()
-        lanes = self.book.lanes
+        lanes = self.book.offsets
         if offset < lanes.live.processed:
             self._move(lanes.truncate(offset))
 

@@ -1,4 +1,4 @@
-"""The lanes of one partition during one ownership: the offsets to commit, and the meaning of `commit` and `seek`.
+"""The offsets of a partition's lanes during one ownership: what to commit, and the meaning of `commit` and `seek`.
 
 Theory of operation
 -------------------
@@ -25,13 +25,13 @@ from aiogroup.recovery.ranges import Range, Ranges, below, find, subtract, union
 from aiogroup.recovery.token import NO_EPOCH, Token
 from aiogroup.values import dataclass
 
-__all__ = ["Lane", "LaneName", "Lanes", "Mark", "Moved", "show"]
+__all__ = ["LaneName", "LaneOffsets", "Mark", "Moved", "PartitionOffsets", "show"]
 
 LaneName: TypeAlias = Literal["live", "catch-up"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class LaneOffsets:
     """The offsets of one lane; `end` is `None` for the live lane."""
 
     start: int
@@ -53,13 +53,13 @@ class Lane:
             return False
         return not self.is_done or offset == self.end
 
-    def done_up_to(self, offset: int) -> Lane:
+    def done_up_to(self, offset: int) -> LaneOffsets:
         """The lane after a commit of `offset`. A commit never moves a range's `processed` back."""
         if self.end is None:
             return replace(self, processed=offset)
         return replace(self, processed=max(self.processed, offset))
 
-    def all_done(self) -> Lane:
+    def all_done(self) -> LaneOffsets:
         """The lane with its range done, if it was delivered up to the end."""
         return self if self.end is None or self.position < self.end else self.done_up_to(self.end)
 
@@ -92,11 +92,11 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
-    """The live lane, and the lanes of the ranges in ascending order; a range that is done may still be among them."""
+class PartitionOffsets:
+    """Of the live lane, and of the ranges in ascending order; a range that is done may still be among them."""
 
-    live: Lane
-    ranges: tuple[Lane, ...] = ()
+    live: LaneOffsets
+    ranges: tuple[LaneOffsets, ...] = ()
 
     @property
     def pending(self) -> Ranges:
@@ -121,7 +121,7 @@ class Lanes:
         """Whether the low-water mark or `live` was moved back, below the last commit that was read or written."""
         return self.low_water < mark.low_water or self.live.processed < mark.live
 
-    def commit(self, offset: int) -> Lanes:
+    def commit(self, offset: int) -> PartitionOffsets:
         """The lanes once everything below `offset` is done in the lane that it lies in.
 
         The catch-up lane reads one range after the other. So earlier ranges that were delivered to their end are done

@@ -7,7 +7,7 @@ import pytest
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.records import CATCH_UP, LIVE
 from aiogroup.recovery.book import Book
-from aiogroup.recovery.lanes import Lane, Lanes, Mark, Moved
+from aiogroup.recovery.lane_offsets import LaneOffsets, Mark, Moved, PartitionOffsets
 from aiogroup.recovery.ranges import Range
 from aiogroup.recovery.recovery import HandOffWatch, Log, fold, recover
 from aiogroup.recovery.token import DoneRanges, HandOffNote, Token, read_committed, write_committed
@@ -96,7 +96,7 @@ def test_a_range_is_never_shortened_because_the_log_ends_before_it():
 
 
 def lanes(*ranges, live=(120, 150, 150)):
-    return Lanes(Lane(*live), tuple(Lane(*each) for each in ranges))
+    return PartitionOffsets(LaneOffsets(*live), tuple(LaneOffsets(*each) for each in ranges))
 
 
 @pytest.mark.parametrize(
