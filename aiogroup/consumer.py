@@ -381,7 +381,9 @@ class Consumer:
         return await self._seek_to(partitions, LATEST)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
-        """To the committed offsets. What is in hand of a partition without one is taken back. Raises as `committed`."""
+        """To the committed offsets, fetched anew. What is in hand of a partition without one is taken
+        back. Raises as `committed`.
+        """
         engine = self._running()
         owned = [self._owned(tp) for tp in partitions or engine.self_assignment.names]
         group = self._grouped("seek_to_committed")
@@ -396,7 +398,7 @@ class Consumer:
             if partition.lanes is not None:
                 partition.lanes.return_to_durable(committed)
             elif committed is not None:
-                self._move(partition, committed.offset, committed.leader_epoch)
+                self._move(partition, committed.offset, committed.leader_epoch, keeps_buffer=False)
             elif partition.ledger.has_unprocessed:
                 self._move(partition, partition.ledger.committable)
         return {tp: None if each is None else each.offset for tp, each in found.items()}
@@ -778,6 +780,7 @@ class Consumer:
         *,
         lane: Literal["live", "catch-up"] | None = None,
         drop_pending: bool = False,
+        keeps_buffer: bool = True,
     ) -> None:
         engine = self._running()
         is_first = Bar.NEW in partition.bars and self._is_in_callback
@@ -789,7 +792,9 @@ class Consumer:
             partition.lanes.seek(offset, lane, drop_pending=drop_pending or is_first, why=why)
         else:
             leader = leader_of(engine.context.link.cluster, partition.tp)
-            engine.context.delivery.seek(partition, offset, leader_epoch=leader_epoch, leader=leader)
+            engine.context.delivery.seek(
+                partition, offset, leader_epoch=leader_epoch, leader=leader, keeps_buffer=keeps_buffer
+            )
         engine.context.positions_wanted.pulse()
         engine.context.fetchable.pulse()
         engine.context.group_changed.pulse()

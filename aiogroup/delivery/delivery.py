@@ -144,10 +144,16 @@ class Delivery:
     # Moves.
 
     def seek(
-        self, partition: Partition, offset: int, *, leader_epoch: int = NO_EPOCH, leader: Leader = NO_LEADER
+        self,
+        partition: Partition,
+        offset: int,
+        *,
+        leader_epoch: int = NO_EPOCH,
+        leader: Leader = NO_LEADER,
+        keeps_buffer: bool = True,
     ) -> None:
         """The application moves the partition: its records in hand are taken back, and those buffered from `offset` on
-        stay.
+        stay if it `keeps_buffer`.
 
         With `leader_epoch`, the epoch of the record before `offset`, `leader` must confirm the position first, and the
         whole buffer is dropped.
@@ -155,7 +161,8 @@ class Delivery:
         self.forget([partition])
         pieces = partition.buffer.pieces
         is_in_thread = bool(pieces) and pieces[0] is self.supply.inflating
-        if leader_epoch == NO_EPOCH and not is_in_thread and partition.go_on_at(offset):
+        can_keep = keeps_buffer and leader_epoch == NO_EPOCH and not is_in_thread
+        if can_keep and partition.go_on_at(offset):
             return
         partition.start_at(offset, leader_epoch=leader_epoch, leader=leader)
         partition.tally.moved[partition.tp] = None

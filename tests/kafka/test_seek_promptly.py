@@ -88,3 +88,22 @@ async def test_a_seek_back_does_not_wait_for_the_long_poll(make_place):
             assert (await consumer.getone(place.tp(1))).value == str(number).encode()
         await place.produce(["behind"])
         assert (await consumer.getone(place.tp(0))).value == b"behind"
+
+
+async def test_seek_to_committed_fetches_anew_what_was_buffered(make_place):
+    """As with aiokafka, whose users count on one answer at a time after it."""
+    place = make_place()
+    for size in (10, 50_000, 50):
+        await place.produce(["x" * size])
+    async with (
+        Proxy(place.cluster.bootstrap_servers) as proxy,
+        place.consumer(
+            bootstrap_servers=proxy.bootstrap_servers, max_partition_fetch_bytes=4_000, **LONG_POLL
+        ) as consumer,
+        asyncio.timeout(IN_TIME_S),
+    ):
+        await eventually(lambda: proxy.count(FetchRequest) >= 2)  # the first two batches are buffered, or will be
+        await consumer.commit({place.tp(): 0})
+        assert await consumer.seek_to_committed() == {place.tp(): 0}
+        batches = [await consumer.getmany(timeout_ms=10_000) for _ in range(3)]
+    assert [[len(record.value) for record in batch.all()] for batch in batches] == [[10], [50_000], [50]]
