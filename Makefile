@@ -127,7 +127,7 @@ sanitized: $(STAMP)
 # What holds the C against the Python. What a sanitizer says goes past the capture of pytest.
 sanitize: sanitized
 	$(SANITIZED_PY) -m pytest tests/native tests/fetching \
-	  tests/runtime/test_fetch_answers.py::test_c_and_python_find_the_same --capture=sys -n 2
+	  tests/protocol/test_fetch_answers.py::test_c_and_python_find_the_same --capture=sys -n 2
 
 MINUTES := 60
 fuzz: sanitized

@@ -23,11 +23,11 @@ from aiogroup.protocol.codec import NOTHING_APART
 from aiogroup.protocol.framing import decode_response, encode_request
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.protocol.messages.fetch import FIRST_BY_ID, FetchRequest
+from aiogroup.protocol.receiver import Receiver
 from aiogroup.protocol.schema import R_co, Request, Response, negotiate
 from aiogroup.runtime.loop.clock import Alarm, now_ms
-from aiogroup.runtime.net.receiver import Receiver
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "SocketReceiver"]
 
 
 class TokenError(Exception):
@@ -85,6 +85,22 @@ class _Untold:
         body = io.BytesIO(frame)
         self._request.parse_response_header(body)
         return self._request.RESPONSE_TYPE.decode(body)
+
+
+class SocketReceiver(Receiver, asyncio.BufferedProtocol):
+    """The receiver of a socket; `closed` is done when the socket is closed."""
+
+    def __init__(self, closed: asyncio.Future[None], *more: Any) -> None:  # noqa: ANN401 (those of Receiver)
+        super().__init__(*more)
+        self._closed = closed
+
+    def eof_received(self) -> None:
+        self.end(EOFError("the broker closed the connection"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._closed.done():
+            self._closed.set_result(None)
+        self.end(exc or EOFError("the connection was closed"))
 
 
 class Connection(AIOKafkaConnection):
@@ -150,7 +166,7 @@ class Connection(AIOKafkaConnection):
         assert self._writer is not None
         assert self._closed_fut is not None
         self._writer.transport.set_protocol(
-            Receiver(self._handle_frame, self._end, self._closed_fut, self._next_has_ids)
+            SocketReceiver(self._closed_fut, self._handle_frame, self._end, self._next_has_ids)
         )
         self._reader.feed_eof()  # it gets no more bytes
         none: asyncio.Future[None] = self._loop.create_future()

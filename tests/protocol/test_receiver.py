@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 import tracemalloc
 
 import pytest
-import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiogroup.config import FRAME_LIMIT_BYTES
 from aiogroup.errors import ProtocolError
-from aiogroup.runtime.net.receiver import SCRATCH_BYTES, STEP_BYTES, Receiver
+from aiogroup.protocol.receiver import SCRATCH_BYTES, STEP_BYTES, Receiver
 from tests.support.effort import examples
 
 SIZES = st.one_of(
@@ -21,25 +18,12 @@ SIZES = st.one_of(
 )
 
 
-class NoFuture:
-    """Of a socket that nobody waits for."""
-
-    is_done = False
-
-    def done(self):
-        return self.is_done
-
-    def set_result(self, _result):
-        self.is_done = True
-
-
 class Taken:
     def __init__(self, *, refuses: bytes = b"") -> None:
         self.frames: list[bytes] = []
         self.ends: list[Exception] = []
         self.refuses = refuses
-        self.closed = NoFuture()
-        self.receiver = Receiver(self.take, self.ends.append, self.closed)
+        self.receiver = Receiver(self.take, self.ends.append)
 
     def take(self, frame, _apart) -> None:
         if bytes(frame) == self.refuses:
@@ -93,7 +77,7 @@ def test_a_long_frame_is_written_where_it_stays():
     """Neither copied nor longer than a step at a time."""
     taken = Taken()
     seen = []
-    taken.receiver = Receiver(lambda frame, _apart: seen.append(frame), taken.ends.append, taken.closed)
+    taken.receiver = Receiver(lambda frame, _apart: seen.append(frame), taken.ends.append)
     size = 3 * STEP_BYTES
     feed(taken.receiver, size.to_bytes(4, "big"))
     tracemalloc.start()
@@ -127,55 +111,5 @@ def test_what_a_frame_raises_is_the_end():
         feed(taken.receiver, framed(*frames))
         assert taken.frames == [b"good"]
         assert [str(each) for each in taken.ends] == ["refused"]
-        taken.receiver.connection_lost(None)
+        taken.receiver.end(EOFError())
         assert len(taken.ends) == 1
-
-
-def test_the_end_of_the_socket_is_told_once():
-    taken = Taken()
-    feed(taken.receiver, framed(b"good") + (100).to_bytes(4, "big") + b"half")
-    assert taken.receiver.eof_received() is None
-    assert not taken.closed.done()
-    taken.receiver.connection_lost(ConnectionResetError())
-    assert taken.closed.done()
-    assert [type(each) for each in taken.ends] == [EOFError]
-    other = Taken()
-    other.receiver.connection_lost(ConnectionResetError())
-    assert [type(each) for each in other.ends] == [ConnectionResetError]
-
-
-@pytest.fixture
-def secured(tmp_path):
-    authority = trustme.CA()
-    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
-    authority.issue_cert("localhost").configure_cert(server)
-    authority.configure_trust(client)
-    return server, client
-
-
-@pytest.mark.parametrize("is_secure", [False, True])
-async def test_on_a_socket_that_a_stream_had_before(secured, is_secure):
-    """As aiokafka opens connections: what comes first is read by a StreamReader."""
-    frames = [filled(size, size) for size in (10, 3_000_000, 20_000, 4, STEP_BYTES)]
-    server_tls, client_tls = secured if is_secure else (None, None)
-
-    async def serve(reader, writer):
-        await reader.readexactly(1)
-        writer.write(framed(*frames))
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_tls)
-    ended = asyncio.get_running_loop().create_future()
-    closed = asyncio.get_running_loop().create_future()
-    taken: list[bytes] = []
-    async with server, asyncio.timeout(20):
-        name = {"server_hostname": "localhost"} if is_secure else {}
-        port = server.sockets[0].getsockname()[1]
-        _reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_tls, **name)
-        receiver = Receiver(lambda frame, _apart: taken.append(bytes(frame)), ended.set_result, closed)
-        writer.transport.set_protocol(receiver)
-        writer.transport.write(b"!")
-        assert isinstance(await ended, EOFError)
-        await closed
-    assert taken == frames

@@ -6,7 +6,6 @@ as it is needed, and no records must be copied out of the answer.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final
@@ -98,26 +97,24 @@ class _LongFrame:
                 return
 
 
-class Receiver(asyncio.BufferedProtocol):
+class Receiver:
     """`on_frame` gets each frame without its size, and the records kept apart; `on_end` is called once, with the reason
     for the end.
 
-    An error raised by `on_frame` ends it, too. `closed` is done when the socket is closed. `has_ids` is called when a
-    frame begins: it returns True for an answer to Fetch that names its topics by id, False for one of version 12, and
-    None for any other answer.
+    Whoever reads the socket asks `get_buffer` where to, and tells `buffer_updated` how many bytes came. An error raised
+    by `on_frame` ends it, too. `has_ids` is called when a frame begins: it returns True for an answer to Fetch that
+    names its topics by id, False for one of version 12, and None for any other answer.
     """
 
     def __init__(
         self,
         on_frame: Callable[[bytes | bytearray, Mapping[int, memoryview]], None],
         on_end: Callable[[Exception], None],
-        closed: asyncio.Future[None],
         has_ids: Callable[[], bool | None] = lambda: None,
     ) -> None:
         _keep_pages()
         self._on_frame = on_frame
         self._on_end = on_end
-        self._closed = closed
         self._has_ids = has_ids
         self._is_ended = False
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -140,15 +137,7 @@ class Receiver(asyncio.BufferedProtocol):
                 done, self._long = self._long, None
                 self._on_frame(done.frame, done.apart)
         except Exception as error:  # noqa: BLE001 (whatever hostile bytes make of a decoder)
-            self._end(error)
-
-    def eof_received(self) -> None:
-        self._end(EOFError("the broker closed the connection"))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self._closed.done():
-            self._closed.set_result(None)
-        self._end(exc or EOFError("the connection was closed"))
+            self.end(error)
 
     def _cut(self) -> None:
         """Cut every frame that begins in the scratch buffer."""
@@ -170,7 +159,8 @@ class Receiver(asyncio.BufferedProtocol):
         self._scratch[: count - pos] = self._scratch[pos:count]
         self._scratch_count = count - pos
 
-    def _end(self, error: Exception) -> None:
+    def end(self, error: Exception) -> None:
+        """Nothing more comes, for this reason; only the first one is told."""
         if not self._is_ended:
             self._is_ended = True
             self._on_end(error)

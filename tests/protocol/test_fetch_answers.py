@@ -16,6 +16,7 @@ from aiogroup import native
 from aiogroup.errors import ProtocolError
 from aiogroup.fetching.answers import standing_alone
 from aiogroup.native import frames
+from aiogroup.protocol import receiver as receiving
 from aiogroup.protocol.framing import decode_response, encode_response
 from aiogroup.protocol.messages.fetch import (
     FIRST_BY_ID,
@@ -24,9 +25,8 @@ from aiogroup.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from aiogroup.runtime.net import receiver as receiving
 from tests.protocol.protocol_values import value
-from tests.runtime.test_receiver import NoFuture, feed, framed
+from tests.protocol.test_receiver import feed, framed
 from tests.support.effort import examples
 
 VERSIONS = list(range(FetchRequest.MIN_VERSION, FetchRequest.MAX_VERSION + 1))
@@ -39,7 +39,7 @@ def received(frame, version, *, at_most=2**20):
     """The frame and what is apart of it; another frame follows."""
     taken, ends = [], []
     has_ids = version >= FIRST_BY_ID if FetchRequest.is_flexible(version) else None
-    receiver = receiving.Receiver(lambda *each: taken.append(each), ends.append, NoFuture(), lambda: has_ids)
+    receiver = receiving.Receiver(lambda *each: taken.append(each), ends.append, lambda: has_ids)
     feed(receiver, framed(frame, b"next"), at_most)
     assert not ends
     assert len(taken) == 2
@@ -171,7 +171,7 @@ def test_c_and_python_find_the_same(seed, version, data):
 
 FAULTS = """
 import resource
-from tests.runtime.test_fetch_answers import answer, received
+from tests.protocol.test_fetch_answers import answer, received
 
 frame, kept = answer(*[1 << 20] * 4), []
 for number in range(60):
