@@ -15,10 +15,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable
 
+from aiogroup.delivery.decode_budget import DecodeBudget
 from aiogroup.delivery.in_hand import InHand
 from aiogroup.delivery.queue import Queue, Supply
 from aiogroup.delivery.source import SliceSource, Source
-from aiogroup.delivery.turn import Turn
 from aiogroup.delivery.weighted import OneQueue, Queues, TwoQueues
 from aiogroup.errors import RecordError
 from aiogroup.fetching.assignment import Assignment
@@ -220,12 +220,12 @@ class Delivery:
         again.
         """
         self.close_cursor()
-        turn = Turn(self._records_per_turn)
+        budget = DecodeBudget(self._records_per_turn)
         ready: dict[Queue, int] = {}
         for queue, part in self._queues.divide(count):  # as `take` divides them: it finds all decoded
             others = sum(ready.values()) - ready.pop(queue, 0)
-            ready[queue] = queue.decode_towards(min(part, count - others), only, turn)
-        return sum(ready.values()) < count and turn.is_over
+            ready[queue] = queue.decode_towards(min(part, count - others), only, budget)
+        return sum(ready.values()) < count and budget.is_spent
 
     def open_cursor(self) -> Record | None:
         """Return the next record and open the cursor after it; `None` when no record is ready.

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator
 
-from aiogroup.delivery.turn import Turn
+from aiogroup.delivery.decode_budget import DecodeBudget
 from aiogroup.errors import RecordError
 from aiogroup.fetching.buffer import Slice
-from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.lane import Lane, LaneTally
+from aiogroup.fetching.records.decode import PartitionDecoder
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Queue", "Supply"]
@@ -131,7 +131,7 @@ class Queue:
         finally:
             self._favoured = None
 
-    def decode_towards(self, count: int, only: Collection[TopicPartition], turn: Turn) -> int:
+    def decode_towards(self, count: int, only: Collection[TopicPartition], budget: DecodeBudget) -> int:
         """Decode until `count` records are ready or the budget is spent. Returns how many are ready, `count` at
         most.
         """
@@ -139,15 +139,15 @@ class Queue:
         for lane in self.turns:
             if not lane.is_open or (only and lane.tp not in only):
                 continue
-            while not turn.is_over and (missing_count := left_count - lane.buffer.ready_count) > 0:
-                if not self.decode_behind(lane, min(missing_count, turn.records_left), turn):
+            while not budget.is_spent and (missing_count := left_count - lane.buffer.ready_count) > 0:
+                if not self.decode_behind(lane, min(missing_count, budget.records_left), budget):
                     break
             left_count -= lane.buffer.ready_count
-            if left_count <= 0 or turn.is_over:
+            if left_count <= 0 or budget.is_spent:
                 break
         return count - max(0, left_count)
 
-    def decode_behind(self, lane: Lane, count: int, turn: Turn | None = None) -> bool:
+    def decode_behind(self, lane: Lane, count: int, budget: DecodeBudget | None = None) -> bool:
         """Append up to `count` records to the lane's slice. Returns False when nothing that is buffered can be decoded
         now.
 
@@ -159,8 +159,8 @@ class Queue:
                 piece = self.ready(lane, count)
             except RecordError:
                 return False  # the error is raised when it is the lane's turn
-            if piece is not None and turn is not None:
-                turn.note(len(piece.records), piece.size_bytes)
+            if piece is not None and budget is not None:
+                budget.spend(len(piece.records), piece.size_bytes)
             return piece is not None
         while lane.buffer.pieces:
             decoder = lane.buffer.pieces[0]
@@ -176,8 +176,8 @@ class Queue:
                 piece.records += records
                 piece.size_bytes += decoder.slice_bytes
                 lane.buffer.weigh()
-                if turn is not None:
-                    turn.note(len(records), decoder.slice_bytes)
+                if budget is not None:
+                    budget.spend(len(records), decoder.slice_bytes)
                 return True
             lane.use_up()
             self._supply.note_drained()

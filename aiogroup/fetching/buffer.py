@@ -7,7 +7,7 @@ from collections import deque
 from operator import attrgetter
 from typing import Final
 
-from aiogroup.fetching.decode import PartitionDecoder
+from aiogroup.fetching.records.decode import PartitionDecoder
 from aiogroup.fetching.tally import Tally
 from aiogroup.records import Record
 

@@ -12,8 +12,8 @@ from uuid import UUID
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.buffer import Buffer
-from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.epochs import NO_EPOCH, Epochs
+from aiogroup.fetching.records.decode import PartitionDecoder
 from aiogroup.fetching.tally import Tally
 from aiogroup.fetching.target import FetchTarget
 from aiogroup.offsets.ledger import Ledger

@@ -6,9 +6,9 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 from aiogroup.errors import RecordDeserializationError
-from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.lane import Bar, Lane, LaneTally
 from aiogroup.fetching.partition import Partition
+from aiogroup.fetching.records.decode import PartitionDecoder
 
 if TYPE_CHECKING:
     from aiogroup.records import Record

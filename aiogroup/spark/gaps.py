@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from aiogroup.config import ConsumerConfig
 from aiogroup.consumer import Consumer
 from aiogroup.errors import BrokerError, KafkaTimeoutError
-from aiogroup.fetching.batches import Batch, LegacyBatch, frame_bytes, read_batch
+from aiogroup.fetching.records.batches import Batch, LegacyBatch, frame_bytes, read_batch
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.runtime.loop.clock import timeout_ms

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from aiogroup.delivery.merge import NEVER_WAIT, Merge, MergeState, Sight, Waiting
 from aiogroup.errors import RecordDeserializationError, TimestampError
-from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
+from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches
 from tests.support.effort import examples
 from tests.support.merge_scripts import differences, scripts

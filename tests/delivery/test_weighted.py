@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import ConfigError, RecordDeserializationError
-from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.lane import Bar, LaneTally
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
+from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches
 from tests.support.effort import examples
 from tests.support.records import assigned, fetched, offsets, rest

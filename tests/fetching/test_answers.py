@@ -8,12 +8,12 @@ import pytest
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import RecordTooLargeError
-from aiogroup.fetching.answers import ask_for_whole, is_out_of_range, take
-from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
+from aiogroup.fetching.asking.answers import ask_for_whole, is_out_of_range, take
+from aiogroup.fetching.asking.remedies import FetchRemedy
+from aiogroup.fetching.asking.sessions import Asked
 from aiogroup.fetching.lane import LogBounds
 from aiogroup.fetching.partition import PositionState
-from aiogroup.fetching.remedies import FetchRemedy
-from aiogroup.fetching.sessions import Asked
+from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.target import UNKNOWN
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.fetch import EpochEndOffset, PartitionData

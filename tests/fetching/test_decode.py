@@ -8,7 +8,7 @@ import cramjam
 import pytest
 from aiokafka.structs import TopicPartition
 
-from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
+from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches as w
 
 TP = TopicPartition("orders", 3)

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aiogroup.errors import CorruptRecordError, RecordDeserializationError
-from aiogroup.fetching.codecs import CodecError, inflate
-from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
+from aiogroup.fetching.records.codecs import CodecError, inflate
+from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches as w
 from tests.support.effort import examples
 

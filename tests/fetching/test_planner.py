@@ -10,8 +10,8 @@ from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import OffsetOutOfRangeError
+from aiogroup.fetching.asking.planner import Planner, node_for
 from aiogroup.fetching.lane import Bar
-from aiogroup.fetching.planner import Planner, node_for
 from tests.support.records import LATEST, assigned, fetched, read_all, tp
 
 MIB = 1024 * 1024

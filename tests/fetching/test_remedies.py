@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
+from aiogroup.fetching.asking.remedies import FetchRemedy, fetch_remedy_for
 from aiogroup.protocol.errors import ErrorCode as E
 
 REFRESHED = [

@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from aiogroup import TopicPartition
-from aiogroup.fetching.batches import Batch
+from aiogroup.fetching.records.batches import Batch
 from tests.support.reading import alone, fill, producing, read
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]

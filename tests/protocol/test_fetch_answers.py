@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aiogroup import native
 from aiogroup.errors import ProtocolError
-from aiogroup.fetching.answers import standing_alone
+from aiogroup.fetching.asking.answers import standing_alone
 from aiogroup.native import frames
 from aiogroup.protocol import receiver as receiving
 from aiogroup.protocol.framing import decode_response, encode_response

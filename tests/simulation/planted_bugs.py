@@ -205,7 +205,7 @@ BUGS = (
     ),
     Bug(
         "keeps what was fetched before a seek",
-        "aiogroup/fetching/answers.py",
+        "aiogroup/fetching/asking/answers.py",
         "is_current = (target.changes_count, target.offset) == (asked.changes_count, asked.fetch_offset)",
         "is_current = True",
         ("quick", "calm"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiogroup.delivery import merge, merging
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches
 from tests.support.records import LATEST, tp
 

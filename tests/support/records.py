@@ -6,7 +6,7 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.config import ResetPolicy
 from aiogroup.fetching.assignment import Assignment
-from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
+from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches
 
 LATEST = ResetPolicy("latest")

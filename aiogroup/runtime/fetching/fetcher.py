@@ -16,15 +16,15 @@ from aiogroup.errors import (
     OffsetOutOfRangeError,
     TopicAuthorizationError,
 )
-from aiogroup.fetching.answers import ask_for_whole, is_out_of_range, take
+from aiogroup.fetching.asking.answers import ask_for_whole, is_out_of_range, take
+from aiogroup.fetching.asking.budget import FetchBudget
+from aiogroup.fetching.asking.planner import WAIT_MIN_MS, FetchPlan, Planner
+from aiogroup.fetching.asking.remedies import FetchRemedy
+from aiogroup.fetching.asking.sessions import Asked, SessionRequest, request_for, without_session
 from aiogroup.fetching.assignment import LaneTable
-from aiogroup.fetching.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.partition import Partition
-from aiogroup.fetching.planner import WAIT_MIN_MS, FetchPlan, Planner
-from aiogroup.fetching.remedies import FetchRemedy
-from aiogroup.fetching.room import Room
-from aiogroup.fetching.sessions import Asked, SessionRequest, request_for, without_session
+from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.target import UNKNOWN
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.protocol.errors import ErrorCode, lookup
@@ -139,7 +139,7 @@ class Fetchers:
         self._answered_at_ms = now_ms()
         self._asking_for_moved: set[int] = set()
         config = context.config
-        self._room = Room(self._tally, config.lane_buffer_bytes(rules.lane), config.max_partition_fetch_bytes)
+        self._budget = FetchBudget(self._tally, config.lane_buffer_bytes(rules.lane), config.max_partition_fetch_bytes)
         self._settings = DecodeSettings(
             check_crcs=config.check_crcs,
             read_committed=config.read_committed,
@@ -172,7 +172,7 @@ class Fetchers:
 
     def _look(self) -> None:
         """Bring the plan up to date."""
-        self._room.look(self._lanes)
+        self._budget.look(self._lanes)
         self._planner.look(self._context.link.cluster, now_ms())
 
     def _look_for_silent_brokers(self, now: int) -> None:
@@ -209,7 +209,7 @@ class Fetchers:
         while True:
             self._look()
             # A quiet broker must not reserve all the memory: each broker without a request under way has a share.
-            plan = self._planner.plan(node_id, self._room.share_bytes(len(self._running) - len(self._sent_at_ms)))
+            plan = self._planner.plan(node_id, self._budget.share_bytes(len(self._running) - len(self._sent_at_ms)))
             self._is_awaited = self._is_awaited or plan.is_blocked
             if not plan.max_bytes:
                 self._tried_since_ms.pop(node_id, None)
@@ -246,7 +246,7 @@ class Fetchers:
         for tp in [each for each in self._tally.moved if each in session.held]:
             del self._tally.moved[tp]
         request = request_for(begun, context.config, max_bytes=plan.max_bytes, max_wait_ms=wait_ms)
-        reserved_bytes = max(plan.max_bytes, self._room.largest_bytes)
+        reserved_bytes = max(plan.max_bytes, self._budget.largest_bytes)
         self._tally.in_flight_bytes += reserved_bytes
         self._sent_at_ms[node_id] = now = now_ms()
         self._tried_since_ms.setdefault(node_id, now)
@@ -259,7 +259,7 @@ class Fetchers:
             # A broker sends its first batch whole, however long it is (KIP-74): reserve that much from now on.
             answer_bytes = sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
             if answer_bytes > plan.max_bytes:
-                self._room.largest_bytes = max(self._room.largest_bytes, answer_bytes)
+                self._budget.largest_bytes = max(self._budget.largest_bytes, answer_bytes)
             return await self._take_answer(node_id, response, begun, received_at_ms)
         except (AuthenticationFailedError, ConsumerStoppedError):
             raise
@@ -311,11 +311,11 @@ class Fetchers:
     async def _fetch_moved(self, node_id: int, asked: dict[TopicPartition, Asked]) -> bool:
         """Send one request and handle its answer. Returns whether records arrived."""
         context, begun = self._context, without_session(asked)
-        plan = self._planner.plan(node_id, self._room.share_bytes(1))
+        plan = self._planner.plan(node_id, self._budget.share_bytes(1))
         if not plan.max_bytes:
             return False
         request = request_for(begun, context.config, max_bytes=plan.max_bytes, max_wait_ms=0)
-        reserved_bytes = max(plan.max_bytes, self._room.largest_bytes)
+        reserved_bytes = max(plan.max_bytes, self._budget.largest_bytes)
         self._tally.in_flight_bytes += reserved_bytes
         try:
             at_most = None if begun.has_ids else BY_NAME

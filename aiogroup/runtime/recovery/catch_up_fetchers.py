@@ -7,9 +7,9 @@ from typing import Any
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.fetching.assignment import Assignment, LaneTable
-from aiogroup.fetching.decode import PartitionDecoder
 from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
+from aiogroup.fetching.records.decode import PartitionDecoder
 from aiogroup.membership.classic import ClassicMembership
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.requests import Offers

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from aiogroup.fetching.asking.planner import RESPONSE_FLOOR_BYTES
 from aiogroup.fetching.lane import Lane, LaneTally
-from aiogroup.fetching.planner import RESPONSE_FLOOR_BYTES
 
-__all__ = ["Room"]
+__all__ = ["FetchBudget"]
 
 DECODED_SHARE: Final = 4
 
 
-class Room:
+class FetchBudget:
     """The memory for the lanes of one tally: `bound_bytes` for everything that the tally counts.
 
     `largest_bytes` is the size that an answer may have however little was asked for: one batch, or the longest answer

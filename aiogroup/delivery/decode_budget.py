@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aiogroup.fetching.decode import SLICE_BYTES
+from aiogroup.fetching.records.decode import SLICE_BYTES
 
-__all__ = ["Turn"]
+__all__ = ["DecodeBudget"]
 
 
-class Turn:
+class DecodeBudget:
     """What is left to decode before the loop runs again: `records_count` records at most, and the bytes of one
     slice.
     """
@@ -19,9 +19,9 @@ class Turn:
         self.bytes_left = SLICE_BYTES
 
     @property
-    def is_over(self) -> bool:
+    def is_spent(self) -> bool:
         return self.records_left <= 0 or self.bytes_left <= 0
 
-    def note(self, count: int, size_bytes: int) -> None:
-        self.records_left -= count
+    def spend(self, records_count: int, size_bytes: int) -> None:
+        self.records_left -= records_count
         self.bytes_left -= size_bytes

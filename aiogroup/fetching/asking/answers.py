@@ -12,12 +12,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import RecordTooLargeError
-from aiogroup.fetching.decode import PartitionDecoder
-from aiogroup.fetching.extent import extent_of
+from aiogroup.fetching.asking.remedies import FetchRemedy, fetch_remedy_for
+from aiogroup.fetching.asking.sessions import Asked
 from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.partition import Partition
-from aiogroup.fetching.remedies import FetchRemedy, fetch_remedy_for
-from aiogroup.fetching.sessions import Asked
+from aiogroup.fetching.records.decode import PartitionDecoder
+from aiogroup.fetching.records.extent import extent_of
 from aiogroup.fetching.target import PREFERRED_REPLICA_MS
 from aiogroup.protocol.messages.fetch import PartitionData
 

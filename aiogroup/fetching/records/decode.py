@@ -8,15 +8,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aiogroup.errors import RecordDeserializationError
-from aiogroup.fetching import batches
-from aiogroup.fetching.batches import Batch, BatchError, LegacyBatch
+from aiogroup.fetching.records import batches
+from aiogroup.fetching.records.batches import Batch, BatchError, LegacyBatch
 from aiogroup.records import LIVE, Record
 from aiogroup.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aiogroup.fetching.batches import LegacyReader
+    from aiogroup.fetching.records.batches import LegacyReader
     from aiogroup.native import Reader
     from aiogroup.structs import TopicPartition
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
+from aiogroup.fetching.asking.sessions import Asked, FetchSession
 from aiogroup.fetching.assignment import LaneTable
 from aiogroup.fetching.lane import Lane
-from aiogroup.fetching.sessions import Asked, FetchSession
 from aiogroup.fetching.target import UNKNOWN
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.structs import TopicPartition

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
 
-from aiogroup.fetching.codecs import CodecError, inflate
+from aiogroup.fetching.records.codecs import CodecError, inflate
 from aiogroup.native import Reader, Record
 from aiogroup.native.checksums import crc32c
 from aiogroup.structs import TopicPartition
