@@ -17,7 +17,7 @@ from aiogroup.errors import (
     MemberNotFoundError,
     ProtocolError,
 )
-from aiogroup.membership.requests import read_assignment
+from aiogroup.membership.classic.requests import read_assignment
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest

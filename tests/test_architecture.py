@@ -84,7 +84,6 @@ FULL_FOLDERS = {
     "aiogroup/devkafka": "its pytest plug-in is to become a module of its own",
 }
 CHANGING_OBJECTS = {
-    "aiogroup/membership/classic.py:ClassicMembership": "one machine: its moves read and write them together",
     "aiogroup/fetching/partition.py:Partition": "what is known of one partition during one ownership",
 }
 BANNED = {"utils", "util", "helpers", "helper", "common", "manager", "base"}
@@ -339,7 +338,7 @@ def assigns_state(nodes):
 
 
 def test_membership_state_changes_through_one_function():
-    machine = next(source for source in sources() if source.path == "aiogroup/membership/classic.py")
+    machine = next(source for source in sources() if source.path == "aiogroup/membership/classic/machine.py")
     changing = {each.name for each in machine.functions() if list(assigns_state(ast.walk(each)))}
     assert changing == {"__init__", "_move"}
 
@@ -347,6 +346,24 @@ def test_membership_state_changes_through_one_function():
 @everywhere
 def test_nobody_else_changes_a_members_state(source):
     assert not [owner for owner in assigns_state(source.nodes) if "membership" in owner]
+
+
+CLASSIC = ("aiogroup.membership.classic", "aiogroup.runtime.membership.classic")
+KNOW_THE_CLASSIC_PROTOCOL = {
+    "aiogroup/runtime/build.py": "it chooses the protocol",
+    "aiogroup/admin.py": "it reads the assignments of classic groups",
+}
+
+
+def test_one_place_names_the_group_protocol():
+    """Another one is then a folder beside this one: the rest stands on `Membership` and `Rounds`."""
+    knowing = {
+        source.path
+        for source in sources()
+        if not source.path.replace("/", ".").startswith(CLASSIC)
+        and any(name.startswith(CLASSIC) for name in source.imports())
+    }
+    assert knowing == KNOW_THE_CLASSIC_PROTOCOL.keys()
 
 
 def enums():

@@ -37,37 +37,6 @@ class HandedOver:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinAnswered:
-    identity: Identity
-    response: JoinGroupResponse
-
-
-@dataclass(frozen=True, slots=True)
-class AssignmentComputed:
-    generation: int
-    assignments: Mapping[str, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class SyncAnswered:
-    identity: Identity
-    response: SyncGroupResponse
-
-
-@dataclass(frozen=True, slots=True)
-class RequestLost:
-    """JoinGroup or SyncGroup got no answer: connection broken or time-out."""
-
-    identity: Identity
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class RequestDropped:
-    """Nothing was sent: when the request was to be written, the member did not want it any more."""
-
-
-@dataclass(frozen=True, slots=True)
 class Adopted:
     """Positions are known and the assigned callback has returned."""
 
@@ -122,15 +91,44 @@ class Failed:
     error: AiogroupError
 
 
+# Facts of the classic protocol alone.
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswered:
+    identity: Identity
+    response: JoinGroupResponse
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentComputed:
+    generation: int
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAnswered:
+    identity: Identity
+    response: SyncGroupResponse
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLost:
+    """JoinGroup or SyncGroup got no answer: connection broken or time-out."""
+
+    identity: Identity
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDropped:
+    """Nothing was sent: when the request was to be written, the member did not want it any more."""
+
+
 Fact: TypeAlias = (
     SubscriptionChanged
     | RejoinWanted
     | HandedOver
-    | JoinAnswered
-    | AssignmentComputed
-    | SyncAnswered
-    | RequestLost
-    | RequestDropped
     | Adopted
     | HeartbeatAnswered
     | CommitRefused
@@ -140,6 +138,11 @@ Fact: TypeAlias = (
     | RecordsWanted
     | LeaveWanted
     | Failed
+    | JoinAnswered
+    | AssignmentComputed
+    | SyncAnswered
+    | RequestLost
+    | RequestDropped
 )
 
 # Effects.
@@ -157,19 +160,6 @@ class HandOver:
 
 
 @dataclass(frozen=True, slots=True)
-class ComputeAssignment:
-    """This member leads: run the assignor over the members' subscriptions; then report `AssignmentComputed`.
-
-    With `only_watch` every member keeps its partitions: compute nothing, but watch the members' topics from now on.
-    """
-
-    generation: int
-    assignor: str
-    members: tuple[tuple[str, str | None, bytes], ...]
-    only_watch: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Adopt:
     """Take these partitions over: find their positions, run the assigned callback; then report `Adopted`."""
 
@@ -183,7 +173,23 @@ class Fail:
     error: AiogroupError
 
 
-Effect: TypeAlias = HandOver | ComputeAssignment | Adopt | Fail
+# An effect of the classic protocol alone.
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAssignment:
+    """This member leads: run the assignor over the members' subscriptions; then report `AssignmentComputed`.
+
+    With `only_watch` every member keeps its partitions: compute nothing, but watch the members' topics from now on.
+    """
+
+    generation: int
+    assignor: str
+    members: tuple[tuple[str, str | None, bytes], ...]
+    only_watch: bool = False
+
+
+Effect: TypeAlias = HandOver | Adopt | Fail | ComputeAssignment
 Request: TypeAlias = JoinGroupRequest | SyncGroupRequest | LeaveGroupRequest
 
 

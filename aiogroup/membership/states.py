@@ -1,5 +1,7 @@
 """The states of a member and its legal moves: `ClassicMembership` makes no other move, and nothing else makes any.
 
+The words are those of every group protocol; `MOVES` and what follows here are the classic one's.
+
 Theory of operation
 -------------------
 A member begins LEFT. With topics to read it is UNJOINED, and then PREPARING: the application hands over the records

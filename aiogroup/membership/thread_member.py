@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from aiogroup.cluster import Broker
 from aiogroup.membership import facts as f
@@ -17,7 +17,7 @@ from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 
-__all__ = ["Member", "MemberSnapshot", "ThreadMember"]
+__all__ = ["MemberSnapshot", "ThreadMember"]
 
 ENDING: Final = frozenset(
     {
@@ -30,18 +30,6 @@ ENDING: Final = frozenset(
     }
 )
 """Remedies for answers to a heartbeat after which no more heartbeats are sent under the same identity."""
-
-
-class Member(Protocol):
-    """The part of a membership that heartbeats need: it takes facts in, and has an identity and requests to leave."""
-
-    @property
-    def identity(self) -> Identity: ...
-    @property
-    def heartbeats_as(self) -> Identity | None: ...
-    def handle(self, fact: f.Fact, now_ms: int) -> None: ...
-    @property
-    def farewells(self) -> f.Outbox[LeaveGroupRequest]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,15 @@ tell `Following`, which is made first and is given the parts that it directs las
 from __future__ import annotations
 
 from aiogroup.assignors import Assignor, is_cooperative
-from aiogroup.config import ConsumerConfig
+from aiogroup.config import ConsumerConfig, parse_reset_policy
 from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.fetching.range_cursor import RangeCursor
-from aiogroup.membership.classic import ClassicMembership, MemberObserver
+from aiogroup.membership.classic.machine import ClassicMembership
+from aiogroup.membership.classic.requests import Offers
+from aiogroup.membership.first_sight import FirstSight
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.liveness import PollClock
-from aiogroup.membership.requests import Offers
+from aiogroup.membership.member import MemberObserver
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
@@ -27,7 +29,8 @@ from aiogroup.runtime.group import Group, GroupOrNone, NoGroup
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.membership.assignment_changes import AssignmentChanges
 from aiogroup.runtime.membership.callbacks import Callbacks
-from aiogroup.runtime.membership.leader import Leader
+from aiogroup.runtime.membership.classic.leader import Leader
+from aiogroup.runtime.membership.classic.rounds import ClassicRounds
 from aiogroup.runtime.membership.liveness import Liveness
 from aiogroup.runtime.membership.ownership import Ownership
 from aiogroup.runtime.membership.rebalance import Rebalance
@@ -95,6 +98,7 @@ class _Member:
         settings = GroupSettings.of(config, is_cooperative=is_cooperative(assignors))
         self._offers = Offers(assignors, config.client_rack, context.assignment)
         membership = ClassicMembership(Identity(group_id, config.instance_id), settings, self._offers, observer)
+        self._leadership = membership.leadership
         self._context = context
         self._assignors = assignors
         self._coordinator = Coordinator(context, membership)
@@ -106,7 +110,10 @@ class _Member:
         context, coordinator, committer = self._context, self._coordinator, self.committer
         callbacks = Callbacks(context, subscription, coordinator, poll_clock)
         ownership = Ownership(context, committer, callbacks, changes)
-        leader = Leader(context, coordinator, self._assignors)
-        rebalance = Rebalance(context, coordinator, committer, positions, leader, ownership, self._offers)
+        leader = Leader(context, coordinator, self._assignors, self._leadership)
+        rounds = ClassicRounds(context, coordinator, leader, self._leadership, self._offers)
+        default = parse_reset_policy(context.config.auto_offset_reset)
+        first_sight = FirstSight(default, of_new=parse_reset_policy(context.config.new_partition_reset))
+        rebalance = Rebalance(context, coordinator, committer, positions, ownership, rounds, first_sight)
         liveness = Liveness(context, coordinator, ownership, poll_clock)
         return Group(context, subscription, coordinator, committer, liveness, rebalance, poll_clock)

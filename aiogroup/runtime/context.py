@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -149,6 +149,15 @@ class Context:
     def _on_task_failed(self, name: str, error: BaseException) -> None:
         self.tell(events.TaskFailed(name, repr(error)))
         self.inbox.fail(error)
+
+    async def know(self, topics: Collection[str]) -> None:
+        """Fetch the metadata of topics that are not known yet. A failure is told as an event, not raised."""
+        cluster = self.link.cluster
+        if unknown := [topic for topic in topics if topic not in cluster.topics]:
+            try:
+                await self.link.fetch_metadata({*cluster.topics, *unknown})
+            except AiogroupError as error:
+                self.tell(events.MetadataFailed(str(error)))
 
     def tell_rebalance_failed(self, why: str) -> None:
         self.tell(events.RebalanceFailed(why, now_ms() - self.round.began_at_ms))

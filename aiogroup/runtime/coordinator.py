@@ -25,11 +25,10 @@ from aiogroup.errors import (
     KafkaTimeoutError,
     ProtocolError,
 )
-from aiogroup.membership.classic import ClassicMembership
 from aiogroup.membership.facts import CoordinatorGone, Fact, NameNotCarried
 from aiogroup.membership.identity import Identity
+from aiogroup.membership.member import Member, Membership
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
-from aiogroup.membership.thread_member import Member
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.find_coordinator import Coordinator as FoundCoordinator
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -250,19 +249,14 @@ class Coordinator(Line):
     send LeaveGroup; both are set while there is a thread.
     """
 
-    membership: ClassicMembership
+    membership: Membership
 
-    def __init__(self, context: Context, membership: ClassicMembership) -> None:
+    def __init__(self, context: Context, membership: Membership) -> None:
         super().__init__(context, membership)
         self.on_changed: Callable[[], None] = lambda: None
         self.leave_by: Callable[[LeaveGroupRequest], Awaitable[None]] | None = None
         self._delivery = context.delivery
         self._changed = context.changed
-
-    @property
-    def session(self) -> tuple[str, int]:
-        """How long a silence makes the coordinator drop the member: the name of that setting, and its value."""
-        return self.membership.settings.session_of(self.membership.identity)
 
     def _on_changed(self) -> None:
         if self.membership.is_rebalancing:

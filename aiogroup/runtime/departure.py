@@ -4,10 +4,7 @@ the group.
 
 from __future__ import annotations
 
-from typing import Final
-
 from aiogroup.membership import facts as f
-from aiogroup.membership.states import MemberState
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.loop.clock import now_ms
@@ -18,8 +15,6 @@ from aiogroup.structs import TopicPartition
 from aiogroup.subscription import Subscription
 
 __all__ = ["Departure"]
-
-JOINS: Final = (MemberState.JOINING, MemberState.SYNCING)
 
 
 class Departure:
@@ -54,7 +49,7 @@ class Departure:
             await steps.take("commits on their way", self._wait_for_commits(steps))
             return not_committed
         ownership, membership = self._rebalance.ownership, self._coordinator.membership
-        if membership.identity.is_member and membership.state not in JOINS and self._context.assignment:
+        if membership.identity.is_member and not membership.awaits_round and self._context.assignment:
             # The group waits for a member that does not leave: the steps before keep time for LeaveGroup.
             await steps.take("commit", self._commit(steps), steps.left_ms() // 2)
             callbacks = ownership.callbacks
@@ -79,7 +74,7 @@ class Departure:
         decided.
         """
         membership = self._coordinator.membership
-        while self._context.assignment and membership.state in JOINS and not self._subscription.is_manual:
+        while self._context.assignment and membership.awaits_round and not self._subscription.is_manual:
             await self._context.group_changed.wait(now_ms() + 50)
 
     async def _wait_for_callback(self) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 
 from aiogroup.cluster import Cluster
-from aiogroup.membership.classic import MemberObserver
 from aiogroup.membership.following import (
     AssignAllOf,
     AssignToSelf,
@@ -27,6 +26,7 @@ from aiogroup.membership.following import (
     PrepareForSelf,
     RefreshMetadata,
 )
+from aiogroup.membership.member import MemberObserver
 from aiogroup.membership.states import MemberState
 from aiogroup.membership.topics import Topics
 from aiogroup.runtime.context import Context

@@ -259,7 +259,7 @@ class Group:
         return follow(self._subscription, self._view(), cause, owns=bool(self._context.assignment))
 
     def follow_metadata(self, appeared: frozenset[str]) -> tuple[Effect, ...]:
-        stale_why = self._rebalance.leader.stale_assignment()
+        stale_why = self._membership.why_stale(self._context.link.cluster)
         return follow_metadata(self._subscription.names(), appeared, self._view(), stale_why)
 
     def _view(self) -> MemberView:
@@ -283,8 +283,9 @@ class Group:
                     self._ownership.skips_hand_over = True
                 self.coordinator.handle(f.RejoinWanted(effect.why))
             case NoteTopics():
-                self._rebalance.note_sight()
-                self._rebalance.note_appeared(effect.appeared)
+                first_sight = self._rebalance.first_sight
+                first_sight.look(self._membership.topics, self._context.link.cluster)
+                first_sight.note_appeared(effect.appeared)
 
     def _begin(self) -> None:
         if self._has_begun or self._context.is_stopped:
@@ -302,7 +303,7 @@ class Group:
             self._scopes.append(self._context.supervisor.spawn("committer", self.committer.run))
 
     def topics_led(self) -> frozenset[str]:
-        return self._rebalance.leader.topics_led() if self._has_begun else frozenset()
+        return self._membership.topics_led if self._has_begun else frozenset()
 
     def commit_leaving(self, partitions: Iterable[Partition]) -> None:
         self.committer.commit_leaving(partitions)
@@ -338,7 +339,7 @@ class Group:
         return GroupHealth(status, why, since_heartbeat_ms, self._silence(now))
 
     def _silence(self, now: int) -> str:
-        setting, session_ms = self.coordinator.session
+        setting, session_ms = self._membership.session
         if self._liveness.session_watchdog.is_unanswered:
             return f"no heartbeat was answered for {setting}={session_ms}"
         searched_ms = self.coordinator.searched_ms(now)

@@ -17,7 +17,7 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.assignors import BY_NAME, Held
 from aiogroup.assignors.checks import run
-from aiogroup.membership.requests import read_subscription, write_subscription
+from aiogroup.membership.classic.requests import read_subscription, write_subscription
 
 GOLDEN = Path(__file__).parent / "golden" / "java_assignments.jsonl.gz"
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from aiogroup import TopicPartition
-from aiogroup.membership.requests import write_assignment
+from aiogroup.membership.classic.requests import write_assignment
 from aiogroup.protocol.messages.list_offsets import EARLIEST
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy

@@ -7,7 +7,12 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.assignors import Held, MemberSubscription
 from aiogroup.errors import ProtocolError
-from aiogroup.membership.requests import read_assignment, read_subscription, write_assignment, write_subscription
+from aiogroup.membership.classic.requests import (
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
 
 
 def test_a_subscription_carries_what_is_owned_since_when_and_where():

@@ -106,7 +106,7 @@ def test_follower_syncs_without_assigning():
     sync = member.to_syncing(leader="another")
     assert sync.assignments == ()
     assert (sync.generation_id, sync.member_id, sync.protocol_name) == (1, "m1", "range")
-    assert not member.machine.is_leader
+    assert not member.machine.leadership.is_leader
 
 
 def test_leader_assigns_before_it_syncs():
@@ -120,7 +120,7 @@ def test_leader_assigns_before_it_syncs():
     member.tell(f.AssignmentComputed(3, {"m1": b"mine", "m2": b"theirs"}))
     sync = member.ask(SyncGroupRequest)
     assert {each.member_id: each.assignment for each in sync.assignments} == {"m1": b"mine", "m2": b"theirs"}
-    assert member.machine.is_leader
+    assert member.machine.leadership.is_leader
 
 
 def test_leader_told_to_skip_the_assignment_runs_no_assignor():

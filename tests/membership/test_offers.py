@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from aiogroup.assignors import Held
-from aiogroup.membership.requests import Offers, read_subscription
+from aiogroup.membership.classic.requests import Offers, read_subscription
 from aiogroup.structs import TopicPartition
 
 ORDERS = frozenset({"orders"})

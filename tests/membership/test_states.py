@@ -8,7 +8,8 @@ import pytest
 
 from aiogroup.errors import AiogroupError
 from aiogroup.membership import facts as f
-from aiogroup.membership.classic import Backoff
+from aiogroup.membership.classic.leadership import Leadership
+from aiogroup.membership.classic.machine import Backoff
 from aiogroup.membership.identity import NewMemberId
 from aiogroup.membership.states import HEARTBEATING, MOVES, MemberState
 from aiogroup.protocol.errors import ErrorCode as E
@@ -16,7 +17,7 @@ from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, synced
 
 S = MemberState
-PARTS = (Backoff, NewMemberId)  # of a machine, and mutable
+PARTS = (Backoff, Leadership, NewMemberId)  # of a machine, and mutable
 MUTABLE = (list, dict, set, *PARTS)
 
 

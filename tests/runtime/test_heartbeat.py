@@ -124,7 +124,8 @@ class Keeping:
         self.heartbeat = Heartbeat(self.context, self.line)
         self.link.is_heartbeat_late = self.heartbeat.is_late
         self.watchdog = PollWatchdog(self.context, self.line, self.clock, lambda: self.expired.append(now_ms()))
-        self.loop_watchdog = LoopWatchdog(self.context, SimpleNamespace(session=("session_timeout_ms", SESSION_MS)))
+        membership = SimpleNamespace(session=("session_timeout_ms", SESSION_MS))
+        self.loop_watchdog = LoopWatchdog(self.context, SimpleNamespace(membership=membership))
 
     async def start(self):
         await self.supervisor.start()

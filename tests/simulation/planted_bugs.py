@@ -67,7 +67,7 @@ def plant(bug):
     sys.meta_path.insert(0, _Finder(bug))
 
 
-CLASSIC = "aiogroup/membership/classic.py"
+CLASSIC = "aiogroup/membership/classic/machine.py"
 REMEDIES = "aiogroup/membership/remedies.py"
 COMMITTER = "aiogroup/runtime/offsets/committer.py"
 COORDINATOR = "aiogroup/runtime/coordinator.py"
@@ -213,16 +213,16 @@ BUGS = (
     ),
     Bug(
         "starts a new partition at its end",
-        REBALANCE,
-        "policies[tp] = fresh if is_new else default",
-        "policies[tp] = ResetPolicy('latest') if is_new else default",
+        "aiogroup/membership/first_sight.py",
+        "return self._of_new if is_new else self._default",
+        "return ResetPolicy('latest') if is_new else self._default",
         ("quick", "calm"),
         (7, 2),
     ),
     Bug(
         "does not notice that the topic grew",
-        "aiogroup/runtime/membership/leader.py",
-        "if grown := sorted(topic for topic, count in self._assigned_from.items() if now.get(topic, count) != count):",
+        "aiogroup/membership/classic/leadership.py",
+        "if grown := sorted(topic for topic, count in self._counts.items() if now.get(topic, count) != count):",
         "if grown := ():",
         ("quick",),
         (121, 61),
@@ -270,7 +270,7 @@ BUGS = (
     Bug(
         "commits while it joins",
         COMMITTER,
-        "return self.is_held_back or self._coordinator.membership.state in (MemberState.JOINING, MemberState.SYNCING)",
+        "return self.is_held_back or self._coordinator.membership.awaits_round",
         "return False",
         ("quick",),
         (122, 61),

@@ -7,9 +7,10 @@ import dataclasses
 from aiokafka.structs import TopicPartition
 
 from aiogroup.membership import facts as f
-from aiogroup.membership.classic import ClassicMembership, MemberObserver
+from aiogroup.membership.classic.machine import ClassicMembership
+from aiogroup.membership.classic.requests import write_assignment
 from aiogroup.membership.identity import Identity
-from aiogroup.membership.requests import write_assignment
+from aiogroup.membership.member import MemberObserver
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import MOVES
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember

@@ -79,8 +79,8 @@ class Liveness:
             return
         partitions, interval_ms = tuple(sorted(context.assignment.names)), context.config.effective_poll_interval_ms
         # A static member sends neither LeaveGroup nor heartbeats: its name keeps its partitions for a session.
-        is_silent = membership.identity.is_static and not membership.settings.leave_on_poll_interval
-        acts_within_ms = self._coordinator.session[1] if is_silent else 0
+        is_silent = membership.identity.is_static and not context.config.leave_on_poll_interval
+        acts_within_ms = self._coordinator.membership.session[1] if is_silent else 0
         self._ownership.drop_all_and_defer_callback()
         context.tell(events.PollIntervalExceeded(partitions, interval_ms, acts_within_ms))
         if context.config.raise_on_poll_interval:

@@ -30,7 +30,7 @@ class LoopWatchdog:
                 self._tell(late_ms)
 
     def _tell(self, blocked_ms: int) -> None:
-        setting, session_ms = self._coordinator.session
+        setting, session_ms = self._coordinator.membership.session
         self._context.tell(events.EventLoopBlocked(blocked_ms, session_ms))
         if 2 * blocked_ms > session_ms and not self._context.config.heartbeat_thread:
             why = (

@@ -10,37 +10,37 @@ follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
-from uuid import UUID
+from typing import Protocol
 
-from aiogroup.assignors import Held
-from aiogroup.config import ResetPolicy, parse_reset_policy
-from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutError
+from aiogroup.errors import AiogroupError
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.membership import facts as f
 from aiogroup.membership.assignments import Change, reconcile
-from aiogroup.membership.identity import Identity
-from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
-from aiogroup.membership.requests import Offers
+from aiogroup.membership.first_sight import FirstSight
 from aiogroup.membership.states import MemberState
-from aiogroup.protocol.errors import ErrorCode, lookup
-from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupResponse
 from aiogroup.runtime.context import Context, Round
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.membership.leader import Leader
 from aiogroup.runtime.membership.ownership import COMMIT_BEFORE_JOIN_MS, Ownership, Still
-from aiogroup.runtime.net.link import COMMIT, JOIN
 from aiogroup.runtime.offsets.committer import Committer
-from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
 __all__ = ["Rebalance"]
+
+
+class Rounds(Protocol):
+    """What the group protocol adds to this task: its requests, and effects that no other protocol has."""
+
+    async def perform(self, effect: f.ComputeAssignment) -> None: ...
+    async def exchange(self, request: f.Request) -> None:
+        """Send the request and tell the membership the answer, or that there is none."""
+        ...
+
+    def on_adopted(self, effect: f.Adopt) -> None:
+        """The round is decided, and its partitions are about to be taken over."""
+        ...
 
 
 class Rebalance:
@@ -50,19 +50,17 @@ class Rebalance:
         coordinator: Coordinator,
         committer: Committer,
         positions: Positions,
-        leader: Leader,
         ownership: Ownership,
-        offers: Offers,
+        rounds: Rounds,
+        first_sight: FirstSight,
     ) -> None:
         self._context = context
         self._coordinator = coordinator
         self._committer = committer
         self._positions = positions
-        self.leader = leader
-        self._offers = offers
+        self._rounds = rounds
         self.ownership = ownership
-        self._counts_at_first_sight: dict[str, int] = {}
-        self._ids_at_first_sight: dict[str, UUID] = {}
+        self.first_sight = first_sight
         self.completed_count = 0
         self.is_ending = False
         """The step under way is finished, and no other round begins: a member that joins can commit nothing."""
@@ -74,7 +72,7 @@ class Rebalance:
             for effect in step.effects:
                 await self._perform(effect)
             for request in step.requests:
-                await self._exchange(request)
+                await self._rounds.exchange(request)
             if not step.effects and not step.requests:
                 await self._context.group_changed.wait(step.wake_at_ms)
 
@@ -82,12 +80,12 @@ class Rebalance:
         match effect:
             case f.HandOver():
                 await self._hand_over(effect)
-            case f.ComputeAssignment():
-                await self.leader.compute_assignment(effect)
             case f.Adopt():
                 await self._adopt(effect)
             case f.Fail():
                 await self._fail(effect.error)
+            case f.ComputeAssignment():
+                await self._rounds.perform(effect)
 
     # Giving up.
 
@@ -129,65 +127,11 @@ class Rebalance:
         finally:
             committer.is_held_back = False
 
-    # Joining.
-
-    async def _exchange(self, request: f.Request) -> None:
-        membership = self._coordinator.membership
-        identity = membership.identity
-        if isinstance(request, LeaveGroupRequest):
-            try:
-                await self._coordinator.leave(request)
-            except AiogroupError as error:
-                self._context.tell_rebalance_failed(f"LeaveGroup: {error}")
-            return
-        is_join = isinstance(request, JoinGroupRequest)
-        if is_join:  # committed offsets are asked for as soon as the group has answered: connect for that now
-            limit_ms = self._context.config.request_timeout_ms
-            get_ready = partial(self._coordinator.get_ready, COMMIT, limit_ms)
-            self._context.supervisor.begin("connection", get_ready)
-
-        def still_wanted() -> f.Request | None:
-            state = MemberState.JOINING if is_join else MemberState.SYNCING
-            return request if membership.state is state and membership.identity == identity else None
-
-        try:
-            response = await self._coordinator.exchange(JOIN, self._context.config.join_timeout_ms, still_wanted)
-        except (ConnectionLostError, KafkaTimeoutError) as error:
-            self._context.tell_rebalance_failed(str(error))
-            await self._coordinator.tell(f.RequestLost(identity, str(error)))
-            return
-        except AiogroupError as error:
-            await self._coordinator.tell(f.Failed(error))
-            return
-        if response is None:
-            await self._coordinator.tell(f.RequestDropped())
-            return
-        await self._take_answer(identity, response)
-
-    async def _take_answer(self, identity: Identity, response: object) -> None:
-        match response:
-            case JoinGroupResponse():
-                rpc, fact = Rpc.JOIN_GROUP, f.JoinAnswered(identity, response)
-            case SyncGroupResponse():
-                rpc, fact = Rpc.SYNC_GROUP, f.SyncAnswered(identity, response)  # type: ignore[assignment]
-            case _:
-                raise AssertionError(f"unexpected answer {response!r}")
-        remedy, why = remedy_for(rpc, response.error_code), f"{rpc.name}: {lookup(response.error_code).name}"
-        if remedy is Remedy.REDISCOVER:
-            self._coordinator.lose(why)
-        if remedy in (Remedy.REDISCOVER, Remedy.RETRY, Remedy.NEXT_GENERATION):
-            self._context.tell_rebalance_failed(why)
-        was_syncing = self._coordinator.membership.state is MemberState.SYNCING
-        await self._coordinator.tell(fact)
-        if remedy is Remedy.PROCEED and was_syncing and self._coordinator.membership.state is MemberState.JOINING:
-            self._context.tell_rebalance_failed("SYNC_GROUP: the leader's assignment cannot be read")
-
     # Adopting.
 
     async def _adopt(self, effect: f.Adopt) -> None:
-        await self.leader.know({tp.topic for tp in effect.partitions})
-        self.leader.adopt(is_leader=effect.is_leader)
-        self._offers.held = Held(effect.partitions, effect.generation)
+        await self._context.know({tp.topic for tp in effect.partitions})
+        self._rounds.on_adopted(effect)
         generation = effect.generation
 
         def still() -> bool:
@@ -213,19 +157,15 @@ class Rebalance:
         )
 
     async def _take_over(self, change: Change, still: Still) -> None:
-        default = parse_reset_policy(self._context.config.auto_offset_reset)
-        fresh = parse_reset_policy(self._context.config.new_partition_reset)
-        policies: dict[TopicPartition, ResetPolicy] = {}
-        self.note_sight()  # the metadata may have come in by another way than the refresher
-        for tp in sorted(change.added):
-            is_new = tp.partition >= self._counts_at_first_sight.get(tp.topic, 2**31)
-            policies[tp] = fresh if is_new else default
-        added = self._context.assignment.make(policies)
+        first_sight, membership = self.first_sight, self._coordinator.membership
+        # The metadata may have come in by another way than the refresher.
+        first_sight.look(membership.topics, self._context.link.cluster)
+        added = self._context.assignment.make({tp: first_sight.policy_of(tp) for tp in sorted(change.added)})
         if not change.revoked:
             self.ownership.take_over(added)
         await self._find_positions(added, still)
         for partition in added:
-            if partition.reset_policy is fresh and partition.was_reset and fresh != default:
+            if partition.was_reset and first_sight.was_new(partition.reset_policy):
                 self._context.tell(events.NewPartitionFromEarliest(partition.tp.topic, partition.tp.partition))
         if not change.revoked:
             await self.ownership.announce(added, still)
@@ -237,7 +177,7 @@ class Rebalance:
         if still():
             for partition in added:
                 partition.lift(Bar.NEW)
-            self.ownership.follow(self._coordinator.membership.topics)
+            self.ownership.follow(membership.topics)
 
     def _is_current(self, generation: int) -> bool:
         membership = self._coordinator.membership
@@ -260,22 +200,6 @@ class Rebalance:
                 if not error.retriable:
                     await self._coordinator.tell(f.Failed(error))
                     return
-
-    def note_sight(self) -> None:
-        """Remember how many partitions a topic had when it was first seen: later ones are new."""
-        cluster = self._context.link.cluster
-        for topic in self._coordinator.membership.topics:
-            info = cluster.topics.get(topic)
-            if info is not None and info.partitions:
-                if self._ids_at_first_sight.setdefault(topic, info.topic_id) != info.topic_id:
-                    self._counts_at_first_sight[topic] = 0
-                self._counts_at_first_sight.setdefault(topic, len(info.partitions))
-            elif cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self.note_appeared([topic])  # whatever the topic will hold once it exists is younger than this member
-
-    def note_appeared(self, topics: Iterable[str]) -> None:
-        """All partitions of these topics are new to the group, which is older than the topics."""
-        self._counts_at_first_sight |= dict.fromkeys(topics, 0)
 
     # Failure.
 

@@ -47,6 +47,6 @@ class SessionWatchdog:
             if not is_told:
                 is_told = True
                 context.interrupt()
-                setting, session_ms = self._coordinator.session
+                setting, session_ms = self._coordinator.membership.session
                 context.tell(events.SessionUnanswered(setting, session_ms, tuple(sorted(context.assignment.names))))
             await context.group_changed.wait()

@@ -23,7 +23,7 @@ from aiogroup.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.coordinator import Line
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms
 from aiogroup.runtime.net.link import COMMIT
 from aiogroup.structs import TopicPartition
@@ -35,7 +35,7 @@ BY_NAME = 9
 
 
 class CommittedOffsets:
-    def __init__(self, context: Context, coordinator: Coordinator) -> None:
+    def __init__(self, context: Context, coordinator: Line) -> None:
         self._context = context
         self._coordinator = coordinator
 

@@ -293,7 +293,7 @@ class Committer:
                 del turn.pending[tp]
 
     def _must_wait(self) -> bool:
-        return self.is_held_back or self._coordinator.membership.state in (MemberState.JOINING, MemberState.SYNCING)
+        return self.is_held_back or self._coordinator.membership.awaits_round
 
     @staticmethod
     def _timed_out(pending: Collection[TopicPartition]) -> AiogroupError:

@@ -10,13 +10,11 @@ from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
 from aiogroup.fetching.records.decode import PartitionDecoder
-from aiogroup.membership.classic import ClassicMembership
 from aiogroup.membership.identity import Identity
-from aiogroup.membership.requests import Offers
-from aiogroup.membership.settings import GroupSettings
+from aiogroup.membership.member import Outsider
 from aiogroup.records import CATCH_UP
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.coordinator import Line
 from aiogroup.runtime.fetching.fetcher import Fetchers
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.metadata.refresher import Refresher
@@ -48,19 +46,14 @@ async def start_catch_up(context: Context, refresher: Refresher, catch_up: Catch
     """
     spawn = context.supervisor.spawn
     if context.config.parallel_handoff:
-        log = SecondLog(context, Coordinator(context, _never_joined(context.config)), catch_up)
+        outsider = Outsider(Identity(context.config.second_group_id, context.config.instance_id))
+        log = SecondLog(context, Line(context, outsider), catch_up)
         await log.check()
         spawn("second commit log", log.run)
     spawn("catch-up", catch_up.run)
     spawn("log starts", catch_up.run_log_starts)
     rules = CatchUpRules(context, catch_up)
     spawn("catch-up fetchers", Fetchers(context, refresher, catch_up.assignment, rules).run)
-
-
-def _never_joined(config: ConsumerConfig) -> ClassicMembership:
-    """A member that never joins, of the group whose offsets are the second commit log."""
-    identity = Identity(config.second_group_id, config.instance_id)
-    return ClassicMembership(identity, GroupSettings.of(config, is_cooperative=False), Offers((), None, Assignment()))
 
 
 class CatchUpRules:

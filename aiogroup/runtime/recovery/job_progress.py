@@ -11,7 +11,7 @@ from typing import Final
 from aiogroup.errors import AiogroupError
 from aiogroup.recovery.token import read_done
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.coordinator import Line
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms
 from aiogroup.runtime.offsets.committed import CommittedOffsets
 from aiogroup.runtime.recovery.catch_up import CatchUp
@@ -24,9 +24,9 @@ LOOK_MS: Final = 2_000
 
 
 class SecondLog:
-    """Reads the second commit log. `coordinator` is that of its group, which this consumer never joins."""
+    """Reads the second commit log. `coordinator` speaks to that of its group, which this consumer never joins."""
 
-    def __init__(self, context: Context, coordinator: Coordinator, catch_up: CatchUp) -> None:
+    def __init__(self, context: Context, coordinator: Line, catch_up: CatchUp) -> None:
         self._context = context
         self._committed = CommittedOffsets(context, coordinator)
         self._catch_up = catch_up

@@ -1,25 +1,26 @@
-"""The classic group protocol as one pure machine: facts in, steps out (AbstractCoordinator.java).
-
-It never waits, sends, or reads a clock. It asks for each effect and each request once, and goes on when the fact that
-answers it comes in. An answer to a request that was sent under an older identity changes nothing.
-"""
+"""The classic group protocol as one pure machine: facts in, steps out (AbstractCoordinator.java)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
+from aiogroup.cluster import Cluster
 from aiogroup.errors import AiogroupError, ProtocolError
 from aiogroup.membership import facts as f
+from aiogroup.membership.classic.leadership import Leadership
+from aiogroup.membership.classic.requests import join_request, leave_request, read_assignment, sync_request
 from aiogroup.membership.identity import NO_GENERATION, Identity, NewMemberId
+from aiogroup.membership.member import MemberObserver
 from aiogroup.membership.remedies import HOPELESS, Remedy, Rpc, failure_of, mismatch_of, remedy_for
-from aiogroup.membership.requests import join_request, leave_request, read_assignment, sync_request
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import ENDS, HEARTBEATING, MOVES, MemberState
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.values import dataclass
 
-__all__ = ["Backoff", "ClassicMembership", "JoinOffers", "MemberObserver"]
+__all__ = ["Backoff", "ClassicMembership", "JoinOffers"]
 
 
 class JoinOffers(Protocol):
@@ -28,16 +29,6 @@ class JoinOffers(Protocol):
     def of(self, topics: frozenset[str], claim: int) -> Sequence[tuple[str, bytes]]:
         """Pairs of assignor name and subscription bytes, the preferred first; `claim` as in `ClassicMembership`."""
         ...
-
-
-class MemberObserver:
-    """Is told of each change of a member at the moment at which it happens. This class ignores what it is told."""
-
-    def on_move(self, old: MemberState, new: MemberState, why: str) -> None:
-        """The state changed."""
-
-    def on_removed(self, member_id: str, why: str) -> None:
-        """The coordinator does not know this member id any more."""
 
 
 class Backoff:
@@ -58,8 +49,17 @@ class Backoff:
         self.failures_count = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What JoinGroup's answer decided, and the leader's assignments by member id, once they are computed."""
+
+    generation: int
+    assignor: str
+    assignments: Mapping[str, bytes]
+
+
 class ClassicMembership:
-    """One member of one group."""
+    """A `Membership` by JoinGroup and SyncGroup, in whose rounds one member leads and assigns the partitions."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class ClassicMembership:
         self.state = MemberState.LEFT
         self.identity = identity
         self.topics: frozenset[str] = frozenset()
-        self.is_leader = False
-        self.assignor = ""
         self.claim = NO_GENERATION
         """The generation under which a cooperative member keeps partitions while it joins; -1 when it keeps none."""
         self.rejoin_why: str | None = None
         self.failure: AiogroupError | None = None
-        self.settings = settings
+        self.leadership = Leadership()
+        self.farewells: f.Outbox[LeaveGroupRequest] = f.Outbox()
+        self._settings = settings
         self._offers = offers
         self._observer = observer or MemberObserver()
         self._why_joining = ""
@@ -86,16 +86,12 @@ class ClassicMembership:
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._rejoin_at_ms: int | None = None  # the group rebalances, and this member delays its rejoin until then
         self._new_member_id = NewMemberId()
-        self.farewells: f.Outbox[LeaveGroupRequest] = f.Outbox()
         self._effects: f.Outbox[f.Effect] = f.Outbox()
-        self._assignments: Mapping[str, bytes] = {}
-        self._adopt: f.Adopt | None = None
-        self._adopting_generation = NO_GENERATION
+        self._round = _Round(NO_GENERATION, "", {})
 
     # The two methods of every machine.
 
     def handle(self, fact: f.Fact, now_ms: int) -> None:  # noqa: C901 (every fact comes in here)
-        """Take a fact in; `poll` says what follows from it."""
         match fact:
             case f.SubscriptionChanged():
                 self._on_subscription(fact)
@@ -107,7 +103,8 @@ class ClassicMembership:
                 self._on_join(fact, now_ms)
             case f.AssignmentComputed():
                 if self.state is MemberState.SYNCING and fact.generation == self.identity.generation:
-                    self._assignments, self._asked = fact.assignments, False
+                    self._round = replace(self._round, assignments=fact.assignments)
+                    self._asked = False
             case f.SyncAnswered():
                 self._on_sync(fact, now_ms)
             case f.RequestLost():
@@ -115,7 +112,7 @@ class ClassicMembership:
             case f.RequestDropped():
                 self._asked = False
             case f.Adopted():
-                if self.state is MemberState.ADOPTING and fact.generation == self._adopting_generation:
+                if self.state is MemberState.ADOPTING and fact.generation == self._round.generation:
                     self._move(MemberState.STABLE, f"adopted generation {fact.generation}")
             case f.HeartbeatAnswered() | f.CommitRefused() if fact.error_code == ErrorCode.FENCED_INSTANCE_ID:
                 self._on_fenced(fact.identity)
@@ -129,7 +126,6 @@ class ClassicMembership:
                 self._on_application(fact)
 
     def poll(self, now_ms: int) -> f.Step:
-        """The effects and requests to carry out now. Each is asked for once."""
         effects: tuple[f.Effect, ...] = self._effects.take()
         requests: tuple[f.Request, ...] = self.farewells.take()
         if self._asked or self.state in ENDS:
@@ -144,7 +140,7 @@ class ClassicMembership:
         if self._rejoin_at_ms is not None and now_ms >= self._rejoin_at_ms:
             self._rejoin_at_ms = None
             self.rejoin_why = (
-                self.rejoin_why or f"the group rebalances, held back for {self.settings.rejoin_delay_ms} ms"
+                self.rejoin_why or f"the group rebalances, held back for {self._settings.rejoin_delay_ms} ms"
             )
         match self.state:
             case MemberState.UNJOINED if self.topics:
@@ -153,22 +149,29 @@ class ClassicMembership:
                 effects += (self._prepare(self.rejoin_why or "the generation ended"),)
             case MemberState.JOINING:
                 offers = self._offers.of(self.topics, self.claim)
-                requests += (join_request(self.identity, self.settings, offers, self._why_joining),)
+                requests += (join_request(self.identity, self._settings, offers, self._why_joining),)
                 self._asked = True
             case MemberState.SYNCING:
-                requests += (sync_request(self.identity, self.assignor, self._assignments),)
+                requests += (sync_request(self.identity, self._round.assignor, self._round.assignments),)
                 self._asked = True
-            case MemberState.ADOPTING if self._adopt is not None:
-                effects += (self._adopt,)
-                self._adopt = None
         return f.Step(requests, effects, wake_at_ms=self._rejoin_at_ms)
 
     # Questions.
 
     @property
+    def topics_led(self) -> frozenset[str]:
+        return self.leadership.topics
+
+    def why_stale(self, cluster: Cluster) -> str | None:
+        return self.leadership.why_stale(cluster)
+
+    @property
+    def session(self) -> tuple[str, int]:
+        return self._settings.session_of(self.identity)
+
+    @property
     def farewell(self) -> LeaveGroupRequest | None:
-        """LeaveGroup to send when the poll interval passes; `None` for a static member, which only goes silent."""
-        return self.leave_request("max_poll_interval_ms passed", even_static=self.settings.leave_on_poll_interval)
+        return self.leave_request("max_poll_interval_ms passed", even_static=self._settings.leave_on_poll_interval)
 
     @property
     def may_heartbeat(self) -> bool:
@@ -176,7 +179,7 @@ class ClassicMembership:
 
     @property
     def heartbeats_as(self) -> Identity | None:
-        """The identity under which heartbeats go out now, `None` when none do.
+        """As `Member.heartbeats_as`.
 
         A cooperative member keeps its partitions while it joins, and then sends heartbeats under the generation of its
         claim. Their answers decide nothing about the join. They show whether the coordinator still counts this member:
@@ -190,13 +193,16 @@ class ClassicMembership:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Between the first sign of a rebalance and its end."""
         return self.state is not MemberState.STABLE or self.rejoin_why is not None or not self.identity.is_member
 
     @property
+    def awaits_round(self) -> bool:
+        return self.state in (MemberState.JOINING, MemberState.SYNCING)
+
+    @property
     def may_deliver(self) -> bool:
-        """Records of the assigned partitions may be delivered. A cooperative member delivers during a rebalance too."""
-        flows = self.settings.is_cooperative and (self.may_heartbeat or self.claim >= 0)
+        """As `Membership.may_deliver`: a cooperative member delivers during a rebalance too."""
+        flows = self._settings.is_cooperative and (self.may_heartbeat or self.claim >= 0)
         return flows or not self.is_rebalancing
 
     # Moves.
@@ -211,7 +217,7 @@ class ClassicMembership:
     def _prepare(self, why: str, *, keeps: bool = True) -> f.HandOver:
         self.rejoin_why = self.rejoin_why or why
         self._rejoin_at_ms = None
-        self._keeps = keeps and self.settings.is_cooperative and self.identity.is_member
+        self._keeps = keeps and self._settings.is_cooperative and self.identity.is_member
         self._move(MemberState.PREPARING, why)
         return f.HandOver(why, self._keeps)
 
@@ -233,9 +239,8 @@ class ClassicMembership:
         """Move into a state without a generation: what was asked for before does not count any more."""
         self.identity = identity
         self.rejoin_why = self._rejoin_at_ms = None
-        self.is_leader, self.claim = False, NO_GENERATION
+        self.leadership.is_leader, self.claim = False, NO_GENERATION
         self._effects.clear()
-        self._adopt = None
         self._move(new, why)
 
     def _fail(self, error: AiogroupError) -> None:
@@ -297,7 +302,6 @@ class ClassicMembership:
         self._end(MemberState.LEFT, "unsubscribed", self.identity.set_aside())
 
     def leave_request(self, why: str, *, even_static: bool = False) -> LeaveGroupRequest | None:
-        """LeaveGroup for the member as it is now; `None` for one that is in no group, or that keeps its static name."""
         return leave_request(self.identity, why, even_static=even_static)
 
     # Answers.
@@ -327,13 +331,13 @@ class ClassicMembership:
             return
         # The others see the claim in this round. In a later round a claim of an older generation would be ignored.
         self.claim = answer.generation_id if self.claim >= 0 else NO_GENERATION
-        self.assignor, self.is_leader = answer.protocol_name or "", answer.leader == answer.member_id
-        self._assignments = {}
+        self._round = _Round(answer.generation_id, answer.protocol_name or "", {})
+        self.leadership.is_leader = answer.leader == answer.member_id
         self._move(MemberState.SYNCING, f"joined generation {answer.generation_id}")
-        if self.is_leader:
+        if self.leadership.is_leader:
             members = tuple((each.member_id, each.group_instance_id, bytes(each.metadata)) for each in answer.members)
             only_watch = answer.skip_assignment  # KIP-814: a static leader that came back must not assign again
-            self._effects.append(f.ComputeAssignment(answer.generation_id, self.assignor, members, only_watch))
+            self._effects.append(f.ComputeAssignment(answer.generation_id, self._round.assignor, members, only_watch))
             self._asked = True
 
     def _on_sync(self, fact: f.SyncAnswered, now_ms: int) -> None:
@@ -344,8 +348,9 @@ class ClassicMembership:
         if remedy is not Remedy.PROCEED:
             self._mend(remedy, Rpc.SYNC_GROUP, answer.error_code, now_ms)
             return
-        name = self.assignor if answer.protocol_name is None else answer.protocol_name
-        mismatch = mismatch_of(self.identity, answer.protocol_type, name, [self.assignor])
+        assignor = self._round.assignor
+        name = assignor if answer.protocol_name is None else answer.protocol_name
+        mismatch = mismatch_of(self.identity, answer.protocol_type, name, [assignor])
         if mismatch is not None:
             self._fail(mismatch)
             return
@@ -358,9 +363,9 @@ class ClassicMembership:
         # Not after JoinGroup already: rounds that fail at SyncGroup each time would never wait longer.
         self._backoff.on_success()
         self.claim = NO_GENERATION
-        self._adopting_generation = fact.identity.generation
-        self._adopt = f.Adopt(fact.identity.generation, partitions, self.is_leader)
-        self._move(MemberState.ADOPTING, f"synced generation {fact.identity.generation}")
+        generation = self._round.generation
+        self._move(MemberState.ADOPTING, f"synced generation {generation}")
+        self._effects.append(f.Adopt(generation, partitions, self.leadership.is_leader))
 
     def _on_request_lost(self, fact: f.RequestLost, now_ms: int) -> None:
         if self.state not in (MemberState.JOINING, MemberState.SYNCING) or fact.identity != self.identity:
@@ -392,10 +397,10 @@ class ClassicMembership:
                 pass  # the coordinator moved, or is not ready: the task that asked looks it up and asks again
 
     def _on_group_rebalances(self, now_ms: int) -> None:
-        if not self.identity.is_static or not self.settings.rejoin_delay_ms:
+        if not self.identity.is_static or not self._settings.rejoin_delay_ms:
             self.rejoin_why = self.rejoin_why or "the group rebalances"
         elif self._rejoin_at_ms is None:
-            self._rejoin_at_ms = now_ms + self.settings.rejoin_delay_ms
+            self._rejoin_at_ms = now_ms + self._settings.rejoin_delay_ms
 
     def _on_fenced(self, sent_by: Identity) -> None:
         """Another member has the static name. An answer that is about a member id given up before changes nothing."""
@@ -440,4 +445,4 @@ class ClassicMembership:
 
     def _refuse(self, remedy: Remedy, code: int) -> None:
         offered = [name for name, _ in self._offers.of(self.topics, self.claim)]
-        self._fail(failure_of(remedy, code, self.identity, self.settings, offered))
+        self._fail(failure_of(remedy, code, self.identity, self._settings, offered))

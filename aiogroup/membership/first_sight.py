@@ -1,0 +1,47 @@
+"""Where a partition is read from that has no committed offset: it depends on whether it is younger than the member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from aiogroup.cluster import UNKNOWN_TOPIC_OR_PARTITION, Cluster
+from aiogroup.config import ResetPolicy
+from aiogroup.structs import TopicPartition
+
+__all__ = ["FirstSight"]
+
+
+class FirstSight:
+    """Remembers how many partitions each topic had when it was first seen: later ones are new.
+
+    New ones are read by the policy `of_new`, the others by `default`.
+    """
+
+    def __init__(self, default: ResetPolicy, of_new: ResetPolicy) -> None:
+        self._default = default
+        self._of_new = of_new
+        self._counts: dict[str, int] = {}
+        self._ids: dict[str, UUID] = {}
+
+    def look(self, topics: Iterable[str], cluster: Cluster) -> None:
+        for topic in topics:
+            info = cluster.topics.get(topic)
+            if info is not None and info.partitions:
+                if self._ids.setdefault(topic, info.topic_id) != info.topic_id:
+                    self._counts[topic] = 0
+                self._counts.setdefault(topic, len(info.partitions))
+            elif cluster.errors.get(topic) == UNKNOWN_TOPIC_OR_PARTITION:
+                self.note_appeared([topic])  # whatever the topic will hold once it exists is younger than this member
+
+    def note_appeared(self, topics: Iterable[str]) -> None:
+        """All partitions of these topics are new to the group, which is older than the topics."""
+        self._counts |= dict.fromkeys(topics, 0)
+
+    def policy_of(self, tp: TopicPartition) -> ResetPolicy:
+        is_new = tp.partition >= self._counts.get(tp.topic, 2**31)
+        return self._of_new if is_new else self._default
+
+    def was_new(self, policy: ResetPolicy) -> bool:
+        """Whether `policy_of` gave this very policy for a new partition, and would have given others another one."""
+        return policy is self._of_new and self._of_new != self._default

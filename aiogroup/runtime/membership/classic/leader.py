@@ -1,0 +1,89 @@
+"""The work of a group's leader: it runs the assignor, and asks for what is missing to decide about another round."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from aiogroup.assignors import Assignor, MemberSubscription
+from aiogroup.assignors.checks import run
+from aiogroup.errors import AiogroupError, AssignorError, BrokerError, ProtocolError
+from aiogroup.membership import facts as f
+from aiogroup.membership.classic.leadership import Leadership
+from aiogroup.membership.classic.requests import read_assignment, read_subscription, write_assignment
+from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.net.link import COMMIT
+
+__all__ = ["Leader"]
+
+INLINE_ASSIGNMENT: Final = 200
+"""An assignor over more partitions than this runs in a worker thread."""
+
+
+class Leader:
+    """Does nothing while another member leads. What follows from the metadata is decided by `leadership`."""
+
+    def __init__(
+        self, context: Context, coordinator: Coordinator, assignors: Sequence[Assignor], leadership: Leadership
+    ) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._assignors = {each.name: each for each in assignors}
+        self._leadership = leadership
+
+    async def compute_assignment(self, effect: f.ComputeAssignment) -> None:
+        members = {}
+        for member_id, instance_id, blob in effect.members:
+            try:
+                members[member_id] = read_subscription(blob, instance_id)
+            except ProtocolError as error:  # this member gets no partitions; the others still get theirs
+                members[member_id] = MemberSubscription(topics=(), user_data=None, instance_id=instance_id)
+                self._context.tell_rebalance_failed(f"subscription of {member_id}: {error}")
+        topics = {topic for member in members.values() for topic in member.topics}
+        await self._context.know(topics)
+        cluster = self._context.link.cluster
+        counts = cluster.partition_counts(topics)
+        have_racks = any(member.rack for member in members.values())
+        racks = cluster.partition_racks(topics) if have_racks else {}
+        self._leadership.on_assigned({topic: counts.get(topic, 0) for topic in topics}, racks)
+        if effect.only_watch:
+            await self._coordinator.tell(f.AssignmentComputed(effect.generation, {}))
+            await self._look_for_what_nobody_has()
+            return
+        assignor = self._assignors[effect.assignor]
+        try:
+            if sum(counts.values()) > INLINE_ASSIGNMENT:
+                assigned = await asyncio.to_thread(run, assignor, members, counts, racks)
+            else:
+                assigned = run(assignor, members, counts, racks)
+        except AssignorError as error:
+            await self._coordinator.tell(f.Failed(error))
+            return
+        blobs = {member: write_assignment(assigned.get(member, ())) for member in members}
+        await self._coordinator.tell(f.AssignmentComputed(effect.generation, blobs))
+
+    async def _look_for_what_nobody_has(self) -> None:
+        """Ask for another round if a partition is in no member's share."""
+        group_id = self._coordinator.identity.group_id
+        request = DescribeGroupsRequest(groups=(group_id,))
+        limit_ms = self._context.config.request_timeout_ms // 3
+        try:
+            response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request)
+            if response and (code := next((each.error_code for each in response.groups if each.error_code), 0)):
+                row = lookup(code)
+                raise BrokerError(code, row.name, row.message, retriable=row.retriable)
+            shares = [each.member_assignment for group in response.groups for each in group.members] if response else []
+            held = {tp for share in shares if share for tp in read_assignment(bytes(share))}
+        except AiogroupError as error:
+            # The coordinator may have died since JoinGroup. Nobody would ask again, and a partition in no share would
+            # stay unread. A round that was not needed does less harm.
+            why = f"the shares of group {group_id!r} are not known: {error}"
+            self._context.tell_rebalance_failed(why)
+            await self._coordinator.tell(f.RejoinWanted(why))
+            return
+        if (incomplete_why := self._leadership.why_incomplete(held)) is not None:
+            await self._coordinator.tell(f.RejoinWanted(incomplete_why))

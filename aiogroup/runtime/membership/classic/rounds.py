@@ -1,0 +1,95 @@
+"""What the classic protocol alone adds to the rebalance task: JoinGroup, SyncGroup, LeaveGroup, the leader's part."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from aiogroup.assignors import Held
+from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutError
+from aiogroup.membership import facts as f
+from aiogroup.membership.classic.leadership import Leadership
+from aiogroup.membership.classic.requests import Offers
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.membership.states import MemberState
+from aiogroup.protocol.errors import lookup
+from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.sync_group import SyncGroupResponse
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.membership.classic.leader import Leader
+from aiogroup.runtime.net.link import COMMIT, JOIN
+
+__all__ = ["ClassicRounds"]
+
+
+class ClassicRounds:
+    """The `Rounds` of a `ClassicMembership`, whose `leadership` and `offers` are given here too."""
+
+    def __init__(
+        self, context: Context, coordinator: Coordinator, leader: Leader, leadership: Leadership, offers: Offers
+    ) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._leader = leader
+        self._leadership = leadership
+        self._offers = offers
+
+    async def perform(self, effect: f.ComputeAssignment) -> None:
+        await self._leader.compute_assignment(effect)
+
+    def on_adopted(self, effect: f.Adopt) -> None:
+        self._leadership.on_adopted(leads=effect.is_leader)
+        self._offers.held = Held(effect.partitions, effect.generation)
+
+    async def exchange(self, request: f.Request) -> None:
+        membership = self._coordinator.membership
+        identity = membership.identity
+        if isinstance(request, LeaveGroupRequest):
+            try:
+                await self._coordinator.leave(request)
+            except AiogroupError as error:
+                self._context.tell_rebalance_failed(f"LeaveGroup: {error}")
+            return
+        is_join = isinstance(request, JoinGroupRequest)
+        if is_join:  # committed offsets are asked for as soon as the group has answered: connect for that now
+            limit_ms = self._context.config.request_timeout_ms
+            get_ready = partial(self._coordinator.get_ready, COMMIT, limit_ms)
+            self._context.supervisor.begin("connection", get_ready)
+
+        def still_wanted() -> f.Request | None:
+            state = MemberState.JOINING if is_join else MemberState.SYNCING
+            return request if membership.state is state and membership.identity == identity else None
+
+        try:
+            response = await self._coordinator.exchange(JOIN, self._context.config.join_timeout_ms, still_wanted)
+        except (ConnectionLostError, KafkaTimeoutError) as error:
+            self._context.tell_rebalance_failed(str(error))
+            await self._coordinator.tell(f.RequestLost(identity, str(error)))
+            return
+        except AiogroupError as error:
+            await self._coordinator.tell(f.Failed(error))
+            return
+        if response is None:
+            await self._coordinator.tell(f.RequestDropped())
+            return
+        await self._take_answer(identity, response)
+
+    async def _take_answer(self, identity: Identity, response: object) -> None:
+        match response:
+            case JoinGroupResponse():
+                rpc, fact = Rpc.JOIN_GROUP, f.JoinAnswered(identity, response)
+            case SyncGroupResponse():
+                rpc, fact = Rpc.SYNC_GROUP, f.SyncAnswered(identity, response)  # type: ignore[assignment]
+            case _:
+                raise AssertionError(f"unexpected answer {response!r}")
+        remedy, why = remedy_for(rpc, response.error_code), f"{rpc.name}: {lookup(response.error_code).name}"
+        if remedy is Remedy.REDISCOVER:
+            self._coordinator.lose(why)
+        if remedy in (Remedy.REDISCOVER, Remedy.RETRY, Remedy.NEXT_GENERATION):
+            self._context.tell_rebalance_failed(why)
+        was_syncing = self._coordinator.membership.state is MemberState.SYNCING
+        await self._coordinator.tell(fact)
+        if remedy is Remedy.PROCEED and was_syncing and self._coordinator.membership.state is MemberState.JOINING:
+            self._context.tell_rebalance_failed("SYNC_GROUP: the leader's assignment cannot be read")
