@@ -31,7 +31,7 @@ BELOW = {
     "words": set(),
     "protocol": {"words"},
     "assignors": {"words"},
-    "offsets": {"words"},
+    "offsets": {"words", "protocol", "membership"},
     "membership": {"words", "protocol", "assignors"},
     "fetching": {"words", "protocol", "offsets"},
     "delivery": {"words", "protocol", "offsets", "fetching"},

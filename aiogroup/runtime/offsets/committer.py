@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Iterable, Mapping
-from itertools import groupby
 from typing import Final
 
-from aiogroup.cluster import NO_ID
 from aiogroup.errors import (
     AiogroupError,
     BrokerError,
-    CommitFailedError,
     ConnectionLostError,
-    GroupAuthorizationError,
     KafkaTimeoutError,
     RebalanceInProgressError,
-    TopicAuthorizationError,
     named,
 )
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
 from aiogroup.membership.facts import CommitRefused
 from aiogroup.membership.identity import Identity
-from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.membership.states import MemberState
 from aiogroup.offsets.commit_plan import (
     CommitEntry,
@@ -32,11 +26,19 @@ from aiogroup.offsets.commit_plan import (
     made_anew_error,
     not_owned_error,
 )
+from aiogroup.offsets.commit_request import (
+    Again,
+    Durable,
+    Refused,
+    TellGroup,
+    codes_of,
+    commit_request,
+    refusal_of,
+    verdict_of,
+)
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
 from aiogroup.runtime.context import Context
@@ -318,14 +320,7 @@ class Committer:
             if not turn.sent or (turn.is_member and self._must_wait()):
                 return None
             identity = self._coordinator.identity
-            who = identity if turn.is_member else Identity(identity.group_id)
-            return OffsetCommitRequest(
-                group_id=who.group_id,
-                generation_id_or_member_epoch=who.generation,
-                member_id=who.member_id,
-                group_instance_id=who.instance_id,
-                topics=_by_topic(turn),
-            )
+            return commit_request(turn, identity)
 
         limit_ms = min(timeout, self._context.config.request_timeout_ms)
         at_most = None if turn.pending.keys() <= turn.topic_ids.keys() else BY_NAME
@@ -338,10 +333,9 @@ class Committer:
         """The committed offsets, the error that refused some for good, and the error of those that stay pending."""
         pending = turn.pending
         committed: dict[TopicPartition, int] = {}
-        refused: AiogroupError | None = None
+        refused: list[AiogroupError] = []
         retry: AiogroupError | None = None
-        unauthorized: set[str] = set()
-        answers = _answers(response, turn)
+        answers = codes_of(response, turn)
         for tp, code in answers.items():
             entry = pending.get(tp)
             if entry is None:
@@ -350,38 +344,29 @@ class Committer:
             if code == ErrorCode.OFFSET_METADATA_TOO_LARGE and (shorter := self._shorter(tp, entry)) is not None:
                 pending[tp], retry = shorter, BrokerError(code, row.name, row.message, retriable=True)
                 continue
-            match remedy_for(Rpc.OFFSET_COMMIT, code):
-                case Remedy.PROCEED:
+            is_gone = self._context.link.cluster.lacks(tp.topic)
+            match verdict_of(code, tp, identity.group_id, is_member=turn.is_member, is_gone=is_gone):
+                case Durable():
                     self._note_committed(tp, entry)
                     self._failed.pop(tp, None)
                     self._order.acknowledge(turn, tp)
                     committed[tp] = entry.offset
                     del pending[tp]
-                case Remedy.RETRY | Remedy.REFRESH | Remedy.REDISCOVER as remedy if not self._is_deleted(tp, code):
-                    if remedy is Remedy.REDISCOVER:
+                case Again() as again:
+                    if again.coordinator_moved:
                         self._coordinator.lose(f"commit: {row.name}")
-                    elif remedy is Remedy.REFRESH:
+                    if again.metadata_is_stale:
                         turn.stale.add(tp)
-                    retry = BrokerError(code, row.name, row.message, retriable=True)
-                case Remedy.REJOIN | Remedy.NEXT_GENERATION | Remedy.FORGET_MEMBER | Remedy.FENCED:
-                    if not turn.is_member:
-                        refused = CommitFailedError(
-                            f"the group has members that commit for it ({row.name}): use subscribe, or another "
-                            "group_id",
-                            not_owned=[tp],
-                        )
-                        del pending[tp]
-                        continue
+                    retry = again.error
+                case TellGroup(error):
                     await self._coordinator.tell(CommitRefused(identity, code))
-                    retry = RebalanceInProgressError(f"the group is rebalancing ({row.name})")
-                case remedy:
-                    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                        unauthorized.add(tp.topic)
-                    refused = self._refusal(remedy, code, tp)
+                    retry = error
+                case Refused(error):
+                    refused.append(error)
                     del pending[tp]
         if pending and retry is None and (missing := turn.sent.keys() & pending.keys() - answers.keys()):
             retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {named(missing)}", retriable=True)
-        return committed, TopicAuthorizationError(unauthorized) if unauthorized else refused, retry
+        return committed, refusal_of(refused), retry
 
     def _shorter(self, tp: TopicPartition, entry: CommitEntry) -> CommitEntry | None:
         """The same entry with a shorter token, which the broker may accept (KIP-333)."""
@@ -390,21 +375,6 @@ class Committer:
             return None
         shorter: CommitEntry = partition.lanes.shorter(entry)
         return shorter
-
-    def _refusal(self, remedy: Remedy, code: int, tp: TopicPartition) -> AiogroupError:
-        """The error for a partition whose offset cannot be committed by trying again."""
-        row = lookup(code)
-        if remedy is Remedy.NOT_AUTHORIZED:
-            group_id = self._coordinator.identity.group_id
-            return GroupAuthorizationError(f"not authorized to commit for group {group_id!r}: grant READ on the group")
-        if self._is_deleted(tp, code):
-            return BrokerError(code, row.name, f"commit of {tp}: the topic is deleted")
-        return BrokerError(code, row.name, f"commit of {tp}: {row.message}")
-
-    def _is_deleted(self, tp: TopicPartition, code: int) -> bool:
-        """The topic is deleted: the metadata says so too, as a coordinator alone may only be behind."""
-        is_unknown = remedy_for(Rpc.OFFSET_COMMIT, code) is Remedy.REFRESH
-        return is_unknown and self._context.link.cluster.lacks(tp.topic)
 
     def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
         partition = self._context.assignment.get(tp)
@@ -417,34 +387,3 @@ class Committer:
                 partition.ledger.process_below(entry.offset)
             self._context.changed.pulse()
             self._context.group_changed.pulse()
-
-
-def _answers(response: OffsetCommitResponse, turn: Turn) -> dict[TopicPartition, int]:
-    """The error codes by partition; since version 10 the answer names topics by their ids."""
-    names = {topic_id: tp.topic for tp, topic_id in turn.topic_ids.items()}
-    return {
-        TopicPartition(topic.name or names.get(topic.topic_id, ""), each.partition_index): each.error_code
-        for topic in response.topics
-        for each in topic.partitions
-    }
-
-
-def _by_topic(turn: Turn) -> tuple[OffsetCommitRequestTopic, ...]:
-    entries = turn.sent
-    ids = {tp.topic: topic_id for tp, topic_id in turn.topic_ids.items()}
-    return tuple(
-        OffsetCommitRequestTopic(
-            name=topic,
-            topic_id=ids.get(topic, NO_ID),
-            partitions=tuple(
-                OffsetCommitRequestPartition(
-                    partition_index=tp.partition,
-                    committed_offset=entries[tp].offset,
-                    committed_leader_epoch=entries[tp].leader_epoch,
-                    committed_metadata=entries[tp].metadata,
-                )
-                for tp in of_topic
-            ),
-        )
-        for topic, of_topic in groupby(sorted(entries), key=lambda tp: tp.topic)
-    )
