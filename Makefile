@@ -13,19 +13,19 @@ help:
 	@echo "make soak         10,000 simulations of whole groups (SEEDS=n; SEED=n replays one with its trace)"
 	@echo "make demo         set up, then two members share a topic and one is killed"
 	@echo "make check        format, lint, types and the fast tests"
-	@echo "make format       rewrite the code as 'make check' wants it"
+	@echo "make format       format the code as 'make check' expects it"
 	@echo "make bench        the benchmarks, more than an hour (make bench-quick: the small ones, a few minutes)"
 	@echo "make bench-spark  1,000,000 records that Spark drains into Parquet, three times"
-	@echo "make bench-recovery  coming back to 1,000,000 records: the first live one, their age, the catch-up (QUICK=1: small)"
-	@echo "make test-python  the tests that say the most on another Python (PYTHON=python3.13), with and without the C"
-	@echo "make sanitize     the C under AddressSanitizer and UndefinedBehaviorSanitizer (gcc), held against the Python"
-	@echo "make fuzz         mutated input for that C (MINUTES=60; INPUT=file repeats one that was found)"
+	@echo "make bench-recovery  coming back to 1,000,000 records: the first live record, the age of live ones, the catch-up (QUICK=1: small)"
+	@echo "make test-python  the most telling tests on another Python (PYTHON=python3.13), with and without the C"
+	@echo "make sanitize     the C under AddressSanitizer and UndefinedBehaviorSanitizer (gcc), compared with the Python"
+	@echo "make fuzz         mutated input for the same build (MINUTES=60; INPUT=file repeats an input)"
 	@echo "make dist         the sdist and the wheel, in dist/"
 	@echo "make clean        remove the virtual environment and the caches of the tools"
 
 venv: $(STAMP)
 
-# A candidate is run, not only looked up: version managers leave names behind that do not start.
+# Each candidate is run, as version managers leave commands behind that do not start.
 PYTHONS := python3.11 python3
 define ENVIRONMENT
 @if ! $(PY) -c '' 2>/dev/null; then \
@@ -43,7 +43,7 @@ define ENVIRONMENT
   $$found -m venv --clear $(VENV); \
 fi
 @$(PY) -m pip --version >/dev/null 2>&1 || { echo "error: $(VENV) has no pip; run 'make clean' and try again" >&2; exit 1; }
-@# The build back end is installed from the constraints too, so that no build takes another one.
+@# The build back end is installed from the constraints too, so that every build uses the same one.
 $(PIP) setuptools
 endef
 PIP = $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
@@ -55,14 +55,14 @@ SOURCES := pyproject.toml setup.py constraints.txt $(wildcard aiogroup/native/*.
 
 $(STAMP): $(SOURCES)
 	$(ENVIRONMENT)
-	@# pip knows --group from 25.1 on only; Python 3.11 brings an older one.
+	@# Only pip 25.1 and newer have --group; Python 3.11 comes with an older pip.
 	$(PY) -c 'import tomllib; groups = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]; \
 	  print(*(line for group in groups.values() for line in group), sep="\n")' > $(VENV)/groups.txt
 	$(PIP) --no-build-isolation -e '.[devkafka,fastapi,spark]' -r $(VENV)/groups.txt
 	$(SAY_COMPILED)
 	@touch $@
 
-# What the demo needs, without PySpark and the tools: a quarter of it all.
+# Only what the demo needs, without PySpark and the tools: a quarter of the whole installation.
 $(SMALL_STAMP): $(SOURCES)
 	$(ENVIRONMENT)
 	$(PIP) --no-build-isolation -e '.[devkafka]'
@@ -72,7 +72,7 @@ $(SMALL_STAMP): $(SOURCES)
 jars: $(STAMP)
 	$(PY) -m aiogroup.devkafka fetch
 
-# What needs no broker. The other folders would be read only to be left out.
+# The tests that need no broker. The other folders are ignored, since pytest would read them only to deselect everything.
 FAST = $(PY) -m pytest -m "not kafka and not simulation" --ignore=tests/kafka --ignore=tests/simulation --ignore=tests/groups -n 2
 
 check: $(STAMP)
@@ -81,17 +81,17 @@ check: $(STAMP)
 	$(PY) -m mypy
 	$(FAST)
 
-# Property tests are among the fast ones with few examples, and here with many.
-# Tests on Kafka wait more than they compute: three at a time, each file with one worker and its cluster. Those with
-# Spark compute: one at a time, in one session of Spark.
+# Property tests run with few examples among the fast tests, and with many in the second step.
+# Tests on Kafka wait more than they compute: three workers run, and each file stays on one worker and its cluster. Tests
+# with Spark compute: they run one at a time, in one Spark session.
 test: jars
 	$(FAST)
 	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "(simulation or hypothesis) and not kafka" -n 2
 	$(PY) -m pytest -m "kafka and not spark" -n 3 --dist loadfile
 	$(PY) -m pytest -m spark
 
-# Another Python, in an environment of its own: fast tests and simulations with and without the C, and of those on Kafka
-# the files that exercise the most, on asyncio and on uvloop.
+# Another Python, in an environment of its own: fast tests and simulations with and without the C, and the most telling of
+# the tests on Kafka, on asyncio and on uvloop.
 PYTHON := python3.13
 ON_KAFKA := $(addprefix tests/kafka/test_,$(addsuffix .py,commit cooperative delivery_processed heartbeat_thread \
   pure_python stop uvloop))
@@ -107,8 +107,9 @@ test-this-python: jars
 	EVENT_LOOP=uvloop $(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadfile
 	EVENT_LOOP=uvloop AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadfile
 
-# The C with gcc's sanitizers, in a copy of the clone: nothing else can load it, since the sanitizer's library must come
-# first in the process. PYTHONMALLOC=malloc shows it each object of Python. What Python itself leaves behind is no leak of ours.
+# The C with gcc's sanitizers, in a copy of the clone: other processes could not load it, since the sanitizer's library
+# must be loaded first. With PYTHONMALLOC=malloc the sanitizer sees each Python object. Leaks are not reported, as Python
+# itself leaves memory allocated.
 SANITIZED := build/sanitized
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
 SANITIZED_PY = cd $(SANITIZED) && LD_PRELOAD=$$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc \
@@ -124,7 +125,7 @@ sanitized: $(STAMP)
 	@$(SANITIZED_PY) -c 'from aiogroup import native; \
 	  raise SystemExit(not native.IS_COMPILED and f"error: the sanitized C cannot be imported: {native.IMPORT_ERROR}")'
 
-# What holds the C against the Python. What a sanitizer says goes past the capture of pytest.
+# The tests that compare the C with the Python. pytest must not capture the sanitizers' reports.
 sanitize: sanitized
 	$(SANITIZED_PY) -m pytest tests/native tests/fetching \
 	  tests/protocol/test_fetch_answers.py::test_c_and_python_find_the_same --capture=sys -n 2
@@ -134,7 +135,7 @@ fuzz: sanitized
 	$(SANITIZED_PY) -m tests.native.fuzz $(if $(INPUT),--input $(abspath $(INPUT)),--minutes $(MINUTES) \
 	  --folder $(abspath build/fuzz) $(if $(KEEP),--keep --corpus $(abspath tests/native/corpus)))
 
-# SEEDS=n simulations from seed FIRST on, on all cores; SEED=n replays one, with its trace.
+# Runs SEEDS=n simulations from seed FIRST on, on all cores; SEED=n replays one seed, with its trace.
 SEEDS := 10000
 FIRST := 0
 soak: $(STAMP)
@@ -143,7 +144,7 @@ soak: $(STAMP)
 fast: $(STAMP)
 	$(FAST)
 
-# Where everything is installed already, that will do.
+# If everything is installed already, nothing else is installed for the demo.
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(SMALL_STAMP))
 	$(PY) -m aiogroup.devkafka fetch
 	$(PY) -m examples.demo
@@ -160,8 +161,8 @@ bench-recovery: jars
 bench-spark: jars
 	$(PY) -m benchmarks.draining_spark
 
-# The wheel is built from the sdist, in a folder of its own. The list of files of an earlier build is not asked.
-# Without -g0 the compiled C has debug information, which quadruples it and names the folder that it was built in.
+# The wheel is built from the sdist, in a folder of its own; the file list of an earlier build (egg-info) is removed first.
+# Without -g0 the compiled C has debug information, which quadruples its size and names the build folder.
 dist: $(STAMP)
 	rm -rf dist *.egg-info
 	CFLAGS=-g0 $(PY) -m build --no-isolation

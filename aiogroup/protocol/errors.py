@@ -136,7 +136,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_ID = 100, _STALE, "the broker does not have a topic with this id"
     DUPLICATE_BROKER_REGISTRATION = 101, _NO, "another broker has this id"
     BROKER_ID_NOT_REGISTERED = 102, _NO, "no broker has this id"
-    INCONSISTENT_TOPIC_ID = 103, _STALE, "the log belongs to another topic id: the topic was made anew"
+    INCONSISTENT_TOPIC_ID = 103, _STALE, "the log belongs to another topic id: the topic was recreated"
     INCONSISTENT_CLUSTER_ID = 104, _NO, "the request was meant for another cluster"
     TRANSACTIONAL_ID_NOT_FOUND = 105, _NO, "there is no such transactional id"
     FETCH_SESSION_TOPIC_ID_ERROR = 106, _RETRY, "a fetch session mixed topic names and ids: begin a new one"
