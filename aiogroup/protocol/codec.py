@@ -225,7 +225,7 @@ class Reader:
         return self._present(self.compact_nullable_bytes(), "byte string")
 
     def count(self, *, compact: bool, element_bytes: int) -> int | None:
-        """The length of an array, None for null; refused if the frame is too short for its elements."""
+        """The length of an array, None for null. It is refused if the frame is too short for that many elements."""
         count = self._length(self.uvarint() - 1 if compact else self.int32(), "array")
         if count is not None and count * element_bytes > self.remaining:
             raise ProtocolError(f"array of {count} elements before byte {self.pos}, and {self.remaining} bytes left")

@@ -46,7 +46,7 @@ def min_bytes(type_: WireType, version: int, flexible: bool, nullable: bool = Fa
 
 
 def decoder(structure: type[Structure], version: int, flexible: bool) -> Read:
-    """Reads one `structure` of `version`; fields that the version lacks have their defaults."""
+    """A function that reads one `structure` of `version`; fields that the version lacks have their defaults."""
     key = (structure, version, flexible)
     found = _decoders.get(key)
     if found is None:
@@ -106,7 +106,7 @@ def _build(structure: type[Structure], steps: tuple[_Step, ...]) -> Read:
 
 
 def maker(structure: type[Structure]) -> Callable[..., Any]:
-    """Makes a structure of the values of all its fields, in their order."""
+    """A function that makes a structure from the values of all its fields, in order."""
     twin = _mutable_twin(structure)
 
     def make(*values: Value) -> Value:
@@ -128,7 +128,7 @@ def _mutable_twin(structure: type[Structure]) -> type[Any]:
 
 @cache
 def _init(count: int) -> CodeType:
-    """An `__init__` that sets `count` fields. Their names are exchanged in the code, as compiling costs the most."""
+    """An `__init__` that sets `count` fields. The names are replaced in compiled code, as compiling costs the most."""
     names = [f"field_{number}" for number in range(count)]
     body = "; ".join(f"self.{name} = {name}" for name in names)
     made: dict[str, Any] = {}
@@ -230,7 +230,7 @@ def _array_reader(element: WireType, version: int, flexible: bool, nullable: boo
 
 
 def encoder(structure: type[Structure], version: int, flexible: bool) -> Write:
-    """Writes one `structure` in `version`; a value that the version would lose is refused.
+    """A function that writes one `structure` in `version`; it refuses a value that the version cannot carry.
 
     Raises (when writing):
         UnsupportedVersionError: such a value.

@@ -1,7 +1,7 @@
-"""Fetch by topic id as it mostly is, written and read at once: at the head there is one of each for every record.
+"""Writes and reads the usual form of Fetch by topic id in a few calls: at the head every record costs one exchange.
 
-The general coder goes from field to field, with two hundred calls for a request and its answer. What these functions do
-not know (a tagged field, a version before 15, long arrays) they leave to it; so they never have to raise.
+The general codec goes from field to field, with two hundred calls for a request and its answer. These functions leave
+to it what they do not know (a tagged field, a version before 15, long arrays), so they never have to raise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aiogroup.protocol.schema import specs
 __all__ = ["read_answer", "write_request"]
 
 FIRST_VERSION: Final = 15
-"""From here on the request has no replica id, and answers are as they have been since version 13."""
+"""Since this version the request has no replica id. Answers have been the same since version 13."""
 ONE_BYTE: Final = 0x80
 """A varint below this takes one byte."""
 
@@ -40,12 +40,12 @@ _ANSWER_PARTITION: Final = Struct(">ihqqqBi")  # its number, error, three offset
 _make_response = maker(FetchResponse)
 _make_topic = maker(FetchableTopicResponse)
 _make_partition = maker(PartitionData)
-_untold = {spec.name: spec.default for spec in specs(PartitionData)}
+_defaults = {spec.name: spec.default for spec in specs(PartitionData)}
 _NO_REPLICA: Final = ReplicaState()
 
 
 def write_request(message: FetchRequest, version: int, correlation_id: int, client_id: str | None) -> bytes | None:
-    """The request with its header, `None` where the general encoder must write or refuse it."""
+    """The request with its header; `None` if the general encoder must write or refuse it."""
     is_plain = not message.forgotten_topics_data and message.cluster_id is None and message.replica_id == -1
     if version < FIRST_VERSION or client_id is None or not is_plain or message.replica_state != _NO_REPLICA:
         return None
@@ -84,7 +84,7 @@ def write_request(message: FetchRequest, version: int, correlation_id: int, clie
 
 
 def read_answer(frame: bytes | bytearray | memoryview, version: int) -> tuple[int, FetchResponse] | None:
-    """The correlation id and the answer, `None` where the general decoder must read or refuse it."""
+    """The correlation id and the answer; `None` if the general decoder must read or refuse it."""
     if version < FIRST_VERSION:
         return None
     view = memoryview(frame)
@@ -117,7 +117,7 @@ def read_answer(frame: bytes | bytearray | memoryview, version: int) -> tuple[in
 
 
 def _read_partition(view: memoryview, pos: int) -> tuple[PartitionData, int] | None:
-    """What stands at `pos`, and where it ends."""
+    """The partition at `pos`, and the position after it; `None` if the general decoder must read it."""
     index, error_code, high_watermark, stable, start, aborted, replica = _ANSWER_PARTITION.unpack_from(view, pos)
     pos += _ANSWER_PARTITION.size
     length, shift = view[pos], 7
@@ -138,7 +138,7 @@ def _read_partition(view: memoryview, pos: int) -> tuple[PartitionData, int] | N
         return None
     partition = _make_partition(
         index, error_code, high_watermark, stable, start,
-        _untold["diverging_epoch"], _untold["current_leader"], _untold["snapshot_id"],
+        _defaults["diverging_epoch"], _defaults["current_leader"], _defaults["snapshot_id"],
         () if aborted else None, replica, records,
     )  # fmt: skip
     return partition, pos + 1

@@ -1,4 +1,4 @@
-"""Messages with their headers, as they are sent over a connection behind their 4-byte sizes."""
+"""Messages with their headers, as they are sent over a connection after their 4-byte sizes."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ KEPT_BYTES: Final = 8 * 1024 * 1024
 
 @cache
 def _keep_pages() -> None:
-    """Keep the memory of answers for the next ones, instead of giving it back to the system in between.
+    """Keep the memory of answers for the next ones, instead of returning it to the system in between.
 
-    glibc gives memory back as soon as twice the size of the largest block ever freed is idle. Then each page of the
-    next answer must be cleared anew, which takes a tenth of the time of a drain. This allocates one large block and
+    glibc returns memory as soon as twice the size of the largest block ever freed is idle. Then the system must clear
+    each page of the next answer again, which takes a tenth of the time of a drain. This allocates one large block and
     frees it; nothing is written into it, so it costs nothing. It runs once per process, at the first connection.
     """
     blank(KEPT_BYTES)
@@ -101,9 +101,9 @@ class Receiver:
     """`on_frame` gets each frame without its size, and the records kept apart; `on_end` is called once, with the reason
     for the end.
 
-    Whoever reads the socket asks `get_buffer` where to, and tells `buffer_updated` how many bytes came. An error raised
-    by `on_frame` ends it, too. `has_ids` is called when a frame begins: it returns True for an answer to Fetch that
-    names its topics by id, False for one of version 12, and None for any other answer.
+    The reader of the socket gets the buffer to fill from `get_buffer`, and passes the number of received bytes to
+    `buffer_updated`. An error raised by `on_frame` ends it, too. `has_ids` is called when a frame begins: it returns
+    True for an answer to Fetch that names its topics by id, False for one of version 12, and None for any other answer.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Receiver:
             if self._long.is_complete:
                 done, self._long = self._long, None
                 self._on_frame(done.frame, done.apart)
-        except Exception as error:  # noqa: BLE001 (whatever hostile bytes make of a decoder)
+        except Exception as error:  # noqa: BLE001 (hostile bytes may make a decoder raise anything)
             self.end(error)
 
     def _cut(self) -> None:
@@ -160,7 +160,7 @@ class Receiver:
         self._scratch_count = count - pos
 
     def end(self, error: Exception) -> None:
-        """Nothing more comes, for this reason; only the first one is told."""
+        """Note that the connection ended for this reason; only the first reason is reported."""
         if not self._is_ended:
             self._is_ended = True
             self._on_end(error)

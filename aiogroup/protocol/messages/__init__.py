@@ -1,4 +1,4 @@
-"""One file per API; `REQUESTS` has every request by its API key."""
+"""Kafka's messages, one file per API; `REQUESTS` has every request by its API key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ApiVersions (18): which requests a broker speaks, in which versions; the first on every connection."""
+"""ApiVersions (18): which requests a broker supports, in which versions; the first request on every connection."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FinalizedFeatureKey(Structure):
 
 @structure
 class ApiVersionsResponse(Response):
-    """The broker's ranges. One that does not know the version asked for says 35 in version 0."""
+    """The broker's ranges. A broker that does not know the requested version answers error 35 in version 0."""
 
     error_code: int = wire(INT16)
     api_keys: tuple[ApiVersion, ...] = wire(array(ApiVersion))
@@ -70,13 +70,13 @@ class ApiVersionsResponse(Response):
         return 0 if len(body) == 6 + 6 * count else version
 
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """Lowest and highest version by API key: what `negotiate` takes."""
+        """Lowest and highest version by API key, as `negotiate` takes them."""
         return {each.api_key: (each.min_version, each.max_version) for each in self.api_keys}
 
 
 @structure
 class ApiVersionsRequest(Request[ApiVersionsResponse]):
-    """Names the client since version 3 (KIP-511); brokers answer 42 to odd characters in either field."""
+    """Names the client since version 3 (KIP-511); brokers answer 42 to invalid characters in either field."""
 
     API_KEY = 18
     MIN_VERSION = 0

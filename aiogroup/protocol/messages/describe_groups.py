@@ -1,4 +1,4 @@
-"""DescribeGroups (15): what the coordinator knows of groups and their members."""
+"""DescribeGroups (15): what the coordinator knows about groups and their members."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_ASKED_FOR = -0x80000000
 
 @structure
 class DescribedGroupMember(Structure):
-    """One member; `member_assignment` is what the leader gave it, in a stable group."""
+    """One member; in a stable group `member_assignment` is its assignment from the leader."""
 
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, since=4, nullable=4, default=None, ignorable=True)
@@ -33,7 +33,7 @@ class DescribedGroupMember(Structure):
 
 @structure
 class DescribedGroup(Structure):
-    """One group. One that does not exist is `Dead` up to version 5, and error 69 since (KIP-1043)."""
+    """One group. A missing group is in state `Dead` up to version 5, and has error 69 since version 6 (KIP-1043)."""
 
     error_code: int = wire(INT16)
     error_message: str | None = wire(STRING, since=6, nullable=6, default=None)

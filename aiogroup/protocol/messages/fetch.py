@@ -1,4 +1,4 @@
-"""Fetch (1): records, in sessions (KIP-227), with epochs (KIP-320). Topics by id since version 13."""
+"""Fetch (1): records, in sessions (KIP-227), with epochs (KIP-320). Topics are named by id since version 13."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_INT64 = 0x7FFF_FFFF_FFFF_FFFF
 
 @structure
 class EpochEndOffset(Structure):
-    """Where the log of the leader parts from the reader's; -1 where it does not."""
+    """Where the leader's log diverges from the reader's; -1 if it does not."""
 
     epoch: int = wire(INT32, default=-1)
     end_offset: int = wire(INT64, default=-1)
@@ -39,7 +39,7 @@ class EpochEndOffset(Structure):
 
 @structure
 class LeaderIdAndEpoch(Structure):
-    """The leader, told with errors 6 and 74 (KIP-951); -1 where it is not told."""
+    """The leader, sent with errors 6 and 74 (KIP-951); -1 if it is not sent."""
 
     leader_id: int = wire(INT32, default=-1)
     leader_epoch: int = wire(INT32, default=-1)
@@ -55,7 +55,7 @@ class SnapshotId(Structure):
 
 @structure
 class AbortedTransaction(Structure):
-    """Records of this producer from this offset on are void up to its abort marker."""
+    """The records of this producer from this offset up to its abort marker are aborted."""
 
     producer_id: int = wire(INT64)
     first_offset: int = wire(INT64)
@@ -101,7 +101,7 @@ class NodeEndpoint(Structure):
 
 @structure
 class FetchResponse(Response):
-    """Partitions with news; in a session those without any are left out. `error_code` is the session's."""
+    """The partitions; a session leaves out those in which nothing changed. `error_code` is the session's."""
 
     throttle_time_ms: int = wire(INT32, since=1, ignorable=True)
     error_code: int = wire(INT16, since=7, ignorable=True)
@@ -134,7 +134,7 @@ class FetchPartition(Structure):
 
 @structure
 class FetchTopic(Structure):
-    """One topic: `topic` goes out up to version 12, `topic_id` since 13; set both where both are known."""
+    """One topic: `topic` is sent up to version 12, `topic_id` since 13; set both if both are known."""
 
     topic: str = wire(STRING, until=12, ignorable=True)
     topic_id: UUID = wire(UUID16, since=13, ignorable=True)
@@ -152,7 +152,7 @@ class ForgottenTopic(Structure):
 
 @structure
 class FetchRequest(Request[FetchResponse]):
-    """Asks for records; without `session_id` and `session_epoch` outside of any session."""
+    """Asks for records; without `session_id` and `session_epoch` it is outside of any session."""
 
     API_KEY = 1
     MIN_VERSION = 4

@@ -1,6 +1,6 @@
 """FindCoordinator (10): which broker coordinates a group or a transactional id.
 
-Since version 4 many keys in one request, before only one: callers always use the many-key form.
+Since version 4 one request asks for many keys, before that for one only. Callers always use the form with many keys.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class FindCoordinatorResponse(Response):
 
 @structure
 class SingleKey(Structure):
-    """The question up to version 3."""
+    """The request up to version 3."""
 
     key: str = wire(STRING)
     key_type: int = wire(INT8, since=1)

@@ -1,4 +1,4 @@
-"""Heartbeat (12): this member is alive; the answer says whether the group rebalances."""
+"""Heartbeat (12): keeps this member alive; the answer says whether the group is rebalancing."""
 
 from __future__ import annotations
 

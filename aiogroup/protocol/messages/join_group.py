@@ -1,4 +1,4 @@
-"""JoinGroup (11): enter a group's next generation; answered when all members have asked."""
+"""JoinGroup (11): joins a group's next generation; answered when all members have sent it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class JoinGroupResponse(Response):
     members: tuple[JoinGroupResponseMember, ...] = wire(array(JoinGroupResponseMember))
 
     def lower(self, version: int) -> Structure:
-        # Brokers answer errors without an assignor; older versions have no other word for it than an empty one.
+        # Answers with an error name no assignor; versions before 7 have no null, but an empty name.
         return replace(self, protocol_name="") if version < 7 and self.protocol_name is None else self
 
 

@@ -1,6 +1,6 @@
-"""LeaveGroup (13): end memberships.
+"""LeaveGroup (13): ends memberships.
 
-Since version 3 many members in one request, before only one: callers always use the many-member form.
+Since version 3 one request names many members, before that one only. Callers always use the form with many members.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAST_SINGLE = 2
 
 @structure
 class MemberResponse(Structure):
-    """What became of one member."""
+    """The result for one member."""
 
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, nullable=3)
@@ -77,7 +77,7 @@ class MemberIdentity(Structure):
 
 @structure
 class SingleLeave(Structure):
-    """The question up to version 2."""
+    """The request up to version 2."""
 
     group_id: str = wire(STRING)
     member_id: str = wire(STRING)

@@ -22,7 +22,7 @@ EARLIEST = -2
 
 @structure
 class ListOffsetsPartitionResponse(Structure):
-    """One partition; `offset` is -1 where no record is that new."""
+    """One partition; `offset` is -1 if no record is that new."""
 
     partition_index: int = wire(INT32)
     error_code: int = wire(INT16)

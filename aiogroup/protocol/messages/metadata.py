@@ -53,7 +53,7 @@ class MetadataResponsePartition(Structure):
 
 @structure
 class MetadataResponseTopic(Structure):
-    """One topic; `name` is None when a topic id was asked for that nobody knows."""
+    """One topic; `name` is None if the requested topic id is unknown."""
 
     error_code: int = wire(INT16)
     name: str | None = wire(STRING, nullable=12)

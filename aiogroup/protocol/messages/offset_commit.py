@@ -1,4 +1,4 @@
-"""OffsetCommit (8): store positions of a group. Topics by name up to version 9, by id since version 10."""
+"""OffsetCommit (8): stores offsets of a group. Topics are named by name up to version 9, by id since version 10."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST_BY_ID = 10
 
 @structure
 class OffsetCommitResponsePartition(Structure):
-    """What became of one partition's offset."""
+    """The result for one partition's offset."""
 
     partition_index: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -44,7 +44,7 @@ class OffsetCommitResponseTopic(Structure):
 
 @structure
 class OffsetCommitResponse(Response):
-    """One error code per partition; an error of the group stands on all of them."""
+    """One error code per partition; an error of the group is repeated on all of them."""
 
     throttle_time_ms: int = wire(INT32, since=3, ignorable=True)
     topics: tuple[OffsetCommitResponseTopic, ...] = wire(array(OffsetCommitResponseTopic))
@@ -62,7 +62,7 @@ class OffsetCommitRequestPartition(Structure):
 
 @structure
 class OffsetCommitRequestTopic(Structure):
-    """One topic: `name` goes out up to version 9, `topic_id` since 10; set both where both are known."""
+    """One topic: `name` is sent up to version 9, `topic_id` since 10; set both if both are known."""
 
     name: str = wire(STRING, until=9, ignorable=True)
     topic_id: UUID = wire(UUID16, since=10, ignorable=True)
@@ -71,7 +71,7 @@ class OffsetCommitRequestTopic(Structure):
 
 @structure
 class OffsetCommitRequest(Request[OffsetCommitResponse]):
-    """Stores offsets as a member of a generation, or as nobody (-1 and empty) in a group without members."""
+    """Stores offsets as a member of a generation, or with -1 and empty ids in a group without members."""
 
     API_KEY = 8
     MIN_VERSION = 2

@@ -1,7 +1,7 @@
 """OffsetFetch (9): the committed offsets of groups.
 
-Since version 8 many groups in one request, before only one: callers always use the many-group form.
-Topics by name up to version 9, by id since version 10.
+Since version 8 one request asks for many groups, before that for one only. Callers always use the form with many.
+Topics are named by name up to version 9, by id since version 10.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FIRST_BY_ID = 10
 
 @structure
 class OffsetFetchResponsePartition(Structure):
-    """One partition; `committed_offset` is -1 where nothing was committed."""
+    """One partition; `committed_offset` is -1 if nothing was committed."""
 
     partition_index: int = wire(INT32)
     committed_offset: int = wire(INT64)
@@ -55,7 +55,7 @@ class OffsetFetchResponseTopic(Structure):
 
 @structure
 class OffsetFetchResponseGroup(Structure):
-    """One group. Look at `error_code` first; version 1 has the group's error on the partitions."""
+    """One group. Check `error_code` first; version 1 has the group's error on the partitions."""
 
     group_id: str = wire(STRING)
     topics: tuple[OffsetFetchResponseTopic, ...] = wire(array(OffsetFetchResponseTopic))
@@ -100,7 +100,7 @@ class OffsetFetchResponse(Response):
 
 @structure
 class OffsetFetchRequestTopic(Structure):
-    """One topic: `name` goes out up to version 9, `topic_id` since 10; set both where both are known."""
+    """One topic: `name` is sent up to version 9, `topic_id` since 10; set both if both are known."""
 
     name: str = wire(STRING, until=9, ignorable=True)
     topic_id: UUID = wire(UUID16, since=10, ignorable=True)
@@ -119,7 +119,7 @@ class OffsetFetchRequestGroup(Structure):
 
 @structure
 class SingleGroup(Structure):
-    """The question up to version 7."""
+    """The request up to version 7."""
 
     group_id: str = wire(STRING)
     topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(array(OffsetFetchRequestTopic), nullable=2)

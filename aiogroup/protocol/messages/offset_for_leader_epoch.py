@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23): where an epoch of a partition's leaders ended; detects truncation (KIP-320)."""
+"""OffsetForLeaderEpoch (23): the end offset of a leader epoch of a partition; detects truncation (KIP-320)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aiogroup.protocol.schema import (
 
 @structure
 class OffsetForLeaderPartitionResult(Structure):
-    """The end of the largest epoch not above the one asked for; -1 and -1 where none is known."""
+    """The end of the largest epoch not above the requested one; -1 and -1 if none is known."""
 
     error_code: int = wire(INT16)
     partition: int = wire(INT32)
@@ -44,7 +44,7 @@ class OffsetForLeaderEpochResponse(Response):
 
 @structure
 class OffsetForLeaderPartition(Structure):
-    """One partition: the epoch known now, and the one whose end is asked for."""
+    """One partition: the current epoch as the client knows it, and the epoch whose end is requested."""
 
     partition: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, since=2, default=-1, ignorable=True)

@@ -1,4 +1,4 @@
-"""SyncGroup (14): the leader hands in the assignment, every member gets its part."""
+"""SyncGroup (14): the leader sends the assignment, every member gets its part."""
 
 from __future__ import annotations
 

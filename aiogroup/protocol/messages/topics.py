@@ -1,4 +1,4 @@
-"""Topics by name or by id (KIP-516): the version decides which of them goes out."""
+"""Topics by name or by id (KIP-516): the version decides which of them is sent."""
 
 from __future__ import annotations
 
