@@ -33,7 +33,7 @@ def _up(nodes: int, port: int, security: str, topics: list[str]) -> None:
     ending = (signal.SIGINT, signal.SIGTERM)
 
     def interrupt(number: int, _frame: object) -> None:
-        # The first signal is enough: a second one must not interrupt the cleaning up.
+        # The first signal is enough: a second one must not interrupt the cleanup.
         for each in ending:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt(number)

@@ -141,7 +141,7 @@ class Cluster:
 
     @property
     def ca_pem(self) -> Path:
-        """The authority to trust on SSL and SASL_SSL."""
+        """The certificate authority to trust on SSL and SASL_SSL."""
         if not self._secure:
             raise DevKafkaError("this cluster has no certificates: start it with security='SASL_SSL'")
         return self.directory / "ca.pem"
@@ -197,7 +197,7 @@ class Cluster:
         self._directory = None
 
     def await_ready(self) -> None:
-        """Return when every running node that is not paused lists all such nodes, asked by protocol."""
+        """Return when every running node that is not paused lists all such nodes in its metadata."""
         self._await_ready()
 
     def create_topic(
@@ -210,7 +210,7 @@ class Cluster:
         """Create a topic. Returns when every live node knows a leader for each partition.
 
         Raises:
-            DevKafkaError: the broker refuses (the message quotes its own), or there is no leader within 30 s.
+            DevKafkaError: the broker refuses (the message quotes the broker's), or there is no leader within 30 s.
         """
         refusal = "no live node"
         unsure = False

@@ -119,7 +119,7 @@ class Node:
         """SIGSTOP: sockets stay open and nothing answers, as in a long garbage collection."""
         process = self._running()
         process.send_signal(signal.SIGSTOP)
-        if hasattr(os, "waitid"):  # wait: on a busy machine its threads may run on for a moment, and answer
+        if hasattr(os, "waitid"):  # wait: on a busy machine its threads may go on for a moment, and answer
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._paused = True
 

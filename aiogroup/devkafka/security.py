@@ -31,7 +31,7 @@ class Certificates:
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """Make a new authority, and a certificate of it for localhost and 127.0.0.1."""
+    """Make a new certificate authority, and a certificate from it for localhost and 127.0.0.1."""
     try:
         import trustme  # noqa: PLC0415 (development only)
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415

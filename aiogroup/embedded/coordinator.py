@@ -95,7 +95,7 @@ class GroupCoordinator:
         for stored in self.log.groups.values():
             self._group(stored.group_id).load(stored, now_ms)
 
-    # The two methods of every machine, and the end.
+    # The methods of every state machine, and the end.
 
     def handle(
         self, ticket: Hashable, request: GroupRequest, now_ms: int, *, version: int, client_id: str = ""
@@ -134,7 +134,7 @@ class GroupCoordinator:
         return min((at for group in self.groups.values() if (at := group.next_at_ms) is not None), default=None)
 
     def resign(self) -> list[Answer]:
-        """Another broker takes over, with the `log`: waiting members are answered that the coordinator moved."""
+        """Another broker takes over with the `log`: tell all waiting members that the coordinator has moved."""
         for group in self.groups.values():
             group.resign()
         self.groups.clear()

@@ -99,7 +99,7 @@ class Group:
         self.state = GroupState.STABLE if stored.members else GroupState.EMPTY
 
     def resign(self) -> None:
-        """Another broker coordinates the group from now on: answer all waiting members so."""
+        """Another broker coordinates the group from now on: tell all waiting members so."""
         for member in self.members:
             self.answer_join(member, error_code=ErrorCode.NOT_COORDINATOR)
             self.answer_sync(member, error_code=ErrorCode.NOT_COORDINATOR)
@@ -208,7 +208,7 @@ class Group:
             self.touch(member, now_ms)
 
     def remove(self, member: Member, now_ms: int) -> None:
-        """Remove a member that left, or was silent for too long."""
+        """Remove a member that left, or whose session expired."""
         self._drop(member)
         if self.state in (GroupState.STABLE, GroupState.COMPLETING, GroupState.PREPARING):
             self.rebalance(now_ms)
@@ -337,7 +337,7 @@ class Group:
     # Time.
 
     def touch(self, member: Member, now_ms: int) -> None:
-        """Note that the member was heard."""
+        """Note that the member has sent a request."""
         member.session_ends_at_ms = now_ms + member.session_timeout_ms
 
     @property

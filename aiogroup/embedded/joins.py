@@ -80,7 +80,7 @@ class Join:
         return member_id in group.members
 
     def _fits(self) -> bool:
-        """Whether it offers an assignor that all others have, too."""
+        """Whether it offers an assignor that all other members have."""
         request, group = self._request, self._group
         if not request.protocol_type or not request.protocols:
             return False
@@ -158,6 +158,6 @@ class Join:
         elif self._version >= SKIP_ASSIGNMENT_SINCE:
             response = group.joined(member, skip_assignment=True)
         else:
-            response = group.joined(member, leader=old_id)  # not its own id, or it would lead
+            response = group.joined(member, leader=old_id)  # with its own id it would take itself for the leader
         group.store()
         group.answer(self._ticket, response)

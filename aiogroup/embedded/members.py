@@ -34,7 +34,7 @@ class Member:
 
     @property
     def is_excused(self) -> bool:
-        """Whether its silence is excused, since it waits for our answer; a newcomer's wait is limited all the same."""
+        """Whether its session cannot expire, since it waits for our answer. A newcomer's wait is limited even so."""
         return not self.is_new and (self.joining is not None or self.syncing is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -132,7 +132,7 @@ class Members:
         return all(each.joining is not None for each in self)
 
     def described(self, protocol: str | None) -> tuple[JoinGroupResponseMember, ...]:
-        """All members, as the leader is told of them."""
+        """All members, as the leader gets them."""
         return tuple(
             JoinGroupResponseMember(each.member_id, each.instance_id, each.metadata(protocol)) for each in self
         )

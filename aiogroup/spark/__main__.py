@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m aiogroup.spark", description="What a group has left to batch jobs")
     commands = parser.add_subparsers(dest="command", required=True)
-    showing = commands.add_parser("pending", help="print it: topic, partition, range, log start and end")
-    draining = commands.add_parser("drain", help="read it with Spark, and tell the group that it is done")
+    showing = commands.add_parser("pending", help="print what is pending: topic, partition, range, log start and end")
+    draining = commands.add_parser("drain", help="read them with Spark, and commit them as done")
     for each in (showing, draining):
         each.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,...]")
         each.add_argument("--group", required=True)
@@ -46,9 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     goal = draining.add_mutually_exclusive_group(required=True)
     goal.add_argument("--to", metavar="parquet:PATH", help="one folder for each slice")
     goal.add_argument("--foreach", metavar="MODULE:FUNCTION", help="called with the DataFrame of each slice")
-    draining.add_argument("--min-records", type=int, default=0, help="do nothing below it")
-    draining.add_argument("--slice-records", type=int, default=SLICE_RECORDS, help="of each partition between commits")
-    draining.add_argument("--task-records", type=int, default=TASK_RECORDS, help="that one task reads")
+    draining.add_argument("--min-records", type=int, default=0, help="do nothing if fewer are pending")
+    draining.add_argument("--slice-records", type=int, default=SLICE_RECORDS, help="of each partition in one slice")
+    draining.add_argument("--task-records", type=int, default=TASK_RECORDS, help="most that one task reads")
     draining.add_argument("--session-timeout-ms", type=int, default=SESSION_TIMEOUT_MS)
     draining.add_argument("--master", help="spark-submit's, or local[*]")
     draining.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark's own settings")
@@ -127,7 +127,7 @@ def _show(given: _Given) -> int:
 
 
 def _tell_lagging(lagging: Iterable[Lagging]) -> int:
-    """Print the partitions that lag without a token; returns the exit code that they alone would give."""
+    """Print the partitions that lag without a token. Returns the exit code that they alone would give."""
     told = sorted(lagging, key=lambda each: each.tp)
     for each in told:
         _tell(each)
@@ -136,7 +136,7 @@ def _tell_lagging(lagging: Iterable[Lagging]) -> int:
 
 def _drain(given: _Given) -> int:
     arguments, access = given.arguments, given.access
-    # Errors about the group are told before Spark is started, which takes time.
+    # Errors about the group are reported before Spark is started, which takes time.
     for is_patient in (False, True):
         standing = standing_of(access, is_patient=is_patient)
         count = sum(each.record_count for each in standing.values())

@@ -36,7 +36,7 @@ SESSION_TIMEOUT_MS: Final = 30_000
 IDLE_MS: Final = 1_000
 DROPS_IN_A_ROW: Final = 3
 LAGGING_LOOKS: Final = 5
-"""How many times to look at a log that ends before a pending range: a new leader may tell an old end at first."""
+"""How many times to look at a log that ends before a pending range: a new leader may report an old end at first."""
 
 
 def pending_ranges(
@@ -106,7 +106,7 @@ def drain(
     others_timeout_ms: int = REBALANCE_TIMEOUT_MS,
     on_progress: Callable[[Progress], object] = lambda progress: None,
 ) -> DrainReport:
-    """Process everything that is pending, at least once, and tell the group that it is done.
+    """Process everything that is pending, at least once, and commit it as done.
 
     Partitions are claimed by joining the second commit log's group, so that several drivers share them. `process` is
     called with one slice after the other: a DataFrame as that of `read_ranges`, with at most `slice_records` of each
@@ -213,7 +213,7 @@ class _Job:
             self.portal.call(claims.release)
 
     def _read(self, slices: Mapping[TopicPartition, Slice]) -> tuple[int, Missing] | None:
-        """Have the records processed, then count them.
+        """Let `process` have the records, then count them.
 
         Returns:
             The number of records, and what Kafka has at the other offsets. `None` if retention deleted some while they

@@ -34,7 +34,7 @@ class PySparkMissingError(DrainError, ImportError):
 
 
 class JavaMissingError(DrainError):
-    """There is no Java that can run Spark: install 17 or 21 and let JAVA_HOME name it."""
+    """No Java that can run Spark was found: install Java 17 or 21 and set JAVA_HOME to it."""
 
 
 class ConnectorMissingError(DrainError):
@@ -90,7 +90,7 @@ class CatchupGroupError(DrainError):
 
 
 class IsolationLevelError(DrainError):
-    """The job was told to read uncommitted records, and the service reads committed ones only."""
+    """The job is set to read uncommitted records, and the service reads committed ones only."""
 
     def __init__(self, tps: Iterable[TopicPartition]) -> None:
         self.partitions = frozenset(tps)
@@ -102,7 +102,7 @@ class IsolationLevelError(DrainError):
 
 
 class RangeBeyondEndError(DrainError):
-    """A pending range ends behind the log's end; `beyond` has (end of the range, end of the log) by partition."""
+    """A pending range ends beyond the log's end; `beyond` has (end of the range, end of the log) by partition."""
 
     def __init__(self, beyond: Mapping[TopicPartition, tuple[int, int]]) -> None:
         self.beyond = dict(beyond)

@@ -46,8 +46,8 @@ class Missing:
     """Counts of offsets that hold no record for the application, by the reason.
 
     `expired_count` were deleted by retention, `control_count` hold markers of transactions, `aborted_count` records of
-    aborted transactions, and `compacted_count` nothing any more. `unchecked_count` lie in gaps that were not looked at,
-    as only the longest are.
+    aborted transactions, and `compacted_count` were removed by compaction. `unchecked_count` lie in gaps that were not
+    looked at, as only the longest are.
     """
 
     expired_count: int = 0
@@ -121,13 +121,13 @@ async def _classify(config: ConsumerConfig, link: Link, tp: TopicPartition, gap:
             control_count += within_count if is_control else 0
             aborted_count += 0 if is_control else within_count
         if position == begun_at:
-            break  # no batch is stored at or behind the position
+            break  # no batch is stored at or after the position
     compacted_count = len(gap) - control_count - aborted_count
     return Missing(control_count=control_count, aborted_count=aborted_count, compacted_count=compacted_count)
 
 
 def batches_in(data: memoryview) -> Iterator[tuple[int, bool, list[int]]]:
-    """For each whole batch the offset behind it, whether it is a control batch, and the offsets of its records."""
+    """For each whole batch the offset after it, whether it is a control batch, and the offsets of its records."""
     pos = 0
     while pos < len(data):
         try:

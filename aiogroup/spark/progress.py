@@ -52,8 +52,8 @@ class DrainReport:
     `record_count` is the number of their records, and `missing` counts the other offsets by their reason.
     `dropped_count` slices were processed and not committed, as the claim or the token's id had changed: a job repeats
     them. `left_count` offsets are still pending, because there are fewer than `min_records`, or because other drivers
-    have claimed them. `lagging` are partitions in which the group is behind without a token, so that no job can know
-    what is left to it.
+    have claimed them. `lagging` are partitions in which the group is behind without a token, so that no job can
+    know which ranges are left to it.
     """
 
     record_count: int = 0

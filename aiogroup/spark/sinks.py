@@ -1,4 +1,4 @@
-"""The goals of the command: Parquet files, or a function of the application."""
+"""Where the command writes records: Parquet files, or a function of the application."""
 
 from __future__ import annotations
 

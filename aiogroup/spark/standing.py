@@ -1,7 +1,7 @@
 """Finds the pending ranges: from the token in the group's commit, the progress of jobs, and the bounds of the logs.
 
 A service with `parallel_handoff` commits a token when it takes a partition over. If a group is behind and has no token,
-it is not known what is pending: that is told, and never counts as "nothing is pending".
+it is not known what is pending: that is reported, and never counts as "nothing is pending".
 """
 
 from __future__ import annotations
@@ -336,6 +336,6 @@ class _Asking:
                     return answer
             except (ConnectionLostError, KafkaTimeoutError, ProtocolError):
                 if not self._link.cluster.brokers:
-                    raise  # no bootstrap server was reached: this error says so
+                    raise  # this error says that no bootstrap server was reached
             failures_count += 1
             await sleep_ms(self._config.backoff_ms(failures_count))

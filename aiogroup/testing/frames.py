@@ -18,7 +18,7 @@ Address = tuple[str, int]
 FRAME_LIMIT_BYTES: Final = 256 * 1024 * 1024
 ASK_SECONDS: Final = 10
 METADATA_VERSION: Final = 5
-"""Known to every broker since Kafka 1.0."""
+"""Every broker since Kafka 1.0 supports it."""
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:

@@ -1,7 +1,7 @@
 """A TCP proxy in front of every node of a cluster: it counts requests, and delays, holds, drops, cuts or corrupts them.
 
 It reads frames and headers; a message is decoded only if a rule uses it. In the answers to Metadata and FindCoordinator
-it puts its own addresses, so that a client stays behind it.
+it replaces the brokers' addresses by its own, so that a client never bypasses it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HOST: Final = "127.0.0.1"
 CONNECT_SECONDS: Final = 10
 FLUSH_SECONDS: Final = 1
 MOST_PENDING: Final = 1_000
-"""How many unanswered requests of one connection are remembered. Answers to older ones pass unchanged."""
+"""The number of unanswered requests of one connection that are remembered. Answers to older ones pass unchanged."""
 
 _Pending = deque[tuple[RequestHeader, bytes]]
 
@@ -57,7 +57,7 @@ class Proxy:
     delays those after it.
 
     Args:
-        bootstrap_servers: some brokers' PLAINTEXT listeners; the other nodes are learnt from them.
+        bootstrap_servers: some brokers' PLAINTEXT listeners; they are asked for the other nodes.
         nodes: the address of every node by its id, instead of bootstrap servers.
         seed: the seed of the random damage that `corrupt` does.
 
@@ -85,11 +85,11 @@ class Proxy:
         self._ending: set[asyncio.Task[Any]] = set()
         self._book = RuleBook()
         self._counts: Counter[tuple[int, int]] = Counter()
-        self._random = Random(seed)  # noqa: S311 (to be repeated)
+        self._random = Random(seed)  # noqa: S311 (damage must be repeatable)
         self._failure: Exception | None = None
         self._is_closed = False
         self.topic_names: dict[object, str] = {}
-        """By topic id, learnt from the Metadata answers that passed."""
+        """By topic id, from the Metadata answers that passed."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -224,13 +224,13 @@ class Proxy:
         except Exception as error:  # noqa: BLE001 (what a rule raised)
             self._failure = self._failure or error
         finally:
-            del self._tasks[task]  # from here on nobody cancels it
+            del self._tasks[task]  # from here on it is not cancelled any more
             self._ending.add(task)
             await self._end(writers)
             self._ending.discard(task)
 
     async def _end(self, writers: list[asyncio.StreamWriter]) -> None:
-        """Close sockets, after their written bytes are sent, if the other side takes them."""
+        """Close sockets. Bytes that were written are sent first, if the other side reads them."""
         for each in writers:
             each.close()
         closing = asyncio.gather(*(each.wait_closed() for each in writers), return_exceptions=True)
@@ -265,7 +265,7 @@ class Proxy:
             frame = await read_frame(reader)
             data: bytes | Fate = framed(frame)
             number = int.from_bytes(frame[:4], "big", signed=True)
-            while pending:  # answers come in the order of the requests: those before have none
+            while pending:  # answers come in the order of the requests: the older requests have no answer
                 header, asked = pending.popleft()
                 if header.correlation_id == number:
                     data = await self._judge(Exchange(node_id, header, asked, frame))

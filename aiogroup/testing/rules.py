@@ -1,4 +1,4 @@
-"""What a proxy may do to a request or its answer, for which APIs, at which node, how often."""
+"""The rules of a proxy: what it does to a request or its answer, for which APIs, at which node, how often."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class RuleBook:
         return rule
 
     def find(self, key: int, node_id: int, *, about_requests: bool) -> Rule | None:
-        """The rule for a request on its way to the broker, or for an answer on its way back; it counts as used."""
+        """The rule for a request on its way to the broker, or for an answer on its way back. Counts the use."""
         matching = [rule for rule in reversed(self._rules) if rule.matches(key, node_id)]
         if not about_requests:  # rules about requests do not apply to answers
             matching = [rule for rule in matching if not rule.is_about_requests]

@@ -22,8 +22,8 @@ __all__ = ["VerifiableConsumer", "main"]
 _log = logging.getLogger("aiogroup.verifiable")
 
 WRITTEN_MS: Final = 1_000
-"""How long to wait for a reader that takes nothing. Then the order of the lines is given up, not the group's rebalance,
-which waits for the records in hand.
+"""How long to wait for a reader that reads nothing. After that the order of the lines is given up, as otherwise the
+group's rebalance, which waits for the records in hand, would not end.
 """
 
 
@@ -59,7 +59,7 @@ class VerifiableConsumer:
                 records = await interrupt.until_asked(self._poll)
                 if records is not None:
                     await self._tell_batch(records)
-        except Exception:  # noqa: BLE001 (as in Java: told to the log, and the end is orderly)
+        except Exception:  # noqa: BLE001 (as in Java: logged, and the end is orderly)
             _log.exception("ends because of an error")
         finally:
             report = await self._consumer.stop()
@@ -147,9 +147,9 @@ def _parser() -> Arguments:
     parser.add_argument("--group-instance-id", help="the static name of the member")
     parser.add_argument("--group-protocol", default="classic", help="classic is the only one")
     parser.add_argument("--group-remote-assignor", help="has no meaning with the classic protocol")
-    parser.add_argument("--max-messages", type=int, default=-1, help="end after so many; -1: never")
+    parser.add_argument("--max-messages", type=int, default=-1, help="end after this number; -1: never")
     parser.add_argument("--session-timeout", type=int, default=30_000, metavar="MS")
-    parser.add_argument("--verbose", action="store_true", help="tell every record")
+    parser.add_argument("--verbose", action="store_true", help="print every record")
     parser.add_argument("--enable-autocommit", action="store_true")
     parser.add_argument("--reset-policy", default="earliest", help="earliest, latest or none")
     parser.add_argument("--assignment-strategy", default="org.apache.kafka.clients.consumer.RangeAssignor")

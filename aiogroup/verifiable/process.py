@@ -67,7 +67,7 @@ class Output:
                 self._changed.notify()
 
     async def room(self) -> None:
-        """Return when the reader has taken enough of the waiting lines."""
+        """Return when the reader has read enough of the waiting lines."""
         while self._kept_bytes >= self._limit_bytes:
             await self._drained.wait()
 
@@ -79,7 +79,7 @@ class Output:
         return not self._kept_bytes
 
     def close(self, seconds: float = CLOSE_S) -> None:
-        """Write the waiting lines, as long as the reader takes them."""
+        """Write the waiting lines, as long as the reader reads them."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -111,7 +111,7 @@ class Output:
         self._call(self._drained.pulse)
 
     def _break(self, error: OSError) -> None:
-        _log.error("standard output cannot be written, so nobody is told anything: %s", error)
+        _log.error("standard output cannot be written, so no events are reported: %s", error)
         with self._changed:
             self._is_broken = True
             self._lines.clear()
@@ -120,7 +120,7 @@ class Output:
         self._call(self._on_broken)
 
     def _call(self, what: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, so nothing waits there any more
+        with contextlib.suppress(RuntimeError):  # the loop has ended, so no task waits any more
             self._loop.call_soon_threadsafe(what)
 
 
@@ -176,7 +176,7 @@ class Arguments(argparse.ArgumentParser):
         self.print_usage()
         self.exit(1, f"{self.prog}: error: {message}\n")
 
-    def print_usage(self, file: Any = None) -> None:  # noqa: ANN401 (argparse's own type is typeshed's secret)
+    def print_usage(self, file: Any = None) -> None:  # noqa: ANN401 (argparse's own type is private to typeshed)
         """Print to stderr: stdout is for events."""
         if file is None:
             self._print_message(self.format_usage())

@@ -57,7 +57,7 @@ class VerifiableProducer:
         try:
             await interrupt.until_asked(partial(keep_trying, producer.start, KafkaConnectionError))
             await self._send_all(producer, interrupt, started_at_ms)
-        except Exception:  # noqa: BLE001 (as in Java: told to the log, and the end is orderly)
+        except Exception:  # noqa: BLE001 (as in Java: logged, and the end is orderly)
             _log.exception("ends because of an error")
         finally:
             await producer.stop()
@@ -111,7 +111,7 @@ class VerifiableProducer:
         except asyncio.CancelledError:
             self._sent_count -= 1  # it was still waiting for space in a batch
             raise
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
+        except Exception as error:  # noqa: BLE001 (every error is printed)
             self._tell_error(key, value, error)
         else:
             self._open[future] = (key, value, partition)
@@ -155,13 +155,13 @@ def _parser() -> Arguments:
     parser = Arguments(prog="python -m aiogroup.verifiable producer", allow_abbrev=False, description=__doc__)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--bootstrap-server", "--broker-list", required=True, metavar="HOST:PORT[,...]")
-    parser.add_argument("--max-messages", type=int, default=-1, help="end after so many; -1: never")
-    parser.add_argument("--throughput", type=int, default=-1, help="about so many a second; -1: as many as go")
+    parser.add_argument("--max-messages", type=int, default=-1, help="end after this number; -1: never")
+    parser.add_argument("--throughput", type=int, default=-1, help="records per second, about; -1: no limit")
     parser.add_argument("--acks", type=int, default=-1, choices=(0, 1, -1))
     parser.add_argument("--command-config", "--producer.config", metavar="FILE", help="a Java properties file")
     parser.add_argument("--message-create-time", type=int, default=-1, metavar="MS", help="of the first record")
-    parser.add_argument("--value-prefix", type=int, help="stands before each value, with a dot")
-    parser.add_argument("--repeating-keys", type=int, help="keys are 0 up to this, and 0 again")
+    parser.add_argument("--value-prefix", type=int, help="put before each value, with a dot")
+    parser.add_argument("--repeating-keys", type=int, help="keys count from 0 up to this, then from 0 again")
     return parser
 
 

@@ -126,7 +126,7 @@ def consumer_settings(properties: Mapping[str, str]) -> tuple[dict[str, object],
     """`ConsumerConfig`'s settings, and the keys that have no meaning for it.
 
     Raises:
-        ConfigError: a value is not of its kind, or asks for what is not there.
+        ConfigError: a value has the wrong type, or asks for something that is not supported.
     """
     fields = {each.name: str(each.type) for each in dataclasses.fields(ConsumerConfig) if each.name not in _WITHOUT_KEY}
     settings, ignored = _security(properties), []
@@ -148,7 +148,7 @@ def producer_settings(properties: Mapping[str, str]) -> tuple[dict[str, object],
     """AIOKafkaProducer's settings, and the keys that have no meaning for it.
 
     Raises:
-        ConfigError: a value is not of its kind, or asks for what is not there.
+        ConfigError: a value has the wrong type, or asks for something that is not supported.
     """
     settings, ignored = _security(properties), []
     for key, value in properties.items():
