@@ -93,7 +93,7 @@ class Session:
         yield from self._calm()
 
     def _calm(self) -> Iterator[str]:
-        """Measure the calm machine before and after everything, since its other load varies."""
+        """Measure the idle machine before and after everything, since its other load varies."""
         if "machine" in self._parts:
             run = measure("calm", calm.CLIENT, ["--seconds", self._sizes.calm_s])
             self.machine.row(calm.SCENARIO, calm.CLIENT).runs.append(run)
@@ -118,11 +118,11 @@ class Session:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, fewer scenarios and rounds")
-    parser.add_argument("--records", type=int, help="how many a backlog has, in 500s")
+    parser.add_argument("--records", type=int, help="records in a backlog, a multiple of 500")
     parser.add_argument("--rounds", type=int, help="of imports, drains, flows, commits, stops and joins")
     parser.add_argument("--parts", default=",".join(PARTS), help="some of %(default)s")
-    parser.add_argument("--only", metavar="TEXT", default="", help="the drains whose name has this in it")
-    parser.add_argument("--clients", metavar="TEXT", default="", help="the drains of those whose name has this in it")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only the drains whose name contains this")
+    parser.add_argument("--clients", metavar="TEXT", default="", help="only drains of clients whose name contains this")
     args = parser.parse_args()
     if unknown := set(args.parts.split(",")) - set(PARTS):
         parser.error(f"--parts: no such part: {', '.join(sorted(unknown))}")
@@ -144,7 +144,7 @@ def chosen(args: argparse.Namespace) -> Sizes:
 
 def main() -> None:
     args = arguments()
-    for number in (signal.SIGINT, signal.SIGTERM):  # also in the background: both end the run under way
+    for number in (signal.SIGINT, signal.SIGTERM):  # also in the background both signals end the run under way
         signal.signal(number, signal.default_int_handler)
     try:
         _measure(args)

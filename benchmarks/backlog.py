@@ -59,7 +59,7 @@ class Backlog:
             raise SystemExit(f"{self.topic}: the broker did not take every record in 60 s")
 
     def remove(self, cluster: Cluster) -> None:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})  # kept: its pending answers end with it
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})  # kept: without it its answers are lost
         for done in admin.delete_topics([self.topic]).values():
             done.result(30)
 
@@ -71,7 +71,7 @@ class Backlog:
             producer.begin_transaction()
             if number % ABORTED_OF == 0:
                 self._write(producer, IN_TRANSACTION)
-                producer.flush(60)  # or the records would be dropped unwritten, and there were none to leave out
+                producer.flush(60)  # otherwise they are dropped unwritten, and the log holds no aborted records
                 producer.abort_transaction(30)
                 continue
             self._write(producer, min(IN_TRANSACTION, left))

@@ -34,8 +34,8 @@ class Watch:
     def __init__(self) -> None:
         self.assigned_at_ns = 0
         self.backlog_count = 0
-        self.done_at_ns = 0  # when the last record of the backlog came
-        self.came: list[tuple[int, int, int, bool]] = []  # number, made and came at ns, by the live lane
+        self.done_at_ns = 0  # when the last record of the backlog was received
+        self.came: list[tuple[int, int, int, bool]] = []  # number, made and received at ns, whether by the live lane
         self.samples: list[tuple[int, int]] = []  # at ms: the number of backlog records so far
 
     def take(self, records: Sequence[Any]) -> None:
@@ -73,7 +73,7 @@ class Watch:
         during = [came - made for made, came in live if made < done_ms]
         steady = [came - made for made, came in live if made >= done_ms + SETTLE_S * 1_000]
         if not during:
-            raise SystemExit("it was caught up before a live record was made: take more records")
+            raise SystemExit("the catch-up ended before a live record was made: take more records")
         if not steady:
             raise SystemExit("no record was made in the steady state: take more seconds")
         return {
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--records", type=int, required=True, help="of the backlog")
-    parser.add_argument("--work-us", type=float, default=0.0, help="that each record takes, in waiting")
+    parser.add_argument("--work-us", type=float, default=0.0, help="work on each record, done as a wait")
     parser.add_argument("--seconds", type=float, required=True, help="of the steady state")
     parser.add_argument("--loop", action="store_true", help=f"`async for`, not getmany({BATCH})")
     parser.add_argument("--ours", type=int, action="append", default=[], help="a process that is part of the run")

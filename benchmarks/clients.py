@@ -192,7 +192,7 @@ class AiogroupPoll(_GetMany, _Aiogroup):
 
 
 class _Confluent(Client):
-    """librdkafka. Errors come as messages with a text as value, which the check of the total size would detect."""
+    """librdkafka. Errors come as messages whose value is a text, which the check of the total size would detect."""
 
     kind: Any
     consumer: Any

@@ -74,7 +74,7 @@ def drain(cluster: Cluster, topic: str, folder: Path) -> dict[str, Any]:
 
 
 def check(folders: dict[str, Path], count: int) -> None:
-    """Check that every offset after the committed one is there once."""
+    """Check that the files have every offset after the committed one, once."""
     spark = make_session("local[2]", jars=jars.spark_jars(), conf={"spark.ui.enabled": "false"})
     try:
         for topic, folder in folders.items():
@@ -103,7 +103,7 @@ def judged(table: Table) -> list[goals.Goal]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=GOAL_RECORDS, help="how many the backlog has, %(default)s")
+    parser.add_argument("--records", type=int, default=GOAL_RECORDS, help="records in the backlog, %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="%(default)s")
     args = parser.parse_args()
     table, folders = Table("spark", COLUMNS), {}

@@ -66,7 +66,7 @@ async def main() -> None:
     parser.add_argument("--topic", action="append", required=True)
     parser.add_argument("--partitions", type=int, required=True, help="of the topic that flows")
     parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--warm-seconds", type=float, default=1.0, help="read before, and not counted")
+    parser.add_argument("--warm-seconds", type=float, default=1.0, help="seconds of reading before the measurement")
     parser.add_argument("--ours", type=int, action="append", default=[], help="a process that is part of the run")
     args = parser.parse_args()
     plan = Plan(args.servers, tuple(args.topic), f"bench-{uuid.uuid4().hex[:8]}", reset="latest")

@@ -1,6 +1,4 @@
-"""The goals of this client, judged by the results of one run of the benchmarks. A goal that was not measured says
-so.
-"""
+"""The goals of this client, judged by the results of one run of the benchmarks; some may not have been measured."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ class Measured:
         return Part(f"{where[1]}: {shown(times)} x {theirs} ({wanted})", held)
 
     def highest(self, wheres: Sequence[Where], client: str, most: float, how: str) -> list[Part]:
-        """The highest value of several scenarios stands for all that were measured; those that were not are counted."""
+        """The highest value of several scenarios stands for all that were measured; the others are counted."""
         found = [(value, where) for where in wheres if (value := self.value(where, client, how)) is not None]
         parts = []
         if found:
@@ -81,7 +79,7 @@ def judged(tables: Sequence[Table]) -> list[Goal]:
 
 
 def _ends(tables: Sequence[Table]) -> Goal:
-    """A run that failed is in no median, so it is a goal that none of our own runs fails."""
+    """No run of aiogroup may fail. This is a goal of its own, since a failed run is in no median."""
     ours = [row for table in tables for row in table.rows if row.client.startswith("aiogroup") and row.runs]
     failed = [
         Part(f"{row.scenario}, {row.client}: {len(row.failures)} failed", held=False) for row in ours if row.failures

@@ -58,7 +58,7 @@ async def run(rounds: int, into: Table) -> None:
             async with Consumer("lag", auto_offset_reset="earliest", enable_auto_commit=False, **settings) as consumer:
                 for tp in consumer.assignment():
                     await consumer.position(tp)
-                await consumer.lag()  # from now on every end is known
+                await consumer.lag()  # from now on every end offset is known
                 for _ in range(rounds):
                     into.row(f"{PARTITIONS} partitions, 3 brokers", "aiogroup").runs.append(
                         await measure(consumer, proxy)

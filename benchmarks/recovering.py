@@ -30,7 +30,7 @@ from benchmarks.turns import measure, rotated, take_turns
 
 PARTITIONS, PER_S, SIZE = 4, 1_000, 100
 PROCESSED = 100
-"""How many records of each partition were committed before the crash."""
+"""The number of records of each partition that were committed before the crash."""
 GOAL_RECORDS = 1_000_000
 WORK_US = 20.0
 FIRST_LIVE_MS, P99_TIMES, LEAST_RATE, LEAST_BESIDE = 1_000.0, 2.0, 0.5, 0.98
@@ -71,7 +71,7 @@ QUICK = Sizes(records=200_000, rounds=1, steady_s=3.0, drain_records=300_000, dr
 
 
 def clients() -> tuple[list[str], str]:
-    """The clients that can be built, and why another one cannot."""
+    """The clients that can be made, and why another one cannot."""
     try:
         Consumer(group_id="bench", bootstrap_servers="localhost:9", **one.ORDERED)
     except ConfigError as error:
@@ -187,7 +187,7 @@ def beside_steady(measured: goals.Measured, client: str) -> goals.Part:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a fifth of the records, one round")
-    parser.add_argument("--records", type=int, help="how many the backlog has")
+    parser.add_argument("--records", type=int, help="records in the backlog")
     parser.add_argument("--rounds", type=int, help="of coming back; the median of them counts")
     parser.add_argument("--parts", default="recover,drain", help="some of %(default)s")
     args = parser.parse_args()

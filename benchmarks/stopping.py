@@ -59,7 +59,7 @@ async def one(name: str, servers: str, topic: str) -> None:
     problem = ""
     try:
         await client.stop()
-    except Exception as error:  # noqa: BLE001 (a peer may raise whatever it likes: it has ended)
+    except Exception as error:  # noqa: BLE001 (other clients may raise anything: they have stopped)
         problem = repr(error)
     print(json.dumps({"took_ms": round((time.perf_counter() - at) * 1000), "raised": problem}), flush=True)
     os._exit(0)  # a client's leftovers could keep the process alive, and are not measured
@@ -92,8 +92,8 @@ def _wait_until_ready(process: subprocess.Popen[str], name: str) -> None:
 
 
 def _answer(process: subprocess.Popen[str], limit_s: float) -> str | None:
-    """The line that it prints when it has stopped; `None` if there is none in time: then it is killed before the broker
-    comes back.
+    """The line that the process prints when it has stopped. `None` if it prints none in time: then it is killed before
+    the broker comes back.
     """
     try:
         return process.communicate("stop\n", timeout=limit_s)[0]
