@@ -83,9 +83,7 @@ FULL_FOLDERS = {
     "aiogroup/protocol/messages": "one file for each API of Kafka",
     "aiogroup/devkafka": "its pytest plug-in is to become a module of its own",
 }
-CHANGING_OBJECTS = {
-    "aiogroup/fetching/partition.py:Partition": "what is known of one partition during one ownership",
-}
+CHANGING_OBJECTS: dict[str, str] = {}
 BANNED = {"utils", "util", "helpers", "helper", "common", "manager", "base"}
 
 

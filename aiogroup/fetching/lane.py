@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from enum import Enum, auto
+from typing import Final
 from uuid import UUID
 
 from aiogroup.config import ConsumerConfig
@@ -19,7 +20,7 @@ from aiogroup.fetching.target import FetchTarget
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Bar", "Lane", "LaneTally", "LogBounds"]
+__all__ = ["LIFTED_BY_A_MOVE", "Bar", "Lane", "LaneTally", "LogBounds"]
 
 
 class Bar(Enum):
@@ -36,12 +37,20 @@ class Bar(Enum):
     """A record that failed waits for its redelivery."""
 
 
+LIFTED_BY_A_MOVE: Final = frozenset({Bar.HELD, Bar.DELAYED})
+"""These bars are about the position at which they were set."""
+
+
 class LogBounds:
     """Where the log begins and ends according to the last answer; `None` where that is not known."""
 
     __slots__ = ("begin_offset", "end_offset", "heard_at_ms", "last_stable_offset", "received_at_ms")
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing is known of the log: it has not been asked about, or is another one."""
         self.begin_offset: int | None = None
         self.end_offset: int | None = None
         self.last_stable_offset: int | None = None
@@ -135,7 +144,7 @@ class Lane:
         self.ledger.close()  # late acknowledgements concern records that are not in hand any more
         self.ledger = Ledger(offset)
         self.epochs.start(offset, leader_epoch)
-        self.bars -= {Bar.HELD, Bar.DELAYED}
+        self.bars.difference_update(LIFTED_BY_A_MOVE)
         self.error = None
         self.target.offset = offset
         self.target.batch_bytes = 0

@@ -9,13 +9,14 @@ from uuid import UUID
 from aiogroup.config import ResetPolicy
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.epochs import NO_EPOCH
-from aiogroup.fetching.lane import Bar, Lane, LaneTally, LogBounds
+from aiogroup.fetching.lane import LIFTED_BY_A_MOVE, Lane, LaneTally
 from aiogroup.fetching.target import UNKNOWN
 from aiogroup.fetching.truncation import NO_LEADER, EpochEnd, Leader, Search, confirms, is_news, must_check
+from aiogroup.offsets.commit_plan import Committed
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Partition", "PositionState"]
+__all__ = ["Partition", "PositionState", "Reset"]
 
 
 class PositionState(StrEnum):
@@ -35,28 +36,37 @@ _FETCHING: Final = PositionState.FETCHING  # a module constant: looking it up on
 _VALIDATING: Final = PositionState.VALIDATING
 
 
+class Reset:
+    """How the position is found if no committed offset gives it: by `policy`, for the reason `why`.
+
+    `was_applied` says that the present position came in this way, and not from a commit or a seek.
+    """
+
+    __slots__ = ("policy", "was_applied", "why")
+
+    def __init__(self, policy: ResetPolicy) -> None:
+        self.policy = policy
+        self.why = ""
+        self.was_applied = False
+
+
 class Partition(Lane):
     """The live lane of a partition. Only its position is looked up, reset and validated. Without KIP-333 it is the only
     lane.
     """
 
     __slots__ = (
-        "behind", "committed", "committed_metadata", "former_end", "lanes", "leader", "reset_policy", "reset_why",
-        "search", "state", "was_reset",
+        "behind", "committed", "former_end", "lanes", "reset", "search", "state",
     )  # fmt: skip
 
     def __init__(
         self, tp: TopicPartition, ownership: int, reset_policy: ResetPolicy, tally: LaneTally | None = None
     ) -> None:
         super().__init__(tp, ownership, tally or LaneTally())
-        self.reset_policy = reset_policy
-        self.reset_why = ""
+        self.reset = Reset(reset_policy)
         self.state = PositionState.COMMITTED
-        self.leader = NO_LEADER  # the leader that has checked the position, or is to check it
-        self.search = Search(0, 0, NO_EPOCH)  # the search while the position is being checked
-        self.committed: int | None = None
-        self.committed_metadata = ""
-        self.was_reset = False
+        self.search = Search(0, 0, NO_EPOCH)  # the last check of the position, under way in `VALIDATING`
+        self.committed: Committed | None = None
         self.former_end = 0  # up to where this consumer read a former topic of the same name
         self.behind: Any = None  # the range whose records come before ours, in ordered mode (KIP-333)
         self.lanes: Any = None  # the ranges that are read beside it (KIP-333, `runtime/recovery/lanes.py`)
@@ -80,6 +90,16 @@ class Partition(Lane):
         return self.state is _FETCHING or self.state is _VALIDATING
 
     @property
+    def was_reset(self) -> bool:
+        """Whether the position came from the reset policy: after a restart that could give another one."""
+        return self.reset.was_applied
+
+    @property
+    def leader(self) -> Leader:
+        """The leader that has checked the position, or is to check it."""
+        return self.search.leader
+
+    @property
     def awaits_position(self) -> bool:
         """Whether it is to be read, and its position is still being looked up or checked."""
         return not (self.is_paused or self.state in (PositionState.FETCHING, PositionState.STUCK))
@@ -98,9 +118,8 @@ class Partition(Lane):
         position first.
         """
         self._begin_at(offset, leader_epoch)
-        self.leader = leader
-        self.was_reset = was_reset
-        self._check_position()
+        self.reset.was_applied = was_reset
+        self._check_position(leader)
 
     def go_on_at(self, offset: int) -> bool:
         """Seek forwards within the buffer: the records from `offset` on stay, and so does a request that is under way.
@@ -113,16 +132,16 @@ class Partition(Lane):
         self.starts_count += 1
         self.ledger.close()
         self.ledger = Ledger(offset)
-        self.was_reset = False
-        self.bars -= {Bar.HELD, Bar.DELAYED}
+        self.reset.was_applied = False
+        self.bars.difference_update(LIFTED_BY_A_MOVE)
         self.target.retry_now()
         return True
 
-    def await_reset(self, policy: ResetPolicy) -> None:
+    def await_reset(self, policy: ResetPolicy, why: str = "") -> None:
         """The position must be looked up by this reset policy."""
         self.drop_buffer()
         self.error = None
-        self.reset_policy = policy
+        self.reset.policy, self.reset.why = policy, why
         self.move(PositionState.RESET)
 
     def stick(self, error: AiogroupError) -> None:
@@ -138,8 +157,8 @@ class Partition(Lane):
         self.start_at(0)
         self.ownership = ownership
         self.topic_id = topic_id
-        self.committed, self.committed_metadata = None, ""
-        self.log = LogBounds()
+        self.committed = None
+        self.log.forget()
         self.target.error = ""
         self.target.preferred_replica = UNKNOWN
         self.move(PositionState.COMMITTED)
@@ -156,7 +175,8 @@ class Partition(Lane):
         if self.lanes is not None:
             return bool(self.lanes.has_uncommitted)
         position, committed = self.position, self.committed
-        return self.ledger.has_unprocessed or (position is not None and committed is not None and position > committed)
+        is_ahead = position is not None and committed is not None and position > committed.offset
+        return self.ledger.has_unprocessed or is_ahead
 
     # Leaders.
 
@@ -164,22 +184,23 @@ class Partition(Lane):
         """The metadata names this leader. The answer that is under way from another leader will be ignored."""
         if not (self._has_position and is_news(self.leader, leader)):
             return
-        self.leader = leader
         self.target.preferred_replica = UNKNOWN
-        self.doubt()
+        self._doubt(leader)
         self.target.backoff_until_ms = 0
 
     def doubt(self) -> None:
         """Have the leader confirm the position, if it can, before anything else is fetched or delivered."""
-        if not self._has_position:
-            return
-        super().doubt()
-        self._check_position()
+        if self._has_position:
+            self._doubt(self.leader)
 
-    def _check_position(self) -> None:
+    def _doubt(self, leader: Leader) -> None:
+        super().doubt()
+        self._check_position(leader)
+
+    def _check_position(self, leader: Leader) -> None:
         position = self.ledger.position
-        self.search = Search(position, position, self.epoch_before(position))
-        is_checkable = must_check(self.search.leader_epoch, self.leader)
+        self.search = Search(position, position, self.epoch_before(position), leader)
+        is_checkable = must_check(self.search.leader_epoch, leader)
         self.move(PositionState.VALIDATING if is_checkable else PositionState.FETCHING)
 
     def trust(self) -> None:

@@ -83,7 +83,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search for the offset at which the leader's log diverges from the records read up to `position`: `offset` at
+    """A search for the offset at which the log of `leader` diverges from the records read up to `position`: `offset` at
     most, unless the logs do not diverge at all.
 
     `leader_epoch` is the epoch of the record before `offset`: the leader is asked for this one.
@@ -92,6 +92,7 @@ class Search:
     position: int
     offset: int
     leader_epoch: int
+    leader: Leader = NO_LEADER
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def narrow(search: Search, answer: EpochEnd, epochs: Epochs) -> Search | Diverge
     leader_epoch = epochs.before(offset)
     if leader_epoch in (NO_EPOCH, answer.epoch):
         return Divergence(offset, answer.epoch)
-    return Search(search.position, offset, leader_epoch)
+    return Search(search.position, offset, leader_epoch, search.leader)
 
 
 def act(found: Divergence | None, *, has_policy: bool) -> Action:

@@ -75,9 +75,7 @@ class Committing(Protocol):
     @property
     def lanes(self) -> LaneCommits | None: ...
     @property
-    def committed(self) -> int | None: ...
-    @property
-    def committed_metadata(self) -> str: ...
+    def committed(self) -> Committed | None: ...
     @property
     def was_reset(self) -> bool: ...
     @property
@@ -113,11 +111,13 @@ def _entry_of(partition: Committing, *, delivered: bool, unmoved: bool, again: b
     if partition.position is None:
         return None
     offset, committed = partition.ledger.position if delivered else partition.ledger.committable, partition.committed
-    is_durable = offset == committed
-    has_moved = unmoved or committed is not None or partition.was_reset or offset > 0
-    if not (again if is_durable else has_moved):
+    text = ""
+    if committed is not None and committed.offset == offset:
+        if not again:
+            return None
+        text = committed.metadata
+    elif committed is None and not (unmoved or partition.was_reset or offset > 0):
         return None
-    text = partition.committed_metadata if is_durable else ""
     return CommitEntry(offset, text, partition.ownership, partition.epoch_before(offset), partition.starts_count)
 
 

@@ -204,7 +204,7 @@ def test_partition_that_came_later_gets_its_turn():
     first.put(fetched(first, 100))
     delivery = delivering(assignment)
     assert take_all(delivery, 1) == {0: [0]}
-    ((second),) = assignment.add({tp(1): first.reset_policy})
+    ((second),) = assignment.add({tp(1): first.reset.policy})
     second.start_at(0)
     second.put(fetched(second, 1))
     served = [next(iter(take_all(delivery, 1))) for _ in range(2)]

@@ -26,6 +26,7 @@ from aiogroup.fetching.truncation import (
     narrow,
     remedy_for,
 )
+from aiogroup.offsets.commit_plan import Committed
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode as E
 from tests.fetching import wire_batches as w
@@ -221,7 +222,7 @@ def partition_at(position, *runs):
 def test_a_committed_position_with_an_epoch_is_checked_first():
     partition = Partition(tp(0), 1, LATEST)
     partition.start_at(7, leader_epoch=3, leader=Leader(1, 5))
-    assert (partition.state, partition.search) == (PositionState.VALIDATING, Search(7, 7, 3))
+    assert (partition.state, partition.search) == (PositionState.VALIDATING, Search(7, 7, 3, Leader(1, 5)))
     assert (partition.position, partition.is_open) == (7, False)
     partition.confirm(EpochEnd(3, 7))
     assert (partition.state, partition.is_open, partition.target.offset) == (PositionState.FETCHING, True, 7)
@@ -240,7 +241,7 @@ def test_a_new_leader_is_asked_and_an_older_one_is_nobody():
     partition.follow(Leader(2, 4))
     assert (partition.state, partition.target.changes_count) == (PositionState.FETCHING, before)
     partition.follow(Leader(2, 6))
-    assert (partition.state, partition.search) == (PositionState.VALIDATING, Search(4, 4, 5))
+    assert (partition.state, partition.search) == (PositionState.VALIDATING, Search(4, 4, 5, Leader(2, 6)))
     assert partition.target.changes_count > before  # what the old leader still answers does not count
 
 
@@ -270,7 +271,7 @@ def test_what_is_buffered_is_kept_if_the_leader_has_it_too(runs, answer, is_kept
 
 def test_after_a_truncation_nothing_of_the_old_records_counts():
     partition = partition_at(4, (0, 6, 5))
-    partition.committed = 4
+    partition.committed = Committed(4)
     old = partition.ledger
     partition.follow(Leader(2, 7))
     partition.truncate(2, 3)

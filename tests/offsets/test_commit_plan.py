@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from aiogroup.offsets.commit_plan import CommitEntry, entries_of, read_offsets
+from aiogroup.offsets.commit_plan import CommitEntry, Committed, entries_of, read_offsets
 from tests.support.records import assigned
 
 TP = TopicPartition("orders", 0)
@@ -70,7 +70,7 @@ def partition(*, processed=0, delivered=0, committed=None, was_reset=False):
     made.start_at(0, was_reset=was_reset)
     made.ledger.deliver(range(delivered), delivered)
     made.ledger.process_below(processed)
-    made.committed, made.committed_metadata = committed, "text"
+    made.committed = None if committed is None else Committed(committed, "text")
     return made
 
 

@@ -306,10 +306,10 @@ async def test_a_reset_below_what_was_told_takes_it_back(home):
 
 async def test_to_ask_whether_something_is_uncommitted_changes_nothing(home):
     lanes, book = home.live.lanes, home.live.lanes.book
-    home.live.committed, home.live.committed_metadata = 10, ""
+    home.live.committed = Committed(10)
     assert lanes.has_uncommitted  # the token
     entry = lanes.processed()
-    home.live.committed, home.live.committed_metadata = entry.offset, entry.metadata
+    home.live.committed = Committed(entry.offset, entry.metadata)
     assert not lanes.has_uncommitted
     home.live.put(fetched(home.live, 20, 50))
     home.context.delivery.take(20)
@@ -318,7 +318,7 @@ async def test_to_ask_whether_something_is_uncommitted_changes_nothing(home):
     assert lanes.has_uncommitted
     assert book.told == told
     entry = lanes.processed()
-    home.live.committed, home.live.committed_metadata = entry.offset, entry.metadata
+    home.live.committed = Committed(entry.offset, entry.metadata)
     assert not lanes.has_uncommitted
     home.live.lanes.return_to(60)  # what was told is taken back: the token needs another id, once
     home.live.start_at(60, was_reset=True)

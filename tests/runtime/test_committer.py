@@ -11,7 +11,7 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import BrokerError, CommitFailedError, RebalanceInProgressError
 from aiogroup.membership import facts as f
-from aiogroup.offsets.commit_plan import CommitEntry
+from aiogroup.offsets.commit_plan import CommitEntry, Committed
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitResponse,
@@ -112,7 +112,7 @@ async def test_commit_goes_out_under_the_generation_that_is_ours(committing):
     (message,) = committing.coordinator.written
     assert (message.generation_id_or_member_epoch, message.member_id) == (7, "m1")
     assert committing.sent() == [{tp(0): 5}, {tp(1): 5}]
-    assert [each.committed for each in committing.partitions] == [5, 5]
+    assert [each.committed for each in committing.partitions] == [Committed(5)] * 2
 
 
 @pytest.mark.parametrize("way", ["to_adopting", "to_stable"])
@@ -140,7 +140,7 @@ async def test_offsets_of_an_earlier_ownership_are_never_sent(committing):
     committing.member.to_stable()
     entries = committing.entries()
     committing.assignment.remove([tp(0), tp(1)])
-    committing.assignment.add({each.tp: each.reset_policy for each in committing.partitions})
+    committing.assignment.add({each.tp: each.reset.policy for each in committing.partitions})
     with pytest.raises(CommitFailedError):
         await committing.committer.commit(entries, 1_000)
     assert committing.coordinator.written == []
@@ -151,7 +151,7 @@ async def test_an_answer_by_hand_says_nothing_of_a_later_ownership(committing):
 
     def come_back():
         committing.assignment.remove([tp(0), tp(1)])
-        committing.assignment.add({each.tp: each.reset_policy for each in committing.partitions})
+        committing.assignment.add({each.tp: each.reset.policy for each in committing.partitions})
 
     committing.committer.is_member = False
     committing.coordinator.before_writing = come_back
@@ -182,7 +182,7 @@ async def test_cancelled_caller_leaves_the_commit_on_its_way(committing):
     await sleep_ms(1)
     caller.cancel()
     assert await committing.committer.settled(1_000)
-    assert [each.committed for each in committing.partitions] == [5, 5]
+    assert [each.committed for each in committing.partitions] == [Committed(5)] * 2
 
 
 def offsets_sent(committing, number=0):
@@ -203,7 +203,7 @@ async def test_the_retry_of_an_older_commit_does_not_overwrite_a_newer_one(commi
     await committing.committer.commit(committing.entries(5), 10_000)
     await older
     assert offsets_sent(committing) == [2, 5]
-    assert [each.committed for each in committing.partitions] == [5, 5]
+    assert [each.committed for each in committing.partitions] == [Committed(5)] * 2
 
 
 async def test_the_later_commit_wins_also_where_it_goes_back(committing):
@@ -233,7 +233,7 @@ async def test_an_older_commit_is_not_done_before_the_later_one_is(committing):
     assert not older.done()
     committing.coordinator.code = 0
     await older
-    assert [each.committed for each in committing.partitions] == [5, 5]
+    assert [each.committed for each in committing.partitions] == [Committed(5)] * 2
     await later
 
 
@@ -261,7 +261,7 @@ async def test_auto_commit_does_not_follow_a_commit_on_its_way_with_less(committ
     """`commit()` covers the record in hand; for the ledger it is processed only when the answer is there."""
     committing.member.to_stable()
     for partition in committing.partitions:
-        partition.committed = 0
+        partition.committed = Committed(0)
         partition.ledger.deliver(range(8), 8)
         partition.ledger.process_below(7)
     by_hand = await begun(committing, committing.entries(8))
@@ -287,7 +287,7 @@ async def test_a_commit_of_a_former_ownership_is_not_done_by_one_of_the_next(com
     committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS]
     older = await begun(committing, committing.entries(8))
     committing.assignment.remove([tp(0), tp(1)])
-    committing.partitions = committing.assignment.add({each.tp: each.reset_policy for each in committing.partitions})
+    committing.partitions = committing.assignment.add({each.tp: each.reset.policy for each in committing.partitions})
     await committing.committer.commit(committing.entries(5), 10_000)
     with pytest.raises(CommitFailedError):
         await older
@@ -301,7 +301,7 @@ async def test_offsets_that_do_not_change_are_committed_again_where_no_group_kee
     await committing.supervisor.start()
     (partition,) = committing.partitions
     partition.start_at(5, leader_epoch=7)
-    partition.committed, partition.committed_metadata = 5, "mine"
+    partition.committed = Committed(5, "mine")
     committing.supervisor.spawn("committer", committing.committer.run)
     await sleep_ms(2 * REFRESH_MS + 10_000)
     answered = [each for message in committing.coordinator.written for each in message.topics[0].partitions]
@@ -322,7 +322,7 @@ async def test_the_text_of_a_commit_by_hand_is_known_afterwards(committing):
     committing.member.to_stable()
     entry = CommitEntry(5, "mine", committing.partitions[0].ownership)
     await committing.committer.commit({tp(0): entry}, 1_000)
-    assert committing.partitions[0].committed_metadata == "mine"
+    assert committing.partitions[0].committed == Committed(5, "mine")
 
 
 async def test_a_commit_that_was_nobodys_is_not_sent_again_behind_a_members(committing):
@@ -332,7 +332,7 @@ async def test_a_commit_that_was_nobodys_is_not_sent_again_behind_a_members(comm
     committing.assignment.remove([tp(0), tp(1)])
     committing.committer.is_member = True
     committing.member.to_stable()
-    committing.partitions = committing.assignment.add({each.tp: each.reset_policy for each in committing.partitions})
+    committing.partitions = committing.assignment.add({each.tp: each.reset.policy for each in committing.partitions})
     await committing.committer.commit(committing.entries(5), 10_000)
     await nobodys
     assert offsets_sent(committing) == [8, 5]

@@ -13,6 +13,7 @@ from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import TopicAuthorizationError
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import PositionState
+from aiogroup.offsets.commit_plan import Committed
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.messages.list_offsets import (
     EARLIEST,
@@ -136,7 +137,7 @@ async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_
             first.bar(Bar.HELD)
         await asyncio.sleep(0)
         for each, entry in entries.items():
-            context.assignment[each].committed = entry.offset
+            context.assignment[each].committed = Committed(entry.offset)
 
     committer = Committer(context, SimpleNamespace(membership=None), is_member=False)
     committer.commit = lambda entries, timeout, **_: send(entries, timeout)

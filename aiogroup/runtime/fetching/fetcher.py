@@ -104,7 +104,8 @@ class LiveRules:
             lane.back_off(now_ms(), context.config)
             return
         # The low-water mark of a token (KIP-333): the records that the log still holds after it are ours alone to read.
-        is_low_water = offset == lane.committed and is_ours(lane.committed_metadata)
+        committed = lane.committed
+        is_low_water = committed is not None and committed.offset == offset and is_ours(committed.metadata)
         policy = EARLIEST_POLICY if is_low_water else self._policy
         if policy.kind == "none":
             lane.stick(OffsetOutOfRangeError(lane.tp, offset))

@@ -151,7 +151,7 @@ class Positions:
             if partition.target.changes_count != changes_count:
                 continue
             committed = found.get(tp)
-            if self._recoveries is not None and (committed is not None or partition.reset_policy.kind != "none"):
+            if self._recoveries is not None and (committed is not None or partition.reset.policy.kind != "none"):
                 self._recovering[partition] = committed
                 partition.move(PositionState.RESET)  # its leader must be asked
             elif committed is not None and self.is_of_former_topic(tp, committed):
@@ -162,9 +162,9 @@ class Positions:
             elif committed is not None:
                 leader = leader_of(self._context.link.cluster, tp)
                 partition.start_at(committed.offset, leader_epoch=committed.leader_epoch, leader=leader)
-                partition.committed, partition.committed_metadata = committed.offset, committed.metadata
+                partition.committed = committed
             else:
-                self.reset(partition, partition.reset_policy, why=NOT_COMMITTED)
+                self.reset(partition, partition.reset.policy, why=NOT_COMMITTED)
                 self._afterwards.pop(partition, lambda: None)()
 
     async def _recover(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
@@ -176,7 +176,7 @@ class Positions:
                 return
             asked = self._ask(left)
             found = {each.tp: self._recovering[each] for each in left}
-            times = {each.tp: _timestamp(each.reset_policy) for each in left if found[each.tp] is None}
+            times = {each.tp: _timestamp(each.reset.policy) for each in left if found[each.tp] is None}
             why = await recoveries.begin(asked, found, times, until_ms)
             for each in left:
                 if each.state is not PositionState.RESET or each.target.changes_count != asked[each.tp][1]:
@@ -241,7 +241,7 @@ class Positions:
         """
         ids = {each.tp.topic: each.topic_id for each in self._context.assignment if each.topic_id is not None}
         for partition in self._context.assignment:
-            topic, policy = partition.tp.topic, partition.reset_policy
+            topic, policy = partition.tp.topic, partition.reset.policy
             is_unknown = answer.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition in self._was_missing or not (is_unknown or topic in answer.topics):
                 continue
@@ -250,7 +250,7 @@ class Positions:
             is_missing = partition.topic_id is None if is_unknown else answer.partition(partition.tp) is None
             self._was_missing[partition] = is_missing
             if is_missing and policy.kind != "none" and policy != self._new_policy:
-                partition.reset_policy = self._new_policy
+                partition.reset.policy = self._new_policy
 
     def _look_up_anew(self, partition: Partition, topic_id: UUID) -> None:
         """Look up the position in the new topic. Nothing of the old one was read in this ownership, and another member
@@ -258,7 +258,7 @@ class Positions:
         """
         self._recovering.pop(partition, None)
         partition.drop_buffer()  # answers about the old topic do not count
-        partition.topic_id, partition.reset_policy = topic_id, self._new_policy
+        partition.topic_id, partition.reset.policy = topic_id, self._new_policy
         partition.move(PositionState.COMMITTED)
         self._context.positions_wanted.pulse()
 
@@ -290,13 +290,12 @@ class Positions:
             partition.stick(NoOffsetForPartitionError(partition.tp))
             self._context.changed.pulse()
             return
-        partition.await_reset(policy)
-        partition.reset_why = why
+        partition.await_reset(policy, why)
         self._context.positions_wanted.pulse()
 
     async def _resolve_policy(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
         asked = self._ask(partitions)
-        wanted = {tp: _timestamp(each.reset_policy) for tp, (each, _) in asked.items()}
+        wanted = {tp: _timestamp(each.reset.policy) for tp, (each, _) in asked.items()}
         started: dict[TopicPartition, tuple[str, int]] = {}
 
         def take(found: Offsets) -> None:
@@ -307,9 +306,9 @@ class Positions:
                     continue
                 del wanted[tp]
                 if partition.target.changes_count == changes_count:
-                    if partition.reset_why == NOT_COMMITTED:
-                        started[tp] = partition.reset_policy.kind, answer.offset
-                        if self._was_missing.get(partition) and partition.reset_policy is self._new_policy:
+                    if partition.reset.why == NOT_COMMITTED:
+                        started[tp] = partition.reset.policy.kind, answer.offset
+                        if self._was_missing.get(partition) and partition.reset.policy is self._new_policy:
                             self._context.tell(events.NewPartitionFromEarliest(tp.topic, tp.partition))
                     self._start_at(partition, answer.offset)
 
@@ -335,9 +334,9 @@ class Positions:
             partition.lanes.return_to(offset)
         partition.start_at(offset, leader=leader_of(self._context.link.cluster, partition.tp), was_reset=True)
         partition.bar(Bar.HELD, when=self.is_committed_at_once)
-        tp, policy = partition.tp, partition.reset_policy
-        if partition.reset_why != NOT_COMMITTED:
-            self._context.tell(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset_why))
+        tp, policy = partition.tp, partition.reset.policy
+        if partition.reset.why != NOT_COMMITTED:
+            self._context.tell(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset.why))
         self._context.fetchable.pulse()
         self._context.changed.pulse()
 

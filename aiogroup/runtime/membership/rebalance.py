@@ -165,7 +165,7 @@ class Rebalance:
             self.ownership.take_over(added)
         await self._find_positions(added, still)
         for partition in added:
-            if partition.was_reset and first_sight.was_new(partition.reset_policy):
+            if partition.was_reset and first_sight.was_new(partition.reset.policy):
                 self._context.tell(events.NewPartitionFromEarliest(partition.tp.topic, partition.tp.partition))
         if not change.revoked:
             await self.ownership.announce(added, still)

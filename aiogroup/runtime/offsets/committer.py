@@ -21,6 +21,7 @@ from aiogroup.membership.states import MemberState
 from aiogroup.offsets.commit_plan import (
     CommitEntry,
     CommitOrder,
+    Committed,
     Turn,
     entries_of,
     made_anew_error,
@@ -379,7 +380,7 @@ class Committer:
     def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
         partition = self._context.assignment.get(tp)
         if partition is not None and partition.ownership == entry.ownership:
-            partition.committed, partition.committed_metadata = entry.offset, entry.metadata
+            partition.committed = Committed(entry.offset, entry.metadata, entry.leader_epoch)
             self._context.delivery.settle()
             if entry.lanes is not None and partition.lanes is not None:
                 partition.lanes.book.note_durable(entry.lanes)

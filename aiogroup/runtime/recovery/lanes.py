@@ -216,7 +216,8 @@ class PartitionLanes:
         return self._bound(commit) if again else self._unless_durable(commit)
 
     def _unless_durable(self, commit: LaneCommit) -> CommitEntry | None:
-        is_durable = (commit.offset, commit.metadata) == (self.live.committed, self.live.committed_metadata)
+        durable = self.live.committed
+        is_durable = durable is not None and (commit.offset, commit.metadata) == (durable.offset, durable.metadata)
         return None if is_durable else self._bound(commit)
 
     def _bound(self, commit: LaneCommit) -> CommitEntry:
@@ -231,7 +232,7 @@ class PartitionLanes:
         live = self.live
         if live.ledger.has_unprocessed or any(each.ledger.has_unprocessed for each in self.cursors):
             return True
-        return live.committed is not None and not self.book.is_told(live.committed, live.committed_metadata)
+        return live.committed is not None and not self.book.is_told(live.committed.offset, live.committed.metadata)
 
     # Moves.
 
@@ -254,7 +255,7 @@ class PartitionLanes:
         self._owner.settle()
         moved = self.book.offsets.truncate(offset)
         self._move(moved, leader_epoch if moved.live == offset else None)
-        self.live.was_reset = True
+        self.live.reset.was_applied = True
         self.live.committed = None  # the same offset may soon be that of another record
         self.live.trust()
 

@@ -94,7 +94,7 @@ class Recoveries:
                 at = by_time[tp].offset if tp in by_time else -1
                 offset = log.start if times[tp] == EARLIEST else at if at >= 0 else log.end
                 self._take_up_new(partition, offset, log)
-                started[tp] = partition.reset_policy.kind, offset
+                started[tp] = partition.reset.policy.kind, offset
         for event in events.PositionFromPolicy.of_round(started):
             self._context.tell(event)
         if unauthorized is not None:
@@ -156,7 +156,7 @@ class Recoveries:
         for gone in recovery.gone:
             tell(events.RangeTruncated(tp.topic, tp.partition, gone.start, gone.end))
         self._start(partition, recovery)
-        partition.committed, partition.committed_metadata = committed.offset, committed.metadata
+        partition.committed = committed
         partition.bar(Bar.HELD, when=self._concerns_jobs(recovery))
         if recovery.truncated_at is not None:
             offset, epoch = last_known(committed.offset, committed.leader_epoch, found)
