@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from aiogroup.config import ResetPolicy
 from aiogroup.errors import AiogroupError
+from aiogroup.fetching.beside import LanesBeside
 from aiogroup.fetching.epochs import NO_EPOCH
 from aiogroup.fetching.lane import LIFTED_BY_A_MOVE, Lane, LaneTally
 from aiogroup.fetching.target import UNKNOWN
@@ -55,9 +56,7 @@ class Partition(Lane):
     lane.
     """
 
-    __slots__ = (
-        "behind", "committed", "former_end", "lanes", "reset", "search", "state",
-    )  # fmt: skip
+    __slots__ = ("committed", "former_end", "lanes", "reset", "search", "state")
 
     def __init__(
         self, tp: TopicPartition, ownership: int, reset_policy: ResetPolicy, tally: LaneTally | None = None
@@ -68,16 +67,21 @@ class Partition(Lane):
         self.search = Search(0, 0, NO_EPOCH)  # the last check of the position, under way in `VALIDATING`
         self.committed: Committed | None = None
         self.former_end = 0  # up to where this consumer read a former topic of the same name
-        self.behind: Any = None  # the range whose records come before ours, in ordered mode (KIP-333)
-        self.lanes: Any = None  # the ranges that are read beside it (KIP-333, `runtime/recovery/lanes.py`)
+        self.lanes: LanesBeside | None = None  # of the ranges that are read beside it (KIP-333)
 
     # Gates.
 
     @property
     def is_open(self) -> bool:
-        if self.bars or (self.behind is not None and not self.behind.is_delivered):
+        if self.bars or self.state is _VALIDATING:
             return False
-        return self.state is not _VALIDATING
+        lanes = self.lanes
+        return lanes is None or lanes.behind is None or lanes.behind.is_delivered
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether its records come after those of a range, in ordered mode (KIP-333)."""
+        return self.lanes is not None and self.lanes.behind is not None
 
     @property
     def is_fetched(self) -> bool:
@@ -173,7 +177,7 @@ class Partition(Lane):
     def has_uncommitted(self) -> bool:
         """Whether records were delivered whose offsets are not committed."""
         if self.lanes is not None:
-            return bool(self.lanes.has_uncommitted)
+            return self.lanes.has_uncommitted
         position, committed = self.position, self.committed
         is_ahead = position is not None and committed is not None and position > committed.offset
         return self.ledger.has_unprocessed or is_ahead

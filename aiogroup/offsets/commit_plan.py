@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from aiogroup.config import MAX_COMMIT_METADATA
@@ -16,6 +16,8 @@ __all__ = [
     "CommitEntry",
     "CommitOrder",
     "Committed",
+    "LaneCommit",
+    "LaneCommits",
     "Offsets",
     "Turn",
     "entries_of",
@@ -27,6 +29,23 @@ __all__ = [
 
 Offsets: TypeAlias = Mapping[TopicPartition, "int | tuple[int, str] | OffsetAndMetadata"]
 MAX_OFFSET: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCommit:
+    """One commit of a partition with two lanes (KIP-333): offset, metadata, and the processed offset of each lane.
+
+    `turn` is the number of the last seek before it: the commit does not cover records that a later seek took back.
+    """
+
+    offset: int
+    metadata: str
+    leader_epoch: int
+    id: str
+    live: int
+    ranges: tuple[tuple[int, int], ...]
+    turn: int
+    user: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +63,7 @@ class CommitEntry:
     ownership: int
     leader_epoch: int = -1
     starts_count: int = 0
-    lanes: Any = None
+    lanes: LaneCommit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +76,51 @@ class Committed:
 
 
 class LaneCommits(Protocol):
-    """The commit for both lanes of a partition (KIP-333); `None` when it is durable already."""
+    """The commits of a partition with two lanes (KIP-333). The caller has settled the delivery."""
 
-    def processed(self, *, again: bool = False) -> CommitEntry | None: ...
-    def delivered(self) -> CommitEntry | None: ...
+    @property
+    def has_uncommitted(self) -> bool:
+        """Some delivered offset is not durable."""
+        ...
+
+    def begun(self) -> CommitEntry | None:
+        """The commit of what is pending as the ownership begins, so that jobs see it. It moves no committed offset.
+
+        `None` when it is durable already, or when the application has committed or sought meanwhile.
+        """
+        ...
+
+    def processed(self, *, again: bool = False) -> CommitEntry | None:
+        """The commit of each lane's processed offset, for auto-commit; `None` when it is durable already."""
+        ...
+
+    def delivered(self) -> CommitEntry | None:
+        """The commit of all that was delivered, for `commit()` with `auto_ack`; `None` when it is durable already."""
+        ...
+
+    def check(self, offset: int, metadata: str) -> None:
+        """Check that `commit({tp: offset})` names an offset of a lane. Changes nothing.
+
+        Raises:
+            ValueError: no lane was delivered up to there, or the metadata leaves no space for a token.
+        """
+        ...
+
+    def named(self, offset: int, metadata: str) -> CommitEntry:
+        """The commit of `commit({tp: offset})`.
+
+        Raises:
+            ValueError: as `check`.
+        """
+        ...
+
+    def shorter(self, commit: LaneCommit) -> CommitEntry:
+        """The same commit in half the characters, or without a token: the broker refused its length (error 12)."""
+        ...
+
+    def note_durable(self, commit: LaneCommit) -> bool:
+        """The commit is durable. Returns False if a seek after it took back records that it covers."""
+        ...
 
 
 class Committing(Protocol):

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
+from aiogroup.offsets.commit_plan import LaneCommit
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.records import LIVE
 from aiogroup.recovery.lane_offsets import LaneName, LaneOffsets, Mark, Moved, PartitionOffsets
 from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract
 from aiogroup.recovery.recovery import Recovery, fold
 from aiogroup.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, Place, write_committed
-from aiogroup.values import dataclass
 
-__all__ = ["Book", "CatchUpCursor", "LaneCommit", "LiveCursor"]
+__all__ = ["Book", "CatchUpCursor", "LiveCursor"]
 
 
 class LiveCursor(Protocol):
@@ -44,23 +44,6 @@ class CatchUpCursor(Protocol):
 
 
 R = TypeVar("R", bound=CatchUpCursor)
-
-
-@dataclass(frozen=True, slots=True)
-class LaneCommit:
-    """One commit of a partition: its offset and metadata, and the processed offset of each lane.
-
-    `turn` is the number of the last seek before it: the commit does not cover records that a later seek took back.
-    """
-
-    offset: int
-    metadata: str
-    leader_epoch: int
-    id: str
-    live: int
-    ranges: tuple[tuple[int, int], ...]
-    turn: int
-    user: str
 
 
 class Book(Generic[R]):

@@ -8,7 +8,6 @@ live lane starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from aiogroup.recovery.lane_offsets import Mark
@@ -16,7 +15,7 @@ from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract, unio
 from aiogroup.recovery.token import NO_EPOCH, DoneRanges, Found
 from aiogroup.values import dataclass
 
-__all__ = ["HandOffWatch", "Log", "Recovery", "fold", "last_known", "recover"]
+__all__ = ["Log", "Recovery", "fold", "last_known", "recover"]
 
 NOTHING: Final = Found(None, "")
 
@@ -119,48 +118,3 @@ def fold(pending: Ranges, token_id: str, done: DoneRanges | None) -> Ranges:
     if done is None or done.id != token_id:
         return pending
     return subtract(pending, done.done)
-
-
-class HandOffWatch:
-    """Watches ranges that are left to jobs, and tells which of them the member must read itself.
-
-    These are ranges that no job has moved for `timeout_ms`, or that retention is about to reach. Instants are
-    milliseconds since the epoch, as they are kept in the token beyond the life of the member.
-    """
-
-    def __init__(self, timeout_ms: int, since_s: Iterable[tuple[int, int]] = ()) -> None:
-        """`since_s` is from the last token: for each range, by its end, the second since which it has been waiting."""
-        self._timeout_ms = timeout_ms
-        self._since_ms = {end: at_s * 1_000 for end, at_s in since_s}  # by end: a job works from the start
-        self._log_start: int | None = None
-
-    def note_moved(self, before: Ranges, after: Ranges, now_ms: int, at_s: int = 0) -> None:
-        """A job has done some of `before`, as it wrote in the second `at_s` (0: not known when)."""
-        at_ms = min(now_ms, at_s * 1_000) if at_s else now_ms
-        for each in after:
-            if each not in before:
-                self._since_ms[each.end] = at_ms
-
-    def since_s(self, pending: Ranges, now_ms: int) -> tuple[int, ...]:
-        """For each range the second since which it has been waiting."""
-        return tuple(self._since(each, now_ms) // 1_000 for each in pending)
-
-    def overdue(self, pending: Ranges, now_ms: int, log_start: int | None = None) -> Ranges:
-        """The ranges that jobs have left alone for too long.
-
-        Call it regularly, with the ranges pending at that time.
-        """
-        moved = 0 if log_start is None or self._log_start is None else log_start - self._log_start
-        self._log_start = self._log_start if log_start is None else log_start
-        return tuple(
-            each
-            for each in pending
-            if now_ms - self._since(each, now_ms) >= self._timeout_ms
-            or (log_start is not None and moved > 0 and each.start - log_start <= moved)
-        )
-
-    def _since(self, span: Range, now_ms: int) -> int:
-        """Since when the range waits: since now if it is new, and never since a future instant of another clock."""
-        since_ms = min(now_ms, self._since_ms.get(span.end, now_ms))
-        self._since_ms[span.end] = since_ms
-        return since_ms

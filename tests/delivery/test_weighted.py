@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -292,7 +294,7 @@ def test_poison_of_one_lane_is_told_and_the_other_lane_goes_on():
 
 def test_in_ordered_mode_the_head_waits_until_everything_before_is_handed_out():
     delivery, live, cursor = two(50, 0)
-    cursor.end, live.behind = 30, cursor
+    cursor.end, live.lanes = 30, SimpleNamespace(behind=cursor)
     cursor.put(bounded(cursor, 40, 0, lane="catch-up"))
     taken = offsets(delivery.take(100)[live.tp])
     assert taken == [*range(30), *range(1_000, 1_050)]

@@ -7,9 +7,10 @@ import pytest
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.records import CATCH_UP, LIVE
 from aiogroup.recovery.book import Book
+from aiogroup.recovery.handoff import HandOffWatch
 from aiogroup.recovery.lane_offsets import LaneOffsets, Mark, Moved, PartitionOffsets
 from aiogroup.recovery.ranges import Range
-from aiogroup.recovery.recovery import HandOffWatch, Log, fold, recover
+from aiogroup.recovery.recovery import Log, fold, recover
 from aiogroup.recovery.token import DoneRanges, HandOffNote, Token, read_committed, write_committed
 from tests.recovery.model import PLACE, Reading
 
@@ -408,6 +409,8 @@ def test_a_range_waits_since_the_instant_that_the_token_says_however_often_the_s
     assert recovery.pending == (span, Range(190, 220))
     watch = HandOffWatch(900_000, recovery.since_s)
     assert watch.since_s(recovery.pending, 1_600_000) == (1_000, 1_600)
+    assert watch.since_s(recovery.pending, 1_700_000) == (1_000, 1_700)  # to ask changes nothing
+    watch.note_waiting((each.end for each in recovery.pending), 1_600_000)
     assert watch.overdue(recovery.pending, 1_899_999) == ()
     assert watch.overdue(recovery.pending, 1_900_000) == (span,)
     assert watch.since_s(recovery.pending, 1_900_000) == (1_000, 1_600)

@@ -179,12 +179,12 @@ async def test_what_is_done_is_told_once_and_the_lane_stands_by(home):
     for cursor in home.live.lanes.cursors:
         home.put(cursor, cursor.end)
     home.context.delivery.take(100)
-    assert home.catch_up.is_catching_up
+    assert home.catch_up.is_catching_up()
     home.live.lanes.look()
     home.context.delivery.process_all()
     for _ in range(2):
         home.live.lanes.look()
-    assert not home.catch_up.is_catching_up
+    assert not home.catch_up.is_catching_up()
     assert [(each.start_offset, each.end_offset) for each in home.heard(events.RangeDone)] == [(10, 20), (30, 40)]
     assert len(home.heard(events.CatchUpDone)) == 1
     assert home.beside.get(tp(0)) is None

@@ -43,7 +43,9 @@ class World:
             tell=self.told.append,
         )
         refresher = SimpleNamespace(ask_leaders=self.ask_leaders, want=lambda: None)
-        catch_up = SimpleNamespace(begin=lambda live, place, recovery: self.begun.append(recovery))
+        catch_up = SimpleNamespace(
+            begin=lambda live, place, recovery: self.begun.append(recovery), fresh_id=lambda: "0" * 16
+        )
         self.recoveries = Recoveries(context, refresher, catch_up)
         (self.partition,) = Assignment().make({TP: LATEST})
         self.epoch_end, self.answers, self.after_epochs = epoch_end, answers, None

@@ -21,7 +21,7 @@ from aiogroup.errors import (
     TimestampError,
     named,
 )
-from aiogroup.fetching.partition import Partition
+from aiogroup.fetching.lane import Lane
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.delivery.readers import Readers, is_request, note_readers, readers
@@ -81,7 +81,7 @@ class Requests:
         self._subscription = subscription
         # The poison record of each partition that was raised last: its offset, and each lane's `starts_count` at that
         # time.
-        self._told_poison: dict[TopicPartition, tuple[int, dict[Partition, int]]] = {}
+        self._told_poison: dict[TopicPartition, tuple[int, dict[Lane, int]]] = {}
         self._redeliveries = Redeliveries(context.config)
         self._raised: TopicPartition | None = None  # the partition of the poison record that the last request raised
         self._asking_of: list[frozenset[TopicPartition]] = []  # what each request under way named; empty: all
@@ -443,7 +443,7 @@ class Requests:
         if told != error.offset:
             self._context.tell(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
 
-    def _moves(self, tp: TopicPartition) -> dict[Partition, int]:
+    def _moves(self, tp: TopicPartition) -> dict[Lane, int]:
         """How often the position of each lane of a partition was set."""
         partition = self._context.assignment.get(tp)
         if partition is None:

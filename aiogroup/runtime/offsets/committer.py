@@ -374,8 +374,7 @@ class Committer:
         partition = self._context.assignment.get(tp)
         if partition is None or partition.lanes is None or entry.lanes is None or not entry.metadata:
             return None
-        shorter: CommitEntry = partition.lanes.shorter(entry)
-        return shorter
+        return partition.lanes.shorter(entry.lanes)
 
     def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
         partition = self._context.assignment.get(tp)
@@ -383,7 +382,7 @@ class Committer:
             partition.committed = Committed(entry.offset, entry.metadata, entry.leader_epoch)
             self._context.delivery.settle()
             if entry.lanes is not None and partition.lanes is not None:
-                partition.lanes.book.note_durable(entry.lanes)
+                partition.lanes.note_durable(entry.lanes)
             elif partition.starts_count == entry.starts_count:
                 partition.ledger.process_below(entry.offset)
             self._context.changed.pulse()

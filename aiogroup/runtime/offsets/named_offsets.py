@@ -133,8 +133,7 @@ class NamedOffsets:
         if partition is None or self._positions.is_undecided(partition):  # given up before its lanes had begun
             return CommitEntry(each.offset, each.metadata, -1)
         if partition.lanes is not None and self._has_lanes(each, partition):
-            entry: CommitEntry = partition.lanes.named(each.offset, each.metadata)
-            return entry
+            return partition.lanes.named(each.offset, each.metadata)
         epoch = partition.epoch_before(each.offset)
         return CommitEntry(each.offset, each.metadata, each.ownership, epoch, partition.starts_count)
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Collection, Mapping
 from typing import Final
 from weakref import WeakSet
 
+from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.assignment import LaneTable
+from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.fetching.range_cursor import RangeCursor
+from aiogroup.fetching.truncation import leader_of
+from aiogroup.recovery.partition_lanes import PartitionLanes
+from aiogroup.recovery.progress import LOOK_MS
 from aiogroup.recovery.ranges import count
 from aiogroup.recovery.recovery import Recovery
-from aiogroup.recovery.token import Place
+from aiogroup.recovery.token import ID_BYTES, Place, make_id
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.loop.clock import Signal, now_ms
+from aiogroup.runtime.loop.clock import Signal, now_ms, wall_ms
 from aiogroup.runtime.metadata.refresher import EARLIEST, Refresher
-from aiogroup.runtime.recovery.lanes import LOOK_MS, PartitionLanes
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 from aiogroup.telemetry import events
+from aiogroup.telemetry.event import Event
 
 __all__ = ["CatchUp"]
 
@@ -26,30 +32,91 @@ LOG_START_MS: Final = 60_000
 """How often leaders are asked for the start of the log, to see whether retention comes near to pending ranges."""
 
 
-class CatchUp:
-    """The catch-up lanes of all assigned partitions."""
+def _lanes_of(live: Partition) -> PartitionLanes | None:
+    return live.lanes if isinstance(live.lanes, PartitionLanes) else None
 
-    def __init__(self, context: Context, assignment: LaneTable[RangeCursor], refresher: Refresher) -> None:
-        self.context = context
-        self.assignment = assignment
+
+class CatchUp:
+    """The catch-up lanes of all assigned partitions. It is the `LanesOwner` of each partition's lanes."""
+
+    def __init__(self, context: Context, fetched: LaneTable[RangeCursor], refresher: Refresher) -> None:
+        self.fetched = fetched
         self.wanted = Signal()
-        self.is_handed_off = context.config.parallel_handoff
-        self.is_ordered = context.config.parallel_order == "ordered"
+        self._context = context
         self._refresher = refresher
         self._begun: WeakSet[PartitionLanes] = WeakSet()
         self._doubted: set[TopicPartition] = set()  # their cursors are out of range
 
-    def settle(self) -> None:
-        self.context.delivery.settle()
-
     @property
     def lanes(self) -> list[PartitionLanes]:
-        return [each.lanes for each in self.context.assignment if each.lanes is not None]
+        return [each for partition in self._context.assignment if (each := _lanes_of(partition)) is not None]
 
-    @property
     def is_catching_up(self) -> bool:
+        """Whether a catch-up lane has work."""
         self.settle()
         return any(each.book.is_catching_up for each in self.lanes)
+
+    # The owner of lanes.
+
+    @property
+    def config(self) -> ConsumerConfig:
+        return self._context.config
+
+    def now_ms(self) -> int:
+        return now_ms()
+
+    def wall_ms(self) -> int:
+        return wall_ms()
+
+    def fresh_id(self) -> str:
+        return make_id(secrets.token_bytes(ID_BYTES))
+
+    def tell(self, event: Event) -> None:
+        self._context.tell(event)
+
+    def settle(self) -> None:
+        self._context.delivery.settle()
+
+    def close_cursor(self) -> None:
+        self._context.delivery.close_cursor()
+
+    def forget(self, lanes: Collection[Lane]) -> None:
+        self._context.delivery.forget(lanes)
+
+    def move_live(self, live: Partition, offset: int, leader_epoch: int, *, is_seek: bool) -> None:
+        delivery, leader = self._context.delivery, leader_of(self._context.link.cluster, live.tp)
+        if is_seek:
+            delivery.seek(live, offset, leader_epoch=leader_epoch, leader=leader)
+        else:
+            delivery.forget([live])
+            live.start_at(offset, leader_epoch=leader_epoch, leader=leader)
+
+    def on_moved(self) -> None:
+        self.share_out()
+        self.wanted.pulse()
+        self._context.positions_wanted.pulse()  # the leader must confirm the new positions
+        self._context.fetchable.pulse()
+        self._context.changed.pulse()
+
+    def on_fetchable(self) -> None:
+        self._context.fetchable.pulse()
+
+    def on_deliverable(self) -> None:
+        self._context.changed.pulse()
+
+    def share_out(self) -> None:
+        """Divide one bound among the live lanes that wait behind catch-up lanes.
+
+        Each may fill half of its part, because an answer to a request already sent may still come.
+        """
+        waiting = [each for each in self._context.assignment if each.is_behind]
+        for each in waiting:
+            each.target.most_bytes = max(1, self.config.parallel_buffer_bytes // (2 * len(waiting)))
+
+    def drop(self, lanes: PartitionLanes) -> None:
+        self._begun.discard(lanes)
+
+    # The lanes of an assignment.
 
     def begin(self, live: Partition, place: Place, recovery: Recovery) -> None:
         """Begin the lanes of an assigned partition where `recovery` says."""
@@ -58,29 +125,17 @@ class CatchUp:
         pending = recovery.pending
         if pending:
             spans = tuple((each.start, each.end) for each in pending)
-            self.context.tell(
+            self.tell(
                 events.CatchUpStarted(
                     live.tp.topic, live.tp.partition, spans, recovery.live, count(pending), recovery.id
                 )
             )
         self.follow()
 
-    def drop(self, lanes: PartitionLanes) -> None:
-        self._begun.discard(lanes)
-
-    def share_out(self) -> None:
-        """Divide one bound among the live lanes that wait behind catch-up lanes.
-
-        Each may fill half of its part, because an answer to a request already sent may still come.
-        """
-        waiting = [each for each in self.context.assignment if each.behind is not None]
-        for each in waiting:
-            each.target.most_bytes = max(1, self.context.config.parallel_buffer_bytes // (2 * len(waiting)))
-
     def follow(self) -> None:
         """Follow a change of the assignment: read owned partitions, and close the cursors of the others."""
         for lanes in tuple(self._begun):
-            is_ours = self.context.assignment.get(lanes.live.tp) is lanes.live
+            is_ours = self._context.assignment.get(lanes.live.tp) is lanes.live
             if is_ours and not lanes.is_owned:
                 lanes.is_owned = True
                 lanes.fetch_next()
@@ -94,6 +149,12 @@ class CatchUp:
         self._doubted.add(tp)
         self.wanted.pulse()
 
+    def fetch_next(self, live: Partition) -> None:
+        """A range may be fetched to its end: go on with the next one."""
+        lanes = _lanes_of(live)
+        if lanes is not None:
+            lanes.fetch_next()
+
     async def run(self) -> None:
         """Tell of ranges that are done, and let live lanes that waited for them go on."""
         while True:
@@ -103,8 +164,8 @@ class CatchUp:
                 each.look()
             if [each for each in self.lanes if each.let_live_go_on()]:
                 self.share_out()
-                self.context.fetchable.pulse()
-                self.context.changed.pulse()
+                self._context.fetchable.pulse()
+                self._context.changed.pulse()
             await self.wanted.wait(now_ms() + LOOK_MS if lanes else None)
 
     async def run_log_starts(self) -> None:
@@ -125,21 +186,22 @@ class CatchUp:
 
     async def _ask_log_starts(self, tps: set[TopicPartition]) -> None:
         self._doubted.clear()
-        until_ms = now_ms() + self.context.config.request_timeout_ms
-        read_committed = self.context.config.read_committed
+        until_ms = now_ms() + self.config.request_timeout_ms
+        read_committed = self.config.read_committed
         try:
             await self._refresher.ask_leaders(
                 dict.fromkeys(tps, EARLIEST), until_ms, self._note_log_starts, read_committed=read_committed
             )
         except AiogroupError as error:
-            self.context.tell(events.FetchFailed(-1, None, None, f"looking up where logs begin: {error}"))
+            self.tell(events.FetchFailed(-1, None, None, f"looking up where logs begin: {error}"))
 
     def _note_log_starts(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
         self.settle()
         for tp, start in found.items():
-            live = self.context.assignment.get(tp)
-            if live is not None and live.lanes is not None and live.state is not PositionState.COMMITTED:
-                live.lanes.raise_log_start(start.offset)
+            live = self._context.assignment.get(tp)
+            lanes = None if live is None else _lanes_of(live)
+            if lanes is not None and lanes.live.state is not PositionState.COMMITTED:
+                lanes.raise_log_start(start.offset)
         self.wanted.pulse()  # perhaps nothing is pending any more
-        self.context.fetchable.pulse()
-        self.context.changed.pulse()
+        self._context.fetchable.pulse()
+        self._context.changed.pulse()

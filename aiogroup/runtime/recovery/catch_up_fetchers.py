@@ -53,7 +53,7 @@ async def start_catch_up(context: Context, refresher: Refresher, catch_up: Catch
     spawn("catch-up", catch_up.run)
     spawn("log starts", catch_up.run_log_starts)
     rules = CatchUpRules(context, catch_up)
-    spawn("catch-up fetchers", Fetchers(context, refresher, catch_up.assignment, rules).run)
+    spawn("catch-up fetchers", Fetchers(context, refresher, catch_up.fetched, rules).run)
 
 
 class CatchUpRules:
@@ -75,8 +75,8 @@ class CatchUpRules:
 
     def on_buffered(self, lane: Lane) -> None:
         assert isinstance(lane, RangeCursor)
-        if lane.target.offset >= lane.end and lane.live.lanes is not None:
-            lane.live.lanes.fetch_next()
+        if lane.target.offset >= lane.end:
+            self._catch_up.fetch_next(lane.live)
 
     def on_out_of_range(self, lane: Lane, offset: int) -> None:
         # Below the log's start records are gone, and `RangeTruncated` tells so. Beyond the log's end the lane waits.

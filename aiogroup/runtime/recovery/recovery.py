@@ -17,7 +17,6 @@ from aiogroup.runtime.fetching.epoch_ends import ANSWER_MS, ask_epoch_ends
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST, Listed, Refresher
 from aiogroup.runtime.recovery.catch_up import CatchUp
-from aiogroup.runtime.recovery.lanes import fresh_id
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 from aiogroup.telemetry import events
 
@@ -149,7 +148,7 @@ class Recoveries:
             epoch=committed.leader_epoch,
             found=found,
             min_backlog=config.parallel_min_backlog,
-            fresh_id=fresh_id(),
+            fresh_id=self._catch_up.fresh_id(),
         )
         if found.foreign:
             tell(events.ForeignToken(tp.topic, tp.partition, committed.offset, found.foreign))
@@ -178,7 +177,7 @@ class Recoveries:
     def _take_up_new(self, partition: Partition, offset: int, log: Log) -> None:
         """Nothing is committed: the policy's position and the token are made durable before the first delivery."""
         config = self._context.config
-        recovery = recover(offset, log, min_backlog=config.parallel_min_backlog, fresh_id=fresh_id())
+        recovery = recover(offset, log, min_backlog=config.parallel_min_backlog, fresh_id=self._catch_up.fresh_id())
         self._start(partition, recovery, was_reset=True)
         partition.bar(Bar.HELD, when=config.enable_auto_commit or self._concerns_jobs(recovery))
 
