@@ -626,8 +626,7 @@ class Consumer:
 
     def child_consumer_is_alive(self) -> bool:
         """Whether a catch-up lane has work (KIP-333's childConsumerIsAlive); afterwards it is on standby."""
-        catch_up = self._running().catch_up
-        return catch_up is not None and catch_up.is_catching_up()
+        return self._running().recovery.is_catching_up()
 
     def lanes(self) -> dict[TopicPartition, CatchUpProgress]:
         """How far the catch-up lanes are, by partition; empty without `enable_parallel_rebalance` (KIP-333)."""

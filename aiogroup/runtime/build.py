@@ -40,9 +40,8 @@ from aiogroup.runtime.net.link import Link
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.runtime.offsets.named_offsets import NamedOffsets
 from aiogroup.runtime.offsets.offset_queries import OffsetQueries
-from aiogroup.runtime.recovery.catch_up import CatchUp
 from aiogroup.runtime.recovery.catch_up_fetchers import make_delivery
-from aiogroup.runtime.recovery.recovery import Recoveries
+from aiogroup.runtime.recovery.parallel import NoParallelRecovery, ParallelRecovery, ParallelRecoveryOrNone
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry.events import Tell
 
@@ -55,15 +54,16 @@ def build(config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription:
     context = Context(config, Link(config), assignment, make_delivery(config, assignment, beside), tell)
     following = Following(context, subscription)
     refresher = Refresher(context, following)
-    catch_up = CatchUp(context, beside, refresher) if config.enable_parallel_rebalance else None
-    recoveries = None if catch_up is None else Recoveries(context, refresher, catch_up)
+    recovery: ParallelRecoveryOrNone = NoParallelRecovery()
+    if config.enable_parallel_rebalance:
+        recovery = ParallelRecovery(context, refresher, beside)
     member = None if config.group_id is None else _Member(context, config.group_id, assignors, following)
-    positions = Positions(context, refresher, None if member is None else member.committer, recoveries)
+    positions = Positions(context, refresher, None if member is None else member.committer, recovery.starts)
     validator = Validator(context, refresher, positions)
     context.link.on_metadata = validator.follow_leaders
     fetchers = Fetchers(context, refresher, assignment, LiveRules(context, positions))
     poll_clock = PollClock(config.effective_poll_interval_ms, now_ms())
-    changes = AssignmentChanges(context, subscription, positions, fetchers, catch_up, poll_clock)
+    changes = AssignmentChanges(context, subscription, positions, fetchers, recovery, poll_clock)
     group: GroupOrNone = NoGroup(subscription)
     if member is not None:
         group = member.in_group(subscription, positions, changes, poll_clock)
@@ -82,7 +82,7 @@ def build(config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription:
         fetchers,
         OffsetQueries(context, refresher),
         NamedOffsets(context, positions),
-        catch_up,
+        recovery,
     )
 
 

@@ -19,8 +19,7 @@ from aiogroup.runtime.membership.self_assignment import SelfAssignment
 from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.offsets.named_offsets import NamedOffsets
 from aiogroup.runtime.offsets.offset_queries import OffsetQueries
-from aiogroup.runtime.recovery.catch_up import CatchUp
-from aiogroup.runtime.recovery.catch_up_fetchers import start_catch_up
+from aiogroup.runtime.recovery.parallel import ParallelRecoveryOrNone
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
 
@@ -43,7 +42,7 @@ class Engine:
     fetchers: Fetchers
     offset_queries: OffsetQueries
     named_offsets: NamedOffsets
-    catch_up: CatchUp | None
+    recovery: ParallelRecoveryOrNone
 
     async def start(self) -> None:
         """Reach the cluster, then start the tasks.
@@ -72,8 +71,7 @@ class Engine:
         supervisor.spawn("validator", self.validator.run)
         supervisor.spawn("fetchers", self.fetchers.run)
         supervisor.spawn("inflater", inflate, context)
-        if self.catch_up is not None:
-            await start_catch_up(context, self.refresher, self.catch_up)
+        await self.recovery.start()
         self.following.follow(Cause.START)
         self.positions.note_sight(context.link.cluster)  # requested after the partitions were assigned
 

@@ -7,7 +7,7 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.fetching.fetcher import Fetchers
 from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.recovery.catch_up import CatchUp
+from aiogroup.runtime.recovery.parallel import ParallelRecoveryOrNone
 from aiogroup.subscription import Subscription
 
 __all__ = ["AssignmentChanges"]
@@ -20,14 +20,14 @@ class AssignmentChanges:
         subscription: Subscription,
         positions: Positions,
         fetchers: Fetchers,
-        catch_up: CatchUp | None,
+        recovery: ParallelRecoveryOrNone,
         poll_clock: PollClock,
     ) -> None:
         self._context = context
         self._subscription = subscription
         self._positions = positions
         self._fetchers = fetchers
-        self._catch_up = catch_up
+        self._recovery = recovery
         self._poll_clock = poll_clock
 
     def tell(self) -> None:
@@ -36,8 +36,7 @@ class AssignmentChanges:
         self._positions.follow_topics()  # positions may have been looked up before the topic was recreated
         holds = bool(context.assignment) and not self._subscription.is_manual
         self._poll_clock.on_assignment(holds, now_ms())
-        if self._catch_up is not None:
-            self._catch_up.follow()
+        self._recovery.follow()
         self._fetchers.note_assignment()
         context.fetchable.pulse()
         context.positions_wanted.pulse()

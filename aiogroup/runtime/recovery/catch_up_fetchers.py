@@ -1,4 +1,4 @@
-"""The fetchers of the catch-up lane, and delivery from both (KIP-333)."""
+"""The rules by which fetchers read catch-up lanes, and delivery from both lanes (KIP-333)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
 from aiogroup.fetching.records.decode import PartitionDecoder
-from aiogroup.membership.identity import Identity
-from aiogroup.membership.member import Outsider
 from aiogroup.records import CATCH_UP
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.coordinator import Line
-from aiogroup.runtime.fetching.fetcher import Fetchers
 from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.recovery.catch_up import CatchUp
-from aiogroup.runtime.recovery.job_progress import SecondLog
 
-__all__ = ["CatchUpRules", "make_delivery", "start_catch_up"]
+__all__ = ["CatchUpRules", "make_delivery"]
 
 
 def make_delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTable[RangeCursor]) -> Delivery:
@@ -35,25 +29,6 @@ def make_delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTa
         catch_up=beside.tally if config.enable_parallel_rebalance else None,
         share=config.parallel_share,
     )
-
-
-async def start_catch_up(context: Context, refresher: Refresher, catch_up: CatchUp) -> None:
-    """Start the catch-up lane's tasks.
-
-    Raises:
-        GroupAuthorizationError: the second commit log may not be read.
-        AiogroupError: its coordinator did not answer.
-    """
-    spawn = context.supervisor.spawn
-    if context.config.parallel_handoff:
-        outsider = Outsider(Identity(context.config.second_group_id, context.config.instance_id))
-        log = SecondLog(context, Line(context, outsider), catch_up)
-        await log.check()
-        spawn("second commit log", log.run)
-    spawn("catch-up", catch_up.run)
-    spawn("log starts", catch_up.run_log_starts)
-    rules = CatchUpRules(context, catch_up)
-    spawn("catch-up fetchers", Fetchers(context, refresher, catch_up.fetched, rules).run)
 
 
 class CatchUpRules:

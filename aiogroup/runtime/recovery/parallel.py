@@ -1,0 +1,103 @@
+"""KIP-333's part of a consumer, or none: its catch-up lanes, the tasks that read and watch them, and what decides where
+they begin.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from aiogroup.fetching.assignment import LaneTable
+from aiogroup.fetching.range_cursor import RangeCursor
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.member import Outsider
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Line
+from aiogroup.runtime.fetching.fetcher import Fetchers
+from aiogroup.runtime.fetching.positions import LaneStarts
+from aiogroup.runtime.metadata.refresher import Refresher
+from aiogroup.runtime.recovery.catch_up import CatchUp
+from aiogroup.runtime.recovery.catch_up_fetchers import CatchUpRules
+from aiogroup.runtime.recovery.job_progress import SecondLog
+from aiogroup.runtime.recovery.recovery import Recoveries
+
+__all__ = ["NoParallelRecovery", "ParallelRecovery", "ParallelRecoveryOrNone"]
+
+
+class ParallelRecoveryOrNone(Protocol):
+    """The interface of `ParallelRecovery` and `NoParallelRecovery`; no caller needs to know which of the two it has."""
+
+    @property
+    def starts(self) -> LaneStarts | None:
+        """Where the lanes of a newly assigned partition begin; `None` if each partition has one lane."""
+        ...
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the catch-up lanes have fetched and not delivered."""
+        ...
+
+    def is_catching_up(self) -> bool:
+        """Whether a catch-up lane has work."""
+        ...
+
+    def follow(self) -> None:
+        """The assignment has changed."""
+        ...
+
+    async def start(self) -> None:
+        """Start the catch-up lane's tasks.
+
+        Raises:
+            GroupAuthorizationError: the second commit log may not be read.
+            AiogroupError: its coordinator did not answer.
+        """
+        ...
+
+
+class NoParallelRecovery:
+    """A consumer without `enable_parallel_rebalance`: each partition is read in one lane."""
+
+    starts: LaneStarts | None = None
+    buffered_bytes: int = 0
+
+    def is_catching_up(self) -> bool:
+        return False
+
+    def follow(self) -> None:
+        pass
+
+    async def start(self) -> None:
+        pass
+
+
+class ParallelRecovery:
+    """A consumer with `enable_parallel_rebalance`. `beside` has the catch-up lanes that are fetched from."""
+
+    def __init__(self, context: Context, refresher: Refresher, beside: LaneTable[RangeCursor]) -> None:
+        self._context = context
+        self._refresher = refresher
+        self._catch_up = CatchUp(context, beside, refresher)
+        self.starts: LaneStarts | None = Recoveries(context, refresher, self._catch_up)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._catch_up.fetched.buffered_bytes
+
+    def is_catching_up(self) -> bool:
+        return self._catch_up.is_catching_up()
+
+    def follow(self) -> None:
+        self._catch_up.follow()
+
+    async def start(self) -> None:
+        context, catch_up = self._context, self._catch_up
+        spawn = context.supervisor.spawn
+        if context.config.parallel_handoff:
+            outsider = Outsider(Identity(context.config.second_group_id, context.config.instance_id))
+            log = SecondLog(context, Line(context, outsider), catch_up)
+            await log.check()
+            spawn("second commit log", log.run)
+        spawn("catch-up", catch_up.run)
+        spawn("log starts", catch_up.run_log_starts)
+        rules = CatchUpRules(context, catch_up)
+        spawn("catch-up fetchers", Fetchers(context, self._refresher, catch_up.fetched, rules).run)
