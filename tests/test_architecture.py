@@ -301,6 +301,29 @@ def test_a_changing_attribute_is_seen():
     assert changing_attributes(machine.body[0]) == {"b", "c"}
 
 
+def writing_properties(functions):
+    """Those that set an attribute or an item, bring the ledgers up to date, or wake somebody."""
+    for each in functions:
+        if not any(ast.unparse(decorator).endswith("property") for decorator in each.decorator_list):
+            continue
+        for node in ast.walk(each):
+            is_set = isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del)
+            acts = isinstance(node, ast.Call) and ast.unparse(node.func).endswith((".settle", ".pulse"))
+            if is_set or acts:
+                yield f"{each.name}: {ast.unparse(node)}"
+
+
+@everywhere
+def test_to_read_a_property_changes_nothing(source):
+    assert list(writing_properties(source.functions())) == []
+
+
+@pytest.mark.parametrize("line", ["self.count += 1", "self.seen[0] = 1", "del self.last", "self.owner.settle()"])
+def test_a_property_that_writes_is_seen(line):
+    text = f"@property\ndef size(self):\n    {line}\n    return 1"
+    assert list(writing_properties(ast.parse(text).body))
+
+
 def words_of(name):
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
