@@ -73,7 +73,7 @@ class Reader:
             ProtocolError: bytes are left over.
         """
         if self.pos != len(self.view) or self._apart:
-            raise ProtocolError(f"{self.remaining} bytes left over behind byte {self.pos}")
+            raise ProtocolError(f"{self.remaining} bytes left over after byte {self.pos}")
 
     def fixed(self, layout: Struct) -> tuple[Any, ...]:
         """The values of a run of fixed-width fields."""
@@ -238,7 +238,7 @@ class Reader:
         for _ in range(self.uvarint()):
             tag = self.uvarint()
             if tag <= last:
-                raise ProtocolError(f"tag {tag} behind tag {last} before byte {self.pos}")
+                raise ProtocolError(f"tag {tag} after tag {last} before byte {self.pos}")
             last = tag
             body = self.slice(self.uvarint())
             read = known.get(tag) if known else None
