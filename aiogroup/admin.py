@@ -23,7 +23,8 @@ from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeG
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from aiogroup.protocol.schema import R_co, Request
-from aiogroup.runtime.loop.clock import sleep_ms, timeout_ms
+from aiogroup.runtime.loop.clock import timeout_ms
+from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.net.link import METADATA, Link
 from aiogroup.structs import TopicPartition
 
@@ -174,7 +175,7 @@ class _Asking:
 
     async def _ask(self, request: Request[R_co], code_of: Callable[[R_co], int]) -> R_co:
         """The coordinator's answer. While the coordinator moves, it is looked up again."""
-        failures_count = 0
+        retries = Retries(self._config)
         while True:
             try:
                 response = await self._link.send(await self._find(), request, METADATA)
@@ -183,8 +184,7 @@ class _Asking:
             except (ConnectionLostError, KafkaTimeoutError, ProtocolError):
                 if not self._link.cluster.brokers:
                     raise  # no bootstrap server was reached: this error says so
-            failures_count += 1
-            await sleep_ms(self._config.backoff_ms(failures_count))
+            await retries.back_off()
 
     async def _find(self) -> int:
         await self._link.fetch_metadata(())

@@ -75,6 +75,11 @@ def parse_reset_policy(text: str, setting: str = "auto_offset_reset") -> ResetPo
     return ResetPolicy("by_duration", round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000))
 
 
+def backoff_ms(failures_count: int, first_ms: int, most_ms: int) -> int:
+    """The wait after `failures_count` failures in a row: doubled with each, up to `most_ms`, never below `first_ms`."""
+    return min(first_ms << min(failures_count - 1, 16), max(first_ms, most_ms))
+
+
 def check_topic_name(topic: object) -> str:
     """Return the topic if Kafka allows its name (Topic.java).
 
@@ -208,8 +213,7 @@ class ConsumerConfig:
 
     def backoff_ms(self, failures_count: int) -> int:
         """The wait after `failures_count` failures in a row: doubled with each, up to `retry_backoff_max_ms`."""
-        most_ms = max(self.retry_backoff_ms, self.retry_backoff_max_ms)
-        return min(self.retry_backoff_ms << min(failures_count - 1, 16), most_ms)
+        return backoff_ms(failures_count, self.retry_backoff_ms, self.retry_backoff_max_ms)
 
     @property
     def read_committed(self) -> bool:

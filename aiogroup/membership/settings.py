@@ -34,7 +34,7 @@ class GroupSettings:
             session_timeout_ms=config.session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
             retry_backoff_ms=config.retry_backoff_ms,
-            retry_backoff_max_ms=max(config.retry_backoff_ms, config.retry_backoff_max_ms),
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
             registration_timeout_ms=config.registration_timeout_ms,
             rejoin_delay_ms=rejoin_delay_ms(
                 config.expansion_timeout_ms, rebalance_timeout_ms, config.heartbeat_interval_ms

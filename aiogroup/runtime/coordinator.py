@@ -36,7 +36,8 @@ from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.schema import R_co, Request
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.loop.clock import Signal, now_ms, timeout_ms
+from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.net.connection import Connection
 from aiogroup.runtime.net.link import COMMIT, HEARTBEAT, JOIN, Link
 from aiogroup.telemetry import events
@@ -106,7 +107,7 @@ class Line:
             AiogroupError: an error that no retry mends (not authorized, unsupported version, wrong credentials).
         """
         async with self._finding:
-            failures_count = 0
+            retries = Retries(self._context.config)
             if self.node_id == UNKNOWN_NODE:
                 self._unknown_since_ms = now_ms()
             while self.node_id == UNKNOWN_NODE:
@@ -115,8 +116,7 @@ class Line:
                 except AiogroupError as error:
                     if not error.retriable and not isinstance(error, ConnectionLostError | KafkaTimeoutError):
                         raise
-                    failures_count += 1
-                    await sleep_ms(self._context.config.backoff_ms(failures_count))
+                    await retries.back_off()
             return self.node_id
 
     def searched_ms(self, now: int) -> int:

@@ -34,6 +34,7 @@ from aiogroup.protocol.messages.offset_fetch import (
 from aiogroup.recovery.ranges import Ranges, above, below, count, subtract
 from aiogroup.recovery.token import DoneRanges, HandOffNote, Place, Token, read_committed, read_done, second_group_mark
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.net.link import METADATA, Link
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import (
@@ -329,7 +330,7 @@ class _Asking:
         return not code
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T | None]]) -> T:
-        failures_count = 0
+        retries = Retries(self._config)
         while True:
             try:
                 if (answer := await ask()) is not None:
@@ -337,5 +338,4 @@ class _Asking:
             except (ConnectionLostError, KafkaTimeoutError, ProtocolError):
                 if not self._link.cluster.brokers:
                     raise  # this error says that no bootstrap server was reached
-            failures_count += 1
-            await sleep_ms(self._config.backoff_ms(failures_count))
+            await retries.back_off()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from aiogroup.cluster import Cluster
+from aiogroup.config import backoff_ms
 from aiogroup.errors import AiogroupError, ProtocolError
 from aiogroup.membership import facts as f
 from aiogroup.membership.classic.leadership import Leadership
@@ -43,7 +44,7 @@ class Backoff:
     def on_failure(self, now_ms: int, *, waits: bool) -> None:
         self.failures_count += 1
         if waits:
-            self.until_ms = now_ms + min(self._first_ms * 2 ** min(self.failures_count - 1, 16), self._most_ms)
+            self.until_ms = now_ms + backoff_ms(self.failures_count, self._first_ms, self._most_ms)
 
     def on_success(self) -> None:
         self.failures_count = 0

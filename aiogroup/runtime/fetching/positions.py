@@ -19,7 +19,8 @@ from aiogroup.offsets.commit_plan import Committed
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.recovery.token import Place, is_ours, read_committed
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
+from aiogroup.runtime.loop.clock import now_ms, wall_ms
+from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST, Offsets, Refresher
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
@@ -71,7 +72,7 @@ class Positions:
 
     async def run(self) -> None:
         """Look up missing positions whenever there are some."""
-        failures_count = 0
+        retries = Retries(self._context.config)
         while True:
             await self._commit_held()
             # A self-assigned partition's topic may be missing in the metadata; each refresh looks again.
@@ -86,14 +87,13 @@ class Positions:
                 # One round of leaders only: a position that is wanted meanwhile must not wait until the last of these
                 # has a leader.
                 await self.resolve(wanted, now_ms() + self._context.config.request_timeout_ms, rounds=1)
-                failures_count = 0
+                retries.on_success()
             except AiogroupError as error:
                 if not error.retriable:
                     self._context.inbox.put(error)
                     self._context.changed.pulse()
                 self._context.tell(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
-                failures_count += 1
-                await sleep_ms(self._context.config.backoff_ms(failures_count))
+                await retries.back_off()
 
     async def _commit_held(self) -> None:
         held = [each for each in self._context.assignment if Bar.HELD in each.bars]
@@ -169,7 +169,7 @@ class Positions:
 
     async def _recover(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
         """Start both lanes of newly assigned partitions (KIP-333)."""
-        recoveries, rounds_count = self._recoveries, 0
+        recoveries, retries = self._recoveries, Retries(self._context.config, until_ms, most_attempts=rounds)
         while recoveries is not None:
             self.follow_topics(partitions)
             if not (left := [each for each in partitions if each in self._recovering]):
@@ -185,10 +185,8 @@ class Positions:
                     self._context.changed.pulse()  # a commit by name may wait for it
             if not why:
                 continue
-            rounds_count += 1
-            if rounds_count == rounds or now_ms() >= until_ms:
+            if not await retries.back_off():
                 raise KafkaTimeoutError(f"where {sorted(asked)} go on is not known yet: {why}")
-            await sleep_ms(min(self._context.config.backoff_ms(rounds_count), max(0, until_ms - now_ms())))
 
     def is_recovering(self, partition: Partition, then: Callable[[], object]) -> bool:
         """Whether its lanes are being looked up. If so, `then` is called as soon as they have started."""
@@ -312,7 +310,7 @@ class Positions:
                             self._context.tell(events.NewPartitionFromEarliest(tp.topic, tp.partition))
                     self._start_at(partition, answer.offset)
 
-        rounds_count = failures_count = 0
+        retries = Retries(self._context.config, until_ms, most_attempts=rounds)
         while wanted:
             read_committed = self._context.config.read_committed
             try:
@@ -323,11 +321,8 @@ class Positions:
                 started.clear()
             if not wanted or not why:
                 continue
-            rounds_count += 1
-            if rounds_count == rounds or now_ms() >= until_ms:
+            if not await retries.back_off():
                 raise KafkaTimeoutError(f"no offsets for {named(wanted)} yet: {why}")
-            failures_count += 1
-            await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 
     def _start_at(self, partition: Partition, offset: int) -> None:
         if partition.lanes is not None:

@@ -34,6 +34,7 @@ from aiogroup.protocol.messages.list_offsets import (
 )
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms
+from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.net.link import METADATA
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 from aiogroup.telemetry import events
@@ -79,7 +80,7 @@ class Refresher:
 
     async def run(self) -> None:
         config = self._context.config
-        failures_count = 0
+        retries = Retries(config)
         while True:
             due_at_ms = self._refreshed_at_ms + config.metadata_max_age_ms
             if self.is_incomplete():
@@ -91,7 +92,7 @@ class Refresher:
                 continue
             try:
                 await self.refresh()
-                failures_count = 0
+                retries.on_success()
             except AuthenticationFailedError as error:
                 self._context.inbox.fail(error)
                 self._context.changed.pulse()
@@ -99,9 +100,8 @@ class Refresher:
             except ConsumerStoppedError:
                 return
             except AiogroupError as error:
-                failures_count += 1
                 self._context.tell(events.MetadataFailed(str(error)))
-                await sleep_ms(config.backoff_ms(failures_count))
+                await retries.back_off()
 
     def is_incomplete(self) -> bool:
         """Whether a topic that we are to read does not exist (any more): then ask again before the metadata gets
@@ -155,17 +155,15 @@ class Refresher:
             UnsupportedVersionError
         """
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
-        failures_count = 0
+        retries = Retries(self._context.config, until_ms)
         while True:
             left = {tp: at for tp, at in wanted.items() if tp not in found}
             why = await self.ask_leaders(left, until_ms, found.update, read_committed=read_committed)
             if len(found) == len(wanted):
                 return found
-            if now_ms() >= until_ms:
+            if not await retries.back_off():
                 missing = named(wanted.keys() - found.keys())
                 raise KafkaTimeoutError(f"no offsets for {missing} in time: {why}")
-            failures_count += 1
-            await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 
     async def ask_leaders(
         self,

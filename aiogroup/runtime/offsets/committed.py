@@ -24,7 +24,8 @@ from aiogroup.protocol.messages.offset_fetch import (
 )
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Line
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.net.link import COMMIT
 from aiogroup.structs import TopicPartition
 
@@ -45,7 +46,7 @@ class CommittedOffsets:
         Raises:
             AiogroupError: the coordinator did not answer until `until_ms`, or refused.
         """
-        failures_count, began_at_ms = 0, now_ms()
+        retries = Retries(self._context.config, until_ms)
         while True:
             try:
                 found, last = await self._fetch_once(tps, until_ms)
@@ -53,10 +54,8 @@ class CommittedOffsets:
                     return found
             except (ConnectionLostError, KafkaTimeoutError) as error:
                 last = error
-            if now_ms() >= until_ms:
-                raise timed_out("the look-up of committed offsets", began_at_ms, failures_count + 1, last) or last
-            failures_count += 1
-            await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
+            if not await retries.back_off():
+                raise retries.last_error("the look-up of committed offsets", last)
 
     async def _fetch_once(
         self, tps: Collection[TopicPartition], until_ms: int
@@ -109,11 +108,3 @@ class CommittedOffsets:
             case _:
                 raise BrokerError(code, row.name, f"{what}: {row.message}")
         return BrokerError(code, row.name, f"{what}: {row.message}", retriable=True)
-
-
-def timed_out(what: str, began_at_ms: int, tries_count: int, last: AiogroupError | None) -> AiogroupError | None:
-    """The error to raise when the time is over. For a time-out of the last try it tells of all the tries."""
-    if isinstance(last, KafkaTimeoutError) and tries_count > 1:
-        took_ms = now_ms() - began_at_ms
-        return KafkaTimeoutError(f"{what} was tried {tries_count} times in {took_ms} ms; the last time {last}")
-    return last

@@ -45,8 +45,9 @@ from aiogroup.protocol.messages.offset_commit import (
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms
+from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.net.link import COMMIT
-from aiogroup.runtime.offsets.committed import BY_NAME, CommittedOffsets, timed_out
+from aiogroup.runtime.offsets.committed import BY_NAME, CommittedOffsets
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
@@ -225,7 +226,7 @@ class Committer:
         committed: dict[TopicPartition, int] = {}
         not_owned: set[TopicPartition] = set()
         refused: AiogroupError | None = None
-        failures_count, began_at_ms = 0, now_ms()
+        retries = Retries(self._context.config, until_ms)
         last: AiogroupError | None = None
         while pending:
             self._drop_not_owned(turn, not_owned)
@@ -233,7 +234,7 @@ class Committer:
             if not pending:
                 break
             if left_ms <= 0:
-                raise timed_out("the commit", began_at_ms, failures_count, last) or self._timed_out(pending)
+                raise self._timed_out(pending) if last is None else retries.last_error("the commit", last)
             if turn.is_member and self._must_wait():
                 last = RebalanceInProgressError("the group is rebalancing; ask for records, then commit again")
                 await self._wait_for_round(until_ms)
@@ -254,8 +255,8 @@ class Committer:
                     self._context.tell(events.OffsetsCommitted(len(done), now_ms() - sent_at_ms))
             self._settled.pulse()  # an earlier commit may wait for this one
             if pending and last is not None:
-                failures_count += 1
-                await self._back_off(turn, failures_count, until_ms)
+                await self._look_again(turn, until_ms)
+                await retries.back_off()
         if refused is not None:
             raise refused
         if not_owned:
@@ -263,11 +264,10 @@ class Committer:
 
     # Leaves.
 
-    async def _back_off(self, turn: Turn, failures_count: int, until_ms: int) -> None:
+    async def _look_again(self, turn: Turn, until_ms: int) -> None:
         stale, turn.stale = {tp.topic for tp in turn.stale & turn.pending.keys()}, set()
         if stale:
             await self._context.link.look_again(stale, until_ms - now_ms())
-        await sleep_ms(min(self._context.config.backoff_ms(failures_count), max(0, until_ms - now_ms())))
 
     async def _wait_for_round(self, until_ms: int) -> None:
         """Wait until the group changes. Meanwhile this commit does not count as busy: the rebalance waits for those."""
