@@ -16,7 +16,6 @@ import anyio
 from aiogroup.assignors.foreign import resolve
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
-    CommitFailedError,
     ConfigError,
     ConsumerStoppedError,
     IllegalStateError,
@@ -30,7 +29,7 @@ from aiogroup.fetching.truncation import leader_of
 from aiogroup.listener import AnyListener, check_listener
 from aiogroup.membership import facts as f
 from aiogroup.membership.following import Cause
-from aiogroup.offsets.commit_plan import MAX_OFFSET, CommitEntry, Offsets, lost_error, read_offsets
+from aiogroup.offsets.commit_plan import MAX_OFFSET, CommitEntry, Offsets, read_offsets
 from aiogroup.records import CatchUpProgress, Lag, PartitionLag, Record, Records
 from aiogroup.runtime.build import build
 from aiogroup.runtime.delivery.merged import Merged, MergeSettings
@@ -303,22 +302,11 @@ class Consumer:
         engine, group = self._running(), self._grouped("commit")
         until_ms = now_ms() + self.config.default_api_timeout_ms
         if offsets is None:
-            entries = group.committer.to_commit()
+            await group.committer.commit_all(until_ms - now_ms())
         else:
             bound = engine.named_offsets.bind(offsets, self._why_not_assigned)
             await engine.named_offsets.decided(bound, until_ms)
-            entries = engine.named_offsets.entries(bound)
-        failed = engine.context.assignment.failed_commit
-        lost = frozenset(failed) if offsets is None else frozenset()
-        if entries:
-            try:
-                await group.committer.commit(entries, until_ms - now_ms())
-            except CommitFailedError as error:
-                failed -= error.not_owned if offsets is None else frozenset()
-                raise
-        if lost:
-            failed -= lost
-            raise lost_error(lost, {tp: entry.offset for tp, entry in entries.items()})
+            await group.committer.commit(engine.named_offsets.entries(bound), until_ms - now_ms())
 
     async def committed(self, partition: TopicPartition) -> int | None:
         """The group's committed offset of a partition, `None` where there is none; asks the coordinator.

@@ -274,9 +274,15 @@ def made_anew_error(
 
 
 def not_owned_error(
-    not_owned: Collection[TopicPartition], committed: Mapping[TopicPartition, int], *, is_stopping: bool
+    not_owned: Collection[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+    *,
+    made_anew: Collection[TopicPartition] = (),
+    is_stopping: bool,
 ) -> CommitFailedError:
-    """The error for offsets whose partitions were no longer owned when they were to be sent."""
+    """The error for offsets whose partitions were no longer owned when they were to be sent, or are of another log."""
+    if anew := {tp for tp in not_owned if tp in made_anew}:
+        return made_anew_error(anew, {*not_owned} - anew, committed)
     names = named(not_owned)
     why = (
         f"not committed, since they were given up or lost meanwhile: {names}. Their records come again to whom "

@@ -8,6 +8,7 @@ from typing import Final
 from aiogroup.errors import (
     AiogroupError,
     BrokerError,
+    CommitFailedError,
     ConnectionLostError,
     KafkaTimeoutError,
     RebalanceInProgressError,
@@ -24,7 +25,7 @@ from aiogroup.offsets.commit_plan import (
     Committed,
     Turn,
     entries_of,
-    made_anew_error,
+    lost_error,
     not_owned_error,
 )
 from aiogroup.offsets.commit_request import (
@@ -108,16 +109,6 @@ class Committer:
         self._context.delivery.settle()
         return entries_of(partitions, again=again)
 
-    def to_commit(self) -> dict[TopicPartition, CommitEntry]:
-        """The entries that `commit()` sends now, for all partitions.
-
-        With `auto_ack` the call says that everything delivered is processed. Only members keep the offsets of their
-        group from expiring, so without a membership durable offsets are committed again.
-        """
-        context = self._context
-        context.delivery.settle()
-        return entries_of(context.assignment, delivered=context.config.auto_ack, unmoved=True, again=not self.is_member)
-
     async def commit_held(self, partitions: Collection[Partition], timeout: int) -> None:
         """Commit the positions of held partitions, then let their records be delivered.
 
@@ -178,6 +169,31 @@ class Committer:
         while self._busy_count and now_ms() < until_ms and self._context.supervisor.is_running:
             await self._settled.wait(min(until_ms, now_ms() + 50))
         return not self._busy_count
+
+    async def commit_all(self, timeout: int) -> None:
+        """As `commit`, of what `commit()` without offsets says: all that was delivered or acknowledged is processed.
+
+        Only members keep the offsets of their group from expiring, so without a membership durable offsets are
+        committed again.
+
+        Raises:
+            CommitFailedError: also when partitions were lost before the call with records that were not committed.
+        """
+        context, failed = self._context, self._context.assignment.failed_commit
+        context.delivery.settle()
+        entries = entries_of(
+            context.assignment, delivered=context.config.auto_ack, unmoved=True, again=not self.is_member
+        )
+        lost = frozenset(failed)
+        if entries:
+            try:
+                await self.commit(entries, timeout)
+            except CommitFailedError as error:
+                failed -= error.not_owned
+                raise
+        if lost:
+            failed -= lost
+            raise lost_error(lost, {tp: entry.offset for tp, entry in entries.items()})
 
     async def commit(self, entries: Entries, timeout: int, *, automatic: bool = False) -> None:
         """Commit in a task of its own: a caller that is cancelled leaves it to settle.
@@ -260,7 +276,9 @@ class Committer:
         if refused is not None:
             raise refused
         if not_owned:
-            raise self._coordinator.membership.failure or self._lost(not_owned, committed, turn.made_anew & not_owned)
+            raise self._coordinator.membership.failure or not_owned_error(
+                not_owned, committed, made_anew=turn.made_anew, is_stopping=self.is_stopping
+            )
 
     # Leaves.
 
@@ -301,13 +319,6 @@ class Committer:
     @staticmethod
     def _timed_out(pending: Collection[TopicPartition]) -> AiogroupError:
         return KafkaTimeoutError(f"offsets of {named(pending)} were not committed in time; commit again")
-
-    def _lost(
-        self, not_owned: set[TopicPartition], committed: dict[TopicPartition, int], made_anew: set[TopicPartition]
-    ) -> AiogroupError:
-        if made_anew:
-            return made_anew_error(made_anew, not_owned - made_anew, committed)
-        return not_owned_error(not_owned, committed, is_stopping=self.is_stopping)
 
     async def _send(
         self, turn: Turn, not_owned: set[TopicPartition], timeout: int
