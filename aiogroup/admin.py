@@ -11,13 +11,13 @@ from aiogroup.errors import (
     AiogroupError,
     BrokerError,
     ConnectionLostError,
-    GroupAuthorizationError,
     GroupNotFoundError,
     KafkaTimeoutError,
     MemberNotFoundError,
     ProtocolError,
 )
 from aiogroup.membership.classic.requests import read_assignment
+from aiogroup.membership.remedies import not_authorized_error
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -166,9 +166,7 @@ class _Asking:
 
     def _check(self, code: int, operation: str) -> None:
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            raise GroupAuthorizationError(
-                f"not authorized for group {self._group_id!r}: grant {operation} on the group to this principal"
-            )
+            raise not_authorized_error(self._group_id, operation)
         if code:
             row = lookup(code)
             raise BrokerError(code, row.name, f"group {self._group_id!r}: {row.message}", retriable=row.retriable)

@@ -25,7 +25,7 @@ from aiogroup.protocol.consumer_protocol import PROTOCOL_TYPE
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.errors import lookup
 
-__all__ = ["HOPELESS", "Remedy", "Rpc", "failure_of", "mismatch_of", "remedy_for"]
+__all__ = ["HOPELESS", "Remedy", "Rpc", "failure_of", "mismatch_of", "not_authorized_error", "remedy_for"]
 
 
 class Rpc(Enum):
@@ -70,7 +70,10 @@ class Remedy(Enum):
 
 
 HOPELESS: Final = frozenset({Remedy.FATAL, Remedy.INCONSISTENT})
-"""Remedies that end the membership, whichever request was answered: repeating it cannot help."""
+"""Remedies that end the membership when a heartbeat was answered so: without heartbeats there is no member.
+
+For a commit the same remedies concern its caller alone.
+"""
 
 _COORDINATOR: Final = {
     E.COORDINATOR_NOT_AVAILABLE: Remedy.REDISCOVER,
@@ -180,6 +183,13 @@ def remedy_for(rpc: Rpc, code: int) -> Remedy:
     return Remedy.RETRY if lookup(code).retriable else Remedy.FATAL
 
 
+def not_authorized_error(group_id: str, operation: str = "READ") -> GroupAuthorizationError:
+    """The error for a principal that may not do this operation on the group."""
+    return GroupAuthorizationError(
+        f"not authorized for group {group_id!r}: grant {operation} on the group to this principal"
+    )
+
+
 def failure_of(
     remedy: Remedy, code: int, who: Identity, settings: GroupSettings, assignors: Iterable[str]
 ) -> AiogroupError:
@@ -191,9 +201,7 @@ def failure_of(
                 "each process a name of its own"
             )
         case Remedy.NOT_AUTHORIZED:
-            return GroupAuthorizationError(
-                f"not authorized for group {who.group_id!r}: grant READ on the group to this principal"
-            )
+            return not_authorized_error(who.group_id)
         case Remedy.INCONSISTENT:
             return InconsistentGroupProtocolError(
                 f"no other member of group {who.group_id!r} offers any of {', '.join(assignors)}: add an assignor the "

@@ -21,14 +21,13 @@ from aiogroup.errors import (
     AiogroupError,
     BrokerError,
     ConnectionLostError,
-    GroupAuthorizationError,
     KafkaTimeoutError,
     ProtocolError,
 )
 from aiogroup.membership.facts import CoordinatorGone, Fact, NameNotCarried
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.member import Member, Membership
-from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.membership.remedies import Remedy, Rpc, not_authorized_error, remedy_for
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.find_coordinator import Coordinator as FoundCoordinator
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -225,9 +224,7 @@ class Line:
                     -1, "UNKNOWN_SERVER_ERROR", f"the answer names no coordinator of {self._group_id!r}", retriable=True
                 )
             case Remedy.NOT_AUTHORIZED:
-                raise GroupAuthorizationError(
-                    f"not authorized for group {self._group_id!r}: grant READ on the group to this principal"
-                )
+                raise not_authorized_error(self._group_id)
             case remedy:
                 row = lookup(found.error_code)
                 raise BrokerError(

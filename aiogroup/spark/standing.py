@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final, TypeVar
 
 from aiogroup.admin import list_members
@@ -18,19 +17,15 @@ from aiogroup.consumer import Consumer
 from aiogroup.errors import (
     BrokerError,
     ConnectionLostError,
-    GroupAuthorizationError,
     KafkaTimeoutError,
     ProtocolError,
     TopicAuthorizationError,
 )
+from aiogroup.membership.remedies import not_authorized_error
+from aiogroup.offsets.committed_request import BY_NAME, committed_request
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponse,
-)
+from aiogroup.protocol.messages.offset_fetch import OffsetFetchResponse
 from aiogroup.recovery.ranges import Ranges, above, below, count, subtract
 from aiogroup.recovery.token import DoneRanges, HandOffNote, Place, Token, read_committed, read_done, second_group_mark
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
@@ -49,8 +44,6 @@ from aiogroup.structs import TopicPartition
 __all__ = ["Lagging", "Pending", "Standing", "look", "look_at_rest"]
 
 T = TypeVar("T")
-BY_NAME: Final = 9
-"""The last version of OffsetFetch that names topics."""
 MOVING: Final = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -282,12 +275,7 @@ class _Asking:
 
     async def committed(self, group_id: str, tps: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
         """Offset and metadata of what the group has committed."""
-        topics = tuple(
-            OffsetFetchRequestTopic(name=topic, partition_indexes=tuple(tp.partition for tp in of_topic))
-            for topic, of_topic in groupby(sorted(tps), key=lambda tp: tp.topic)
-        )
-        groups = (OffsetFetchRequestGroup(group_id=group_id, topics=topics),)
-        request = OffsetFetchRequest(groups=groups, require_stable=True)
+        request = committed_request(group_id, tps)
 
         async def ask() -> dict[TopicPartition, tuple[int, str]] | None:
             found = await self._link.ask_any(FindCoordinatorRequest(coordinator_keys=(group_id,)))
@@ -321,9 +309,7 @@ class _Asking:
     def _is_settled(self, group_id: str, code: int) -> bool:
         """Whether there is an answer; False when the request should be tried again."""
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            raise GroupAuthorizationError(
-                f"not authorized for group {group_id!r}: grant READ on the group to this principal"
-            )
+            raise not_authorized_error(group_id)
         row = lookup(code)
         if code and code not in MOVING and not row.retriable:
             raise BrokerError(code, row.name, f"group {group_id!r}: {row.message}", retriable=row.retriable)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import groupby
 
-from aiogroup.cluster import NO_ID
 from aiogroup.errors import (
     AiogroupError,
     BrokerError,
@@ -16,12 +14,8 @@ from aiogroup.errors import (
 )
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.offsets.commit_plan import Committed
+from aiogroup.offsets.committed_request import BY_NAME, committed_request
 from aiogroup.protocol.errors import lookup
-from aiogroup.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-)
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Line
 from aiogroup.runtime.loop.clock import now_ms
@@ -29,10 +23,7 @@ from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.net.link import COMMIT
 from aiogroup.structs import TopicPartition
 
-__all__ = ["BY_NAME", "CommittedOffsets"]
-
-BY_NAME = 9
-"""The last version of OffsetCommit and OffsetFetch that names topics; for brokers and topics without topic ids."""
+__all__ = ["CommittedOffsets"]
 
 
 class CommittedOffsets:
@@ -63,15 +54,7 @@ class CommittedOffsets:
         group_id = self._coordinator.identity.group_id
         ids = {tp.topic: self._context.link.cluster.topic_id(tp.topic) for tp in tps}
         names = {topic_id: topic for topic, topic_id in ids.items()}
-        topics = tuple(
-            OffsetFetchRequestTopic(
-                name=topic, topic_id=ids[topic] or NO_ID, partition_indexes=tuple(tp.partition for tp in of_topic)
-            )
-            for topic, of_topic in groupby(sorted(tps), key=lambda tp: tp.topic)
-        )
-        request = OffsetFetchRequest(
-            groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=True
-        )
+        request = committed_request(group_id, tps, ids)
         limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
         at_most = BY_NAME if None in names else None
         response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request, at_most=at_most)

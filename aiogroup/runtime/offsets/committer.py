@@ -38,6 +38,7 @@ from aiogroup.offsets.commit_request import (
     refusal_of,
     verdict_of,
 )
+from aiogroup.offsets.committed_request import BY_NAME
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -48,7 +49,7 @@ from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms
 from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.net.link import COMMIT
-from aiogroup.runtime.offsets.committed import BY_NAME, CommittedOffsets
+from aiogroup.runtime.offsets.committed import CommittedOffsets
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
