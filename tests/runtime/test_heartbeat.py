@@ -45,7 +45,7 @@ class Wire:
     def version_of(self, _request_type, _at_most=None):
         return 9
 
-    def write(self, request, *, at_most=None):
+    def write(self, request, *, at_most=None, on_answer=None):
         self.place.written.append((now_ms(), request))
         answer = asyncio.get_running_loop().create_future()
         if not self.place.is_silent:

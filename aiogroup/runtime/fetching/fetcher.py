@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, Final, Protocol
 from weakref import ref
 
@@ -45,6 +46,8 @@ BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
 TURN_BYTES: Final = 512 * 1024
 """How many bytes of an answer are handled before the loop runs again; a smaller answer becomes visible all at once."""
+AT_ONCE_BYTES: Final = 16 * 1024
+"""An answer with at most this many bytes of records is taken in the step that reads it from the socket."""
 SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -244,24 +247,24 @@ class Fetchers:
         session = share.session
         begun = session.begin()
         share.named = begun.partitions
-        for tp in [each for each in self._tally.moved if each in session.held]:
-            del self._tally.moved[tp]
+        if self._tally.moved:
+            for tp in [each for each in self._tally.moved if each in session.held]:
+                del self._tally.moved[tp]
         request = request_for(begun, context.config, max_bytes=plan.max_bytes, max_wait_ms=wait_ms)
-        reserved_bytes = max(plan.max_bytes, self._budget.largest_bytes)
-        self._tally.in_flight_bytes += reserved_bytes
+        sent = _Sent(node_id, begun, plan.max_bytes, max(plan.max_bytes, self._budget.largest_bytes))
+        self._tally.in_flight_bytes += sent.reserved_bytes
         self._sent_at_ms[node_id] = now = now_ms()
         self._tried_since_ms.setdefault(node_id, now)
         response: FetchResponse | None = None
         try:
-            at_most = None if begun.has_ids else BY_NAME
-            response = await context.link.send(node_id, request, self._channel, at_most=at_most)
-            received_at_ms = self._answered_at_ms = now_ms()
-            self._tried_since_ms.pop(node_id, None)
-            # A broker sends its first batch whole, however long it is (KIP-74): reserve that much from now on.
-            answer_bytes = sum(len(each.records or b"") for topic in response.responses for each in topic.partitions)
-            if answer_bytes > plan.max_bytes:
-                self._budget.largest_bytes = max(self._budget.largest_bytes, answer_bytes)
-            return await self._take_answer(node_id, response, begun, received_at_ms)
+            response = await context.link.send(
+                node_id,
+                request,
+                self._channel,
+                at_most=None if begun.has_ids else BY_NAME,
+                on_answer=partial(self._take_at_once, sent),
+            )
+            return sent.is_taken or await self._take_answer(sent, response)
         except (AuthenticationFailedError, ConsumerStoppedError):
             raise
         except AiogroupError as error:
@@ -272,14 +275,22 @@ class Fetchers:
         finally:
             if response is None:
                 session.lost()
-            context.delivery.look_again()
-            context.changed.pulse()  # once per answer, so that a waiting request sees all its partitions
-            self._tally.in_flight_bytes -= reserved_bytes
-            self._sent_at_ms.pop(node_id, None)
-            if self._is_awaited:
-                self._is_awaited = False
-                self._lets_others_go_on = True  # otherwise a quiet broker would reserve the memory again each time
-                context.fetchable.pulse()
+            if not sent.is_told:
+                context.delivery.look_again()
+                context.changed.pulse()  # once per answer, so that a waiting request sees all its partitions
+            self._end_request(sent)
+
+    def _end_request(self, sent: _Sent) -> None:
+        """Give back what the request reserved, once."""
+        if sent.is_over:
+            return
+        sent.is_over = True
+        self._tally.in_flight_bytes -= sent.reserved_bytes
+        self._sent_at_ms.pop(sent.node_id, None)
+        if self._is_awaited:
+            self._is_awaited = False
+            self._lets_others_go_on = True  # otherwise a quiet broker would reserve the memory again each time
+            self._context.fetchable.pulse()
 
     # After a seek.
 
@@ -345,31 +356,74 @@ class Fetchers:
 
     # The answer.
 
-    async def _take_answer(
-        self, node_id: int, response: FetchResponse, begun: SessionRequest, received_at_ms: int
-    ) -> bool:
-        """Handle the answer partition by partition, and let the loop run in between: the answer may hold megabytes."""
+    def _take_at_once(self, sent: _Sent, response: FetchResponse) -> None:
+        """Take a short answer without an error as soon as it is read: at the head there is one for each record, and
+        every turn of the loop costs time.
+
+        If it has all records that there are, whoever waits for them is woken here, and so runs before the fetcher
+        writes its next request. Every other answer is left to the fetcher.
+        """
+        if response.error_code or sent.begun.is_full:
+            return
+        size_bytes = 0
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.error_code:
+                    return
+                size_bytes += len(data.records or b"")
+        if not 0 < size_bytes <= AT_ONCE_BYTES:
+            return
+        answers = self._open_answer(sent, response)
+        held, is_more_there = self._planner.share(sent.node_id).session.held, False
+        sent.is_taken = True
+        for tp, data in answers.items():
+            asked = held.get(tp)
+            if asked is not None:
+                self._take_partition(sent.node_id, asked, data, self._answered_at_ms)
+                is_more_there = is_more_there or not self._is_at_end(asked.partition)
+        self._end_request(sent)
+        if not is_more_there:
+            sent.is_told = True
+            self._context.delivery.look_again()
+            self._context.changed.pulse()
+
+    def _open_answer(self, sent: _Sent, response: FetchResponse) -> dict[TopicPartition, PartitionData]:
+        """Note what the answer says about the broker and the session. Returns the partitions that it names."""
+        node_id, begun = sent.node_id, sent.begun
+        self._answered_at_ms = received_at_ms = now_ms()
+        self._tried_since_ms.pop(node_id, None)
         share = self._planner.share(node_id)
         session = share.session
-        answers = {
-            TopicPartition(topic.topic or session.name_of(topic.topic_id), data.partition_index): data
-            for topic in response.responses
-            for data in topic.partitions
-        }
+        answers, answer_bytes = {}, 0
+        for topic in response.responses:
+            name = topic.topic or session.name_of(topic.topic_id)
+            for data in topic.partitions:
+                answers[TopicPartition(name, data.partition_index)] = data
+                answer_bytes += len(data.records or b"")
+        # A broker sends its first batch whole, however long it is (KIP-74): reserve that much from now on.
+        if answer_bytes > sent.max_bytes:
+            self._budget.largest_bytes = max(self._budget.largest_bytes, answer_bytes)
         session.answered(response.error_code, response.session_id, answers)
         if not begun.is_full and not session.is_open:
             why = lookup(response.error_code).name if response.error_code else "the broker closed it"
             self._context.tell(events.FetchSessionLost(node_id, why, len(session.held)))
+        if not response.error_code:
+            share.named, share.answered_at_ms = (), received_at_ms
+            for tp, named in begun.partitions.items():
+                if tp not in answers and named.partition.log.heard_at_ms is not None:
+                    named.partition.log.heard_at_ms = received_at_ms  # it has no news
+        return answers
+
+    async def _take_answer(self, sent: _Sent, response: FetchResponse) -> bool:
+        """Handle the answer partition by partition, and let the loop run in between: the answer may hold megabytes."""
+        node_id, held = sent.node_id, self._planner.share(sent.node_id).session.held
+        answers = self._open_answer(sent, response)
         if response.error_code:
-            return self._mend_session(node_id, response.error_code, begun)
-        share.named, share.answered_at_ms = (), received_at_ms
-        for tp, named in begun.partitions.items():
-            if tp not in answers and named.partition.log.heard_at_ms is not None:
-                named.partition.log.heard_at_ms = received_at_ms  # it has no news
-        turn_bytes = 0
+            return self._mend_session(node_id, response.error_code, sent.begun)
+        received_at_ms, turn_bytes = self._answered_at_ms, 0
         is_more_there = not answers
         for tp, data in answers.items():
-            asked = session.held.get(tp)
+            asked = held.get(tp)
             if asked is None:
                 continue
             self._take_partition(node_id, asked, data, received_at_ms)
@@ -448,6 +502,21 @@ class Fetchers:
         lane.back_off(now_ms(), context.config)
         if remedy is not FetchRemedy.BACK_OFF:
             self._refresher.want()
+
+
+class _Sent:
+    """A request to a broker, and what was done with its answer."""
+
+    __slots__ = ("begun", "is_over", "is_taken", "is_told", "max_bytes", "node_id", "reserved_bytes")
+
+    def __init__(self, node_id: int, begun: SessionRequest, max_bytes: int, reserved_bytes: int) -> None:
+        self.node_id = node_id
+        self.begun = begun
+        self.max_bytes = max_bytes
+        self.reserved_bytes = reserved_bytes
+        self.is_taken = False  # the answer was, as soon as it was read
+        self.is_told = False  # whoever waits for records was woken
+        self.is_over = False  # what was reserved for it is given back
 
 
 class _Acknowledge:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import struct
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -54,11 +54,14 @@ class _Oauth(OAuthAuthenticator):
 class _Pending:
     """Our request, kept where aiokafka keeps its request struct."""
 
-    __slots__ = ("request_type", "version")
+    __slots__ = ("on_answer", "request_type", "version")
 
-    def __init__(self, request_type: type[Request[Any]], version: int) -> None:
+    def __init__(
+        self, request_type: type[Request[Any]], version: int, on_answer: Callable[[Any], None] | None = None
+    ) -> None:
         self.request_type = request_type
         self.version = version
+        self.on_answer = on_answer
 
     def decoded(self, frame: bytes | bytearray, apart: Mapping[int, memoryview]) -> Response:
         response: Response
@@ -205,8 +208,13 @@ class Connection(AIOKafkaConnection):
             version = self._negotiated[request_type, at_most] = negotiate(request_type, self._versions, at_most=at_most)
         return version
 
-    def write(self, request: Request[R_co], *, at_most: int | None = None) -> asyncio.Future[R_co]:
+    def write(
+        self, request: Request[R_co], *, at_most: int | None = None, on_answer: Callable[[R_co], None] | None = None
+    ) -> asyncio.Future[R_co]:
         """Write a request now, without waiting. The future returned will hold the answer.
+
+        `on_answer` gets the answer before that, in the step of the loop that reads it from the socket; not if the
+        future was cancelled. What it raises becomes the error of the future.
 
         Raises:
             ConnectionLostError: the connection is closed.
@@ -223,7 +231,7 @@ class Connection(AIOKafkaConnection):
             self.close(reason=CloseReason.CONNECTION_BROKEN)
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke: {error}") from error
         answer: asyncio.Future[R_co] = self._loop.create_future()
-        self._requests.append((correlation_id, _Pending(type(request), version), answer))
+        self._requests.append((correlation_id, _Pending(type(request), version, on_answer), answer))
         return answer
 
     async def answer(self, answer: asyncio.Future[R_co], timeout: int) -> R_co:
@@ -280,6 +288,11 @@ class Connection(AIOKafkaConnection):
             raise ProtocolError(f"answer {answered_id} came where {correlation_id} was expected")
         if not answer.done():
             response = pending.decoded(frame, apart)
+            if isinstance(pending, _Pending) and pending.on_answer is not None:
+                try:
+                    pending.on_answer(response)
+                except Exception as error:  # noqa: BLE001 (handed to whoever waits; the connection is as it was)
+                    answer.set_exception(error)
             if not answer.done():
                 answer.set_result(response)
         self._last_action = self._loop.time()

@@ -117,21 +117,25 @@ class Link:
         timeout: int | None = None,
         *,
         at_most: int | None = None,
+        on_answer: Callable[[R_co], None] | None = None,
     ) -> R_co:
         """Connect, send and wait for the answer, all in `timeout` milliseconds (request_timeout_ms by default).
+
+        `on_answer` gets the answer one turn of the loop earlier: see `Connection.write`.
 
         Raises:
             ConnectionLostError, KafkaTimeoutError, ProtocolError, AuthenticationFailedError, UnsupportedVersionError
         """
         limit_ms = timeout or self._config.request_timeout_ms
-        connection = self._slot(node_id, channel).connection
+        slot = self._slots.get((node_id, channel))
+        connection = None if slot is None else slot.connection
         is_ready = connection is not None and connection.is_open and node_id not in self._throttled_until_ms
         if connection is None or not is_ready or self.is_heartbeat_late():
             until_ms = now_ms() + limit_ms
             connection = await self._reach(node_id, channel, limit_ms)
             await self.give_way()
             limit_ms = max(1, until_ms - now_ms())
-        answer = connection.write(request, at_most=at_most)
+        answer = connection.write(request, at_most=at_most, on_answer=on_answer)
         response = await connection.answer(answer, limit_ms)
         self.note_throttle(node_id, response)
         return response
@@ -203,7 +207,10 @@ class Link:
         return f"node {node_id}" if first is None else f"{first.host}:{first.port} of bootstrap_servers"
 
     def _slot(self, node_id: int, channel: str) -> _Slot:
-        return self._slots.setdefault((node_id, channel), _Slot())
+        slot = self._slots.get((node_id, channel))
+        if slot is None:
+            slot = self._slots[node_id, channel] = _Slot()
+        return slot
 
     async def get_ready(self, node_id: int | None = None, channel: str = METADATA) -> None:
         """Open a connection before it is needed. An error is not raised here: the caller that needs the connection gets
