@@ -127,6 +127,7 @@ def test_an_unusual_request_is_written_the_same_or_not_at_all(version: int) -> N
         {"max_wait_ms": INT32},
         {"rack_id": None},
         {"session_id": "1"},
+        {"replica_id": 5},
         {"topics": (FetchTopic("t"),)},
         {"topics": (FetchTopic("t", UUID(int=1), (FetchPartition(0, -1, INT64, -1, -1, 1),)),)},
     ],
@@ -134,6 +135,51 @@ def test_an_unusual_request_is_written_the_same_or_not_at_all(version: int) -> N
 def test_what_is_to_be_refused_is_left_to_the_general_encoder(changed: dict[str, object]) -> None:
     asked = {"max_wait_ms": 500, "min_bytes": 1, "topics": ()} | changed
     assert write_request(FetchRequest(**asked), 17, 1, "me") is None  # type: ignore[arg-type]
+
+
+def test_a_client_whose_name_is_no_text_is_left_to_the_general_encoder() -> None:
+    asked = FetchRequest(max_wait_ms=500, min_bytes=1, topics=())
+    assert write_request(asked, 17, 1, "\ud800") is None
+
+
+def a_topic(count: int, **more: object) -> FetchTopic:
+    """One with this many partitions."""
+    partitions = tuple(FetchPartition(number, -1, 3, partition_max_bytes=9, **more) for number in range(count))
+    return FetchTopic("t", UUID(int=1), partitions)
+
+
+@pytest.mark.parametrize("version", range(15, FetchRequest.MAX_VERSION + 1))
+@pytest.mark.parametrize("count", [125, 126, 127, 128])
+@pytest.mark.parametrize("what", ["rack", "topics", "partitions"])
+def test_lengths_of_one_byte_and_of_more_are_written_the_same_or_not_at_all(
+    what: str, count: int, version: int
+) -> None:
+    changed: dict[str, object] = {
+        "rack": {"rack_id": "r" * count, "topics": ()},
+        "topics": {"topics": (a_topic(1),) * count},
+        "partitions": {"topics": (a_topic(count),)},
+    }[what]
+    asked = FetchRequest(max_wait_ms=500, min_bytes=1, **changed)  # type: ignore[arg-type]
+    written = write_request(asked, version, 1, "me")
+    assert (written is not None) is (count < 127)
+    assert written in (None, written_in_general(asked, version, 1, "me"))
+
+
+@pytest.mark.parametrize("version", range(15, FetchRequest.MAX_VERSION + 1))
+@pytest.mark.parametrize("more", [{"replica_directory_id": UUID(int=7)}, {"high_watermark": 5}])
+def test_what_only_followers_send_is_written_the_same_or_not_at_all(more: dict[str, object], version: int) -> None:
+    asked = FetchRequest(max_wait_ms=500, min_bytes=1, topics=(a_topic(1, **more),))
+    assert write_request(asked, version, 1, "me") in (None, written_in_general(asked, version, 1, "me"))
+
+
+@pytest.mark.parametrize("size", [2**14 - 2, 2**14 - 1, 2**21 - 2, 2**21 - 1, 2**21])
+def test_a_length_of_up_to_four_bytes_is_read(size: int) -> None:
+    data = PartitionData(0, 0, 9, records=bytes(size))
+    answer = FetchResponse(responses=(FetchableTopicResponse("", UUID(int=5), (data,)),), session_id=1)
+    frame = encode_response(FetchRequest, answer, 17, 1)
+    read = read_answer(frame, 17)
+    assert read is not None
+    assert read == read_in_general(frame, 17)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
