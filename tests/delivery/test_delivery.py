@@ -110,6 +110,34 @@ def test_drained_partition_tells_that_there_is_room():
     assert not partition.buffer.pieces
 
 
+def test_a_piece_is_used_up_when_its_last_record_is_decoded():
+    """The next request need not look at it again, and the fetchers may fetch on meanwhile."""
+    delivery, partition = one_partition(count=2)
+    assert delivery.open_cursor().offset == 0
+    assert delivery.supply.has_drained
+    assert delivery.supply.drained_count == 1
+    assert not partition.buffer.pieces
+    assert partition.buffer.fetched_bytes == 0
+    assert partition.buffer.ready_count == 2
+    assert partition.position == 0
+    assert offsets(rest(delivery)) == [1]
+    delivery.settle()
+    assert partition.position == 2
+    assert delivery.open_cursor() is None
+    assert delivery.supply.drained_count == 1
+
+
+def test_a_piece_with_more_to_decode_is_not_used_up():
+    delivery, partition = one_partition(count=3, records_per_turn=2)
+    assert delivery.open_cursor().offset == 0
+    assert not delivery.supply.has_drained
+    assert partition.buffer.pieces
+    assert offsets(rest(delivery)) == [1]
+    assert delivery.open_cursor().offset == 2
+    assert delivery.supply.drained_count == 1
+    assert not partition.buffer.pieces
+
+
 def test_position_passes_offsets_without_records_with_the_last_record():
     assignment, (partition,) = assigned(0)
     partition.put(fetched(partition, 2, data=wire_batches.marker(2, producer=7, abort=False)))

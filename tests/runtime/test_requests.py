@@ -433,7 +433,90 @@ async def test_skip_without_a_poison_record_passes_over_nothing(reading):
     assert await reading.many() == [0, 1, 2]
 
 
+# Room for the fetchers.
+
+
+async def told(signal):
+    """A task that ends when the signal is pulsed."""
+    task = asyncio.create_task(signal.wait())
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_a_fetcher_that_waits_for_room_is_told_once_by_the_record_that_makes_some(reading):
+    supply = reading.delivery.supply
+    reading.put(1)
+    reading.put(1, base=1)
+    reading.put(1, base=2)
+    task = await told(reading.context.fetchable)
+    assert await reading.one() == 0
+    await asyncio.sleep(0)
+    assert not task.done(), "nobody waited for room"
+    assert not supply.has_drained
+    supply.is_room_wanted = True
+    assert await reading.one() == 1
+    await asyncio.sleep(0)
+    assert task.done()
+    assert not supply.is_room_wanted
+    task = await told(reading.context.fetchable)
+    assert await reading.one() == 2
+    await asyncio.sleep(0)
+    assert not task.done(), "it did not ask again"
+    task.cancel()
+
+
+async def test_a_fetcher_is_not_told_while_nothing_was_used_up(reading):
+    reading.put(2)
+    reading.delivery.supply.is_room_wanted = True
+    task = await told(reading.context.fetchable)
+    reading.is_open = False
+    await waiting(reading.many())
+    assert not task.done()
+    assert reading.delivery.supply.is_room_wanted
+    task.cancel()
+
+
 # Fairness.
+
+
+async def steps_of_the_loop(reading, count):
+    """How often the loop ran during each of these requests of `async for` that find a slice."""
+    turns, seen = [], []
+
+    async def neighbour():
+        while True:
+            turns.append(1)
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(neighbour())
+    await asyncio.sleep(0)
+    for _ in range(count):
+        before = len(turns)
+        await reading.requests.next()
+        seen.append(len(turns) - before)
+    task.cancel()
+    return seen
+
+
+@pytest.mark.parametrize(("first_count", "expected"), [(1, [0, 1]), (16, [0, 1]), (17, [1, 1])])
+async def test_a_request_after_one_that_waited_lets_the_loop_run_by_the_count_of_records(first_count, expected):
+    """Not by the time, on which a simulation would depend."""
+    reading = Reading(0, 1, 2)
+    task = await waiting(reading.requests.next())
+    reading.put(first_count, number=0)
+    await task
+    assert len(offsets(iter(reading.delivery.cursor.take, None))) == first_count - 1
+    reading.put(1, number=1)
+    reading.put(1, number=2)
+    assert await steps_of_the_loop(reading, 2) == expected
+
+
+async def test_another_kind_of_request_that_waited_does_not_count(reading):
+    task = await waiting(reading.many())
+    reading.put(1)
+    await task
+    reading.put(1, base=1)
+    assert await steps_of_the_loop(reading, 1) == [1]
 
 
 @pytest.mark.parametrize("kind", ["one", "many"])

@@ -38,6 +38,8 @@ ASKED_AGAIN_MS: Final = 1_000
 """For how long partitions that a request named, and got no records of, still count as waited for after the request has
 ended.
 """
+FEW_COUNT: Final = 16
+"""The request after one that waited does not let the loop run if at most this many records were taken since."""
 BATCH_COUNT: Final = 100_000
 """The most records of a batch without `max_poll_records`; the buffers are bounded too."""
 _ALL: Final = object()
@@ -67,7 +69,7 @@ class Gate(Protocol):
 class Requests:
     def __init__(self, context: Context, gate: Gate, subscription: Subscription) -> None:
         self._turn_ends_at = 0.0
-        self._has_waited = False  # the last request did: so the loop ran, and what was taken since is one slice
+        self._has_waited = False  # the last request did, and gave a slice: nothing else was taken since the loop ran
         self._turn_count = 0
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None
@@ -99,9 +101,8 @@ class Requests:
         self._check_iterable()
         who = self._begin(_NONE_NAMED)
         try:
-            if self._has_waited and time.monotonic() < self._turn_ends_at - TURN_SECONDS * 3 / 4:
-                self._has_waited = False
-            else:
+            has_waited, self._has_waited = self._has_waited, False
+            if not has_waited or self._context.delivery.cursor.index > FEW_COUNT:
                 await asyncio.sleep(0)
                 self.begin_turn()
             record = await self._wait(self._context.delivery.open_cursor, None)
@@ -127,6 +128,7 @@ class Requests:
         try:
             await asyncio.sleep(0)
             record = await self._wait(take, None, decode_ahead, wake_at_ms)
+            self._has_waited = False
             if record is not None:
                 self._note_holder(who, (_ALL,))
         finally:
@@ -152,6 +154,7 @@ class Requests:
         try:
             await self._let_loop_run(1)
             record = await self._wait(take, None)
+            self._has_waited = False
             self._turn_count += 1
             if record is not None:
                 self._note_holder(who, (record.tp,))
@@ -180,6 +183,7 @@ class Requests:
             until_ms = None if timeout is None else now_ms() + timeout
             await self._let_loop_run(count)
             records = await self._wait(take, until_ms, decode_ahead)
+            self._has_waited = False
             if records is not None:
                 self._turn_count += records.count
                 self._note_holder(who, records)
@@ -209,11 +213,10 @@ class Requests:
         """A request begins. The partitions of requests that ended without a record still count, since such requests may
         be repeated.
         """
-        if self._needed:
-            self._needed.pop(only, None)
-            now = now_ms()
-            self._needed = {each: at for each, at in self._needed.items() if at is None or (only and at > now)}
-            self._tell_needed()
+        self._needed.pop(only, None)
+        now = now_ms()
+        self._needed = {each: at for each, at in self._needed.items() if at is None or (only and at > now)}
+        self._tell_needed()
 
     def _tell_needed(self) -> None:
         if self._context.assignment.need(frozenset().union(*self._needed)):
@@ -277,7 +280,8 @@ class Requests:
         self._check_outside_callback()
         if self._subscription.is_empty:
             self._raise_not_subscribed()
-        if config.auto_ack and any(not only or not other or only & other for other in self._asking_of):
+        others = self._asking_of
+        if others and config.auto_ack and any(not only or not other or only & other for other in others):
             raise ConcurrentConsumptionError(
                 "another request for records is waiting: await one before the next, or use auto_ack=False and "
                 "record.ack() for several workers"
@@ -291,7 +295,8 @@ class Requests:
             # A loss was reported when it happened, and these commits are not the application's.
             context.assignment.failed_commit.clear()
         self._raised = None
-        self._forget_needed(only)
+        if self._needed:
+            self._forget_needed(only)
         if not config.auto_ack:
             self._note_worker(who)
         if not context.is_stopped:  # after stop nothing more counts as processed
