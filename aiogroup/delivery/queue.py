@@ -192,7 +192,7 @@ class Queue:
         """Whether the lane must wait because the memory bound is reached; records that are already decoded are
         delivered first.
         """
-        if self.has_room or lane is self._favoured:
+        if self.tally.held_bytes <= self._max_bytes or lane is self._favoured:
             return False
         if self._withheld is None or (lane.buffer.decoded_bytes and not self._withheld.buffer.decoded_bytes):
             self._withheld = lane  # prefer a lane whose batch is already decompressed

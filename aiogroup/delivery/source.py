@@ -71,4 +71,5 @@ class SliceSource:
         self._lane = None
 
     def close(self) -> None:
-        self.end_turn()
+        if self._lane is not None:
+            self.end_turn()

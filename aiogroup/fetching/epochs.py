@@ -40,6 +40,8 @@ class Epochs:
         stays.
         """
         for offset, epoch in runs:
+            if self._epochs and epoch == self._epochs[-1] and offset > self._begins[-1]:
+                continue  # mostly: the leader is the same
             begin = max(offset, self._begins[0] + 1) if self._begins else offset
             self.forget_from(begin)
             if not self._epochs or max(epoch, NO_EPOCH) != self._epochs[-1]:

@@ -110,7 +110,7 @@ class Lane:
 
     @property
     def is_paused(self) -> bool:
-        return Bar.PAUSED in self.bars
+        return bool(self.bars) and Bar.PAUSED in self.bars
 
     def bar(self, why: Bar, *, when: bool = True) -> None:
         """Hand out no records for the reason `why`. If `when` is False the reason does not hold (any more), and the bar
@@ -229,7 +229,9 @@ class Lane:
         """
         tally = self.tally
         is_barred = tally.is_narrow and (self.is_due or (bool(tally.needed) and self.tp not in tally.needed))
-        return self._has_position and (is_barred or self.buffered_count >= tally.enough_count > 0)
+        return self._has_position and (
+            is_barred or (tally.enough_count > 0 and self.buffered_count >= tally.enough_count)
+        )
 
     # Errors.
 

@@ -37,11 +37,11 @@ def encode_request(message: Request[Any], version: int, correlation_id: int, cli
         ValueError: a value does not fit its field.
     """
     kind = type(message)
-    flexible = _flexible(kind, version)
-    if kind is FetchRequest:
+    if kind is FetchRequest and version <= FetchRequest.MAX_VERSION:
         written = write_request(cast("FetchRequest", message), version, correlation_id, client_id)
         if written is not None:
             return written
+    flexible = _flexible(kind, version)
     writer = Writer()
     writer.int16(kind.API_KEY)
     writer.int16(version)
@@ -66,11 +66,11 @@ def decode_response(
     Raises:
         ProtocolError: the bytes are no such answer; close the connection, as the next frame cannot be found.
     """
-    flexible = _flexible(request_type, version)
-    if request_type is FetchRequest and not apart:
+    if request_type is FetchRequest and not apart and version <= FetchRequest.MAX_VERSION:
         read = read_answer(frame, version)
         if read is not None:
-            return cast("tuple[int, R_co]", read)
+            return read  # type: ignore[return-value]  # R_co is FetchResponse here
+    flexible = _flexible(request_type, version)
     reader = Reader(frame, apart)
     correlation_id = reader.int32()
     if flexible and request_type is not ApiVersionsRequest:

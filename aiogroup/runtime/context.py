@@ -76,7 +76,8 @@ class Inbox:
     def raise_next(self) -> None:
         if self._once:
             raise self._once.popleft()
-        self.raise_fatal()
+        if self.fatal is not None:
+            self.raise_fatal()
 
     def take_rest(self) -> tuple[BaseException, ...]:
         """The errors that no call will raise any more."""

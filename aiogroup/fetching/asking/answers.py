@@ -52,20 +52,22 @@ class Taken(NamedTuple):
 def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, make_decoder: MakeDecoder) -> Taken:
     """Note in the lane what the answer reports, and buffer its records."""
     target = lane.target
-    is_current = (target.changes_count, target.offset) == (asked.changes_count, asked.fetch_offset)
-    remedy = fetch_remedy_for(data.error_code)
-    if remedy is not FetchRemedy.PROCEED:
-        return Taken(is_current, remedy)
+    is_current = target.offset == asked.fetch_offset and target.changes_count == asked.changes_count
+    if data.error_code:
+        remedy = fetch_remedy_for(data.error_code)
+        if remedy is not FetchRemedy.PROCEED:
+            return Taken(is_current, remedy)
     if data.diverging_epoch.end_offset >= 0:
         return Taken(is_current, is_diverged=True)
     stable = data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
-    lane.log.end_offset = _known(data.high_watermark)
-    lane.log.last_stable_offset = _known(stable)
-    lane.log.begin_offset = _known(data.log_start_offset)
-    lane.log.heard_at_ms = received_at_ms
+    log = lane.log  # on the wire -1 means "not known": no lag may be computed from it
+    log.end_offset = data.high_watermark if data.high_watermark >= 0 else None
+    log.last_stable_offset = stable if stable >= 0 else None
+    log.begin_offset = data.log_start_offset if data.log_start_offset >= 0 else None
+    log.heard_at_ms = received_at_ms
     if not is_current:
         return Taken(is_current)
-    lane.log.received_at_ms = received_at_ms
+    log.received_at_ms = received_at_ms
     names_replica = data.preferred_read_replica >= 0
     if names_replica:
         target.preferred_replica = data.preferred_read_replica
@@ -130,8 +132,3 @@ def standing_alone(records: bytes | memoryview) -> bytes | memoryview:
     """
     whole_bytes = memoryview(records.obj).nbytes if isinstance(records, memoryview) else len(records)
     return bytes(records) if len(records) < ALONE_SHARE * whole_bytes else records
-
-
-def _known(offset: int) -> int | None:
-    """On the wire -1 means "not known": no lag may be computed from it."""
-    return offset if offset >= 0 else None

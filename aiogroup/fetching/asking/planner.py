@@ -8,7 +8,7 @@ import dataclasses
 import heapq
 from collections.abc import Collection
 from dataclasses import field
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
@@ -18,7 +18,6 @@ from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.target import UNKNOWN
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.structs import TopicPartition
-from aiogroup.values import dataclass
 
 __all__ = ["FetchPlan", "Planner", "Share", "node_for"]
 
@@ -54,8 +53,7 @@ class Share:
     answered_at_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPlan:
+class FetchPlan(NamedTuple):
     """Ask for the partitions that the share's session wants, `max_bytes` in total; if that is 0, send no request now.
 
     `full_count` partitions of this broker are left out because enough of them is buffered. `is_blocked`: other requests
@@ -160,7 +158,9 @@ class Planner:
         max_bytes = min(config.fetch_max_bytes, free_bytes)
         if max_bytes < min(RESPONSE_FLOOR_BYTES, config.fetch_max_bytes):
             return FetchPlan(0, full_count + wanted_count, is_blocked=wanted_count > 0)
-        return FetchPlan(max(max_bytes, *share.large.values(), 0) if wanted_count else 0, full_count)
+        if share.large:
+            max_bytes = max(max_bytes, *share.large.values())
+        return FetchPlan(max_bytes if wanted_count else 0, full_count)
 
     def _look_at(self, tp: TopicPartition, cluster: Cluster, now_ms: int) -> None:
         partition = self._assignment.get(tp)

@@ -22,7 +22,6 @@ from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from aiogroup.structs import TopicPartition
-from aiogroup.values import dataclass
 
 __all__ = ["Asked", "FetchSession", "SessionRequest", "epoch_after", "request_for", "without_session"]
 
@@ -50,11 +49,11 @@ class Asked(NamedTuple):
     max_bytes: int
 
     def is_same_log(self, other: Asked) -> bool:
-        return self.partition is other.partition and self.topic_id == other.topic_id
+        is_same_id = self.topic_id is other.topic_id or self.topic_id == other.topic_id
+        return is_same_id and self.partition is other.partition
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRequest:
+class SessionRequest(NamedTuple):
     """One request: `partitions` are the new and changed ones or, if `is_full`, all; `forgotten` are those that leave,
     with the topic id that the broker knows them by.
 
@@ -186,9 +185,6 @@ class FetchSession:
 
 def request_for(begun: SessionRequest, config: ConsumerConfig, *, max_bytes: int, max_wait_ms: int) -> FetchRequest:
     """The Fetch request to send."""
-    # Only neighbours are grouped: the broker fills its answer in this order (FetchRequest.forConsumer).
-    asked = groupby(begun.partitions.items(), key=lambda each: (each[0].topic, each[1].topic_id))
-    forgotten = groupby(sorted(begun.forgotten.items()), key=lambda each: (each[0].topic, each[1]))
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=config.fetch_min_bytes,
@@ -196,25 +192,35 @@ def request_for(begun: SessionRequest, config: ConsumerConfig, *, max_bytes: int
         isolation_level=int(config.read_committed),
         session_id=begun.session_id,
         session_epoch=begun.session_epoch,
-        topics=tuple(
-            FetchTopic(
-                topic,
-                topic_id,
-                tuple(
-                    FetchPartition(
-                        partition=tp.partition,
-                        current_leader_epoch=each.leader_epoch,
-                        fetch_offset=each.fetch_offset,
-                        partition_max_bytes=each.max_bytes,
-                    )
-                    for tp, each in group
-                ),
-            )
-            for (topic, topic_id), group in asked
-        ),
-        forgotten_topics_data=tuple(
-            ForgottenTopic(topic, topic_id, tuple(tp.partition for tp, _ in group))
-            for (topic, topic_id), group in forgotten
-        ),
+        topics=_topics(begun.partitions),
+        forgotten_topics_data=_forgotten(begun.forgotten) if begun.forgotten else (),
         rack_id=config.client_rack or "",
+    )
+
+
+def _topics(partitions: dict[TopicPartition, Asked]) -> tuple[FetchTopic, ...]:
+    """Only neighbours are grouped: the broker fills its answer in this order (FetchRequest.forConsumer)."""
+    if len(partitions) == 1:  # at the head, where records come one by one
+        ((tp, asked),) = partitions.items()
+        return (FetchTopic(tp.topic, asked.topic_id, (_partition(tp, asked),)),)
+    grouped = groupby(partitions.items(), key=lambda each: (each[0].topic, each[1].topic_id))
+    return tuple(
+        FetchTopic(topic, topic_id, tuple(_partition(tp, asked) for tp, asked in group))
+        for (topic, topic_id), group in grouped
+    )
+
+
+def _partition(tp: TopicPartition, asked: Asked) -> FetchPartition:
+    return FetchPartition(
+        partition=tp.partition,
+        current_leader_epoch=asked.leader_epoch,
+        fetch_offset=asked.fetch_offset,
+        partition_max_bytes=asked.max_bytes,
+    )
+
+
+def _forgotten(partitions: dict[TopicPartition, UUID]) -> tuple[ForgottenTopic, ...]:
+    grouped = groupby(sorted(partitions.items()), key=lambda each: (each[0].topic, each[1]))
+    return tuple(
+        ForgottenTopic(topic, topic_id, tuple(tp.partition for tp, _ in group)) for (topic, topic_id), group in grouped
     )

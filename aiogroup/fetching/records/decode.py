@@ -114,7 +114,7 @@ class PartitionDecoder:
         self._settings = settings
         self._acknowledge = acknowledge
         # Sorted backwards: `pop` takes the one that begins next.
-        self._aborted = sorted(aborted, key=lambda entry: entry[1], reverse=True)
+        self._aborted = sorted(aborted, key=lambda entry: entry[1], reverse=True) if aborted else []
         self._aborted_producers: set[int] = set()
         self._pos = 0
         self._batch: Batch | LegacyBatch | None = None
@@ -153,7 +153,7 @@ class PartitionDecoder:
     @property
     def exhausted(self) -> bool:
         """Whether `next_slice` will return `None`."""
-        if self._batch is None:
+        if self._data and self._batch is None:
             self._find_batch()
         return self._batch is None and self._poison is None and not self._undelivered
 
@@ -190,14 +190,15 @@ class PartitionDecoder:
         self.slice_bytes = 0
         try:
             while len(taken) < max_records:
-                if self._batch is None:
+                if self._data and self._batch is None:
                     self._find_batch()
                 if self._batch is None or (taken and (self.slice_bytes >= SLICE_BYTES or self.needs_inflate())):
                     break
                 if self._reader is not None or self._open(self._batch):
                     self._take(max_records, taken)
             # Look ahead: otherwise the position would stop before a transaction's marker until the next request.
-            self._find_batch()
+            if self._data and self._batch is None:
+                self._find_batch()
         except BaseException:
             # Ctrl-C came in between: the position has passed these records, so they must be kept.
             self._reader, self._raw = None, ()

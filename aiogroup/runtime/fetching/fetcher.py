@@ -438,7 +438,7 @@ class Fetchers:
 
     def _is_at_end(self, partition: Lane) -> bool:
         """Whether the log has no records after those that are fetched."""
-        end = partition.log.last_offset(read_committed=self._context.config.read_committed)
+        end = partition.log.last_offset(read_committed=self._settings.read_committed)
         return end is not None and partition.target.offset >= end
 
     def _mend_session(self, node_id: int, error_code: int, begun: SessionRequest) -> bool:

@@ -73,9 +73,10 @@ class Heartbeat:
 
     def is_late(self) -> bool:
         """The loop was blocked when a heartbeat was due: a task that wakes up before this one lets it go first."""
+        if now_ms() <= self.clock.due_at_ms + LATE_MS:
+            return False
         identity = self._coordinator.membership.heartbeats_as
-        is_ours = identity is not None and identity == self._identity
-        return is_ours and now_ms() > self.clock.due_at_ms + LATE_MS
+        return identity is not None and identity == self._identity
 
     def _count_until(self, until_ms: int) -> None:
         if until_ms != self.counts_until_ms:

@@ -12,7 +12,7 @@ import io
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
 from aiokafka.errors import KafkaConnectionError
@@ -28,6 +28,9 @@ from aiogroup.protocol.schema import R_co, Request, Response, negotiate
 from aiogroup.runtime.loop.clock import Alarm, now_ms
 
 __all__ = ["Connection", "SocketReceiver"]
+
+
+_SIZE: Final = struct.Struct(">i")
 
 
 class TokenError(Exception):
@@ -195,7 +198,7 @@ class Connection(AIOKafkaConnection):
 
     @property
     def is_open(self) -> bool:
-        return self.connected()
+        return self._reader is not None
 
     def version_of(self, request_type: type[Request[Any]], at_most: int | None = None) -> int:
         """The version in which this broker and we speak `request_type`.
@@ -222,11 +225,13 @@ class Connection(AIOKafkaConnection):
         """
         if self._writer is None:
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} is closed")
-        version = self.version_of(type(request), at_most)
+        version = self._negotiated.get((type(request), at_most))
+        if version is None:
+            version = self.version_of(type(request), at_most)
         correlation_id = self._next_correlation_id()
         frame = encode_request(request, version, correlation_id, self._client_id)
         try:
-            self._writer.write(struct.pack(">i", len(frame)) + frame)
+            self._writer.write(_SIZE.pack(len(frame)) + frame)
         except OSError as error:
             self.close(reason=CloseReason.CONNECTION_BROKEN)
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke: {error}") from error
