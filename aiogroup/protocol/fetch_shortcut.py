@@ -50,8 +50,8 @@ def write_request(message: FetchRequest, version: int, correlation_id: int, clie
     if version < FIRST_VERSION or client_id is None or not is_plain or message.replica_state != _NO_REPLICA:
         return None
     try:
-        client, rack = client_id.encode(), message.rack_id.encode()
-        if len(rack) + 1 >= ONE_BYTE or len(message.topics) + 1 >= ONE_BYTE:
+        client, rack, count = client_id.encode(), message.rack_id.encode(), len(message.topics) + 1
+        if len(rack) + 1 >= ONE_BYTE or count >= ONE_BYTE:
             return None
         parts = [
             _REQUEST_HEAD.pack(message.API_KEY, version, correlation_id, len(client)),
@@ -61,12 +61,13 @@ def write_request(message: FetchRequest, version: int, correlation_id: int, clie
                 message.max_wait_ms, message.min_bytes, message.max_bytes, message.isolation_level,
                 message.session_id, message.session_epoch,
             ),
-            bytes((len(message.topics) + 1,)),
+            count.to_bytes(),
         ]  # fmt: skip
         for topic in message.topics:
-            if not topic.topic_id.int or len(topic.partitions) + 1 >= ONE_BYTE:
+            count = len(topic.partitions) + 1
+            if not topic.topic_id.int or count >= ONE_BYTE:
                 return None
-            parts.append(_TOPIC.pack(topic.topic_id.bytes, len(topic.partitions) + 1))
+            parts.append(_TOPIC.pack(topic.topic_id.bytes, count))
             for each in topic.partitions:
                 if each.replica_directory_id.int or each.high_watermark != MAX_INT64:
                     return None
@@ -79,7 +80,7 @@ def write_request(message: FetchRequest, version: int, correlation_id: int, clie
             parts.append(b"\0")
     except (AttributeError, TypeError, UnicodeError, struct_error):
         return None
-    parts.append(b"\1%c%b\0" % (len(rack) + 1, rack))
+    parts.append(b"\1%c%b\0" % (len(rack) + 1, rack) if rack else b"\1\1\0")
     return b"".join(parts)
 
 

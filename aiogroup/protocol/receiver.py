@@ -156,7 +156,8 @@ class Receiver:
                 self._on_frame(bytes(here), NOTHING_APART)
             else:
                 self._long = _LongFrame(size, here, self._has_ids())
-        self._scratch[: count - pos] = self._scratch[pos:count]
+        if pos < count:
+            self._scratch[: count - pos] = self._scratch[pos:count]
         self._scratch_count = count - pos
 
     def end(self, error: Exception) -> None:

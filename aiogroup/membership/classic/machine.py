@@ -203,8 +203,9 @@ class ClassicMembership:
     @property
     def may_deliver(self) -> bool:
         """As `Membership.may_deliver`: a cooperative member delivers during a rebalance too."""
-        flows = self._settings.is_cooperative and (self.may_heartbeat or self.claim >= 0)
-        return flows or not self.is_rebalancing
+        if not self.is_rebalancing:
+            return True
+        return self._settings.is_cooperative and (self.may_heartbeat or self.claim >= 0)
 
     # Moves.
 

@@ -397,8 +397,8 @@ class Requests:
         self,
         take: Callable[[], T | None],
         until_ms: int | None,
-        decode_ahead: Callable[[], bool] = lambda: False,
-        wake_at_ms: Callable[[], int | None] = lambda: None,
+        decode_ahead: Callable[[], bool] | None = None,
+        wake_at_ms: Callable[[], int | None] | None = None,
     ) -> T | None:
         """Call `take` until it gives something; `None` when the time ended or the consumer was stopped.
 
@@ -414,7 +414,7 @@ class Requests:
             wake, again_at_ms = until_ms, self._redeliveries.look(now) if self._redeliveries.delayed else None
             # Ask the clock as well: if the loop was blocked, no task has had a chance to close the gate.
             if self._gate.may_deliver() and now < context.answered_until_ms:
-                if decode_ahead():
+                if decode_ahead is not None and decode_ahead():
                     await asyncio.sleep(0)
                     continue
                 try:
@@ -431,7 +431,7 @@ class Requests:
                     context.inflate_wanted.pulse()
                 if taken is not None:
                     return taken
-                wake = wake_at_ms() if until_ms is None else until_ms
+                wake = wake_at_ms() if until_ms is None and wake_at_ms is not None else until_ms
             if until_ms is not None and now >= until_ms:
                 return None
             if again_at_ms is not None:

@@ -19,7 +19,7 @@ from aiogroup.errors import (
 )
 from aiogroup.fetching.asking.answers import ask_for_whole, is_out_of_range, take
 from aiogroup.fetching.asking.budget import FetchBudget
-from aiogroup.fetching.asking.planner import WAIT_MIN_MS, FetchPlan, Planner
+from aiogroup.fetching.asking.planner import WAIT_MIN_MS, FetchPlan, Planner, Share
 from aiogroup.fetching.asking.remedies import FetchRemedy
 from aiogroup.fetching.asking.sessions import Asked, SessionRequest, request_for, without_session
 from aiogroup.fetching.assignment import LaneTable
@@ -174,10 +174,12 @@ class Fetchers:
             self._look_for_silent_brokers(now_ms())
             await self._context.fetchable.wait(now_ms() + LOOK_MS)
 
-    def _look(self) -> None:
-        """Bring the plan up to date."""
+    def _look(self) -> int:
+        """Bring the plan up to date. Returns the instant for which it holds."""
+        now = now_ms()
         self._budget.look(self._lanes)
-        self._planner.look(self._context.link.cluster, now_ms())
+        self._planner.look(self._context.link.cluster, now)
+        return now
 
     def _look_for_silent_brokers(self, now: int) -> None:
         """Refresh the metadata when a fetch is long overdue: its broker may have frozen and lost its leadership.
@@ -211,7 +213,7 @@ class Fetchers:
         self._tried_since_ms[node_id] = now_ms()
         await context.link.get_ready(node_id, self._channel)  # while the positions are looked up
         while True:
-            self._look()
+            now = self._look()
             # A quiet broker must not reserve all the memory: each broker without a request under way has a share.
             plan = self._planner.plan(node_id, self._budget.share_bytes(len(self._running) - len(self._sent_at_ms)))
             self._is_awaited = self._is_awaited or plan.is_blocked
@@ -228,7 +230,7 @@ class Fetchers:
             wait_ms = WAIT_MIN_MS if is_draining or not plan.full_count else wait_ms * 2
             limit_ms = min(wait_ms, config.fetch_max_wait_ms) if plan.full_count else config.fetch_max_wait_ms
             wait_ms = min(wait_ms, config.fetch_max_wait_ms)
-            is_answered = await self._fetch(node_id, plan, limit_ms)
+            is_answered = await self._fetch(node_id, plan, limit_ms, now)
             if self._lets_others_go_on:
                 self._lets_others_go_on = False
                 await asyncio.sleep(0)
@@ -241,7 +243,7 @@ class Fetchers:
             while now_ms() < until_ms:
                 await context.fetchable.wait(until_ms)
 
-    async def _fetch(self, node_id: int, plan: FetchPlan, wait_ms: int) -> bool:
+    async def _fetch(self, node_id: int, plan: FetchPlan, wait_ms: int, now: int) -> bool:
         """Send one request and handle its answer. Returns False if the broker did not answer."""
         context, share = self._context, self._planner.share(node_id)
         session = share.session
@@ -251,9 +253,9 @@ class Fetchers:
             for tp in [each for each in self._tally.moved if each in session.held]:
                 del self._tally.moved[tp]
         request = request_for(begun, context.config, max_bytes=plan.max_bytes, max_wait_ms=wait_ms)
-        sent = _Sent(node_id, begun, plan.max_bytes, max(plan.max_bytes, self._budget.largest_bytes))
+        sent = _Sent(node_id, share, begun, plan.max_bytes, max(plan.max_bytes, self._budget.largest_bytes))
         self._tally.in_flight_bytes += sent.reserved_bytes
-        self._sent_at_ms[node_id] = now = now_ms()
+        self._sent_at_ms[node_id] = now
         self._tried_since_ms.setdefault(node_id, now)
         response: FetchResponse | None = None
         try:
@@ -374,7 +376,7 @@ class Fetchers:
         if not 0 < size_bytes <= AT_ONCE_BYTES:
             return
         answers = self._open_answer(sent, response)
-        held, is_more_there = self._planner.share(sent.node_id).session.held, False
+        held, is_more_there = sent.share.session.held, False
         sent.is_taken = True
         for tp, data in answers.items():
             asked = held.get(tp)
@@ -392,7 +394,7 @@ class Fetchers:
         node_id, begun = sent.node_id, sent.begun
         self._answered_at_ms = received_at_ms = now_ms()
         self._tried_since_ms.pop(node_id, None)
-        share = self._planner.share(node_id)
+        share = sent.share
         session = share.session
         answers, answer_bytes = {}, 0
         for topic in response.responses:
@@ -416,7 +418,7 @@ class Fetchers:
 
     async def _take_answer(self, sent: _Sent, response: FetchResponse) -> bool:
         """Handle the answer partition by partition, and let the loop run in between: the answer may hold megabytes."""
-        node_id, held = sent.node_id, self._planner.share(sent.node_id).session.held
+        node_id, held = sent.node_id, sent.share.session.held
         answers = self._open_answer(sent, response)
         if response.error_code:
             return self._mend_session(node_id, response.error_code, sent.begun)
@@ -507,10 +509,11 @@ class Fetchers:
 class _Sent:
     """A request to a broker, and what was done with its answer."""
 
-    __slots__ = ("begun", "is_over", "is_taken", "is_told", "max_bytes", "node_id", "reserved_bytes")
+    __slots__ = ("begun", "is_over", "is_taken", "is_told", "max_bytes", "node_id", "reserved_bytes", "share")
 
-    def __init__(self, node_id: int, begun: SessionRequest, max_bytes: int, reserved_bytes: int) -> None:
+    def __init__(self, node_id: int, share: Share, begun: SessionRequest, max_bytes: int, reserved_bytes: int) -> None:
         self.node_id = node_id
+        self.share = share
         self.begun = begun
         self.max_bytes = max_bytes
         self.reserved_bytes = reserved_bytes
