@@ -52,7 +52,7 @@ class Taken(NamedTuple):
 def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, make_decoder: MakeDecoder) -> Taken:
     """Note in the lane what the answer reports, and buffer its records."""
     target = lane.target
-    is_current = target.offset == asked.fetch_offset and target.changes_count == asked.changes_count
+    is_current = (target.changes_count, target.offset) == (asked.changes_count, asked.fetch_offset)
     if data.error_code:
         remedy = fetch_remedy_for(data.error_code)
         if remedy is not FetchRemedy.PROCEED:

@@ -154,8 +154,8 @@ class Requests:
         try:
             await self._let_loop_run(1)
             record = await self._wait(take, None)
-            self._has_waited = False
             self._turn_count += 1
+            self._has_waited = False
             if record is not None:
                 self._note_holder(who, (record.tp,))
         finally:
