@@ -82,12 +82,12 @@ check: $(STAMP)
 	$(FAST)
 
 # Property tests run with few examples among the fast tests, and with many in the second step.
-# Tests on Kafka wait more than they compute: three workers run, and each file stays on one worker and its cluster. Tests
-# with Spark compute: they run one at a time, in one Spark session.
+# Tests on Kafka wait more than they compute: five workers run on one node. Tests that stop nodes run on one worker, which
+# has a cluster of its own (tests/support/workers.py). Tests with Spark compute: one at a time, in one Spark session.
 test: jars
 	$(FAST)
 	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "(simulation or hypothesis) and not kafka" -n 2
-	$(PY) -m pytest -m "kafka and not spark" -n 3 --dist loadfile
+	$(PY) -m pytest -m "kafka and not spark" -n 5 --dist loadgroup
 	$(PY) -m pytest -m spark
 
 # Another Python, in an environment of its own: fast tests and simulations with and without the C, and the most telling of
@@ -101,11 +101,11 @@ test-python:
 test-this-python: jars
 	$(FAST)
 	$(PY) -m pytest -m "simulation and not kafka" -n 2
-	$(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadfile
+	$(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadgroup
 	AIOGROUP_PURE_PYTHON=1 $(FAST)
 	AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest -m "simulation and not kafka" -n 2
-	EVENT_LOOP=uvloop $(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadfile
-	EVENT_LOOP=uvloop AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadfile
+	EVENT_LOOP=uvloop $(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadgroup
+	EVENT_LOOP=uvloop AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadgroup
 
 # The C with gcc's sanitizers, in a copy of the clone: other processes could not load it, since the sanitizer's library
 # must be loaded first. With PYTHONMALLOC=malloc the sanitizer sees each Python object. Leaks are not reported, as Python

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.support.workers import make_scheduler
 
 pytest_plugins = ["aiogroup.devkafka.pytest_plugin"]
 
@@ -27,6 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for name in _marks_of(item.path):
             item.add_marker(name)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """In place of pytest-xdist's own `--dist loadgroup`."""
+    return make_scheduler(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_collection_finish() -> None:

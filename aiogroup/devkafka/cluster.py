@@ -150,7 +150,6 @@ class Cluster:
         """Start the nodes, as `with` does at its beginning."""
         if self._directory is not None:
             raise DevKafkaError("the cluster is started already")
-        java, classpath = jars.java(), jars.classpath()
         self._directory = Path(tempfile.mkdtemp(prefix="aiogroup-devkafka-"))
         try:
             self._keeper = subprocess.Popen(  # noqa: S603
@@ -161,10 +160,7 @@ class Cluster:
                 cwd="/",
                 process_group=0,
             )
-            self._lay_out(java, classpath)
-            for node in self.nodes:
-                node.start(wait=False)
-            self._await_ready(*self.nodes)
+            self._lay_out_and_start()
         except BaseException:
             self.close()
             raise
@@ -180,8 +176,7 @@ class Cluster:
                 if pipe is not None:
                     pipe.close()
         self._tools.clear()
-        for node in self.nodes:
-            node.kill()
+        self._end_nodes()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
         if self._keeper is not None:
@@ -192,7 +187,8 @@ class Cluster:
             if self._keeper.stdin is not None:
                 self._keeper.stdin.close()
             self._keeper.wait()
-            shutil.rmtree(self.directory, ignore_errors=True)
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
         self._keeper = None
         self._directory = None
 
@@ -260,6 +256,16 @@ class Cluster:
         tool: subprocess.Popen[Any] = subprocess.Popen(command, **popen)  # noqa: S603
         self._tools.append(tool)
         return tool
+
+    def _lay_out_and_start(self) -> None:
+        self._lay_out(jars.java(), jars.classpath())
+        for node in self.nodes:
+            node.start(wait=False)
+        self._await_ready(*self.nodes)
+
+    def _end_nodes(self) -> None:
+        for node in self.nodes:
+            node.kill()
 
     def _group(self) -> int:
         if self._keeper is None:

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 from collections import deque
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from aiogroup.devkafka.config import PLAINTEXT, NodePlan
 from aiogroup.devkafka.errors import DevKafkaError
@@ -63,6 +64,10 @@ class Node:
     def is_paused(self) -> bool:
         """Whether the JVM is paused, between `pause` and `resume`."""
         return self._paused
+
+    def description(self) -> dict[str, Any]:
+        """Where it is, as values that JSON can carry to another process."""
+        return {"plan": asdict(self._plan), "pid": self.pid, "log_path": str(self.log_path)}
 
     def address(self, listener: str = PLAINTEXT) -> str:
         """`host:port` that the node advertises on `listener`."""

@@ -6,11 +6,12 @@ Load it with `pytest_plugins = ["aiogroup.devkafka.pytest_plugin"]`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from aiogroup.devkafka.cluster import Cluster
+from aiogroup.devkafka.sharing import BorrowedCluster, Lender
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -22,10 +23,34 @@ busy machine.
 """
 
 
+_LENDER: Final = pytest.StashKey[Lender]()
+_ADDRESS: Final = "aiogroup_devkafka_address"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 (xdist's, which need not be installed)
+    """In pytest-xdist's controller: tell a worker where it finds the cluster of all workers."""
+    stash = node.config.stash
+    if _LENDER not in stash:
+        stash[_LENDER] = Lender(lambda: Cluster(start_timeout_ms=_START_MS))
+    node.workerinput[_ADDRESS] = stash[_LENDER].address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """In pytest-xdist's controller: end the cluster of all workers."""
+    if _LENDER in config.stash:
+        config.stash[_LENDER].close()
+        del config.stash[_LENDER]
+
+
 @pytest.fixture(scope="session")
-def kafka_cluster() -> Iterator[Cluster]:
-    """One node for all tests, started at its first use: give each test topics and groups of its own."""
-    with Cluster(start_timeout_ms=_START_MS) as cluster:
+def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """One node for all tests, started at its first use: give each test topics and groups of its own.
+
+    With pytest-xdist the workers share it, and it cannot be stopped or paused.
+    """
+    address = getattr(pytestconfig, "workerinput", {}).get(_ADDRESS)
+    with Cluster(start_timeout_ms=_START_MS) if address is None else BorrowedCluster(address) as cluster:
         yield cluster
 
 

@@ -12,19 +12,27 @@ from uuid import uuid4
 
 import pytest
 
+from aiogroup.devkafka import Cluster
 from tests.support.kafka import Place
 from tests.support.nodes import bring_back
 from tests.support.spark import start_spark, why_no_spark
+from tests.support.workers import by_one_worker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from aiogroup.devkafka import Cluster
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 
 # What runs in the background of a script ignores Ctrl-C, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+START_MS = 120_000
+"""A node that was killed reads the logs of all earlier tests, which takes more than a minute on a busy machine."""
+
+
+USERS = {"alice": "s3cret-of-alice", "mallory": "s3cret-of-mallory"}
+"""The accounts of the fixture `secure`."""
 
 
 if os.environ.get("EVENT_LOOP") == "uvloop":
@@ -87,6 +95,43 @@ def make_place(kafka_cluster: Cluster, unique_name: Callable[[str], str]) -> Cal
         return place
 
     return make
+
+
+@pytest.fixture(scope="session", params=by_one_worker("three_nodes"))
+def kafka_cluster_3() -> Iterator[Cluster]:
+    """Three nodes whose leaders send a reader that names its rack to the follower in that rack."""
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    with Cluster(nodes=3, properties={"replica.selector.class": selector}, start_timeout_ms=START_MS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session", params=by_one_worker("breakable_node"))
+def breakable_cluster() -> Iterator[Cluster]:
+    with Cluster(start_timeout_ms=START_MS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def cluster_1(breakable_cluster: Cluster) -> AsyncIterator[Cluster]:
+    """One node that a test may stop, kill or freeze: it serves again when the test is over."""
+    yield breakable_cluster
+    await asyncio.to_thread(bring_back, breakable_cluster)
+
+
+@pytest.fixture(scope="session", params=by_one_worker("accounts"))
+def secure() -> Iterator[Cluster]:
+    """One node with accounts, and a topic `secured` with the records 0, 1, 2.
+
+    Alice and whoever connects without an account may do all, mallory nothing. A test that stops the node starts it.
+    """
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:alice",
+    }
+    with Cluster(security="SASL_SSL", users=USERS, properties=properties, start_timeout_ms=START_MS) as cluster:
+        cluster.create_topic("secured", 1)
+        asyncio.run(Place(cluster, "secured", "").produce(range(3)))
+        yield cluster
 
 
 @pytest.fixture

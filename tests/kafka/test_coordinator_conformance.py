@@ -7,10 +7,11 @@ import pytest
 from tests.support.group_scripts import SCRIPTS, PureCoordinator, RealCoordinator, Script
 
 
-@pytest.fixture(scope="module")
-def topic(kafka_cluster):
-    kafka_cluster.create_topic("conformance", partitions=1)
-    return "conformance"
+@pytest.fixture
+def topic(kafka_cluster, unique_name):
+    name = unique_name("conformance")
+    kafka_cluster.create_topic(name, partitions=1)
+    return name
 
 
 @pytest.mark.parametrize("scripted", SCRIPTS, ids=lambda each: each.__name__)

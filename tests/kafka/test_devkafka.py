@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 
 from aiogroup.devkafka import Cluster, DevKafkaError, unsecured_jws, up, wire
+from aiogroup.devkafka.sharing import BorrowedCluster, Lender
 from aiogroup.devkafka.waiting import wait_until
 
 
@@ -169,6 +170,51 @@ def test_nothing_is_left_behind_when_the_parent_is_ended(number, is_gone):
     wait_until(lambda: not Path(seen["directory"]).exists(), 15_000, lambda: "the data is gone")
 
 
+def test_the_workers_of_one_run_share_one_node_and_it_ends_with_the_run(tmp_path, is_gone):
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["aiogroup.devkafka.pytest_plugin"]')
+    code = """
+        import json
+        from pathlib import Path
+        import pytest
+        from aiogroup.devkafka import DevKafkaError
+
+        def test_it(kafka_cluster, worker_id):
+            (node,) = kafka_cluster.nodes
+            kafka_cluster.create_topic(worker_id)
+            for end in (node.stop, node.kill, node.pause, node.resume, node.start):
+                with pytest.raises(DevKafkaError, match="shared with other processes"):
+                    end()
+            seen = {"pid": node.pid, "directory": str(kafka_cluster.directory), "id": kafka_cluster.cluster_id}
+            assert node.is_running
+            Path(__file__).with_name(worker_id + ".json").write_text(json.dumps(seen))
+    """
+    (tmp_path / "test_shared.py").write_text(textwrap.dedent(code))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "--dist", "each", str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {name: value for name, value in env.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    one, another = (json.loads(path.read_text()) for path in sorted(tmp_path.glob("gw*.json")))
+    assert one == another
+    assert is_gone(one["pid"])
+    assert not Path(one["directory"]).exists()
+
+
+def test_who_asks_a_lender_that_is_gone_or_that_cannot_start_is_told(tmp_path):
+    with pytest.raises(DevKafkaError, match="is gone"):
+        BorrowedCluster(str(tmp_path / "nobody")).start()
+    lender = Lender(lambda: Cluster(properties={"num.io.threads": "-5"}))
+    try:
+        for _ in range(2):
+            borrowed = BorrowedCluster(lender.address)
+            with pytest.raises(DevKafkaError, match=r"num\.io\.threads"):
+                borrowed.start()
+            with pytest.raises(DevKafkaError, match="not started"):
+                _ = borrowed.directory
+    finally:
+        lender.close()
+
+
 def test_up_and_down(tmp_path, is_gone):
     # Its own record, so that a developer's running `up` is left alone; the jars' own record comes along.
     cache = tmp_path / "aiogroup" / "devkafka"
@@ -194,14 +240,7 @@ class _Token(AbstractTokenProvider):
         return unsecured_jws("alice")
 
 
-@pytest.fixture(scope="module")
-def secure_cluster():
-    with Cluster(security="SASL_SSL", users={"alice": "alice-secret"}) as cluster:
-        cluster.create_topic("secured", 1)
-        yield cluster
-
-
-def _account(mechanism: str, password: str = "alice-secret") -> dict[str, object]:
+def _account(mechanism: str, password: str = "s3cret-of-alice") -> dict[str, object]:
     if mechanism == "OAUTHBEARER":
         return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _Token()}
     return {"sasl_mechanism": mechanism, "sasl_plain_username": "alice", "sasl_plain_password": password}
@@ -209,20 +248,24 @@ def _account(mechanism: str, password: str = "alice-secret") -> dict[str, object
 
 @pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
-async def test_each_mechanism_connects(secure_cluster, protocol, mechanism):
+async def test_each_mechanism_connects(secure, unique_name, protocol, mechanism):
+    topic = unique_name("topic")
+    secure.create_topic(topic)
     await _round_trip(
-        "secured",
-        bootstrap_servers=secure_cluster.bootstrap(protocol),
+        topic,
+        bootstrap_servers=secure.bootstrap(protocol),
         security_protocol=protocol,
-        ssl_context=ssl.create_default_context(cafile=secure_cluster.ca_pem) if "SSL" in protocol else None,
+        ssl_context=ssl.create_default_context(cafile=secure.ca_pem) if "SSL" in protocol else None,
         **_account(mechanism),
     )
 
 
-async def test_ssl_connects(secure_cluster):
+async def test_ssl_connects(secure, unique_name):
+    topic = unique_name("topic")
+    secure.create_topic(topic)
     await _round_trip(
-        "secured",
-        bootstrap_servers=secure_cluster.bootstrap("SSL"),
+        topic,
+        bootstrap_servers=secure.bootstrap("SSL"),
         security_protocol="SSL",
-        ssl_context=ssl.create_default_context(cafile=secure_cluster.ca_pem),
+        ssl_context=ssl.create_default_context(cafile=secure.ca_pem),
     )

@@ -267,26 +267,25 @@ async def test_records_of_every_partition_come_once_while_buffers_fill_and_drain
         assert sum(each.is_full for each in watch.fetches) == 1
 
 
-async def test_broker_that_restarts_has_forgotten_the_session(unique_name):
-    with Cluster() as cluster:
-        place, ears = Place(cluster, unique_name("topic"), unique_name("group"), MANY), Ears()
-        cluster.create_topic(place.topic, MANY)
-        await place.produce(range(10), partition=1)
-        async with Proxy(cluster.bootstrap_servers) as proxy:
-            watch = Watch(proxy)
-            consumer = place.unsubscribed(group_id=None, bootstrap_servers=proxy.bootstrap_servers, observers=[ears])
-            consumer.assign(map(place.tp, range(MANY)))
-            async with consumer:
-                assert await values(consumer, 10) == list(range(10))
-                node = cluster.nodes[0]
-                await asyncio.to_thread(node.stop)
-                await asyncio.to_thread(node.start)
-                await place.produce(range(10, 20), partition=1)
-                assert await values(consumer, 10) == list(range(10, 20))
-                await watch.settle()
-                await silence(consumer)
-            assert sum(each.is_full for each in watch.fetches) >= 2
-            assert not watch.fetches[-1].is_full
+async def test_broker_that_restarts_has_forgotten_the_session(cluster_1, unique_name):
+    place, ears = Place(cluster_1, unique_name("topic"), unique_name("group"), MANY), Ears()
+    cluster_1.create_topic(place.topic, MANY)
+    await place.produce(range(10), partition=1)
+    async with Proxy(cluster_1.bootstrap_servers) as proxy:
+        watch = Watch(proxy)
+        consumer = place.unsubscribed(group_id=None, bootstrap_servers=proxy.bootstrap_servers, observers=[ears])
+        consumer.assign(map(place.tp, range(MANY)))
+        async with consumer:
+            assert await values(consumer, 10) == list(range(10))
+            node = cluster_1.nodes[0]
+            await asyncio.to_thread(node.stop)
+            await asyncio.to_thread(node.start)
+            await place.produce(range(10, 20), partition=1)
+            assert await values(consumer, 10) == list(range(10, 20))
+            await watch.settle()
+            await silence(consumer)
+        assert sum(each.is_full for each in watch.fetches) >= 2
+        assert not watch.fetches[-1].is_full
 
 
 async def test_readers_of_a_broker_that_gives_no_sessions_read_on(unique_name):

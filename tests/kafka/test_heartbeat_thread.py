@@ -258,9 +258,10 @@ async def test_the_coordinator_moves_while_the_loop_is_blocked(kafka_cluster_3, 
     cluster.await_ready()
 
 
-async def test_stop_ends_in_time_and_leaves_no_thread_when_the_broker_is_frozen(kafka_cluster, topic, group):
-    (node,) = kafka_cluster.nodes
-    member = Member(kafka_cluster, group, topic, **SHORT, heartbeat_thread=True)
+async def test_stop_ends_in_time_and_leaves_no_thread_when_the_broker_is_frozen(cluster_1, unique_name, group):
+    (node,), topic = cluster_1.nodes, unique_name("thread")
+    cluster_1.create_topic(topic, partitions=2)
+    member = Member(cluster_1, group, topic, **SHORT, heartbeat_thread=True)
     async with running(member):
         await shared_out(2, member)
         assert len(our_threads()) == 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from aiogroup.telemetry.events import HeartbeatAcknowledged, HeartbeatMissed, PartitionsLost
-from tests.support.kafka import Ears, eventually
+from tests.support.kafka import Ears, Place, eventually
 
 
-async def test_a_request_that_times_out_is_not_told_as_the_sessions_end(make_place):
-    place = make_place()
+async def test_a_request_that_times_out_is_not_told_as_the_sessions_end(cluster_1, unique_name):
+    place = Place(cluster_1, unique_name("topic"), unique_name("group"))
+    cluster_1.create_topic(place.topic)
     ears = Ears()
-    (node,) = place.cluster.nodes
+    (node,) = cluster_1.nodes
     # The broker's own clock stands still meanwhile, so the membership survives.
     async with place.consumer(session_timeout_ms=20_000, request_timeout_ms=1_000, observers=[ears]):
         await eventually(lambda: ears.heard(HeartbeatAcknowledged))

@@ -17,12 +17,10 @@ from pathlib import Path
 import mypy.api
 import pytest
 
-from aiogroup import AuthenticationFailedError, ConnectionLostError, RecordDeserializationError, TopicPartition
+from aiogroup import AuthenticationFailedError, ConnectionLostError, RecordDeserializationError
 from aiogroup.admin import list_members
-from aiogroup.devkafka import Cluster
 from aiogroup.telemetry.events import RecordRedelivered
 from tests.support.kafka import Ears, eventually
-from tests.support.reading import fill
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.stem.removeprefix("how-to-"): path.read_text() for path in (ROOT / "docs").glob("how-to-*.md")}
@@ -196,20 +194,12 @@ async def test_logging(make_place, monkeypatch):
     assert not [each for each in logged if each["event"] == "heartbeat_acknowledged"]  # DEBUG
 
 
-@pytest.fixture(scope="module")
-def secure():
-    with Cluster(security="SASL_SSL", users={"alice": "secret"}) as cluster:
-        cluster.create_topic("secured", 1)
-        asyncio.run(fill(cluster.bootstrap_servers, TopicPartition("secured", 0), [b"0"]))
-        yield cluster
-
-
 async def test_sasl_ssl(secure, unique_name, monkeypatch):
     settings = {
         "KAFKA_BOOTSTRAP_SERVERS": secure.bootstrap("SASL_SSL"),
         "KAFKA_CA_FILE": str(secure.ca_pem),
         "KAFKA_USERNAME": "alice",
-        "KAFKA_PASSWORD": "secret",
+        "KAFKA_PASSWORD": "s3cret-of-alice",
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
@@ -221,7 +211,7 @@ async def test_sasl_ssl(secure, unique_name, monkeypatch):
     with pytest.raises(AuthenticationFailedError):
         await refused.start()
     await refused.stop()
-    monkeypatch.setenv("KAFKA_PASSWORD", "secret")
+    monkeypatch.setenv("KAFKA_PASSWORD", "s3cret-of-alice")
     monkeypatch.delenv("KAFKA_CA_FILE")
     untrusting = make_consumer("secured", unique_name("group"))
     with pytest.raises(ConnectionLostError, match="its certificate is not trusted"):

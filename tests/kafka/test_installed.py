@@ -22,6 +22,7 @@ from aiogroup.devkafka.jars import cache_dir
 from aiogroup.devkafka.ports import free_ports
 from aiogroup.devkafka.waiting import wait_until
 from aiogroup.native import IS_COMPILED
+from tests.support.workers import by_one_worker
 from tests.test_readme import README, TEN_LINES
 
 ROOT = Path(__file__).parents[2]
@@ -104,13 +105,13 @@ def build(source: Path, into: Path, *options: str, **variables: str) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=by_one_worker("installed"))
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """To be looked at; whoever builds takes a copy."""
     return copy_of_the_clone(tmp_path_factory.mktemp("copied") / "aiogroup")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=by_one_worker("installed"))
 def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The sdist, the wheel that is built from it, and a clone."""
     folder = tmp_path_factory.mktemp("dist")

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from aiogroup import IllegalStateError, TopicPartition
-from aiogroup.devkafka import Cluster
 from tests.support.kafka import Place, eventually, take, turns
 
 
@@ -28,26 +27,25 @@ async def test_current_lag_follows_what_is_delivered(make_place):
         assert consumer.lags() == {place.tp(0): 0, place.tp(1): 0}
 
 
-async def test_it_is_never_a_remote_call_and_unknown_is_none():
-    with Cluster() as cluster:  # not the shared one: it is frozen
-        place = Place(cluster, "topic", "group", 2)
-        cluster.create_topic(place.topic, 2)
-        await place.produce(range(3))
-        consumer = place.unsubscribed(group_id=None, enable_auto_commit=False, auto_offset_reset="none")
-        consumer.assign([place.tp(0), place.tp(1)])
-        async with consumer:
-            assert consumer.lags() == {place.tp(0): None, place.tp(1): None}  # no position
-            cluster.nodes[0].pause()
-            try:
-                consumer.seek(place.tp(0), 0)
-                await turns()
-                assert consumer.current_lag(place.tp(0)) is None  # no end offset
-                assert consumer.lags() == {place.tp(0): None, place.tp(1): None}
-                assert consumer.metrics()["records_lag_max"] is None
-            finally:
-                cluster.nodes[0].resume()
-            await eventually(lambda: consumer.current_lag(place.tp(0)) == 3)
-            assert consumer.current_lag(place.tp(1)) is None
+async def test_it_is_never_a_remote_call_and_unknown_is_none(cluster_1, unique_name):
+    place = Place(cluster_1, unique_name("topic"), unique_name("group"), 2)
+    cluster_1.create_topic(place.topic, 2)
+    await place.produce(range(3))
+    consumer = place.unsubscribed(group_id=None, enable_auto_commit=False, auto_offset_reset="none")
+    consumer.assign([place.tp(0), place.tp(1)])
+    async with consumer:
+        assert consumer.lags() == {place.tp(0): None, place.tp(1): None}  # no position
+        cluster_1.nodes[0].pause()
+        try:
+            consumer.seek(place.tp(0), 0)
+            await turns()
+            assert consumer.current_lag(place.tp(0)) is None  # no end offset
+            assert consumer.lags() == {place.tp(0): None, place.tp(1): None}
+            assert consumer.metrics()["records_lag_max"] is None
+        finally:
+            cluster_1.nodes[0].resume()
+        await eventually(lambda: consumer.current_lag(place.tp(0)) == 3)
+        assert consumer.current_lag(place.tp(1)) is None
 
 
 async def test_not_assigned_is_an_error_and_not_a_number(make_place):

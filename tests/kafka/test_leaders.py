@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from aiogroup import Consumer, TopicPartition
-from aiogroup.devkafka import Cluster, wire
+from aiogroup.devkafka import wire
 from aiogroup.devkafka.waiting import wait_until
 from aiogroup.protocol.messages.fetch import FetchRequest
 from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
@@ -22,12 +22,10 @@ from tests.support.reading import alone, fill, producing, read
 VALUES = [b"%d" % number for number in range(50)]
 
 
-@pytest.fixture(scope="module")
-def racks():
+@pytest.fixture
+def racks(cluster_3):
     """Three nodes whose leaders send a reader to the follower in its rack."""
-    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-    with Cluster(nodes=3, properties={"replica.selector.class": selector}) as cluster:
-        yield cluster
+    return cluster_3
 
 
 def _leader(cluster, tp):

@@ -14,7 +14,6 @@ import pytest
 from aiogroup import Consumer, GroupAuthorizationError, GroupNotFoundError, KafkaTimeoutError, MemberNotFoundError
 from aiogroup.__main__ import main
 from aiogroup.admin import list_members, remove_members
-from aiogroup.devkafka import Cluster
 from aiogroup.errors import ConnectionLostError
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -172,26 +171,25 @@ async def test_it_ends_in_its_time_when_nobody_answers(kafka_cluster, group):
         await asyncio.wait_for(list_members(group, bootstrap_servers="127.0.0.1:1"), 10)
 
 
-async def test_the_command_takes_the_properties_of_kafkas_tools(unique_name, tmp_path):
+async def test_the_command_takes_the_properties_of_kafkas_tools(secure, unique_name, tmp_path):
     group = unique_name("group")
-    async with Cluster(security="SASL_SSL", users={"alice": "s3cr3t-word"}) as cluster:
-        config = tmp_path / "client.properties"
+    config = tmp_path / "client.properties"
 
-        def write(password):
-            config.write_text(
-                "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\nauto.offset.reset=latest\n"
-                f"ssl.truststore.location={cluster.ca_pem}\n"
-                "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
-                f'username="alice" password="{password}";\n'
-            )
+    def write(password):
+        config.write_text(
+            "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\nauto.offset.reset=latest\n"
+            f"ssl.truststore.location={secure.ca_pem}\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+            f'username="alice" password="{password}";\n'
+        )
 
-        where = ("--bootstrap-server", cluster.bootstrap("SASL_SSL"), "--group", group, "--command-config", str(config))
-        write("s3cr3t-word")
-        let_in = await command("list", *where)
-        assert (let_in.returncode, let_in.stdout) == (1, "")
-        assert group in let_in.stderr  # it got as far as the coordinator, which has no such group
-        write("wr0ng-word")
-        refused = await command("list", *where)
-        assert (refused.returncode, refused.stdout) == (1, "")
-        assert "refused the credentials" in refused.stderr
-        assert "wr0ng-word" not in refused.stderr
+    where = ("--bootstrap-server", secure.bootstrap("SASL_SSL"), "--group", group, "--command-config", str(config))
+    write("s3cret-of-alice")
+    let_in = await command("list", *where)
+    assert (let_in.returncode, let_in.stdout) == (1, "")
+    assert group in let_in.stderr  # it got as far as the coordinator, which has no such group
+    write("wr0ng-word")
+    refused = await command("list", *where)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "refused the credentials" in refused.stderr
+    assert "wr0ng-word" not in refused.stderr

@@ -431,13 +431,13 @@ async def seen_through(
 
 
 @pytest.mark.parametrize("how", ["pause", "kill"])
-async def test_when_all_brokers_are_frozen_or_killed(kafka_cluster, unique_name, how):
-    (node,) = kafka_cluster.nodes
+async def test_when_all_brokers_are_frozen_or_killed(cluster_1, unique_name, how):
+    (node,) = cluster_1.nodes
 
     async def get_well():
-        await asyncio.to_thread(bring_back, kafka_cluster)
+        await asyncio.to_thread(bring_back, cluster_1)
 
-    scene = Scene(kafka_cluster, kafka_cluster.bootstrap_servers, unique_name, KINDS)
+    scene = Scene(cluster_1, cluster_1.bootstrap_servers, unique_name, KINDS)
     try:
         await seen_through([scene], getattr(node, how), get_well)
     finally:

@@ -22,12 +22,13 @@ from aiogroup import (
     TopicAuthorizationError,
     TopicPartition,
 )
-from aiogroup.devkafka import Cluster, unsecured_jws
+from aiogroup.devkafka import unsecured_jws
 from aiogroup.telemetry.events import HeartbeatAcknowledged
 from tests.support.kafka import Ears
-from tests.support.reading import fill
 
-PASSWORD = "s3cret-of-alice"
+USER = "alice"
+PASSWORD = f"s3cret-of-{USER}"
+WITHOUT_RIGHTS = {"user": "mallory", "password": "s3cret-of-mallory"}
 WRONG = "wr0ng-s3cret"
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
@@ -40,14 +41,6 @@ class Token(AbstractTokenProvider):
     async def token(self) -> str:
         self.asked_count += 1
         return self.given
-
-
-@pytest.fixture(scope="module")
-def secure():
-    with Cluster(security="SASL_SSL", users={"alice": PASSWORD}) as cluster:
-        cluster.create_topic("secured", 1)
-        asyncio.run(fill(cluster.bootstrap_servers, TopicPartition("secured", 0), [b"0", b"1", b"2"]))
-        yield cluster
 
 
 @pytest.fixture
@@ -64,7 +57,7 @@ def everything_logged(caplog):
         logger.setLevel(level)
 
 
-def _settings(cluster, protocol, mechanism="PLAIN", password=PASSWORD, **more):
+def _settings(cluster, protocol, mechanism="PLAIN", password=PASSWORD, user=USER, **more):
     given = {
         "bootstrap_servers": cluster.bootstrap(protocol),
         "security_protocol": protocol,
@@ -78,7 +71,7 @@ def _settings(cluster, protocol, mechanism="PLAIN", password=PASSWORD, **more):
         if mechanism == "OAUTHBEARER":
             given["sasl_oauth_token_provider"] = Token()
         else:
-            given |= {"sasl_plain_username": "alice", "sasl_plain_password": password}
+            given |= {"sasl_plain_username": user, "sasl_plain_password": password}
     return given | more
 
 
@@ -268,10 +261,10 @@ async def _drain(consumer: Consumer) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-async def test_the_heartbeat_thread_speaks_the_same_security(secure, protocol):
+async def test_the_heartbeat_thread_speaks_the_same_security(secure, unique_name, protocol):
     """Its connection alone answers: the loop is blocked for twice the session."""
     ears = Ears()
-    more = {"group_id": f"thread-{protocol}", "session_timeout_ms": 1_500, "heartbeat_interval_ms": 200}
+    more = {"group_id": unique_name("thread"), "session_timeout_ms": 1_500, "heartbeat_interval_ms": 200}
     settings = _settings(secure, protocol, "SCRAM-SHA-256", observers=[ears], heartbeat_thread=True, **more)
     async with Consumer("secured", **settings) as consumer:
         generation = consumer.group_metadata().generation
@@ -284,28 +277,16 @@ async def test_the_heartbeat_thread_speaks_the_same_security(secure, protocol):
     assert len(acknowledged) >= 10
 
 
-@pytest.fixture(scope="module")
-def guarded():
-    """The listeners without accounts may do all, alice nothing."""
-    properties = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    with Cluster(security="SASL_PLAINTEXT", users={"alice": PASSWORD}, properties=properties) as cluster:
-        cluster.create_topic("guarded", 1)
-        asyncio.run(fill(cluster.bootstrap_servers, TopicPartition("guarded", 0), [b"0"]))
-        yield cluster
-
-
-async def test_a_topic_without_the_right_to_read_it_is_a_typed_error(guarded):
-    consumer = Consumer("guarded", **_settings(guarded, "SASL_PLAINTEXT"))
-    with pytest.raises(TopicAuthorizationError, match="guarded") as raised:
+async def test_a_topic_without_the_right_to_read_it_is_a_typed_error(secure):
+    consumer = Consumer("secured", **_settings(secure, "SASL_PLAINTEXT", **WITHOUT_RIGHTS))
+    with pytest.raises(TopicAuthorizationError, match="secured") as raised:
         async with consumer:
             await asyncio.wait_for(consumer.getone(), 15)
-    assert raised.value.topics == {"guarded"}
+    assert raised.value.topics == {"secured"}
 
 
-async def test_a_group_without_the_right_to_join_it_is_a_typed_error_at_once(guarded):
-    consumer = Consumer("guarded", group_id="theirs", **_settings(guarded, "SASL_PLAINTEXT"))
+async def test_a_group_without_the_right_to_join_it_is_a_typed_error_at_once(secure):
+    settings = _settings(secure, "SASL_PLAINTEXT", **WITHOUT_RIGHTS)
+    consumer = Consumer("secured", group_id="theirs", **settings)
     with pytest.raises(GroupAuthorizationError, match="theirs"):
         await asyncio.wait_for(consumer.start(), 15)

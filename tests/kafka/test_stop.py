@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from aiogroup import AiogroupError, ConnectionLostError, ConsumerStoppedError, StopReport
-from aiogroup.devkafka import Cluster
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.telemetry import events
@@ -297,21 +296,14 @@ async def test_an_error_in_the_block_is_not_hidden(make_place):
         await consumer.getone()
 
 
-@pytest.fixture(scope="module")
-def own_cluster():
-    """Not the shared one: its node is frozen and killed."""
-    with Cluster() as cluster:
-        yield cluster
-
-
 @pytest.mark.parametrize("state", ["paused", "killed"])
 @pytest.mark.parametrize("timeout_ms", [0, 1_000])
 async def test_it_is_bounded_when_the_broker_is_gone_and_says_what_was_not_done(
-    own_cluster, unique_name, state, timeout_ms
+    cluster_1, unique_name, state, timeout_ms
 ):
-    (node,) = own_cluster.nodes
-    place, listener = Place(own_cluster, unique_name("topic"), unique_name("group")), Listener()
-    await asyncio.to_thread(own_cluster.create_topic, place.topic)
+    (node,) = cluster_1.nodes
+    place, listener = Place(cluster_1, unique_name("topic"), unique_name("group")), Listener()
+    await asyncio.to_thread(cluster_1.create_topic, place.topic)
     await place.produce(range(3))
     consumer = listening(place, listener, auto_commit_interval_ms=600_000)
     await consumer.start()
@@ -329,8 +321,8 @@ async def test_it_is_bounded_when_the_broker_is_gone_and_says_what_was_not_done(
         await asyncio.to_thread(node.resume if state == "paused" else node.start)
 
 
-async def test_start_and_the_end_of_the_block_are_bounded_where_no_broker_is(own_cluster):
-    consumer = Place(own_cluster, "none", "none").consumer(bootstrap_servers="127.0.0.1:1")
+async def test_start_and_the_end_of_the_block_are_bounded_where_no_broker_is(kafka_cluster):
+    consumer = Place(kafka_cluster, "none", "none").consumer(bootstrap_servers="127.0.0.1:1")
     with pytest.raises(ConnectionLostError, match=r"127\.0\.0\.1:1"):
         await asyncio.wait_for(consumer.start(), 5)
     assert (await consumer.stop()).is_clean

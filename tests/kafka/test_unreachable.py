@@ -8,7 +8,6 @@ import time
 import pytest
 
 from aiogroup import Consumer, HealthStatus
-from aiogroup.devkafka import Cluster
 from tests.support.kafka import eventually
 
 SESSION_MS = 6_000
@@ -27,35 +26,34 @@ async def unreachable_after_ms(consumer, since, within_ms):
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-async def test_the_only_broker_is_gone_and_health_says_so(how):
-    with Cluster() as cluster:  # not the shared one: it dies
-        (node,) = cluster.nodes
-        cluster.create_topic("orders", partitions=2)
-        settings = {"bootstrap_servers": cluster.bootstrap_servers, "session_timeout_ms": SESSION_MS}
-        settings |= {"heartbeat_interval_ms": 500, "request_timeout_ms": 5_000}
-        async with Consumer("orders", group_id="billing", **settings) as member, Consumer("orders", **settings) as free:
-            asking = [asyncio.create_task(each.getone()) for each in (member, free)]
-            try:
-                await eventually(lambda: status(member) is status(free) is HealthStatus.READY)
-                await eventually(lambda: member.health().since_heartbeat_ms is not None)
-                await asyncio.to_thread(node.kill if how == "killed" else node.pause)
-                since = time.monotonic()
-                after_ms = await unreachable_after_ms(member, since, SESSION_MS + WAY_MS)
-                assert SESSION_MS - 1_000 <= after_ms <= SESSION_MS + WAY_MS
-                assert status(free) is HealthStatus.READY
-                after_ms = await unreachable_after_ms(free, since, SILENT_MS + WAY_MS)
-                assert SILENT_MS - 1_000 <= after_ms <= SILENT_MS + WAY_MS
-                for each in (member, free):
-                    assert (each.health().is_alive, each.health().is_ready) == (True, False)
-                if how == "killed":
-                    await asyncio.to_thread(node.start)
-                else:
-                    node.resume()
-                await eventually(lambda: status(member) is status(free) is HealthStatus.READY, 60)
-            finally:
-                for each in asking:
-                    each.cancel()
-                await asyncio.gather(*asking, return_exceptions=True)
+async def test_the_only_broker_is_gone_and_health_says_so(cluster_1, unique_name, group, how):
+    (node,), topic = cluster_1.nodes, unique_name("orders")
+    cluster_1.create_topic(topic, partitions=2)
+    settings = {"bootstrap_servers": cluster_1.bootstrap_servers, "session_timeout_ms": SESSION_MS}
+    settings |= {"heartbeat_interval_ms": 500, "request_timeout_ms": 5_000}
+    async with Consumer(topic, group_id=group, **settings) as member, Consumer(topic, **settings) as free:
+        asking = [asyncio.create_task(each.getone()) for each in (member, free)]
+        try:
+            await eventually(lambda: status(member) is status(free) is HealthStatus.READY)
+            await eventually(lambda: member.health().since_heartbeat_ms is not None)
+            await asyncio.to_thread(node.kill if how == "killed" else node.pause)
+            since = time.monotonic()
+            after_ms = await unreachable_after_ms(member, since, SESSION_MS + WAY_MS)
+            assert SESSION_MS - 1_000 <= after_ms <= SESSION_MS + WAY_MS
+            assert status(free) is HealthStatus.READY
+            after_ms = await unreachable_after_ms(free, since, SILENT_MS + WAY_MS)
+            assert SILENT_MS - 1_000 <= after_ms <= SILENT_MS + WAY_MS
+            for each in (member, free):
+                assert (each.health().is_alive, each.health().is_ready) == (True, False)
+            if how == "killed":
+                await asyncio.to_thread(node.start)
+            else:
+                node.resume()
+            await eventually(lambda: status(member) is status(free) is HealthStatus.READY, 60)
+        finally:
+            for each in asking:
+                each.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
 
 
 @pytest.mark.parametrize("has_group", [True, False], ids=["group", "no group"])
