@@ -84,11 +84,13 @@ check: $(STAMP)
 # Property tests run with few examples among the fast tests, and with many in the second step.
 # Tests on Kafka wait more than they compute: five workers run on one node. Tests that stop nodes run on one worker, which
 # has a cluster of its own (tests/support/workers.py). Tests with Spark compute: one at a time, in one Spark session.
+# The files with tests on Kafka: a worker that collects all the others as well computes for twelve seconds, not six.
+KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
 test: jars
 	$(FAST)
 	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "(simulation or hypothesis) and not kafka" -n 2
-	$(PY) -m pytest -m "kafka and not spark" -n 5 --dist loadgroup
-	$(PY) -m pytest -m spark
+	$(PY) -m pytest $(KAFKA) -m "kafka and not spark" -n 5 --dist loadgroup
+	$(PY) -m pytest $(KAFKA) -m spark
 
 # Another Python, in an environment of its own: fast tests and simulations with and without the C, and the most telling of
 # the tests on Kafka, on asyncio and on uvloop.

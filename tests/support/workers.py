@@ -19,13 +19,18 @@ def by_one_worker(name: str) -> list[Any]:
     return [pytest.param(None, id=f"@{name}")]
 
 
+def scope_of(nodeid: str) -> str:
+    """What one worker runs together with the test: all tests of its name, or the test alone."""
+    found = _NAME.search(nodeid)
+    return found[1] if found else nodeid
+
+
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
     """The scheduler: the names with the most tests come first, all other tests one by one."""
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
     class ByName(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            found = _NAME.search(nodeid)
-            return found[1] if found else nodeid
+            return scope_of(nodeid)
 
     return ByName(config, log)
