@@ -152,11 +152,13 @@ Fact: TypeAlias = (
 class HandOver:
     """Wait for the hand-over point or the end of the generation, revoke, commit; then report `HandedOver`.
 
-    With `keeps` (cooperative) only partitions of topics that are not subscribed to any more are revoked.
+    With `keeps` (cooperative) only partitions of topics that are not subscribed to any more are revoked. The fact that
+    asks for the round came in at `since_ms`; `None` where none did before this effect.
     """
 
     why: str
     keeps: bool = False
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

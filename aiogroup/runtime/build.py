@@ -66,7 +66,7 @@ def build(config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription:
     changes = AssignmentChanges(context, subscription, positions, fetchers, recovery, poll_clock)
     group: GroupOrNone = NoGroup(subscription)
     if member is not None:
-        group = member.in_group(subscription, positions, changes, poll_clock)
+        group = member.in_group(subscription, positions, changes, poll_clock, refresher)
     self_assignment = SelfAssignment(context, following.topics, group, changes)
     following.lead(group, refresher, self_assignment)
     return Engine(
@@ -105,7 +105,12 @@ class _Member:
         self.committer = Committer(context, self._coordinator, is_member=True)
 
     def in_group(
-        self, subscription: Subscription, positions: Positions, changes: AssignmentChanges, poll_clock: PollClock
+        self,
+        subscription: Subscription,
+        positions: Positions,
+        changes: AssignmentChanges,
+        poll_clock: PollClock,
+        refresher: Refresher,
     ) -> Group:
         context, coordinator, committer = self._context, self._coordinator, self.committer
         callbacks = Callbacks(context, subscription, coordinator, poll_clock)
@@ -114,6 +119,6 @@ class _Member:
         rounds = ClassicRounds(context, coordinator, leader, self._leadership, self._offers)
         default = parse_reset_policy(context.config.auto_offset_reset)
         first_sight = FirstSight(default, of_new=parse_reset_policy(context.config.new_partition_reset))
-        rebalance = Rebalance(context, coordinator, committer, positions, ownership, rounds, first_sight)
+        rebalance = Rebalance(context, coordinator, committer, positions, ownership, rounds, first_sight, refresher)
         liveness = Liveness(context, coordinator, ownership, poll_clock)
         return Group(context, subscription, coordinator, committer, liveness, rebalance, poll_clock)

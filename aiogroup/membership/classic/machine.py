@@ -85,6 +85,7 @@ class ClassicMembership:
         self._keeps = False  # the hand-over under way gives up only the topics that are not subscribed to any more
         self._asked = False  # the request or effect of this state was asked for and is not answered yet
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        self._rejoin_since_ms: int | None = None  # when the fact came in that `rejoin_why` tells of
         self._rejoin_at_ms: int | None = None  # the group rebalances, and this member delays its rejoin until then
         self._new_member_id = NewMemberId()
         self._effects: f.Outbox[f.Effect] = f.Outbox()
@@ -125,6 +126,10 @@ class ClassicMembership:
                 self._new_member_id.on_coordinator_doubtful()
             case _:
                 self._on_application(fact)
+        if self.rejoin_why is None:
+            self._rejoin_since_ms = None
+        elif self._rejoin_since_ms is None:
+            self._rejoin_since_ms = now_ms
 
     def poll(self, now_ms: int) -> f.Step:
         effects: tuple[f.Effect, ...] = self._effects.take()
@@ -221,7 +226,7 @@ class ClassicMembership:
         self._rejoin_at_ms = None
         self._keeps = keeps and self._settings.is_cooperative and self.identity.is_member
         self._move(MemberState.PREPARING, why)
-        return f.HandOver(why, self._keeps)
+        return f.HandOver(why, self._keeps, self._rejoin_since_ms)
 
     def _give_up(self, why: str) -> f.HandOver:
         """Go back from JOINING and hand everything over; the coordinator may still accept a last commit of it."""
@@ -288,7 +293,7 @@ class ClassicMembership:
         if self._keeps and not self.identity.is_member:
             # The generation ended after this hand-over had counted its partitions as kept.
             self._keeps = False
-            self._effects.append(f.HandOver("the generation ended", keeps=False))
+            self._effects.append(f.HandOver("the generation ended", False, self._rejoin_since_ms))
             return
         self.claim = self.identity.generation if self._keeps else NO_GENERATION
         # No commit is under way. From here on no answer about the old generation may touch the join: a commit that is

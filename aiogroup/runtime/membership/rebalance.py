@@ -10,7 +10,7 @@ follows.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.lane import Bar
@@ -24,10 +24,14 @@ from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.membership.ownership import COMMIT_BEFORE_JOIN_MS, Ownership, Still
+from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.telemetry import events
 
 __all__ = ["Rebalance"]
+
+MATCH_BEFORE_JOIN_MS: Final = 10_000
+"""How long a look for the topics of a pattern may hold a rebalance up."""
 
 
 class Rounds(Protocol):
@@ -53,6 +57,7 @@ class Rebalance:
         ownership: Ownership,
         rounds: Rounds,
         first_sight: FirstSight,
+        refresher: Refresher,
     ) -> None:
         self._context = context
         self._coordinator = coordinator
@@ -61,6 +66,7 @@ class Rebalance:
         self._rounds = rounds
         self.ownership = ownership
         self.first_sight = first_sight
+        self._refresher = refresher
         self.completed_count = 0
         self.is_ending = False
         """The step under way is finished, and no other round begins: a member that joins can commit nothing."""
@@ -93,6 +99,9 @@ class Rebalance:
         membership, ownership = self._coordinator.membership, self.ownership
         self._context.round = Round(effect.why, now_ms())
         self._context.tell(events.RebalanceStarted(effect.why, membership.identity.generation))
+        since_ms = effect.since_ms
+        if since_ms is None:  # a start has just looked its topics up
+            since_ms = now_ms() - self._context.config.retry_backoff_ms
 
         def still() -> bool:
             return membership.identity.is_member and membership.state is MemberState.PREPARING
@@ -107,7 +116,15 @@ class Rebalance:
             return  # the poll interval passed, or the consumer stops
         if not membership.identity.is_member:
             await ownership.lose(effect.why)
+        await self._match_topics(since_ms)
         await self._settle_commits(keeps=effect.keeps)
+
+    async def _match_topics(self, since_ms: int) -> None:
+        """Join with all topics that match the pattern now. A member that found a new one only later would ask for one
+        more round, and each member finds it by itself (ConsumerCoordinator.java does the same).
+        """
+        limit_ms = min(MATCH_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms // 3)
+        await self._refresher.match_since(since_ms, now_ms() + limit_ms)
 
     async def _settle_commits(self, *, keeps: bool) -> None:
         """Wait for the commits under way: after JoinGroup the coordinator refuses commits under the old generation.

@@ -76,7 +76,7 @@ class Refresher:
         self._wanted = Signal()
         self._wanted_at_ms: int | None = None
         self._refreshed = Signal()
-        self._refreshed_at_ms = -(2**40)
+        self._refreshed_at_ms = self._asked_at_ms = self._failed_at_ms = -(2**40)
 
     async def run(self) -> None:
         config = self._context.config
@@ -100,6 +100,8 @@ class Refresher:
             except ConsumerStoppedError:
                 return
             except AiogroupError as error:
+                self._failed_at_ms = now_ms()
+                self._refreshed.pulse()
                 self._context.tell(events.MetadataFailed(str(error)))
                 await retries.back_off()
 
@@ -119,10 +121,17 @@ class Refresher:
             self._wanted_at_ms = now_ms()
         self._wanted.pulse()
 
-    async def refreshed(self, until_ms: int) -> bool:
-        """Request a refresh and wait for it. Returns False if it took longer than `until_ms`."""
-        self.want()
-        return await self._refreshed.wait(until_ms)
+    async def match_since(self, since_ms: int, until_ms: int) -> None:
+        """Return when a pattern was compared with the topics that there were at `since_ms`, or later ones.
+
+        Also returns when no broker tells them, at the latest at `until_ms`; at once where topics are named.
+        """
+        # Metadata that were on their way at `since_ms` may be older, unless they are what happened then.
+        if self._refreshed_at_ms >= since_ms or not isinstance(self._reader.wanted(), re.Pattern):
+            return
+        while max(self._asked_at_ms, self._failed_at_ms) < since_ms and now_ms() < until_ms:
+            self.want()
+            await self._refreshed.wait(until_ms)
 
     async def refresh(self) -> None:
         """Ask now.
@@ -130,15 +139,15 @@ class Refresher:
         Raises:
             AiogroupError: no broker answered.
         """
-        wanted = self._reader.wanted()
+        wanted, asked_at_ms = self._reader.wanted(), now_ms()
         since_ms, self._wanted_at_ms = self._wanted_at_ms, None  # a request from now on concerns the next answer
         try:
             await self._context.link.fetch_metadata(None if isinstance(wanted, re.Pattern) else wanted)
         except BaseException:
             self._wanted_at_ms = since_ms if since_ms is not None else self._wanted_at_ms
             raise
-        self._refreshed_at_ms = now_ms()
         self._reader.on_refreshed(self._context.link.cluster)
+        self._refreshed_at_ms, self._asked_at_ms = now_ms(), asked_at_ms
         self._refreshed.pulse()
         self._context.fetchable.pulse()
         self._context.positions_wanted.pulse()
