@@ -588,7 +588,7 @@ class Consumer:
             ConnectionLostError, KafkaTimeoutError, ProtocolError: no broker answered in `request_timeout_ms`; ask
                 again.
         """
-        cluster = await self._running().context.link.fetch_metadata(None)
+        cluster = await self._running().refresher.all_topics()
         return frozenset(
             n for n, i in cluster.topics.items() if not (i.is_internal and self.config.exclude_internal_topics)
         )

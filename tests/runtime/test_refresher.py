@@ -10,7 +10,7 @@ import pytest
 from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
-from aiogroup.errors import TopicAuthorizationError
+from aiogroup.errors import ConnectionLostError, TopicAuthorizationError
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import PositionState
 from aiogroup.offsets.commit_plan import Committed
@@ -147,3 +147,35 @@ async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_
     assert committed[0] == {0: 10, 1: 20}
     assert [each[0] for each in committed[1:]] == [5]
     assert Bar.HELD not in second.bars
+
+
+class BreaksAtFirst:
+    """A link whose connections break twice, as at the end of their SASL sessions (KIP-368)."""
+
+    cluster = BothAnswerForAll.cluster
+
+    def __init__(self, breaks_count):
+        self.breaks_count = breaks_count
+
+    async def fetch_metadata(self, topics, _limit_ms):
+        assert topics is None
+        self.breaks_count -= 1
+        if self.breaks_count >= 0:
+            raise ConnectionLostError("the session ended")
+        return self.cluster
+
+
+@pytest.mark.parametrize("breaks_count", [0, 1, 2])
+async def test_all_topics_are_asked_for_again_when_a_connection_breaks(breaks_count):
+    config = ConsumerConfig(retry_backoff_ms=1, retry_backoff_max_ms=1)
+    refresher = Refresher(SimpleNamespace(config=config, link=BreaksAtFirst(breaks_count)), ReadsNothing())
+    assert (await refresher.all_topics()).topics.keys() == {"orders"}
+
+
+async def test_all_topics_are_asked_for_until_the_time_is_over():
+    config = ConsumerConfig(request_timeout_ms=600, fetch_max_wait_ms=100, retry_backoff_ms=20, retry_backoff_max_ms=20)
+    refresher = Refresher(SimpleNamespace(config=config, link=BreaksAtFirst(10**6)), ReadsNothing())
+    began_at_ms = now_ms()
+    with pytest.raises(ConnectionLostError, match="the session ended"):
+        await refresher.all_topics()
+    assert now_ms() - began_at_ms >= 600

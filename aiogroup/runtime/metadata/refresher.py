@@ -15,6 +15,7 @@ from aiogroup.cluster import Cluster
 from aiogroup.errors import (
     AiogroupError,
     AuthenticationFailedError,
+    ConnectionLostError,
     ConsumerStoppedError,
     KafkaTimeoutError,
     TopicAuthorizationError,
@@ -151,6 +152,22 @@ class Refresher:
         self._refreshed.pulse()
         self._context.fetchable.pulse()
         self._context.positions_wanted.pulse()
+
+    async def all_topics(self) -> Cluster:
+        """The metadata of every topic, asked for now, again while brokers are not reached, in `request_timeout_ms`.
+
+        Raises:
+            AiogroupError: no broker answered.
+        """
+        config = self._context.config
+        until_ms = now_ms() + config.request_timeout_ms
+        retries = Retries(config, until_ms)
+        while True:
+            try:
+                return await self._context.link.fetch_metadata(None, max(1, until_ms - now_ms()))
+            except (ConnectionLostError, KafkaTimeoutError) as error:
+                if not await retries.back_off():
+                    raise retries.last_error("Metadata", error) from error
 
     # Offsets by time.
 
