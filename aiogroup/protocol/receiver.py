@@ -1,7 +1,7 @@
 """Cuts a socket's bytes into frames; the socket writes a long frame directly into its final place.
 
 In an answer to Fetch the long records of each partition get a buffer of their own. Each buffer then lives only as long
-as it is needed, and no records must be copied out of the answer.
+as it is needed, and records need not be copied out of the answer.
 """
 
 from __future__ import annotations
