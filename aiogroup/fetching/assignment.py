@@ -9,7 +9,7 @@ from uuid import UUID
 from aiogroup.config import ResetPolicy
 from aiogroup.fetching.lane import Lane, LaneTally
 from aiogroup.fetching.partition import Partition
-from aiogroup.offsets.commit_plan import CommitEntry, Turn, made_anew_error
+from aiogroup.offsets.commit_plan import Commit, CommitEntry, made_anew_error
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Assignment", "LaneTable"]
@@ -132,16 +132,16 @@ class Assignment(LaneTable[Partition]):
         partition.former_end = former_end
         return former_id
 
-    def name_topics(self, turn: Turn) -> None:
+    def name_topics(self, commit: Commit) -> None:
         """Note, for a commit that begins now, the ids of the topics that its offsets belong to."""
-        for tp, entry in turn.pending.items():
+        for tp, entry in commit.pending.items():
             partition = self._lanes.get(tp)
             if partition is None or partition.ownership != entry.ownership:
                 continue
             if partition.topic_id is not None:
-                turn.topic_ids[tp] = partition.topic_id
+                commit.topic_ids[tp] = partition.topic_id
             if partition.is_of_former_log(entry.offset):
-                turn.made_anew.add(tp)
+                commit.made_anew.add(tp)
 
     def begin_anew(self, partition: Partition, topic_id: UUID) -> None:
         """The topic was deleted and made anew. Its log is another one, so this is another ownership."""

@@ -13,13 +13,13 @@ from aiogroup.structs import OffsetAndMetadata, TopicPartition
 from aiogroup.values import dataclass
 
 __all__ = [
+    "Commit",
     "CommitEntry",
     "CommitOrder",
     "Committed",
     "LaneCommit",
     "LaneCommits",
     "Offsets",
-    "Turn",
     "entries_of",
     "lost_error",
     "made_anew_error",
@@ -35,7 +35,7 @@ MAX_OFFSET: Final = 2**63 - 1
 class LaneCommit:
     """One commit of a partition with two lanes (KIP-333): offset, metadata, and the processed offset of each lane.
 
-    `turn` is the number of the last seek before it: the commit does not cover records that a later seek took back.
+    `seeks_count` is that of the book when it was made: the commit does not cover records that a later seek took back.
     """
 
     offset: int
@@ -44,7 +44,7 @@ class LaneCommit:
     id: str
     live: int
     ranges: tuple[tuple[int, int], ...]
-    turn: int
+    seeks_count: int
     user: str
 
 
@@ -119,7 +119,7 @@ class LaneCommits(Protocol):
         ...
 
     def note_durable(self, commit: LaneCommit) -> bool:
-        """The commit is durable. Returns False if a seek after it took back records that it covers."""
+        """The commit is durable. Recommits False if a seek after it took back records that it covers."""
         ...
 
 
@@ -181,7 +181,7 @@ def _entry_of(partition: Committing, *, delivered: bool, unmoved: bool, again: b
     return CommitEntry(offset, text, partition.ownership, partition.epoch_before(offset), partition.starts_count)
 
 
-class Turn:
+class Commit:
     """One call of a commit: the entries that are still `pending`, and those of them that were `sent` last.
 
     With `is_member` it is sent under the member's generation; without (manual `assign`) it is sent without any. That
@@ -210,42 +210,42 @@ class CommitOrder:
     """
 
     def __init__(self) -> None:
-        self._turns: dict[TopicPartition, list[Turn]] = {}
+        self._commits: dict[TopicPartition, list[Commit]] = {}
 
-    def begin(self, entries: Mapping[TopicPartition, CommitEntry], *, automatic: bool) -> Turn:
+    def begin(self, entries: Mapping[TopicPartition, CommitEntry], *, automatic: bool) -> Commit:
         """Put a new commit in order: behind all others, or an `automatic` one before the first that covers it.
 
         The ledger does not yet contain what an unfinished `commit(offsets)` names, so an auto-commit that was sent
         behind it would move the committed offset back.
         """
-        turn = Turn(entries)
+        commit = Commit(entries)
         for tp, entry in entries.items():
-            turns = self._turns.setdefault(tp, [])
-            place = (at for at, other in enumerate(turns) if automatic and _covers(other.pending.get(tp), entry))
-            turns.insert(next(place, len(turns)), turn)
-        return turn
+            commits = self._commits.setdefault(tp, [])
+            place = (at for at, other in enumerate(commits) if automatic and _covers(other.pending.get(tp), entry))
+            commits.insert(next(place, len(commits)), commit)
+        return commit
 
-    def due(self, turn: Turn) -> dict[TopicPartition, CommitEntry]:
+    def due(self, commit: Commit) -> dict[TopicPartition, CommitEntry]:
         """The entries that may be sent now: those of partitions for which no later commit is under way."""
-        return {tp: entry for tp, entry in turn.pending.items() if self._last(tp) is turn}
+        return {tp: entry for tp, entry in commit.pending.items() if self._last(tp) is commit}
 
-    def acknowledge(self, turn: Turn, tp: TopicPartition) -> None:
+    def acknowledge(self, commit: Commit, tp: TopicPartition) -> None:
         """The commit's offset of `tp` is durable: earlier commits of it are done, unless made in a former ownership."""
-        ownership, turns = turn.pending[tp].ownership, self._turns[tp]
-        for earlier in turns[: turns.index(turn)]:
+        ownership, commits = commit.pending[tp].ownership, self._commits[tp]
+        for earlier in commits[: commits.index(commit)]:
             entry = earlier.pending.get(tp)
-            is_of_same_log = earlier.topic_ids.get(tp) == turn.topic_ids.get(tp)
+            is_of_same_log = earlier.topic_ids.get(tp) == commit.topic_ids.get(tp)
             if entry is not None and (entry.ownership == ownership or (not earlier.is_member and is_of_same_log)):
                 del earlier.pending[tp]
 
-    def end(self, turn: Turn) -> None:
-        for tp in turn.tps:
-            self._turns[tp].remove(turn)
-            if not self._turns[tp]:
-                del self._turns[tp]
+    def end(self, commit: Commit) -> None:
+        for tp in commit.tps:
+            self._commits[tp].remove(commit)
+            if not self._commits[tp]:
+                del self._commits[tp]
 
-    def _last(self, tp: TopicPartition) -> Turn | None:
-        return next((turn for turn in reversed(self._turns[tp]) if tp in turn.pending), None)
+    def _last(self, tp: TopicPartition) -> Commit | None:
+        return next((commit for commit in reversed(self._commits[tp]) if tp in commit.pending), None)
 
 
 def _covers(other: CommitEntry | None, entry: CommitEntry) -> bool:

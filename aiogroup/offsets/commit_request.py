@@ -17,7 +17,7 @@ from aiogroup.errors import (
 )
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
-from aiogroup.offsets.commit_plan import Turn
+from aiogroup.offsets.commit_plan import Commit
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -41,22 +41,22 @@ __all__ = [
 ]
 
 
-def commit_request(turn: Turn, who: Identity) -> OffsetCommitRequest:
-    """The request for `turn.sent`: under the member's generation, or without a membership under none."""
-    if not turn.is_member:
+def commit_request(commit: Commit, who: Identity) -> OffsetCommitRequest:
+    """The request for `commit.sent`: under the member's generation, or without a membership under none."""
+    if not commit.is_member:
         who = Identity(who.group_id)
     return OffsetCommitRequest(
         group_id=who.group_id,
         generation_id_or_member_epoch=who.generation,
         member_id=who.member_id,
         group_instance_id=who.instance_id,
-        topics=_by_topic(turn),
+        topics=_by_topic(commit),
     )
 
 
-def _by_topic(turn: Turn) -> tuple[OffsetCommitRequestTopic, ...]:
-    entries = turn.sent
-    ids = {tp.topic: topic_id for tp, topic_id in turn.topic_ids.items()}
+def _by_topic(commit: Commit) -> tuple[OffsetCommitRequestTopic, ...]:
+    entries = commit.sent
+    ids = {tp.topic: topic_id for tp, topic_id in commit.topic_ids.items()}
     return tuple(
         OffsetCommitRequestTopic(
             name=topic,
@@ -75,9 +75,9 @@ def _by_topic(turn: Turn) -> tuple[OffsetCommitRequestTopic, ...]:
     )
 
 
-def codes_of(response: OffsetCommitResponse, turn: Turn) -> dict[TopicPartition, int]:
+def codes_of(response: OffsetCommitResponse, commit: Commit) -> dict[TopicPartition, int]:
     """The error codes by partition; since version 10 the answer names topics by their ids."""
-    names = {topic_id: tp.topic for tp, topic_id in turn.topic_ids.items()}
+    names = {topic_id: tp.topic for tp, topic_id in commit.topic_ids.items()}
     return {
         TopicPartition(topic.name or names.get(topic.topic_id, ""), each.partition_index): each.error_code
         for topic in response.topics

@@ -72,7 +72,7 @@ class Book(Generic[R]):
         self.ranges: list[R] = [
             make(each, NO_EPOCH if index else recovery.low_epoch) for index, each in enumerate(recovery.pending)
         ]
-        self.turn = 0
+        self.seeks_count = 0
         self.limit_chars: int | None = None
         self._told = {each.end: each.start for each in self.ranges}
         self._mark = recovery.mark
@@ -137,11 +137,11 @@ class Book(Generic[R]):
 
         `None` after any commit or seek.
         """
-        if self._is_told or self.turn or not self.pending:
+        if self._is_told or self.seeks_count or not self.pending:
             return None
         offsets = self.told
         self._mark = Mark(self.id, offsets.low_water, offsets.live.processed)
-        return self._write(offsets, self.id, self.user, self.turn)
+        return self._write(offsets, self.id, self.user, self.seeks_count)
 
     def commit_processed(self) -> LaneCommit:
         """A commit of the processed offset of each lane."""
@@ -153,7 +153,7 @@ class Book(Generic[R]):
         if self._mark is not None and offsets.needs_new_id(self._mark) and offsets.pending:
             return False  # the token would get a new id
         user = self.user if offsets.low_water == self._user_at else ""
-        commit = self._write(offsets, self.id, user, self.turn)
+        commit = self._write(offsets, self.id, user, self.seeks_count)
         return (commit.offset, commit.metadata) == (offset, metadata)
 
     def commit_delivered(self) -> LaneCommit:
@@ -171,11 +171,11 @@ class Book(Generic[R]):
     def shorter(self, commit: LaneCommit, limit_chars: int) -> LaneCommit:
         """The same commit for a broker that accepts at most `limit_chars`; later commits keep to that limit too."""
         self.limit_chars = limit_chars
-        return self._write(self._offsets_of(commit), commit.id, commit.user, commit.turn)
+        return self._write(self._offsets_of(commit), commit.id, commit.user, commit.seeks_count)
 
     def note_durable(self, commit: LaneCommit) -> bool:
         """The commit is durable. Returns False if a seek after it took back records that it covers."""
-        if commit.turn != self.turn:
+        if commit.seeks_count != self.seeks_count:
             return False
         self.live.ledger.process_below(commit.live)
         for each in self.ranges:
@@ -193,9 +193,9 @@ class Book(Generic[R]):
         if self._mark is not None and offsets.needs_new_id(self._mark):
             self.id = self._fresh_id()
         self._mark = Mark(self.id, offsets.low_water, offsets.live.processed)
-        return self._write(offsets, self.id, self.user, self.turn)
+        return self._write(offsets, self.id, self.user, self.seeks_count)
 
-    def _write(self, offsets: PartitionOffsets, token_id: str, user: str, turn: int) -> LaneCommit:
+    def _write(self, offsets: PartitionOffsets, token_id: str, user: str, seeks_count: int) -> LaneCommit:
         live, low_water = offsets.live.processed, offsets.low_water
         token = offsets.token(token_id, self.live.epoch_before(live))
         if token is not None:
@@ -208,7 +208,7 @@ class Book(Generic[R]):
             id=token_id,
             live=live,
             ranges=tuple((each.end, each.processed) for each in offsets.ranges if each.end is not None),
-            turn=turn,
+            seeks_count=seeks_count,
             user=user,
         )
 
@@ -285,7 +285,7 @@ class Book(Generic[R]):
         """
         for each in self.ranges:
             each.ledger.close()
-        self.turn += 1
+        self.seeks_count += 1
         self.ranges = self._make_all(pending, subtract(told, pending))
         self._told = {each.end: each.start for each in self.ranges}
 

@@ -276,7 +276,7 @@ class Member:
         if len(commit.metadata) > self.world.limit_chars:
             commit = self.book.shorter(commit, self.world.limit_chars)
         taken = self.world.commit(self.generation, commit.offset, commit.metadata, commit.leader_epoch)
-        if taken and commit.turn == self.book.turn:
+        if taken and commit.seeks_count == self.book.seeks_count:
             there = self.world.records
             self.world.owed |= {number: at for number, at in self.wishes.items() if there.get(at, (-1,))[0] == number}
             self.wishes = {}

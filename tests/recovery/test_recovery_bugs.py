@@ -122,7 +122,7 @@ BUGS = (
         "else each.done_up_to(each.position)",
         "else each.done_up_to(each.end)",
     ),
-    Bug("a late answer covers what a seek took back", BOOK, "if commit.turn != self.turn:", "if False:"),
+    Bug("a late answer covers what a seek took back", BOOK, "if commit.seeks_count != self.seeks_count:", "if False:"),
 )
 
 CODE = """

@@ -312,7 +312,7 @@ BUGS = (
     Bug(
         "commits by name what was read of a topic that is deleted",
         COMMITTER,
-        "at_most = None if turn.pending.keys() <= turn.topic_ids.keys() else BY_NAME",
+        "at_most = None if commit.pending.keys() <= commit.topic_ids.keys() else BY_NAME",
         "at_most = BY_NAME",
         ("anew",),
         (74, 44),

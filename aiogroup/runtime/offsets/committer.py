@@ -20,10 +20,10 @@ from aiogroup.membership.facts import CommitRefused
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.states import MemberState
 from aiogroup.offsets.commit_plan import (
+    Commit,
     CommitEntry,
     CommitOrder,
     Committed,
-    Turn,
     entries_of,
     lost_error,
     not_owned_error,
@@ -157,9 +157,9 @@ class Committer:
         """Auto-commit partitions that are about to be given up at once; the commit goes out in the background."""
         entries = self.processed(partitions) if self._context.config.enable_auto_commit else {}
         if entries:
-            turn, limit_ms = self._begin(entries, automatic=True), self._context.config.request_timeout_ms
+            commit, limit_ms = self._begin(entries, automatic=True), self._context.config.request_timeout_ms
             begin = self._context.supervisor.begin
-            begin("commit", lambda: self._told(entries, self._commit_counted(turn, limit_ms)))
+            begin("commit", lambda: self._told(entries, self._commit_counted(commit, limit_ms)))
 
     async def settled(self, timeout: int) -> bool:
         """Wait until no commit is under way, at most `timeout` milliseconds; True when none is.
@@ -207,12 +207,12 @@ class Committer:
             RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError: `timeout` milliseconds passed.
             FencedInstanceIdError, GroupAuthorizationError, TopicAuthorizationError, BrokerError: refused.
         """
-        turn = self._begin(entries, automatic=automatic)
+        commit = self._begin(entries, automatic=automatic)
         try:
-            await self._context.supervisor.finish("commit", lambda: self._commit_counted(turn, timeout))
+            await self._context.supervisor.finish("commit", lambda: self._commit_counted(commit, timeout))
         except BaseException:
             if not automatic:
-                self._failed |= turn.pending
+                self._failed |= commit.pending
             raise
 
     def failed(self) -> dict[TopicPartition, int]:
@@ -220,71 +220,71 @@ class Committer:
         owned = self._context.assignment
         return {tp: each.offset for tp, each in self._failed.items() if owned.is_owned_since(tp, each.ownership)}
 
-    def _begin(self, entries: Entries, *, automatic: bool) -> Turn:
+    def _begin(self, entries: Entries, *, automatic: bool) -> Commit:
         self._busy_count += 1
-        turn = self._order.begin(entries, automatic=automatic)
-        turn.is_member = self.is_member
-        self._context.assignment.name_topics(turn)
-        return turn
+        commit = self._order.begin(entries, automatic=automatic)
+        commit.is_member = self.is_member
+        self._context.assignment.name_topics(commit)
+        return commit
 
-    async def _commit_counted(self, turn: Turn, timeout: int) -> None:
+    async def _commit_counted(self, commit: Commit, timeout: int) -> None:
         try:
-            await self._commit(turn, now_ms() + timeout)
+            await self._commit(commit, now_ms() + timeout)
         finally:
-            self._order.end(turn)
+            self._order.end(commit)
             self._rest()
 
     def _rest(self) -> None:
         self._busy_count -= 1
         self._settled.pulse()
 
-    async def _commit(self, turn: Turn, until_ms: int) -> None:
-        pending = turn.pending
+    async def _commit(self, commit: Commit, until_ms: int) -> None:
+        pending = commit.pending
         committed: dict[TopicPartition, int] = {}
         not_owned: set[TopicPartition] = set()
         refused: AiogroupError | None = None
         retries = Retries(self._context.config, until_ms)
         last: AiogroupError | None = None
         while pending:
-            self._drop_not_owned(turn, not_owned)
+            self._drop_not_owned(commit, not_owned)
             left_ms = until_ms - now_ms()
             if not pending:
                 break
             if left_ms <= 0:
                 raise self._timed_out(pending) if last is None else retries.last_error("the commit", last)
-            if turn.is_member and self._must_wait():
+            if commit.is_member and self._must_wait():
                 last = RebalanceInProgressError("the group is rebalancing; ask for records, then commit again")
                 await self._wait_for_round(until_ms)
                 continue
-            if not self._order.due(turn):
+            if not self._order.due(commit):
                 await self._settled.wait(until_ms)
                 continue
             sent_at_ms = now_ms()
             try:
-                response, identity = await self._send(turn, not_owned, left_ms)
+                response, identity = await self._send(commit, not_owned, left_ms)
             except (ConnectionLostError, KafkaTimeoutError) as error:
                 response, last = None, error
             if response is not None:
-                done, refusal, last = await self._take_answer(response, turn, identity)
+                done, refusal, last = await self._take_answer(response, commit, identity)
                 refused = refused or refusal
                 committed |= done
                 if done:
                     self._context.tell(events.OffsetsCommitted(len(done), now_ms() - sent_at_ms))
             self._settled.pulse()  # an earlier commit may wait for this one
             if pending and last is not None:
-                await self._look_again(turn, until_ms)
+                await self._look_again(commit, until_ms)
                 await retries.back_off()
         if refused is not None:
             raise refused
         if not_owned:
             raise self._coordinator.membership.failure or not_owned_error(
-                not_owned, committed, made_anew=turn.made_anew, is_stopping=self.is_stopping
+                not_owned, committed, made_anew=commit.made_anew, is_stopping=self.is_stopping
             )
 
     # Leaves.
 
-    async def _look_again(self, turn: Turn, until_ms: int) -> None:
-        stale, turn.stale = {tp.topic for tp in turn.stale & turn.pending.keys()}, set()
+    async def _look_again(self, commit: Commit, until_ms: int) -> None:
+        stale, commit.stale = {tp.topic for tp in commit.stale & commit.pending.keys()}, set()
         if stale:
             await self._context.link.look_again(stale, until_ms - now_ms())
 
@@ -296,23 +296,23 @@ class Committer:
         finally:
             self._busy_count += 1
 
-    def _drop_not_owned(self, turn: Turn, not_owned: set[TopicPartition]) -> None:
+    def _drop_not_owned(self, commit: Commit, not_owned: set[TopicPartition]) -> None:
         cluster = self._context.link.cluster
-        turn.made_anew |= {
-            tp for tp, topic_id in turn.topic_ids.items() if cluster.topic_id(tp.topic) not in (None, topic_id)
+        commit.made_anew |= {
+            tp for tp, topic_id in commit.topic_ids.items() if cluster.topic_id(tp.topic) not in (None, topic_id)
         }
-        for tp in turn.made_anew & turn.pending.keys():
+        for tp in commit.made_anew & commit.pending.keys():
             not_owned.add(tp)
-            del turn.pending[tp]
-        if not turn.is_member:
+            del commit.pending[tp]
+        if not commit.is_member:
             return
         membership = self._coordinator.membership
         # Without a generation the request would name no member, and a coordinator accepts that while a group is empty.
         is_lost = not membership.identity.is_member and not self._must_wait()
-        for tp, entry in list(turn.pending.items()):
+        for tp, entry in list(commit.pending.items()):
             if is_lost or not self._context.assignment.is_owned_since(tp, entry.ownership):
                 not_owned.add(tp)
-                del turn.pending[tp]
+                del commit.pending[tp]
 
     def _must_wait(self) -> bool:
         return self.is_held_back or self._coordinator.membership.awaits_round
@@ -322,33 +322,33 @@ class Committer:
         return KafkaTimeoutError(f"offsets of {named(pending)} were not committed in time; commit again")
 
     async def _send(
-        self, turn: Turn, not_owned: set[TopicPartition], timeout: int
+        self, commit: Commit, not_owned: set[TopicPartition], timeout: int
     ) -> tuple[OffsetCommitResponse | None, Identity]:
         identity = self._coordinator.identity
 
         def request() -> OffsetCommitRequest | None:
             nonlocal identity
-            self._drop_not_owned(turn, not_owned)
-            turn.sent = self._order.due(turn)
-            if not turn.sent or (turn.is_member and self._must_wait()):
+            self._drop_not_owned(commit, not_owned)
+            commit.sent = self._order.due(commit)
+            if not commit.sent or (commit.is_member and self._must_wait()):
                 return None
             identity = self._coordinator.identity
-            return commit_request(turn, identity)
+            return commit_request(commit, identity)
 
         limit_ms = min(timeout, self._context.config.request_timeout_ms)
-        at_most = None if turn.pending.keys() <= turn.topic_ids.keys() else BY_NAME
+        at_most = None if commit.pending.keys() <= commit.topic_ids.keys() else BY_NAME
         response = await self._coordinator.exchange(COMMIT, limit_ms, request, at_most=at_most)
         return response, identity
 
     async def _take_answer(
-        self, response: OffsetCommitResponse, turn: Turn, identity: Identity
+        self, response: OffsetCommitResponse, commit: Commit, identity: Identity
     ) -> tuple[dict[TopicPartition, int], AiogroupError | None, AiogroupError | None]:
         """The committed offsets, the error that refused some for good, and the error of those that stay pending."""
-        pending = turn.pending
+        pending = commit.pending
         committed: dict[TopicPartition, int] = {}
         refused: list[AiogroupError] = []
         retry: AiogroupError | None = None
-        answers = codes_of(response, turn)
+        answers = codes_of(response, commit)
         for tp, code in answers.items():
             entry = pending.get(tp)
             if entry is None:
@@ -358,18 +358,18 @@ class Committer:
                 pending[tp], retry = shorter, BrokerError(code, row.name, row.message, retriable=True)
                 continue
             is_gone = self._context.link.cluster.lacks(tp.topic)
-            match verdict_of(code, tp, identity.group_id, is_member=turn.is_member, is_gone=is_gone):
+            match verdict_of(code, tp, identity.group_id, is_member=commit.is_member, is_gone=is_gone):
                 case Durable():
                     self._note_committed(tp, entry)
                     self._failed.pop(tp, None)
-                    self._order.acknowledge(turn, tp)
+                    self._order.acknowledge(commit, tp)
                     committed[tp] = entry.offset
                     del pending[tp]
                 case Again() as again:
                     if again.coordinator_moved:
                         self._coordinator.lose(f"commit: {row.name}")
                     if again.metadata_is_stale:
-                        turn.stale.add(tp)
+                        commit.stale.add(tp)
                     retry = again.error
                 case TellGroup(error):
                     await self._coordinator.tell(CommitRefused(identity, code))
@@ -377,7 +377,7 @@ class Committer:
                 case Refused(error):
                     refused.append(error)
                     del pending[tp]
-        if pending and retry is None and (missing := turn.sent.keys() & pending.keys() - answers.keys()):
+        if pending and retry is None and (missing := commit.sent.keys() & pending.keys() - answers.keys()):
             retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {named(missing)}", retriable=True)
         return committed, refusal_of(refused), retry
 
