@@ -23,13 +23,20 @@ busy machine.
 """
 
 
+_SHARED: Final = "kafka_cluster_shared"
 _LENDER: Final = pytest.StashKey[Lender]()
 _ADDRESS: Final = "aiogroup_devkafka_address"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(_SHARED, "the workers of pytest-xdist share the node of kafka_cluster", type="bool", default=False)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 (xdist's, which need not be installed)
     """In pytest-xdist's controller: tell a worker where it finds the cluster of all workers."""
+    if not node.config.getini(_SHARED):
+        return
     stash = node.config.stash
     if _LENDER not in stash:
         stash[_LENDER] = Lender(lambda: Cluster(start_timeout_ms=_START_MS))
@@ -47,7 +54,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """One node for all tests, started at its first use: give each test topics and groups of its own.
 
-    With pytest-xdist the workers share it, and it cannot be stopped or paused.
+    With `kafka_cluster_shared = true` in pytest's configuration the workers of pytest-xdist share it. Then it cannot be
+    stopped or paused.
     """
     address = getattr(pytestconfig, "workerinput", {}).get(_ADDRESS)
     with Cluster(start_timeout_ms=_START_MS) if address is None else BorrowedCluster(address) as cluster:

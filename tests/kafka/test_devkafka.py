@@ -189,7 +189,8 @@ def test_the_workers_of_one_run_share_one_node_and_it_ends_with_the_run(tmp_path
             Path(__file__).with_name(worker_id + ".json").write_text(json.dumps(seen))
     """
     (tmp_path / "test_shared.py").write_text(textwrap.dedent(code))
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "--dist", "each", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "--dist", "each"]
+    command += ["-o", "kafka_cluster_shared=true", str(tmp_path)]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     env = {name: value for name, value in env.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False)
