@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from aiogroup.errors import (
 )
 from aiogroup.membership.liveness import PollClock
 from aiogroup.runtime.context import Context
+from aiogroup.runtime.delivery import requests
 from aiogroup.runtime.delivery.readers import is_request
 from aiogroup.runtime.delivery.requests import Requests
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms
@@ -499,8 +501,10 @@ async def steps_of_the_loop(reading, count):
 
 
 @pytest.mark.parametrize(("first_count", "expected"), [(1, [0, 1]), (16, [0, 1]), (17, [1, 1])])
-async def test_a_request_after_one_that_waited_lets_the_loop_run_by_the_count_of_records(first_count, expected):
-    """Not by the time, on which a simulation would depend."""
+async def test_a_request_after_one_that_waited_lets_the_loop_run_by_the_count_of_records(
+    monkeypatch, first_count, expected
+):
+    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: 0.0))
     reading = Reading(0, 1, 2)
     task = await waiting(reading.requests.next())
     reading.put(first_count, number=0)
@@ -509,6 +513,18 @@ async def test_a_request_after_one_that_waited_lets_the_loop_run_by_the_count_of
     reading.put(1, number=1)
     reading.put(1, number=2)
     assert await steps_of_the_loop(reading, 2) == expected
+
+
+async def test_a_request_after_one_that_waited_lets_the_loop_run_where_the_application_took_the_whole_turn(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    reading = Reading(0, 1)
+    task = await waiting(reading.requests.next())
+    reading.put(1, number=0)
+    await task
+    now[0] += requests.TURN_SECONDS
+    reading.put(1, number=1)
+    assert await steps_of_the_loop(reading, 1) == [1]
 
 
 async def test_another_kind_of_request_that_waited_does_not_count(reading):

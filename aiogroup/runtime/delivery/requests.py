@@ -39,7 +39,9 @@ ASKED_AGAIN_MS: Final = 1_000
 ended.
 """
 FEW_COUNT: Final = 16
-"""The request after one that waited does not let the loop run if at most this many records were taken since."""
+"""The request after one that waited does not let the loop run if at most this many records were taken since, and the
+turn is not over.
+"""
 BATCH_COUNT: Final = 100_000
 """The most records of a batch without `max_poll_records`; the buffers are bounded too."""
 _ALL: Final = object()
@@ -102,7 +104,7 @@ class Requests:
         who = self._begin(_NONE_NAMED)
         try:
             has_waited, self._has_waited = self._has_waited, False
-            if not has_waited or self._context.delivery.cursor.index > FEW_COUNT:
+            if not has_waited or self._context.delivery.cursor.index > FEW_COUNT or not self.has_time():
                 await asyncio.sleep(0)
                 self.begin_turn()
             record = await self._wait(self._context.delivery.open_cursor, None)
