@@ -89,7 +89,7 @@ KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
 test: jars
 	$(FAST)
 	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "(simulation or hypothesis) and not kafka" -n 2
-	$(PY) -m pytest $(KAFKA) -m "kafka and not spark" -n 5 --dist loadgroup -o kafka_cluster_shared=true
+	$(PY) -m pytest $(KAFKA) -m "kafka and not spark" -n 3 --dist loadgroup -o kafka_cluster_shared=true
 	$(PY) -m pytest $(KAFKA) -m spark
 
 # Another Python, in an environment of its own: fast tests and simulations with and without the C, and the most telling of
