@@ -82,7 +82,7 @@ check: $(STAMP)
 	$(FAST)
 
 # Property tests run with few examples among the fast tests, and with many in the second step.
-# Tests on Kafka wait more than they compute: five workers run on one node. Tests that stop nodes run on one worker, which
+# Tests on Kafka wait more than they compute: three workers run on one node. Tests that stop nodes run on one worker, which
 # has a cluster of its own (tests/support/workers.py). Tests with Spark compute: one at a time, in one Spark session.
 # The files with tests on Kafka: a worker that collects all the others as well computes for twelve seconds, not six.
 KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
