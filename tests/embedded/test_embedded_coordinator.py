@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from aiogroup.embedded.coordinator import GroupCoordinator
-from aiogroup.embedded.group import GroupSettings
+from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
+from aiogroup.embedded.machine.groups.group import GroupSettings
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest

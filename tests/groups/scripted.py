@@ -9,7 +9,7 @@ import asyncio
 import random
 from typing import NamedTuple
 
-from aiogroup.embedded.group import GroupSettings
+from aiogroup.embedded.machine.groups.group import GroupSettings
 from aiogroup.protocol.framing import decode_request
 from aiogroup.protocol.schema import Request
 from tests.simulation.brokers import Brokers

@@ -6,8 +6,8 @@ import contextvars
 from dataclasses import replace
 from uuid import UUID
 
-from aiogroup.embedded.coordinator import CoordinatorLog, GroupCoordinator
-from aiogroup.embedded.group import GroupSettings
+from aiogroup.embedded.machine.groups.coordinator import CoordinatorLog, GroupCoordinator
+from aiogroup.embedded.machine.groups.group import GroupSettings
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.framing import decode_request, encode_response
 from aiogroup.protocol.messages import REQUESTS

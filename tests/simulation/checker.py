@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from aiokafka.structs import TopicPartition
 
-from aiogroup.embedded.group import GroupState
+from aiogroup.embedded.machine.groups.group import GroupState
 from aiogroup.protocol.consumer_protocol import decode_assignment
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest

@@ -8,8 +8,8 @@ import socket
 import struct
 import time
 
-from aiogroup.embedded.coordinator import GroupCoordinator
-from aiogroup.embedded.group import GroupSettings
+from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
+from aiogroup.embedded.machine.groups.group import GroupSettings
 from aiogroup.protocol.consumer_protocol import Subscription, encode_subscription
 from aiogroup.protocol.framing import decode_request, decode_response, encode_request, encode_response
 from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
 
-from aiogroup.embedded.members import Member, Members
+from aiogroup.embedded.machine.groups.members import Member, Members
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest

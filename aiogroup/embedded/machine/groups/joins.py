@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from aiogroup.embedded.group import Group, GroupState
-from aiogroup.embedded.members import Member
+from aiogroup.embedded.machine.groups.group import Group, GroupState
+from aiogroup.embedded.machine.groups.members import Member
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from aiogroup.embedded.group import Group, GroupSettings, StoredGroup
-from aiogroup.embedded.joins import Join
+from aiogroup.embedded.machine.groups.group import Group, GroupSettings, StoredGroup
+from aiogroup.embedded.machine.groups.joins import Join
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import (
     DescribedGroup,

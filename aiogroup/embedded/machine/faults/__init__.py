@@ -1,0 +1,1 @@
+"""Faults that a test asks for, and what the machine remembers of each exchange."""

@@ -1,0 +1,86 @@
+"""Error codes that a test asks for, said at the place where a handler would say them.
+
+A fault never replaces the rest of a request: the other partitions are served. A handler asks `refusal` for each group,
+topic or partition before it acts, and `denial` after it has acted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from aiogroup.embedded.machine.exchange import Exchange
+from aiogroup.protocol.errors import ErrorCode
+
+__all__ = ["Fault", "Faults", "Place"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What of a request an error code is about; `None`: the request has no such thing."""
+
+    topic: str | None = None
+    partition: int | None = None
+    group: str | None = None
+    member: str | None = None
+
+
+NOWHERE = Place()
+
+
+@dataclass(slots=True, eq=False)
+class Fault:
+    """One code that is to be said `times` times. `None` in `place` and `node_id` means any."""
+
+    api: str
+    code: ErrorCode
+    place: Place = NOWHERE
+    node_id: int | None = None
+    times: int | None = 1
+    when: Callable[[Exchange], bool] | None = None
+    after: bool = False
+    """The request is carried out, and its answer says that it was not."""
+    used_count: int = field(default=0, init=False)
+
+    def fits(self, exchange: Exchange, place: Place, *, after: bool) -> bool:
+        wanted = self.place
+        return (
+            self.api == exchange.api
+            and self.after is after
+            and (self.times is None or self.used_count < self.times)
+            and self.node_id in (None, exchange.node_id)
+            and wanted.topic in (None, place.topic)
+            and wanted.partition in (None, place.partition)
+            and wanted.group in (None, place.group)
+            and wanted.member in (None, place.member)
+            and (self.when is None or self.when(exchange))
+        )
+
+
+class Faults:
+    """The faults of a cluster, in the order in which they were asked for."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+
+    def add(self, fault: Fault) -> None:
+        self._faults.append(fault)
+
+    def remove(self, fault: Fault) -> None:
+        if fault in self._faults:
+            self._faults.remove(fault)
+
+    def refusal(self, exchange: Exchange, place: Place = NOWHERE) -> ErrorCode:
+        """The code to say instead of acting, or NONE."""
+        return self._code(exchange, place, after=False) if self._faults else ErrorCode.NONE
+
+    def denial(self, exchange: Exchange, place: Place = NOWHERE) -> ErrorCode:
+        """The code to say although it was done, or NONE."""
+        return self._code(exchange, place, after=True) if self._faults else ErrorCode.NONE
+
+    def _code(self, exchange: Exchange, place: Place, *, after: bool) -> ErrorCode:
+        for fault in self._faults:
+            if fault.fits(exchange, place, after=after):
+                fault.used_count += 1
+                return fault.code
+        return ErrorCode.NONE

@@ -1,0 +1,1 @@
+"""Groups: their coordinator, rounds, members and committed offsets."""

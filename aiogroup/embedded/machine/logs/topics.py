@@ -1,0 +1,139 @@
+"""Topics and partitions: ids, leaders, epochs, configuration, and the requests that wait at a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
+
+from aiogroup.embedded.machine.logs.log import Log
+
+__all__ = ["Partition", "Topic", "Topics", "Waiter"]
+
+
+class Waiter(Protocol):
+    """A request that waits for records of a partition."""
+
+    def on_append(self, partition: Partition, size_bytes: int, now_ms: int) -> None:
+        """Records were appended, or became readable."""
+
+    def on_change(self, partition: Partition, now_ms: int) -> None:
+        """The leader changed, the log was truncated, or the topic is gone."""
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """One partition. All its replicas share one log: a replica is a number in Metadata."""
+
+    topic: Topic
+    index: int
+    leader: int
+    """The leader's node id; -1 if there is none."""
+    replicas: tuple[int, ...]
+    log: Log
+    leader_epoch: int = 0
+    waiters: dict[int, Waiter] = field(default_factory=dict)
+    """By a number of their own, in the order in which they came."""
+
+    def elect(self, leader: int, now_ms: int) -> None:
+        """Another leader, or the same one again, in a new epoch; -1: none, which begins no epoch."""
+        self.leader = leader
+        if leader >= 0:
+            self.leader_epoch += 1
+            self.log.begin_epoch(self.leader_epoch)
+        self.changed(now_ms)
+
+    def appended(self, size_bytes: int, now_ms: int) -> None:
+        """Tell the waiters; whoever appended to the log calls it."""
+        for waiter in list(self.waiters.values()):
+            waiter.on_append(self, size_bytes, now_ms)
+
+    def changed(self, now_ms: int) -> None:
+        """Tell the waiters that the leader changed, the log was truncated, or the topic is gone."""
+        for waiter in list(self.waiters.values()):
+            waiter.on_change(self, now_ms)
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """One topic. A topic of the same name that is made later has another `topic_id`."""
+
+    name: str
+    topic_id: UUID
+    config: dict[str, str] = field(default_factory=dict)
+    """What was set for this topic, by Kafka's names; see `settings.py` for the defaults."""
+    partitions: list[Partition] = field(default_factory=list)
+    is_internal: bool = False
+
+
+class Topics:
+    """All topics of a cluster, by name and by id.
+
+    Args:
+        new_id: makes topic ids.
+        make_log: makes the log of a new partition.
+        replicas_of: the replicas of a new partition; the first is its leader. `replicas_of(index, factor)`.
+    """
+
+    def __init__(
+        self,
+        new_id: Callable[[], UUID],
+        make_log: Callable[[], Log],
+        replicas_of: Callable[[int, int], tuple[int, ...]],
+    ) -> None:
+        self._new_id = new_id
+        self._make_log = make_log
+        self._replicas_of = replicas_of
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+        self.on_deleted: list[Callable[[Topic, int], None]] = []
+        """Called as `(topic, now_ms)` after a topic was deleted; the coordinator forgets its offsets."""
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: UUID) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def partition(self, name: str, index: int) -> Partition | None:
+        topic = self._by_name.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def create(
+        self,
+        name: str,
+        partitions_count: int,
+        now_ms: int,
+        *,
+        replication_factor: int = 1,
+        config: Mapping[str, str] | None = None,
+        is_internal: bool = False,
+    ) -> Topic:
+        """Create a topic. The caller has checked that the name is legal and free."""
+        topic = Topic(name, self._new_id(), dict(config or {}), is_internal=is_internal)
+        self._by_name[name] = self._by_id[topic.topic_id] = topic
+        self.add_partitions(topic, partitions_count, now_ms, replication_factor=replication_factor)
+        return topic
+
+    def add_partitions(self, topic: Topic, count: int, _now_ms: int, *, replication_factor: int = 1) -> None:
+        """Add `count` partitions behind those that the topic has."""
+        for _ in range(count):
+            index = len(topic.partitions)
+            replicas = self._replicas_of(index, replication_factor)
+            partition = Partition(topic, index, replicas[0], replicas, self._make_log())
+            partition.log.begin_epoch(0)
+            topic.partitions.append(partition)
+
+    def delete(self, topic: Topic, now_ms: int) -> None:
+        """Delete a topic with its records. Requests that wait at its partitions are told."""
+        del self._by_name[topic.name], self._by_id[topic.topic_id]
+        for partition in topic.partitions:
+            partition.changed(now_ms)
+        for tell in self.on_deleted:
+            tell(topic, now_ms)

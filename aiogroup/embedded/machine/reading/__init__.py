@@ -1,0 +1,1 @@
+"""What reads logs: Fetch with its sessions and its waiting, ListOffsets, OffsetForLeaderEpoch."""

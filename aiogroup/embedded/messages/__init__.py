@@ -1,0 +1,1 @@
+"""Messages that only a broker needs to know, and the versions that this one offers of each."""

@@ -1,0 +1,1 @@
+"""Sockets, threads and event loops around the machine."""
