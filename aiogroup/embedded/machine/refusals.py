@@ -1,0 +1,95 @@
+"""What the embedded broker does not do, each with what helps, and the list of what a test ran into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["REFUSALS", "BrokerRefusal", "Refusal", "Trouble", "Troubles"]
+
+
+class BrokerRefusal(Exception):  # noqa: N818 (it is no error of a client: the embedded broker does not do this)
+    """The embedded broker does not do what a call of Python asks for; the message says what helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One thing that a client may ask for in vain."""
+
+    name: str
+    seen: str
+    """What the client sees."""
+    helps: str
+
+
+REFUSALS = {
+    each.name: each
+    for each in (
+        Refusal(
+            "api",
+            "the connection is closed, as Kafka does",
+            "ask for an API and a version that ApiVersions lists, or test this on real Kafka (aiogroup.devkafka)",
+        ),
+        Refusal(
+            "garbage",
+            "the connection is closed, as Kafka does",
+            "send whole frames of at most 100 MiB whose bytes are what their header says",
+        ),
+        Refusal(
+            "transactions",
+            "FindCoordinator answers INVALID_REQUEST for a transactional id",
+            "test transactions on real Kafka (aiogroup.devkafka)",
+        ),
+        Refusal(
+            "share groups",
+            "FindCoordinator answers INVALID_REQUEST for a share group",
+            "test share groups on real Kafka",
+        ),
+        Refusal(
+            "max_bytes",
+            "Produce answers POLICY_VIOLATION",
+            "give Broker a greater max_bytes, or delete topics that the test no longer needs",
+        ),
+        Refusal(
+            "connections",
+            "the connection is closed at once",
+            "close clients that are no longer needed: 1,000 connections may be open",
+        ),
+        Refusal(
+            "bug",
+            "the connection is closed",
+            "report it: the embedded broker failed at a request that it should have served",
+        ),
+    )
+}
+"""Every refusal by its name; the documentation's list is made from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One refusal that happened."""
+
+    refusal: Refusal
+    what: str
+    at_ms: int
+
+    def __str__(self) -> str:
+        return f"the embedded broker: {self.what}; {self.refusal.seen}. What helps: {self.refusal.helps}"
+
+
+class Troubles:
+    """The refusals that happened, at most `BOUND` of them; `lost_count` counts those behind."""
+
+    BOUND = 1_000
+
+    def __init__(self) -> None:
+        self.kept: list[Trouble] = []
+        self.lost_count = 0
+
+    def note(self, name: str, what: str, now_ms: int) -> Trouble:
+        """Remember that the refusal `name` happened; `what` says to whom and with which values."""
+        trouble = Trouble(REFUSALS[name], what, now_ms)
+        if len(self.kept) < self.BOUND:
+            self.kept.append(trouble)
+        else:
+            self.lost_count += 1
+        return trouble
