@@ -2,22 +2,65 @@
 
 from __future__ import annotations
 
-__all__ = ["Log"]
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import accumulate
+
+from aiogroup.embedded.machine.logs.batches import UnreadableBatchError, header_of, rebuilt, records_of, write_place
+from aiogroup.embedded.machine.logs.epochs import LeaderEpochs
+
+__all__ = ["Budget", "Log"]
+
+
+class Budget:
+    """How many bytes of batches all logs of a cluster may hold together. What does not fit is refused by `append.py`:
+    nothing that was accepted is ever dropped for it.
+    """
+
+    __slots__ = ("max_bytes", "used_bytes")
+
+    def __init__(self, max_bytes: int = 256 * 1024 * 1024) -> None:
+        self.max_bytes = max_bytes
+        self.used_bytes = 0
+
+    def has_room(self, size_bytes: int) -> bool:
+        return self.used_bytes + size_bytes <= self.max_bytes
 
 
 class Log:
-    """Batches of format 2, kept as the bytes that came. It does not check them: `append.py` does, before."""
+    """Batches of format 2, kept as the bytes that came. It does not check them: `append.py` does, before.
 
-    def __init__(self) -> None:
+    Reading costs two bisections and one slice, whatever the log's length, and copies no batch.
+    """
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        self.budget = budget or Budget()
         self.start_offset = 0
         self.end_offset = 0
         """The offset behind the last record; the high watermark too, as replicas do not lag."""
-        self.size_bytes = 0
+        self._batches: list[memoryview] = []
+        self._bases: list[int] = []
+        self._nexts: list[int] = []
+        """The offset behind each batch."""
+        self._positions: list[int] = [0]
+        """Where each batch begins, in bytes from the log's first day; at last, where the log ends."""
+        self._latest: list[int] = []
+        """The greatest timestamp up to each batch: the first batch with a time is found by bisection."""
+        self._epochs = LeaderEpochs()
+
+    @property
+    def size_bytes(self) -> int:
+        return self._positions[-1] - self._positions[0]
 
     @property
     def last_stable_offset(self) -> int:
         """The first offset of the earliest transaction under way, or the end."""
-        raise NotImplementedError
+        return self.end_offset
+
+    def batches(self, from_offset: int = 0) -> Iterator[memoryview]:
+        """The stored batches, from the one that holds `from_offset` on."""
+        return iter(self._batches[bisect_right(self._nexts, from_offset) :])
 
     def append(self, batch: bytearray, leader_epoch: int) -> int:
         """Keep one checked batch. Writes its base offset and epoch in place, which its checksum does not cover.
@@ -25,44 +68,117 @@ class Log:
         Returns:
             the batch's base offset.
         """
-        raise NotImplementedError
+        base = self.end_offset
+        write_place(batch, base, leader_epoch)
+        self._epochs.begin(leader_epoch, base)
+        self._keep(batch)
+        self.end_offset = self._nexts[-1]
+        return base
+
+    def _keep(self, batch: bytearray) -> None:
+        header = header_of(batch)
+        self._batches.append(memoryview(batch).toreadonly())
+        self._bases.append(header.base_offset)
+        self._nexts.append(header.last_offset + 1)
+        self._positions.append(self._positions[-1] + len(batch))
+        latest = self._latest
+        latest.append(header.max_timestamp if not latest else max(latest[-1], header.max_timestamp))
+        self.budget.used_bytes += len(batch)
 
     def read(self, offset: int, max_bytes: int, *, until_offset: int | None = None) -> list[memoryview]:
         """Whole batches, beginning with the one that holds `offset`: as many as fit into `max_bytes`, but at least one,
         however large (KIP-74); only such as begin before `until_offset`.
         """
-        raise NotImplementedError
+        first, last = self._span(offset, until_offset)
+        if first >= last:
+            return []
+        fits = bisect_right(self._positions, self._positions[first] + max_bytes, first + 1, last + 1) - 1
+        return self._batches[first : max(fits, first + 1)]
 
     def readable_bytes(self, offset: int, at_most: int, *, until_offset: int | None = None) -> int:
-        """How many bytes `read` would return, counted no further than `at_most`."""
-        raise NotImplementedError
+        """How many bytes `read` would return if it had no limit, counted no further than `at_most`."""
+        first, last = self._span(offset, until_offset)
+        return min(self._positions[last] - self._positions[first], at_most) if first < last else 0
+
+    def _span(self, offset: int, until_offset: int | None) -> tuple[int, int]:
+        first = bisect_right(self._nexts, offset)
+        return first, len(self._bases) if until_offset is None else bisect_left(self._bases, until_offset)
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """The records from here on are of this epoch."""
-        raise NotImplementedError
+        self._epochs.begin(leader_epoch, self.end_offset)
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the latest epoch that is not later than `leader_epoch`, as LeaderEpochFileCache does;
         (-1, -1) if it is not known.
         """
-        raise NotImplementedError
+        return self._epochs.end_of(leader_epoch, self.end_offset)
 
     def offset_by_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record that is not older, to the exact record."""
-        raise NotImplementedError
+        """(offset, timestamp, leader epoch) of the first record that is not older, to the exact record.
+
+        Raises:
+            UnreadableBatchError: the batch in which it should be cannot be read.
+        """
+        for batch in self._batches[bisect_left(self._latest, timestamp_ms) :]:
+            header = header_of(batch)
+            if header.max_timestamp >= timestamp_ms:
+                for record in records_of(batch):
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset:
+                        return record.offset, record.timestamp_ms, header.leader_epoch
+        return None
 
     def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record with the greatest timestamp."""
-        raise NotImplementedError
+        """(offset, timestamp, leader epoch) of the first record with the greatest timestamp.
+
+        Raises:
+            UnreadableBatchError: the batch in which it should be cannot be read.
+        """
+        return self.offset_by_time(self._latest[-1]) if self._latest else None
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of the record at `offset`; -1 if it is not known."""
-        raise NotImplementedError
+        return self._epochs.at(offset)
 
     def truncate(self, to_offset: int) -> None:
-        """Forget everything from `to_offset` on, as an unclean election does."""
-        raise NotImplementedError
+        """Forget everything from `to_offset` on, as an unclean election does. Kafka's replicas end with a whole batch;
+        here the records of a batch that lie before `to_offset` stay, in a batch that is made anew.
+        """
+        if to_offset >= self.end_offset:
+            return
+        first = bisect_right(self._nexts, to_offset)
+        cut = self._batches[first] if first < len(self._batches) and self._bases[first] < to_offset else None
+        self._drop(slice(first, None))
+        if cut is not None:
+            with suppress(UnreadableBatchError):
+                remaining = rebuilt(cut, lambda record: record.offset < to_offset, last_offset=to_offset - 1)
+                if remaining is not None:
+                    self._keep(remaining)
+        self._epochs.truncate(to_offset)
+        self.end_offset = to_offset
+        self.start_offset = min(self.start_offset, to_offset)
 
     def delete_before(self, offset: int) -> None:
         """Move the start; batches that lie wholly before it are forgotten (DeleteRecords)."""
-        raise NotImplementedError
+        if offset <= self.start_offset:
+            return
+        self.start_offset = min(offset, self.end_offset)
+        self._drop(slice(0, bisect_right(self._nexts, self.start_offset)))
+        self._epochs.delete_before(self.start_offset)
+
+    def forget(self) -> None:
+        """Give the memory back: the topic is gone."""
+        self._drop(slice(0, None))
+
+    def _drop(self, which: slice) -> None:
+        """Forget batches at either end."""
+        before_bytes = self.size_bytes
+        first, stop, _ = which.indices(len(self._batches))
+        for column in (self._batches, self._bases, self._nexts):
+            del column[which]
+        if first:
+            del self._positions[first + 1 :], self._latest[first:]
+        else:
+            del self._positions[:stop], self._latest[:]
+            self._latest.extend(accumulate((header_of(each).max_timestamp for each in self._batches), max))
+        self.budget.used_bytes -= before_bytes - self.size_bytes

@@ -1,0 +1,183 @@
+"""Record batches of format 2: their headers, their records, and batches made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import NamedTuple
+
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
+
+__all__ = [
+    "HEADER_BYTES",
+    "Header",
+    "Record",
+    "UnreadableBatchError",
+    "build",
+    "header_of",
+    "is_intact",
+    "rebuilt",
+    "records_of",
+    "seal",
+    "stamp",
+    "write_place",
+]
+
+_HEADER = Struct(">qiibIhiqqqhii")
+HEADER_BYTES = _HEADER.size
+OVERHEAD_BYTES = 12
+"""Of base offset and length: the length counts what follows it."""
+CHECKED_FROM = 21
+"""The checksum covers the bytes from here on: the attributes and all that follows."""
+
+CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+
+_BASE_OFFSET, _EPOCH, _CRC = Struct(">q"), Struct(">i"), Struct(">I")
+_EPOCH_AT, _CRC_AT = 12, 17
+_ATTRIBUTES, _LAST_DELTA, _TIMES, _PRODUCER = Struct(">h"), Struct(">i"), Struct(">qq"), Struct(">qhi")
+_ATTRIBUTES_AT, _LAST_DELTA_AT, _TIMES_AT, _PRODUCER_AT = 21, 23, 27, 43
+
+_UNLIMITED_BYTES = 0x7FFFFFFF
+
+
+class UnreadableBatchError(Exception):
+    """The records of a batch cannot be read."""
+
+
+class Header(NamedTuple):
+    """The fields before a batch's records, in the order of the bytes."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+
+class Record(NamedTuple):
+    """One record with its absolute offset."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def header_of(batch: bytes | bytearray | memoryview) -> Header:
+    return Header._make(_HEADER.unpack_from(batch))
+
+
+def records_of(batch: bytes | bytearray | memoryview) -> Iterable[Record]:
+    """The records of a batch, decompressed.
+
+    Raises:
+        UnreadableBatchError: its bytes are no records, or its codec is not known.
+    """
+    try:
+        for each in DefaultRecordBatch(batch):  # any buffer will do
+            yield Record(each.offset, each.timestamp, each.key, each.value, tuple(each.headers))
+    except Exception as error:  # the decompressors raise what they like
+        raise UnreadableBatchError(f"{type(error).__name__}: {error}") from error
+
+
+def write_place(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
+    """Write what a broker decides. Both fields lie before what the checksum covers."""
+    _BASE_OFFSET.pack_into(batch, 0, base_offset)
+    _EPOCH.pack_into(batch, _EPOCH_AT, leader_epoch)
+
+
+def seal(batch: bytearray) -> bytearray:
+    """Write the checksum anew."""
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, _CRC_AT, calc_crc32c(view[CHECKED_FROM:]))  # type: ignore[arg-type]
+    return batch
+
+
+def is_intact(batch: bytes | bytearray | memoryview, crc: int) -> bool:
+    """Whether the checksum is that of the bytes."""
+    with memoryview(batch) as view:
+        return calc_crc32c(view[CHECKED_FROM:]) == crc  # type: ignore[arg-type]
+
+
+def stamp(batch: bytearray, timestamp_ms: int) -> None:
+    """Make the instant of the append the timestamp of all records (message.timestamp.type=LogAppendTime)."""
+    attributes, *_ = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    base, _ = _TIMES.unpack_from(batch, _TIMES_AT)
+    _TIMES.pack_into(batch, _TIMES_AT, base, timestamp_ms)
+    seal(batch)
+
+
+def build(
+    records: Iterable[Record],
+    *,
+    codec: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+) -> bytearray:
+    """A batch of `records`, whose offsets count from 0, with its checksum. There is at least one record."""
+    made = DefaultRecordBatchBuilder(
+        2, codec, int(is_transactional), producer_id, producer_epoch, base_sequence, _UNLIMITED_BYTES
+    )
+    for each in records:
+        made.append(each.offset, each.timestamp_ms, each.key, each.value, list(each.headers))
+    return bytearray(made.build())
+
+
+def rebuilt(batch: memoryview, keep: Callable[[Record], bool], *, last_offset: int | None = None) -> bytearray | None:
+    """The batch without the records that are not to be kept, as Kafka's cleaner makes it: the others keep their
+    offsets, the batch keeps its base offset, its producer and its flags.
+
+    Args:
+        batch: a stored batch.
+        keep: says which records stay.
+        last_offset: where the batch shall end; as it does now if not given.
+
+    Returns:
+        the new batch, or `None` if no record stays.
+    """
+    header = header_of(batch)
+    kept = [each._replace(offset=each.offset - header.base_offset) for each in records_of(batch) if keep(each)]
+    if not kept:
+        return None
+    made = build(
+        kept,
+        codec=header.codec,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    write_place(made, header.base_offset, header.leader_epoch)
+    codec, *_ = _ATTRIBUTES.unpack_from(made, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(made, _ATTRIBUTES_AT, header.attributes & ~CODEC_MASK | codec & CODEC_MASK)
+    end = header.last_offset if last_offset is None else last_offset
+    _LAST_DELTA.pack_into(made, _LAST_DELTA_AT, end - header.base_offset)
+    return seal(made)
