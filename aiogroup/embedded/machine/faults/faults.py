@@ -6,7 +6,7 @@ topic or partition before it acts, and `denial` after it has acted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from aiogroup.embedded.machine.exchange import Exchange
@@ -70,17 +70,33 @@ class Faults:
         if fault in self._faults:
             self._faults.remove(fault)
 
-    def refusal(self, exchange: Exchange, place: Place = NOWHERE) -> ErrorCode:
-        """The code to say instead of acting, or NONE."""
-        return self._code(exchange, place, after=False) if self._faults else ErrorCode.NONE
+    @property
+    def is_set(self) -> bool:
+        """Whether there is any fault. A loop over many partitions asks this first, and makes no `Place` in vain."""
+        return bool(self._faults)
 
-    def denial(self, exchange: Exchange, place: Place = NOWHERE) -> ErrorCode:
+    def refusal(
+        self, exchange: Exchange, place: Place = NOWHERE, *, among: Collection[ErrorCode] | None = None
+    ) -> ErrorCode:
+        """The code to say instead of acting, or NONE.
+
+        Args:
+            exchange: the request.
+            place: what of it is about to be done.
+            among: the codes that can be said at this site; `None`: any. A site that speaks for the whole request names
+                its own codes, so that it does not take those that belong to a partition.
+        """
+        return self._code(exchange, place, among, after=False) if self._faults else ErrorCode.NONE
+
+    def denial(
+        self, exchange: Exchange, place: Place = NOWHERE, *, among: Collection[ErrorCode] | None = None
+    ) -> ErrorCode:
         """The code to say although it was done, or NONE."""
-        return self._code(exchange, place, after=True) if self._faults else ErrorCode.NONE
+        return self._code(exchange, place, among, after=True) if self._faults else ErrorCode.NONE
 
-    def _code(self, exchange: Exchange, place: Place, *, after: bool) -> ErrorCode:
+    def _code(self, exchange: Exchange, place: Place, among: Collection[ErrorCode] | None, *, after: bool) -> ErrorCode:
         for fault in self._faults:
-            if fault.fits(exchange, place, after=after):
+            if (among is None or fault.code in among) and fault.fits(exchange, place, after=after):
                 fault.used_count += 1
                 return fault.code
         return ErrorCode.NONE
