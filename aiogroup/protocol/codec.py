@@ -343,6 +343,12 @@ class Writer:
         self.uvarint(len(value) + 1)
         self.data += value
 
+    def nullable_records(self, value: bytes | memoryview | None) -> None:
+        self.nullable_bytes(value)
+
+    def compact_nullable_records(self, value: bytes | memoryview | None) -> None:
+        self.compact_nullable_bytes(value)
+
     def count(self, count: int | None, *, compact: bool) -> None:
         """The length of an array, None for null."""
         if compact:

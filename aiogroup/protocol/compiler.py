@@ -360,8 +360,17 @@ def _writer(type_: WireType, version: int, flexible: bool, nullable: bool) -> Wr
         write = encoder(type_.type, version, flexible)
         return _nullable_struct_writer(write) if nullable else write
     if type_ is Scalar.RECORDS:
-        type_ = Scalar.BYTES
+        # Through the writer's own class: a broker's keeps records apart.
+        return _write_compact_records if flexible else _write_records
     return getattr(Writer, _method(type_, flexible, nullable))  # type: ignore[no-any-return]
+
+
+def _write_records(writer: Writer, value: bytes | memoryview | None) -> None:
+    writer.nullable_records(value)
+
+
+def _write_compact_records(writer: Writer, value: bytes | memoryview | None) -> None:
+    writer.compact_nullable_records(value)
 
 
 def _nullable_struct_writer(inner: Write) -> Write:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from aiogroup.errors import ProtocolError, UnsupportedVersionError
 from aiogroup.protocol.codec import NOTHING_APART, Reader, Writer
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aiogroup.protocol.schema import Message, R_co, Request, Response
+
+M = TypeVar("M", bound="Message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def decode_response(
         reader.tags()
     kind = request_type.RESPONSE
     answered = kind.answered_version(version, reader.view[reader.pos :])
-    return correlation_id, cast("R_co", _read(reader, kind, answered, request_type.is_flexible(answered)))
+    return correlation_id, cast("R_co", read_message(reader, kind, answered, request_type.is_flexible(answered)))
 
 
 def encode_response(request_type: type[Request[R_co]], message: Response, version: int, correlation_id: int) -> bytes:
@@ -87,15 +89,23 @@ def encode_response(request_type: type[Request[R_co]], message: Response, versio
         UnsupportedVersionError: the request has no such `version`, or the version cannot carry a value that is set.
         ValueError: a value does not fit its field.
     """
-    flexible = _flexible(request_type, version)
+    _flexible(request_type, version)
     writer = Writer()
+    write_answer(writer, request_type, message, version, correlation_id)
+    return bytes(writer.data)
+
+
+def write_answer(
+    writer: Writer, request_type: type[Request[Any]], message: Response, version: int, correlation_id: int
+) -> None:
+    """An answer with its header, whatever versions aiogroup's consumer speaks: the broker's side."""
+    flexible = request_type.is_flexible(version)
     writer.int32(correlation_id)
     # A client that asks for ApiVersions does not know yet which versions the broker speaks. So the header of that
     # answer has no tags (KIP-511).
     if flexible and request_type is not ApiVersionsRequest:
         writer.tags()
     _write(writer, message, version, flexible)
-    return bytes(writer.data)
 
 
 def decode_request_header(frame: bytes | bytearray | memoryview) -> RequestHeader:
@@ -104,7 +114,7 @@ def decode_request_header(frame: bytes | bytearray | memoryview) -> RequestHeade
     Raises:
         ProtocolError: the bytes are no header.
     """
-    return _read_header(Reader(frame))
+    return read_request_header(Reader(frame))
 
 
 def decode_request(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, Request[Any]]:
@@ -115,17 +125,18 @@ def decode_request(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader
         UnsupportedVersionError: aiogroup does not know this API, or this version of it.
     """
     reader = Reader(frame)
-    header = _read_header(reader)
+    header = read_request_header(reader)
     kind = REQUESTS.get(header.api_key)
     if kind is None:
         raise UnsupportedVersionError(f"aiogroup does not know the API {header.api_key}")
     flexible = _flexible(kind, header.api_version)
     if flexible:
         reader.tags()
-    return header, cast("Request[Any]", _read(reader, kind, header.api_version, flexible))
+    return header, read_message(reader, kind, header.api_version, flexible)
 
 
-def _read_header(reader: Reader) -> RequestHeader:
+def read_request_header(reader: Reader) -> RequestHeader:
+    """The header, without the tags that flexible versions have behind it."""
     return RequestHeader(reader.int16(), reader.int16(), reader.int32(), reader.nullable_string())
 
 
@@ -143,7 +154,12 @@ def _write(writer: Writer, message: Message, version: int, flexible: bool) -> No
     encoder(type(form), version, flexible)(writer, form)
 
 
-def _read(reader: Reader, kind: type[Message], version: int, flexible: bool) -> Message:
+def read_message(reader: Reader, kind: type[M], version: int, flexible: bool) -> M:
+    """The message that takes the rest of the frame.
+
+    Raises:
+        ProtocolError: the bytes are no such message.
+    """
     try:
         form = decoder(kind.form(version), version, flexible)(reader)
         reader.end()

@@ -1,0 +1,78 @@
+"""Which requests the broker offers, in which versions: those of Kafka 4.3.1's broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aiogroup.embedded.messages.produce import ProduceRequest
+from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest
+from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
+from aiogroup.protocol.messages.fetch import FetchRequest
+from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
+from aiogroup.protocol.messages.metadata import MetadataRequest
+from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
+from aiogroup.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiogroup.protocol.schema import Request
+
+__all__ = ["RANGES", "REFUSED_PRODUCE", "REQUESTS", "narrowed"]
+
+REFUSED_PRODUCE = 2
+"""Kafka offers Produce up to this version and answers UNSUPPORTED_VERSION (ApiKeys, KAFKA-18659): librdkafka stops
+compressing where it is not offered.
+"""
+
+RANGES: Mapping[type[Request[Any]], tuple[int, int]] = {
+    ProduceRequest: (0, 13),
+    FetchRequest: (4, 18),
+    ListOffsetsRequest: (1, 11),
+    MetadataRequest: (0, 13),
+    OffsetCommitRequest: (2, 10),
+    OffsetFetchRequest: (1, 10),
+    FindCoordinatorRequest: (0, 6),
+    # aiogroup's consumer begins at version 2; other clients do not.
+    JoinGroupRequest: (0, 9),
+    HeartbeatRequest: (0, 4),
+    LeaveGroupRequest: (0, 5),
+    SyncGroupRequest: (0, 5),
+    DescribeGroupsRequest: (0, 6),
+    ApiVersionsRequest: (0, 4),
+    InitProducerIdRequest: (0, 5),
+    OffsetForLeaderEpochRequest: (2, 4),
+}
+"""Lowest and highest version by request, in the order of the API keys, which is that of the ApiVersions answer."""
+
+REQUESTS: Mapping[int, type[Request[Any]]] = {request.API_KEY: request for request in RANGES}
+"""Every request that the broker knows, by its API key."""
+
+
+def narrowed(
+    api_versions: Mapping[str, tuple[int, int]],
+    ranges: Mapping[type[Request[Any]], tuple[int, int]] = RANGES,
+) -> dict[type[Request[Any]], tuple[int, int]]:
+    """The ranges of an older broker: `{"JoinGroup": (0, 3)}`. What is not named stays as it is.
+
+    Raises:
+        ValueError: such a request, or such a version of it, is not there.
+    """
+    by_name = {request.api_name(): request for request in ranges}
+    found = dict(ranges)
+    for name, (lowest, highest) in api_versions.items():
+        request = by_name.get(name)
+        if request is None:
+            raise ValueError(f"no request {name!r}; there are {', '.join(sorted(by_name))}")
+        least, most = ranges[request]
+        if not least <= lowest <= highest <= most:
+            raise ValueError(f"{name}: {lowest} to {highest} is not within {least} to {most}")
+        found[request] = lowest, highest
+    return found
