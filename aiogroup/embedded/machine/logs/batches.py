@@ -19,6 +19,7 @@ __all__ = [
     "is_intact",
     "rebuilt",
     "records_of",
+    "restamp",
     "seal",
     "stamp",
     "write_place",
@@ -127,10 +128,19 @@ def is_intact(batch: bytes | bytearray | memoryview, crc: int) -> bool:
 
 def stamp(batch: bytearray, timestamp_ms: int) -> None:
     """Make the instant of the append the timestamp of all records (message.timestamp.type=LogAppendTime)."""
+    _write_time(batch, LOG_APPEND_TIME, timestamp_ms)
+
+
+def restamp(batch: bytearray, max_timestamp_ms: int) -> None:
+    """Correct the header's greatest timestamp, as Kafka does when a client's header says another one."""
+    _write_time(batch, 0, max_timestamp_ms)
+
+
+def _write_time(batch: bytearray, kind: int, max_timestamp_ms: int) -> None:
     attributes, *_ = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
-    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes & ~LOG_APPEND_TIME | kind)
     base, _ = _TIMES.unpack_from(batch, _TIMES_AT)
-    _TIMES.pack_into(batch, _TIMES_AT, base, timestamp_ms)
+    _TIMES.pack_into(batch, _TIMES_AT, base, max_timestamp_ms)
     seal(batch)
 
 

@@ -7,8 +7,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import accumulate
 
-from aiogroup.embedded.machine.logs.batches import UnreadableBatchError, header_of, rebuilt, records_of, write_place
+from aiogroup.embedded.machine.logs.batches import (
+    Header,
+    UnreadableBatchError,
+    header_of,
+    rebuilt,
+    records_of,
+    write_place,
+)
 from aiogroup.embedded.machine.logs.epochs import LeaderEpochs
+from aiogroup.embedded.machine.logs.producers import Producers
 
 __all__ = ["Budget", "Log"]
 
@@ -48,6 +56,7 @@ class Log:
         self._latest: list[int] = []
         """The greatest timestamp up to each batch: the first batch with a time is found by bisection."""
         self._epochs = LeaderEpochs()
+        self.producers = Producers()
 
     @property
     def size_bytes(self) -> int:
@@ -71,11 +80,13 @@ class Log:
         base = self.end_offset
         write_place(batch, base, leader_epoch)
         self._epochs.begin(leader_epoch, base)
-        self._keep(batch)
+        header = self._keep(batch)
+        if header.producer_id >= 0:
+            self.producers.note(header)
         self.end_offset = self._nexts[-1]
         return base
 
-    def _keep(self, batch: bytearray) -> None:
+    def _keep(self, batch: bytearray) -> Header:
         header = header_of(batch)
         self._batches.append(memoryview(batch).toreadonly())
         self._bases.append(header.base_offset)
@@ -84,6 +95,7 @@ class Log:
         latest = self._latest
         latest.append(header.max_timestamp if not latest else max(latest[-1], header.max_timestamp))
         self.budget.used_bytes += len(batch)
+        return header
 
     def read(self, offset: int, max_bytes: int, *, until_offset: int | None = None) -> list[memoryview]:
         """Whole batches, beginning with the one that holds `offset`: as many as fit into `max_bytes`, but at least one,
@@ -155,6 +167,7 @@ class Log:
                 if remaining is not None:
                     self._keep(remaining)
         self._epochs.truncate(to_offset)
+        self.producers = Producers.of(self._batches)
         self.end_offset = to_offset
         self.start_offset = min(self.start_offset, to_offset)
 
