@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
 from aiogroup.embedded.machine.logs.log import Log
 
-__all__ = ["Partition", "Topic", "Topics", "Waiter"]
+__all__ = ["Partition", "Topic", "Topics", "Waiter", "refusal_of_name"]
+
+MAX_NAME_CHARS = 249
+NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def refusal_of_name(name: str, topics: Topics) -> str | None:
+    """Why no topic may have this name (INVALID_TOPIC_EXCEPTION); `None`: it is legal, and may be taken.
+
+    As Kafka's Topic.validate, and its check that `a.b` and `a_b` are not both there.
+    """
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if len(name) > MAX_NAME_CHARS:
+        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {MAX_NAME_CHARS}"
+    if not NAME_CHARS.issuperset(name):
+        return (
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' "
+            "and '-'"
+        )
+    if (other := topics.colliding(name)) is not None:
+        return f"Topic '{name}' collides with existing topic: {other}"
+    return None
 
 
 class Waiter(Protocol):
@@ -87,6 +111,8 @@ class Topics:
         self._replicas_of = replicas_of
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._colliding: dict[str, str] = {}
+        """Names with a dot or an underscore, by their form with underscores alone."""
         self.on_deleted: list[Callable[[Topic, int], None]] = []
         """Called as `(topic, now_ms)` after a topic was deleted; the coordinator forgets its offsets."""
 
@@ -95,6 +121,12 @@ class Topics:
 
     def get(self, name: str) -> Topic | None:
         return self._by_name.get(name)
+
+    def colliding(self, name: str) -> str | None:
+        """The topic whose metrics would have the names of this one's; a topic collides with itself too."""
+        if "." not in name and "_" not in name:
+            return None
+        return self._colliding.get(name.replace(".", "_"))
 
     def by_id(self, topic_id: UUID) -> Topic | None:
         return self._by_id.get(topic_id)
@@ -112,20 +144,43 @@ class Topics:
         now_ms: int,
         *,
         replication_factor: int = 1,
+        assignments: Sequence[tuple[int, ...]] | None = None,
         config: Mapping[str, str] | None = None,
         is_internal: bool = False,
     ) -> Topic:
-        """Create a topic. The caller has checked that the name is legal and free."""
+        """Create a topic. The caller has checked that the name is legal and free.
+
+        Args:
+            name: its name.
+            partitions_count: how many partitions it has.
+            now_ms: now.
+            replication_factor: how many replicas each has, placed by `replicas_of`.
+            assignments: in place of these, the replicas of each partition.
+            config: what is set for this topic.
+            is_internal: clients do not write to it.
+        """
         topic = Topic(name, self._new_id(), dict(config or {}), is_internal=is_internal)
         self._by_name[name] = self._by_id[topic.topic_id] = topic
-        self.add_partitions(topic, partitions_count, now_ms, replication_factor=replication_factor)
+        if "." in name or "_" in name:
+            self._colliding[name.replace(".", "_")] = name
+        self.add_partitions(
+            topic, partitions_count, now_ms, replication_factor=replication_factor, assignments=assignments
+        )
         return topic
 
-    def add_partitions(self, topic: Topic, count: int, _now_ms: int, *, replication_factor: int = 1) -> None:
+    def add_partitions(
+        self,
+        topic: Topic,
+        count: int,
+        _now_ms: int,
+        *,
+        replication_factor: int = 1,
+        assignments: Sequence[tuple[int, ...]] | None = None,
+    ) -> None:
         """Add `count` partitions behind those that the topic has."""
-        for _ in range(count):
+        for number in range(count):
             index = len(topic.partitions)
-            replicas = self._replicas_of(index, replication_factor)
+            replicas = self._replicas_of(index, replication_factor) if assignments is None else assignments[number]
             partition = Partition(topic, index, replicas[0], replicas, self._make_log())
             partition.log.begin_epoch(0)
             topic.partitions.append(partition)
@@ -133,7 +188,9 @@ class Topics:
     def delete(self, topic: Topic, now_ms: int) -> None:
         """Delete a topic with its records. Requests that wait at its partitions are told."""
         del self._by_name[topic.name], self._by_id[topic.topic_id]
+        self._colliding.pop(topic.name.replace(".", "_"), None)
         for partition in topic.partitions:
             partition.changed(now_ms)
+            partition.log.forget()
         for tell in self.on_deleted:
             tell(topic, now_ms)
