@@ -1,0 +1,222 @@
+"""Produce (0) and InitProducerId (22), as KafkaApis, ReplicaManager and Partition serve them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aiogroup.embedded.machine.faults.faults import Place
+from aiogroup.embedded.machine.logs.append import Appended, AppendRules, append, only_batch
+from aiogroup.embedded.machine.logs.batches import TRANSACTIONAL
+from aiogroup.embedded.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceNodeEndpoint,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
+from aiogroup.embedded.messages.ranges import REFUSED_PRODUCE
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.fetch import LeaderIdAndEpoch
+
+if TYPE_CHECKING:
+    from aiogroup.embedded.machine.exchange import Exchange, Handler
+    from aiogroup.embedded.machine.faults.faults import Faults
+    from aiogroup.embedded.machine.ids import Ids
+    from aiogroup.embedded.machine.logs.topics import Partition, Topic, Topics
+    from aiogroup.embedded.machine.refusals import Troubles
+    from aiogroup.embedded.machine.settings import Settings
+    from aiogroup.protocol.schema import Request
+
+__all__ = ["Produces"]
+
+NO_ANSWER, LEADER, ALL_IN_SYNC = 0, 1, -1
+FIRST_BY_ID = 13
+FIRST_WITH_LEADERS = 10
+ATTRIBUTES_AT = 22
+"""Of the attributes' second byte, which has the flags."""
+
+
+class Address(Protocol):
+    """Where a node is reached."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def rack(self) -> str | None: ...
+
+
+class Nodes(Protocol):
+    """What an append asks about nodes."""
+
+    def get(self, node_id: int, /) -> Address | None:
+        """The address of a node."""
+
+    def live(self, replicas: Iterable[int], /) -> tuple[int, ...]:
+        """Those of the replicas whose nodes are up."""
+
+
+class Produces:
+    """Appends clients' batches, and gives producers their ids."""
+
+    def __init__(
+        self, topics: Topics, nodes: Nodes, settings: Settings, faults: Faults, ids: Ids, troubles: Troubles
+    ) -> None:
+        self._topics = topics
+        self._nodes = nodes
+        self._settings = settings
+        self._faults = faults
+        self._ids = ids
+        self._troubles = troubles
+
+    def handlers(self) -> Mapping[type[Request[Any]], Handler]:
+        return {ProduceRequest: self.produce, InitProducerIdRequest: self.init_producer_id}
+
+    def produce(self, exchange: Exchange, request: ProduceRequest, now_ms: int) -> None:
+        refused = self._refusal_of_all(exchange, request)
+        responses, leaders = [], dict[int, ProduceNodeEndpoint]()
+        has_error = False
+        for asked in request.topic_data:
+            topic = self._topics.by_id(asked.topic_id) if exchange.version >= FIRST_BY_ID else self._named(asked.name)
+            answers = []
+            for data in asked.partition_data:
+                appended = Appended(refused) if refused else self._one(exchange, request, asked, topic, data, now_ms)
+                leader = self._leader(exchange, topic, data.index, appended, leaders)
+                answers.append(_answer(data.index, appended, leader))
+                has_error = has_error or appended.error is not ErrorCode.NONE
+            responses.append(TopicProduceResponse(asked.name, asked.topic_id, tuple(answers)))
+        if request.acks == NO_ANSWER:
+            if has_error:
+                # The producer expects no answer: a broken connection is how Kafka makes it ask for metadata.
+                exchange.peer.close()
+            exchange.answer(None, now_ms)
+            return
+        exchange.answer(ProduceResponse(tuple(responses), node_endpoints=tuple(leaders.values())), now_ms)
+
+    def _named(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    @staticmethod
+    def _refusal_of_all(exchange: Exchange, request: ProduceRequest) -> ErrorCode:
+        """What is wrong with the request as a whole, or NONE."""
+        if exchange.version <= REFUSED_PRODUCE:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if request.transactional_id is None:
+            for topic in request.topic_data:
+                for each in topic.partition_data:
+                    records = each.records
+                    flags = records[ATTRIBUTES_AT] if records is not None and len(records) > ATTRIBUTES_AT else 0
+                    if flags & TRANSACTIONAL:
+                        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return ErrorCode.NONE
+
+    def _one(
+        self,
+        exchange: Exchange,
+        request: ProduceRequest,
+        asked: TopicProduceData,
+        topic: Topic | None,
+        data: PartitionProduceData,
+        now_ms: int,
+    ) -> Appended:
+        """One partition's batch."""
+        place = Place(topic=topic.name if topic else asked.name, partition=data.index)
+        if self._faults.is_set and (code := self._faults.refusal(exchange, place)):
+            return Appended(code)
+        if topic is None and exchange.version >= FIRST_BY_ID:
+            return Appended(ErrorCode.UNKNOWN_TOPIC_ID)
+        if topic is None or not 0 <= data.index < len(topic.partitions):
+            return Appended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        batch = only_batch(data.records, exchange.version)
+        if isinstance(batch, ErrorCode):
+            return Appended(batch)
+        appended = self._append(exchange, request.acks, topic.partitions[data.index], batch, now_ms)
+        if self._faults.is_set and (code := self._faults.denial(exchange, place)):
+            return Appended(code)
+        return appended
+
+    def _append(self, exchange: Exchange, acks: int, partition: Partition, batch: bytearray, now_ms: int) -> Appended:
+        topic = partition.topic
+        if acks not in (NO_ANSWER, LEADER, ALL_IN_SYNC):
+            return Appended(ErrorCode.INVALID_REQUIRED_ACKS)
+        if topic.is_internal:
+            return Appended(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if partition.leader != exchange.node_id:
+            return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if acks == ALL_IN_SYNC:
+            wanted = min(self._settings.of_topic(topic, "min.insync.replicas"), len(partition.replicas))
+            if len(self._nodes.live(partition.replicas)) < wanted:
+                return Appended(ErrorCode.NOT_ENOUGH_REPLICAS, log_start_offset=partition.log.start_offset)
+        rules = AppendRules.of(self._settings, topic)
+        appended = append(partition.log, batch, partition.leader_epoch, rules, now_ms)
+        if appended.size_bytes:
+            partition.appended(appended.size_bytes, now_ms)
+        elif appended.error is ErrorCode.POLICY_VIOLATION:
+            self._troubles.note("max_bytes", f"{topic.name}-{partition.index}: {appended.message}", now_ms)
+        return appended
+
+    def _leader(
+        self,
+        exchange: Exchange,
+        topic: Topic | None,
+        index: int,
+        appended: Appended,
+        leaders: dict[int, ProduceNodeEndpoint],
+    ) -> LeaderIdAndEpoch | None:
+        """Who leads in place of the node that was asked, and where that one is (KIP-951)."""
+        if appended.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER or exchange.version < FIRST_WITH_LEADERS:
+            return None
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        partition = topic.partitions[index]
+        node = self._nodes.get(partition.leader)
+        if node is not None:
+            leaders[partition.leader] = ProduceNodeEndpoint(partition.leader, node.host, node.port, node.rack)
+        return LeaderIdAndEpoch(partition.leader, partition.leader_epoch)
+
+    def init_producer_id(self, exchange: Exchange, request: InitProducerIdRequest, now_ms: int) -> None:
+        error = self._faults.refusal(exchange)
+        if not error:
+            error = self._why_no_id(exchange, request, now_ms)
+        if error:
+            exchange.answer(InitProducerIdResponse(error_code=error, producer_epoch=-1), now_ms)
+            return
+        # Who asks again without a transactional id gets another id, whatever it has had.
+        producer_id = self._ids.producer_id()
+        error = self._faults.denial(exchange)
+        if error:
+            exchange.answer(InitProducerIdResponse(error_code=error, producer_epoch=-1), now_ms)
+        else:
+            exchange.answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0), now_ms)
+
+    def _why_no_id(self, exchange: Exchange, request: InitProducerIdRequest, now_ms: int) -> ErrorCode:
+        if (request.producer_id == -1) != (request.producer_epoch == -1):
+            return ErrorCode.INVALID_REQUEST
+        if request.transactional_id is not None:
+            what = f"{exchange.client_id} asked for the producer id of {request.transactional_id!r}"
+            self._troubles.note("transactions", what, now_ms)
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE
+
+
+def _answer(index: int, appended: Appended, leader: LeaderIdAndEpoch | None) -> PartitionProduceResponse:
+    errors = tuple(BatchIndexAndErrorMessage(place, message) for place, message in appended.record_errors)
+    answer = PartitionProduceResponse(
+        index,
+        appended.error,
+        appended.base_offset,
+        appended.append_time_ms,
+        appended.log_start_offset,
+        errors,
+        appended.message,
+    )
+    return answer if leader is None else replace(answer, current_leader=leader)
