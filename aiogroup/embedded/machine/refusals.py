@@ -45,6 +45,11 @@ REFUSALS = {
             "test share groups on real Kafka",
         ),
         Refusal(
+            "replicas",
+            "Fetch answers INVALID_REQUEST for a replica id",
+            "fetch as a consumer, with replica id -1: the replicas of the embedded broker need not fetch",
+        ),
+        Refusal(
             "max_bytes",
             "Produce answers POLICY_VIOLATION",
             "give Broker a greater max_bytes, or delete topics that the test no longer needs",

@@ -1,0 +1,238 @@
+"""Fetch: what is read, when it is answered, and what the answer holds (KafkaApis.handleFetchRequest)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from aiogroup.embedded.machine.exchange import Exchange, Handler
+from aiogroup.embedded.machine.faults.faults import Faults
+from aiogroup.embedded.machine.logs.topics import Topics
+from aiogroup.embedded.machine.reading.reads import Params, Read, Reads, aborted_transactions
+from aiogroup.embedded.machine.reading.replicas import Nodes
+from aiogroup.embedded.machine.reading.sessions import Plan, Sessions
+from aiogroup.embedded.machine.reading.waiting import WaitingFetch
+from aiogroup.embedded.machine.refusals import Troubles
+from aiogroup.embedded.machine.settings import Settings
+from aiogroup.embedded.machine.timers import Timers
+from aiogroup.embedded.messages.framing import Batches
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from aiogroup.protocol.schema import Request
+
+__all__ = ["Fetching"]
+
+READ_COMMITTED = 1
+FIRST_WITH_ZSTD = 10
+FIRST_WITH_RACK = 11
+FIRST_WITH_REPLICA_STATE = 15
+FIRST_WITH_ADDRESSES = 16
+
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+"""What Fetch says of a request as a whole. A fault with another code is said of a partition."""
+WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+# A partition that does not differ has these by default: made once, as each costs more than the rest of a partition.
+NO_DIVERGENCE = EpochEndOffset()
+NO_LEADER = LeaderIdAndEpoch()
+
+
+class Fetching:
+    """Serves Fetch at all nodes.
+
+    Args:
+        topics: what is read.
+        timers: end the waits.
+        faults: the codes that a test asked for.
+        settings: of the cluster.
+        nodes: their racks and addresses.
+        troubles: where it is noted that a replica was refused.
+        new_session_id: draws ids of sessions, greater than 0.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        timers: Timers,
+        faults: Faults,
+        settings: Settings,
+        nodes: Nodes,
+        troubles: Troubles,
+        new_session_id: Callable[[], int],
+    ) -> None:
+        self._topics = topics
+        self._timers = timers
+        self._faults = faults
+        self._settings = settings
+        self._nodes = nodes
+        self._troubles = troubles
+        self._new_session_id = new_session_id
+        self._reads = Reads(topics, nodes, faults)
+        self._sessions: dict[int, Sessions] = {}
+        self._max_bytes: int = settings["fetch.max.bytes"]
+        self._is_by_rack = bool(settings["replica.selector.class"])
+
+    def handlers(self) -> Mapping[type[Request[Any]], Handler]:
+        return {FetchRequest: self.fetch}
+
+    def sessions(self, node_id: int) -> Sessions:
+        """The sessions of a node."""
+        found = self._sessions.get(node_id)
+        if found is None:
+            settings = self._settings
+            found = self._sessions[node_id] = Sessions(
+                self._new_session_id,
+                settings["max.incremental.fetch.session.cache.slots"],
+                settings["min.incremental.fetch.session.eviction.ms"],
+                self._name_of,
+            )
+        return found
+
+    def forget(self, node_id: int) -> None:
+        """A node died: its sessions lived in its memory."""
+        self._sessions.pop(node_id, None)
+
+    def _name_of(self, topic_id: UUID) -> str | None:
+        topic = self._topics.by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def fetch(self, exchange: Exchange, request: FetchRequest, now_ms: int) -> None:
+        version = exchange.version
+        if code := self._faults.refusal(exchange, among=SESSION_ERRORS):
+            exchange.answer(FetchResponse(error_code=code), now_ms)
+            return
+        if _replica_of(request, version) >= 0:
+            self._refuse_replica(exchange, request, now_ms)
+            return
+        plan = self.sessions(exchange.node_id).plan(request, version, now_ms)
+        params = self._params(exchange, request)
+        there, erroneous = [], []
+        partition_of = self._topics.partition
+        for wanted in plan.wanted:
+            if wanted.topic is None:
+                erroneous.append(Read(wanted, ErrorCode.UNKNOWN_TOPIC_ID, None))
+            elif partition_of(wanted.topic, wanted.index) is None:
+                erroneous.append(Read(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
+            else:
+                there.append(wanted)
+        if not there:
+            self._answer(exchange, plan, params, erroneous, now_ms)
+            return
+        reads = self._reads.read(there, params, exchange)
+
+        def finish(at_ms: int, is_touched: bool) -> None:
+            if exchange.peer.is_closed:
+                return
+            is_old = is_touched or self._faults.is_set
+            told = self._reads.read(there, params, exchange) if is_old else reads
+            self._answer(exchange, plan, params, told + erroneous, at_ms)
+
+        # Partitions that were not found do not end the wait, as in Kafka: they are told when it is over.
+        if params.max_wait_ms <= 0 or _is_enough(reads, params.min_bytes):
+            self._answer(exchange, plan, params, reads + erroneous, now_ms)
+        else:
+            WaitingFetch(exchange.number, params, reads, self._reads, finish).begin(self._timers, now_ms)
+
+    def _params(self, exchange: Exchange, request: FetchRequest) -> Params:
+        max_bytes = min(request.max_bytes, self._max_bytes)
+        return Params(
+            node_id=exchange.node_id,
+            max_bytes=max_bytes,
+            min_bytes=min(request.min_bytes, max_bytes),
+            max_wait_ms=request.max_wait_ms,
+            is_committed=request.isolation_level == READ_COMMITTED,
+            only_leader=exchange.version < FIRST_WITH_RACK,
+            rack=request.rack_id if self._is_by_rack else "",
+        )
+
+    def _refuse_replica(self, exchange: Exchange, request: FetchRequest, now_ms: int) -> None:
+        code = ErrorCode.INVALID_REQUEST
+        self._troubles.note("replicas", f"{exchange.client_id or 'a client'} fetched as a replica", now_ms)
+        topics = tuple(
+            FetchableTopicResponse(
+                topic.topic,
+                topic.topic_id,
+                tuple(PartitionData(each.partition, code, -1, records=b"") for each in topic.partitions),
+            )
+            for topic in request.topics
+        )
+        exchange.answer(FetchResponse(error_code=code, responses=topics), now_ms)
+
+    def _answer(self, exchange: Exchange, plan: Plan, params: Params, reads: list[Read], now_ms: int) -> None:
+        told = self._reads.denied(reads, exchange)
+        error, session_id, news = plan.settle(told, now_ms)
+        if exchange.version < FIRST_WITH_ZSTD:
+            news = [self._readable(read) for read in news]
+        endpoints: dict[int, NodeEndpoint] = {}
+        topics = []
+        for (topic_id, name), of_topic in groupby(news, lambda read: (read.wanted.topic_id, read.wanted.topic)):
+            partitions = tuple(self._told(read, params, exchange.version, endpoints) for read in of_topic)
+            topics.append(FetchableTopicResponse(name or "", topic_id, partitions))
+        response = FetchResponse(
+            error_code=error,
+            session_id=session_id,
+            responses=tuple(topics),
+            node_endpoints=tuple(endpoints.values()),
+        )
+        exchange.answer(response, now_ms)
+
+    def _readable(self, read: Read) -> Read:
+        """A reader of an old version does not know zstd: of a topic that compresses so, it gets an error and no bytes.
+        Batches that a producer compressed so by itself are sent, as Kafka sends them.
+        """
+        partition = read.partition
+        if partition is None or self._settings.of_topic(partition.topic, "compression.type") != "zstd":
+            return read
+        return read.refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+    def _told(self, read: Read, params: Params, version: int, endpoints: dict[int, NodeEndpoint]) -> PartitionData:
+        has_aborted = params.is_committed and not read.error and read.preferred < 0
+        leader = NO_LEADER
+        if version >= FIRST_WITH_ADDRESSES and read.error in WRONG_LEADER and read.partition is not None:
+            leader_id = read.partition.leader
+            leader = LeaderIdAndEpoch(leader_id, read.partition.leader_epoch)
+            address = self._nodes.live(leader_id)
+            if address is not None:
+                endpoints[leader_id] = NodeEndpoint(leader_id, address.host, address.port, address.rack)
+        return PartitionData(
+            partition_index=read.wanted.index,
+            error_code=read.error,
+            high_watermark=read.high_watermark,
+            last_stable_offset=read.last_stable_offset,
+            log_start_offset=read.log_start_offset,
+            diverging_epoch=NO_DIVERGENCE if read.diverging is None else EpochEndOffset(*read.diverging),
+            current_leader=leader,
+            aborted_transactions=aborted_transactions(read) if has_aborted else None,
+            preferred_read_replica=read.preferred,
+            records=Batches.of(read.batches) if read.batches else b"",
+        )
+
+
+def _replica_of(request: FetchRequest, version: int) -> int:
+    return request.replica_id if version < FIRST_WITH_REPLICA_STATE else request.replica_state.replica_id
+
+
+def _is_enough(reads: list[Read], min_bytes: int) -> bool:
+    """Whether a fetch is answered without waiting (ReplicaManager.fetchMessages)."""
+    total = 0
+    for read in reads:
+        if read.error or read.is_always_news:
+            return True
+        total += read.size_bytes
+    return total >= min_bytes

@@ -1,0 +1,218 @@
+"""Reads what a fetch wants: partition by partition, within its limits, as ReplicaManager.readFromLog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from aiogroup.embedded.machine.exchange import Exchange
+from aiogroup.embedded.machine.faults.faults import Faults, Place
+from aiogroup.embedded.machine.logs.batches import header_of
+from aiogroup.embedded.machine.logs.log import Log
+from aiogroup.embedded.machine.logs.topics import Partition, Topics
+from aiogroup.embedded.machine.reading.replicas import Nodes, preferred_replica, why_not
+from aiogroup.embedded.machine.reading.sessions import Wanted
+from aiogroup.protocol.codec import ZERO_UUID
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.fetch import AbortedTransaction, FetchPartition
+from aiogroup.values import dataclass
+
+__all__ = ["Params", "Read", "Reads", "aborted_transactions"]
+
+UNKNOWN = -1
+NONE = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    """What a fetch says for all its partitions (Kafka: FetchParams)."""
+
+    node_id: int
+    max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    is_committed: bool
+    """It reads only what is committed: up to the last stable offset."""
+    only_leader: bool
+    rack: str
+    """The rack whose replicas it prefers; empty: none, or no selector is set."""
+
+
+class Read:
+    """What was read of one partition."""
+
+    __slots__ = (
+        "batches",
+        "diverging",
+        "error",
+        "high_watermark",
+        "is_always_news",
+        "last_stable_offset",
+        "log_start_offset",
+        "partition",
+        "preferred",
+        "size_bytes",
+        "wanted",
+    )
+
+    def __init__(self, wanted: Wanted, error: ErrorCode, partition: Partition | None) -> None:
+        self.wanted = wanted
+        self.error = error
+        self.partition = partition
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = UNKNOWN
+        self.batches: list[memoryview] = []
+        self.size_bytes = 0
+        self.diverging: tuple[int, int] | None = None
+        """The epoch in which the reader's log and this one were last the same, and where it ends."""
+        self.preferred = UNKNOWN
+        """The replica to read from instead."""
+        self.is_always_news = False
+
+    def refused(self, error: ErrorCode) -> Read:
+        """The same partition with an error, which takes the place of all that was read."""
+        return Read(self.wanted, error, self.partition)
+
+
+class Reads:
+    """Reads partitions.
+
+    Args:
+        topics: where they are.
+        nodes: the nodes with their racks.
+        faults: the codes that a test asked for.
+    """
+
+    def __init__(self, topics: Topics, nodes: Nodes, faults: Faults) -> None:
+        self._topics = topics
+        self._nodes = nodes
+        self._faults = faults
+
+    def read(self, wanted: Iterable[Wanted], params: Params, exchange: Exchange) -> list[Read]:
+        """Read in order. The first batch of all is read whatever its size (KIP-74); from then on the fetch's limit and
+        each partition's hold.
+        """
+        found: list[Read] = []
+        limit_bytes = params.max_bytes
+        is_first = True
+        refusal = self._refusals(exchange)
+        for each in wanted:
+            read = self._one(each, params, limit_bytes, refusal, is_first=is_first)
+            if read.size_bytes:
+                is_first = False
+                limit_bytes = max(0, limit_bytes - read.size_bytes)
+            found.append(read)
+        return found
+
+    def denied(self, reads: list[Read], exchange: Exchange) -> list[Read]:
+        """The reads as they are to be told, where a test wants it denied that they happened."""
+        faults = self._faults
+        if not faults.is_set:
+            return reads
+        told = []
+        for read in reads:
+            code = faults.denial(exchange, _place(read.wanted)) if not read.error else NONE
+            told.append(read.refused(code) if code else read)
+        return told
+
+    def look(self, wanted: Wanted, params: Params) -> Read:
+        """How it stands with one partition, without faults and without its records."""
+        return self._one(wanted, params, 0, None, is_first=False)
+
+    def _refusals(self, exchange: Exchange) -> Callable[[Wanted], ErrorCode] | None:
+        faults = self._faults
+        return (lambda wanted: faults.refusal(exchange, _place(wanted))) if faults.is_set else None
+
+    def _one(
+        self,
+        wanted: Wanted,
+        params: Params,
+        limit_bytes: int,
+        refusal: Callable[[Wanted], ErrorCode] | None,
+        *,
+        is_first: bool,
+    ) -> Read:
+        ask = wanted.ask
+        partition = self._topics.partition(wanted.topic or "", wanted.index)
+        if refusal is not None and (code := refusal(wanted)):
+            return Read(wanted, code, partition)
+        if (
+            partition is not None
+            and wanted.topic_id != partition.topic.topic_id
+            and wanted.topic_id != ZERO_UUID
+            and params.node_id in partition.replicas
+        ):
+            # The topic was deleted and made anew while a session, or this request, knew the old one.
+            return Read(wanted, ErrorCode.INCONSISTENT_TOPIC_ID, partition)
+        preferred = (
+            preferred_replica(partition, params.node_id, params.rack, self._nodes)
+            if params.rack and partition is not None
+            else UNKNOWN
+        )
+        only_leader = params.only_leader and preferred == UNKNOWN
+        error = why_not(partition, params.node_id, ask.current_leader_epoch, only_leader=only_leader)
+        if error or partition is None:
+            return Read(wanted, error, partition)
+        log = partition.log
+        start_offset, end_offset = log.start_offset, log.end_offset
+        diverging: tuple[int, int] | None = None
+        if preferred == UNKNOWN:
+            if ask.last_fetched_epoch >= 0:
+                found = divergence(log, ask)
+                if isinstance(found, ErrorCode):
+                    return Read(wanted, found, partition)
+                diverging = found
+            if diverging is None and not start_offset <= ask.fetch_offset <= end_offset:
+                return Read(wanted, ErrorCode.OFFSET_OUT_OF_RANGE, partition)
+        read = Read(wanted, NONE, partition)
+        read.high_watermark, read.log_start_offset = end_offset, start_offset
+        read.last_stable_offset = stable = log.last_stable_offset
+        if preferred != UNKNOWN:
+            read.preferred, read.is_always_news = preferred, True
+        elif diverging is not None:
+            read.diverging, read.is_always_news = diverging, True
+        elif ask.fetch_offset < (until := stable if params.is_committed else end_offset):
+            max_bytes = min(ask.partition_max_bytes, limit_bytes)
+            read.batches, read.size_bytes = _batches(log, ask.fetch_offset, until, max_bytes, is_first=is_first)
+        return read
+
+
+def divergence(log: Log, ask: FetchPartition) -> tuple[int, int] | ErrorCode | None:
+    """Where the log of a reader that names the epoch of its last record differs from this one (Partition.readRecords).
+
+    Returns:
+        an epoch and its end, or an error, or `None`: the logs do not differ up to the reader's offset.
+    """
+    epoch, end_offset = log.end_of_epoch(ask.last_fetched_epoch)
+    if epoch == UNKNOWN or end_offset == UNKNOWN or ask.fetch_offset < log.start_offset:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    if epoch < ask.last_fetched_epoch or end_offset < ask.fetch_offset:
+        return epoch, end_offset
+    return None
+
+
+def _batches(log: Log, offset: int, until: int, max_bytes: int, *, is_first: bool) -> tuple[list[memoryview], int]:
+    """The batches from the one that holds `offset` on, and their size.
+
+    Kafka takes bytes of a file (LogSegment.read), so the last batch may be cut off; it may not if it is the only one:
+    then it is sent whole if it is the first of the answer, and else not at all.
+    """
+    if max_bytes <= 0 and not is_first:
+        return [], 0
+    batches = log.read(offset, max_bytes, until_offset=until)
+    size_bytes = sum(map(len, batches))
+    if size_bytes > max_bytes and not is_first:
+        return [], 0
+    if (room_bytes := max_bytes - size_bytes) > 0 and batches:
+        behind = header_of(batches[-1]).last_offset + 1
+        if behind < until and (cut := log.read(behind, 0, until_offset=until)):
+            batches = [*batches, cut[0][:room_bytes]]
+            size_bytes += len(batches[-1])
+    return batches, size_bytes
+
+
+def aborted_transactions(_read: Read) -> tuple[AbortedTransaction, ...]:
+    """The aborted transactions among what was read. There are none before the machine knows transactions."""
+    return ()
+
+
+def _place(wanted: Wanted) -> Place:
+    return Place(topic=wanted.topic, partition=wanted.index)

@@ -1,0 +1,70 @@
+"""Which node may serve a partition's log, and in which epoch."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from aiogroup.embedded.machine.logs.topics import Partition
+from aiogroup.protocol.errors import ErrorCode
+
+__all__ = ["Address", "Nodes", "preferred_replica", "why_not"]
+
+
+class Address(Protocol):
+    """Where a node is reached."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def rack(self) -> str | None: ...
+
+
+class Nodes(Protocol):
+    """What readers ask about nodes."""
+
+    def live(self, node_id: int) -> Address | None:
+        """A node that serves at present."""
+
+
+def why_not(partition: Partition | None, node_id: int, leader_epoch: int, *, only_leader: bool) -> ErrorCode:
+    """Why a node does not serve a partition, or NONE, in the order in which Kafka looks (ReplicaManager
+    .getPartitionOrException, then Partition.getLocalLog).
+
+    Args:
+        partition: the partition, `None` if there is none.
+        node_id: the node that was asked.
+        leader_epoch: the epoch that the client knows; -1: it does not say.
+        only_leader: the other replicas do not serve it. Since version 11 of Fetch they do (KIP-392).
+    """
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if node_id not in partition.replicas:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if leader_epoch >= 0 and leader_epoch != partition.leader_epoch:
+        is_old = leader_epoch < partition.leader_epoch
+        return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+    if only_leader and partition.leader != node_id:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE
+
+
+def preferred_replica(partition: Partition, node_id: int, rack: str, nodes: Nodes) -> int:
+    """The replica in the reader's rack, if the node that was asked leads and is in another one; else -1.
+
+    As ReplicaManager.findPreferredReadReplica with RackAwareReplicaSelector: all replicas hold the same records here,
+    so of several in one rack the one with the greatest id is taken.
+    """
+    if not rack or partition.leader != node_id:
+        return -1
+    found = -1
+    for replica in partition.replicas:
+        node = nodes.live(replica)
+        if node is not None and node.rack == rack:
+            if replica == node_id:
+                return -1
+            found = max(found, replica)
+    return found
