@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiogroup.embedded.machine.logs.batches import (
+    CODEC_MASK,
     HEADER_BYTES,
     LOG_APPEND_TIME,
     OVERHEAD_BYTES,
@@ -24,15 +25,17 @@ if TYPE_CHECKING:
     from aiogroup.embedded.machine.logs.topics import Topic
     from aiogroup.embedded.machine.settings import Settings
 
-__all__ = ["AppendRules", "Appended", "append", "only_batch"]
+__all__ = ["AppendRules", "Appended", "append", "has_flag", "only_batch"]
 
 NO_TIMESTAMP = -1
 LEAST_LENGTH = 14
 """Of the shortest batch that Kafka can read: one of format 0."""
 UP_TO_MAGIC_BYTES = 17
 FORMAT = 2
-ZSTD = 4
-GREATEST_CODEC = 4
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+BEGINNINGS = {GZIP: b"\x1f\x8b", SNAPPY: b"\x82SNAPPY\0"}
+ATTRIBUTES_AT = 22
+"""Of the attributes' second byte, which has the codec and the flags."""
 FIRST_VERSION_WITH_ZSTD = 7
 
 
@@ -90,6 +93,16 @@ def _refused(error: ErrorCode, log: Log | None = None, message: str | None = Non
     )
 
 
+def has_flag(records: bytes | bytearray | memoryview | None, flag: int) -> bool | ErrorCode:
+    """Whether the first batch of a request has a flag among its attributes (RequestUtils.hasTransactionalRecords), or
+    why the whole request is refused because of it.
+    """
+    size_bytes = _first_batch_bytes(records)
+    if isinstance(size_bytes, ErrorCode):
+        return size_bytes
+    return records is not None and size_bytes > ATTRIBUTES_AT and bool(records[ATTRIBUTES_AT] & flag)
+
+
 def only_batch(records: bytes | bytearray | memoryview | None, version: int) -> bytearray | ErrorCode:
     """The one batch that a Produce request of `version` holds for a partition, copied, or why it is refused before the
     partition is looked at (ProduceRequest.validateRecords). Bytes behind it that are no whole batch are dropped, as
@@ -103,8 +116,12 @@ def only_batch(records: bytes | bytearray | memoryview | None, version: int) -> 
     with memoryview(records) as view:
         if view[16] != FORMAT:
             return ErrorCode.INVALID_RECORD
-        if version < FIRST_VERSION_WITH_ZSTD and size_bytes >= HEADER_BYTES and view[22] & 0x07 == ZSTD:
-            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        if version < FIRST_VERSION_WITH_ZSTD and size_bytes >= HEADER_BYTES:
+            codec = view[ATTRIBUTES_AT] & CODEC_MASK
+            if codec == ZSTD:
+                return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+            if codec > ZSTD:
+                return ErrorCode.UNKNOWN_SERVER_ERROR
         behind = _first_batch_bytes(view[size_bytes:])
         if isinstance(behind, ErrorCode):
             return behind
@@ -178,7 +195,7 @@ def _checked_header(log: Log, batch: bytearray, rules: AppendRules) -> Header:
         raise _refused(ErrorCode.MESSAGE_TOO_LARGE)
     if not is_intact(batch, header.crc):
         raise _refused(ErrorCode.CORRUPT_MESSAGE)
-    if header.codec > GREATEST_CODEC:
+    if header.codec > ZSTD:
         # Kafka's CompressionType.forId throws what its table of errors does not know.
         raise _refused(ErrorCode.UNKNOWN_SERVER_ERROR, log)
     if header.records_count <= 0 or header.last_offset_delta + 1 != header.records_count:
@@ -201,6 +218,9 @@ def _check_records(log: Log, batch: bytearray, header: Header, rules: AppendRule
     has_wrong_time = False
     try:
         for place, record in enumerate(records_of(batch)):
+            if header.codec and record.offset != place:
+                # Kafka tries to make the batch anew, and fails.
+                raise _refused(ErrorCode.UNKNOWN_SERVER_ERROR, log)
             time_ms = record.timestamp_ms
             latest_ms = max(latest_ms, time_ms)
             if rules.is_compacted and record.key is None:
@@ -213,8 +233,8 @@ def _check_records(log: Log, batch: bytearray, header: Header, rules: AppendRule
                 has_wrong_time = True
                 bounds = f"[{earliest_allowed_ms}, {latest_allowed_ms}]"
                 errors.append((place, f"Timestamp {time_ms} is out of range: it should be within {bounds}"))
-    except UnreadableBatchError:
-        raise _refused(ErrorCode.INVALID_RECORD, log) from None
+    except UnreadableBatchError as error:
+        raise _refused(_code_of(error, batch, header.codec), log) from None
     if errors:
         why = "invalid timestamp" if has_wrong_time else f"{len(errors)} record errors in total"
         raise RefusedBatchError(
@@ -226,3 +246,13 @@ def _check_records(log: Log, batch: bytearray, header: Header, rules: AppendRule
             )
         )
     return latest_ms
+
+
+def _code_of(error: UnreadableBatchError, batch: bytearray, codec: int) -> ErrorCode:
+    """Kafka's decompressors throw what it does not expect, but for damage behind the beginning of the stream of two."""
+    if not error.is_compression:
+        return ErrorCode.INVALID_RECORD
+    beginning = BEGINNINGS.get(codec)
+    if beginning is None or not batch.startswith(beginning, HEADER_BYTES):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.INVALID_RECORD

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import NamedTuple
 
+from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
@@ -44,6 +45,11 @@ _UNLIMITED_BYTES = 0x7FFFFFFF
 
 class UnreadableBatchError(Exception):
     """The records of a batch cannot be read."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.is_compression = not isinstance(error, CorruptRecordException)
+        """They cannot even be decompressed."""
 
 
 class Header(NamedTuple):
@@ -104,7 +110,7 @@ def records_of(batch: bytes | bytearray | memoryview) -> Iterable[Record]:
         for each in DefaultRecordBatch(batch):  # any buffer will do
             yield Record(each.offset, each.timestamp, each.key, each.value, tuple(each.headers))
     except Exception as error:  # the decompressors raise what they like
-        raise UnreadableBatchError(f"{type(error).__name__}: {error}") from error
+        raise UnreadableBatchError(error) from error
 
 
 def write_place(batch: bytearray, base_offset: int, leader_epoch: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiogroup.embedded.machine.faults.faults import Place
-from aiogroup.embedded.machine.logs.append import Appended, AppendRules, append, only_batch
+from aiogroup.embedded.machine.logs.append import Appended, AppendRules, append, has_flag, only_batch
 from aiogroup.embedded.machine.logs.batches import TRANSACTIONAL
 from aiogroup.embedded.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -38,8 +38,6 @@ __all__ = ["Produces"]
 NO_ANSWER, LEADER, ALL_IN_SYNC = 0, 1, -1
 FIRST_BY_ID = 13
 FIRST_WITH_LEADERS = 10
-ATTRIBUTES_AT = 22
-"""Of the attributes' second byte, which has the flags."""
 
 
 class Address(Protocol):
@@ -82,7 +80,13 @@ class Produces:
         return {ProduceRequest: self.produce, InitProducerIdRequest: self.init_producer_id}
 
     def produce(self, exchange: Exchange, request: ProduceRequest, now_ms: int) -> None:
-        refused = self._refusal_of_all(exchange, request)
+        if exchange.version <= REFUSED_PRODUCE:
+            # Kafka offers these versions, but cannot read them.
+            self._troubles.note("api", f"{exchange.client_id} sent Produce in version {exchange.version}", now_ms)
+            exchange.peer.close()
+            exchange.answer(None, now_ms)
+            return
+        refused = self._refusal_of_all(request)
         responses, leaders = [], dict[int, ProduceNodeEndpoint]()
         has_error = False
         for asked in request.topic_data:
@@ -106,17 +110,15 @@ class Produces:
         return self._topics.get(name)
 
     @staticmethod
-    def _refusal_of_all(exchange: Exchange, request: ProduceRequest) -> ErrorCode:
+    def _refusal_of_all(request: ProduceRequest) -> ErrorCode:
         """What is wrong with the request as a whole, or NONE."""
-        if exchange.version <= REFUSED_PRODUCE:
-            return ErrorCode.UNSUPPORTED_VERSION
-        if request.transactional_id is None:
-            for topic in request.topic_data:
-                for each in topic.partition_data:
-                    records = each.records
-                    flags = records[ATTRIBUTES_AT] if records is not None and len(records) > ATTRIBUTES_AT else 0
-                    if flags & TRANSACTIONAL:
-                        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        for topic in request.topic_data:
+            for each in topic.partition_data:
+                found = has_flag(each.records, TRANSACTIONAL)
+                if isinstance(found, ErrorCode):
+                    return found
+                if found and request.transactional_id is None:
+                    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return ErrorCode.NONE
 
     def _one(
