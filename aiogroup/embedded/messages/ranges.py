@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aiogroup.embedded.messages.groups import ListGroupsRequest
 from aiogroup.embedded.messages.produce import ProduceRequest
 from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest
+from aiogroup.embedded.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.protocol.messages.fetch import FetchRequest
@@ -46,9 +48,13 @@ RANGES: Mapping[type[Request[Any]], tuple[int, int]] = {
     LeaveGroupRequest: (0, 5),
     SyncGroupRequest: (0, 5),
     DescribeGroupsRequest: (0, 6),
+    ListGroupsRequest: (0, 5),
     ApiVersionsRequest: (0, 4),
+    CreateTopicsRequest: (2, 7),
+    DeleteTopicsRequest: (1, 6),
     InitProducerIdRequest: (0, 5),
     OffsetForLeaderEpochRequest: (2, 4),
+    CreatePartitionsRequest: (0, 3),
 }
 """Lowest and highest version by request, in the order of the API keys, which is that of the ApiVersions answer."""
 
