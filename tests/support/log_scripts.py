@@ -11,6 +11,7 @@ from aiogroup.embedded.machine.faults.faults import Faults
 from aiogroup.embedded.machine.ids import Ids
 from aiogroup.embedded.machine.logs.log import Budget, Log
 from aiogroup.embedded.machine.logs.produce import Produces
+from aiogroup.embedded.machine.logs.topic_requests import TopicRequests
 from aiogroup.embedded.machine.logs.topics import Topics
 from aiogroup.embedded.machine.refusals import Troubles
 from aiogroup.embedded.machine.settings import Settings
@@ -59,6 +60,9 @@ class OneNode:
     def get(self, node_id):
         return self if node_id == 1 else None
 
+    def __len__(self):
+        return 1
+
     def live(self, replicas):
         return tuple(each for each in replicas if each == 1)
 
@@ -75,7 +79,8 @@ class PureBroker:
         self.topics = Topics(ids.uuid, lambda: Log(self.budget), lambda index, factor: (1,))
         settings = Settings.of(properties or {})
         produces = Produces(self.topics, OneNode(), settings, self.faults, ids, self.troubles)
-        self._handlers = dict(produces.handlers())
+        requests = TopicRequests(self.topics, OneNode(), settings, self.faults)
+        self._handlers = {**produces.handlers(), **requests.handlers()}
         self._count = 0
 
     def answered(self, exchange, now_ms):
@@ -93,4 +98,7 @@ class PureBroker:
         if self.is_closed:
             self.is_closed = False
             return "closed"
-        return "nothing" if exchange.response is None else exchange.response
+        if exchange.response is None:
+            return "nothing"
+        frame = b"".join(encode_answer(type(request), exchange.response, version, 1))
+        return decode_response(type(request), version, frame[4:])[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,21 @@ __all__ = ["BROKER", "TOPIC", "Settings"]
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
-POLICIES = ("delete", "compact")
+POLICIES = ("compact", "delete")
+COMPRESSIONS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+COMPACTION_LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+REPLICA = re.compile(r"[0-9]+:[0-9]+")
+
+
+class InvalidValueError(ValueError):
+    """A text is no value of a setting."""
+
+    def __init__(self, shown: object, why: str) -> None:
+        super().__init__(why)
+        self.shown = shown
+        """The value as Kafka's message shows it: a number as it was read, of a list the wrong word."""
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +41,25 @@ class Number:
     default: int
     least: int = 0
     most: int = LONG_MAX
+    also: int | None = None
+    """One number outside of the bounds."""
 
     def read(self, text: str) -> int:
-        value = int(text)
-        if not self.least <= value <= self.most:
-            raise ValueError(f"Value must be at least {self.least} and at most {self.most}")
-        return value
+        is_int = self.most <= INT_MAX
+        greatest = INT_MAX if is_int else LONG_MAX
+        number = WHOLE_NUMBER.fullmatch(text.strip())
+        if number is None or not -greatest - 1 <= int(number[0]) <= greatest:
+            raise InvalidValueError(text, f"Not a number of type {'INT' if is_int else 'LONG'}")
+        value = int(number[0])
+        if self.least <= value <= self.most or value == self.also:
+            return value
+        if self.also is not None:
+            raise InvalidValueError(
+                value, f"Value must be between {self.least} and {self.most} or equal to {self.also}"
+            )
+        if value < self.least:
+            raise InvalidValueError(value, f"Value must be at least {self.least}")
+        raise InvalidValueError(value, f"Value must be no more than {self.most}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +69,14 @@ class Share:
     default: float
 
     def read(self, text: str) -> float:
-        value = float(text)
-        if not 0 <= value <= 1:
-            raise ValueError("Value must be between 0 and 1")
+        try:
+            value = float(text)
+        except ValueError:
+            raise InvalidValueError(text, "Not a number of type DOUBLE") from None
+        if value < 0:
+            raise InvalidValueError(value, "Value must be at least 0")
+        if not value <= 1:
+            raise InvalidValueError(value, "Value must be no more than 1")
         return value
 
 
@@ -56,7 +89,23 @@ class Choice:
 
     def read(self, text: str) -> str:
         if text not in self.words:
-            raise ValueError(f"String must be one of: {', '.join(self.words)}")
+            raise InvalidValueError(text, f"String must be one of: {', '.join(self.words)}")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """How a broker compresses: this one does not."""
+
+    default: str = "producer"
+
+    def read(self, text: str) -> str:
+        if text not in COMPRESSIONS:
+            raise InvalidValueError(text, f"String must be one of: {', '.join(COMPRESSIONS)}")
+        if text != self.default:
+            raise InvalidValueError(
+                text, "the embedded broker keeps batches as producers compressed them: leave it out, or set producer"
+            )
         return text
 
 
@@ -67,9 +116,9 @@ class Flag:
     default: bool
 
     def read(self, text: str) -> bool:
-        if text.lower() not in ("true", "false"):
-            raise ValueError("Expected value to be either true or false")
-        return text.lower() == "true"
+        if text.strip().lower() not in ("true", "false"):
+            raise InvalidValueError(text, "Expected value to be either true or false")
+        return text.strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +131,44 @@ class Words:
 
     def read(self, text: str) -> tuple[str, ...]:
         value = tuple(word.strip() for word in text.split(",") if word.strip())
-        if self.words is not None and (not value or not set(value) <= set(self.words)):
-            raise ValueError(f"each of the list must be one of: {', '.join(self.words)}")
+        for word in value:
+            if self.words is not None and word not in self.words:
+                raise InvalidValueError(word, f"String must be one of: {', '.join(self.words)}")
         return value
 
 
-Kind = Number | Share | Choice | Flag | Words
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Replicas by partition and node, whose traffic Kafka would throttle."""
 
-COMPRESSION = Choice("producer", ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"))
+    default: tuple[str, ...] = ()
+
+    def read(self, text: str) -> tuple[str, ...]:
+        value = tuple(word.strip() for word in text.split(",") if word.strip())
+        if value != ("*",) and not all(REPLICA.fullmatch(word) for word in value):
+            raise InvalidValueError(f"[{', '.join(value)}]", "it must be '*' or a list of [partition]:[node]")
+        return value
+
+
+Kind = Number | Share | Choice | Compression | Flag | Words | Replicas
+
 TIMESTAMP_TYPE = Choice("CreateTime", ("CreateTime", "LogAppendTime"))
 
 TOPIC: Mapping[str, tuple[Kind, str | None]] = {
     "cleanup.policy": (Words(("delete",), POLICIES), "log.cleanup.policy"),
-    "compression.type": (COMPRESSION, "compression.type"),
+    "compression.gzip.level": (Number(-1, 1, 9, also=-1), None),
+    "compression.lz4.level": (Number(9, 1, 17), None),
+    "compression.type": (Compression(), "compression.type"),
+    "compression.zstd.level": (Number(3, -131_072, 22), None),
     "delete.retention.ms": (Number(86_400_000), "log.cleaner.delete.retention.ms"),
     "file.delete.delay.ms": (Number(60_000), None),
     "flush.messages": (Number(LONG_MAX, 1), None),
     "flush.ms": (Number(LONG_MAX), None),
+    "follower.replication.throttled.replicas": (Replicas(), None),
     "index.interval.bytes": (Number(4_096, 0, INT_MAX), None),
+    "leader.replication.throttled.replicas": (Replicas(), None),
+    "local.retention.bytes": (Number(-2, -2), None),
+    "local.retention.ms": (Number(-2, -2), None),
     "max.compaction.lag.ms": (Number(LONG_MAX, 1), None),
     "max.message.bytes": (Number(1_048_588, 0, INT_MAX), "message.max.bytes"),
     "message.timestamp.after.max.ms": (Number(3_600_000), "log.message.timestamp.after.max.ms"),
@@ -109,7 +178,10 @@ TOPIC: Mapping[str, tuple[Kind, str | None]] = {
     "min.compaction.lag.ms": (Number(0), None),
     "min.insync.replicas": (Number(1, 1, INT_MAX), "min.insync.replicas"),
     "preallocate": (Flag(False), None),
-    "retention.bytes": (Number(-1, -1), "log.retention.bytes"),
+    "remote.log.copy.disable": (Flag(False), None),
+    "remote.log.delete.on.disable": (Flag(False), None),
+    "remote.storage.enable": (Flag(False), None),
+    "retention.bytes": (Number(-1, -LONG_MAX - 1), "log.retention.bytes"),
     "retention.ms": (Number(604_800_000, -1), "log.retention.ms"),
     "segment.bytes": (Number(1_073_741_824, 1_048_576, INT_MAX), "log.segment.bytes"),
     "segment.index.bytes": (Number(10_485_760, 4, INT_MAX), None),
@@ -171,8 +243,8 @@ class Settings:
                 raise BrokerRefusal(f"the embedded broker has no setting {name}: it has {', '.join(sorted(BROKER))}")
             try:
                 values[name] = kind.read(str(text))
-            except ValueError as error:
-                raise BrokerRefusal(f"invalid value {text} for {name}: {error}") from None
+            except InvalidValueError as error:
+                raise BrokerRefusal(f"invalid value {error.shown} for {name}: {error.why}") from None
         return cls(values)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 (each setting has a type of its own)
@@ -189,16 +261,24 @@ class Settings:
     @staticmethod
     def topic_refusal(config: Mapping[str, str | None]) -> str | None:
         """Why a topic's settings are refused (INVALID_CONFIG), as LogConfig.validate does; `None`: they are valid."""
+        unset = [name for name, text in config.items() if text is None]
+        if unset:
+            return f"Null value not supported for topic configs: {','.join(unset)}"
+        values: dict[str, Any] = {}
+        for name in config:
+            if name not in TOPIC:
+                return f"Unknown topic config name: {name}"
         for name, text in config.items():
-            known = TOPIC.get(name)
-            if known is None:
-                return f"Unknown topic config name: {name} (the embedded broker has {', '.join(sorted(TOPIC))})"
-            if text is None:
-                return f"Null value not supported for topic configs: {name}"
             try:
-                known[0].read(text)
-            except ValueError as error:
-                return f"Invalid value {text} for configuration {name}: {error}"
+                values[name] = TOPIC[name][0].read(text or "")
+            except InvalidValueError as error:
+                return f"Invalid value {error.shown} for configuration {name}: {error.why}"
+        least_ms, most_ms = (values.get(name, TOPIC[name][0].default) for name in COMPACTION_LAGS)
+        if least_ms > most_ms:
+            least, most = COMPACTION_LAGS
+            return f"conflict topic config setting {least} ({least_ms}) > {most} ({most_ms})"
+        if values.get("remote.storage.enable"):
+            return "The embedded broker has no tiered storage: leave remote.storage.enable out"
         return None
 
     # What rooms ask for often.

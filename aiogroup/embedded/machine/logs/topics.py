@@ -106,7 +106,7 @@ class Topics:
         make_log: Callable[[], Log],
         replicas_of: Callable[[int, int], tuple[int, ...]],
     ) -> None:
-        self._new_id = new_id
+        self.new_id = new_id
         self._make_log = make_log
         self._replicas_of = replicas_of
         self._by_name: dict[str, Topic] = {}
@@ -159,7 +159,7 @@ class Topics:
             config: what is set for this topic.
             is_internal: clients do not write to it.
         """
-        topic = Topic(name, self._new_id(), dict(config or {}), is_internal=is_internal)
+        topic = Topic(name, self.new_id(), dict(config or {}), is_internal=is_internal)
         self._by_name[name] = self._by_id[topic.topic_id] = topic
         if "." in name or "_" in name:
             self._colliding[name.replace(".", "_")] = name
