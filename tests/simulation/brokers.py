@@ -6,8 +6,9 @@ import contextvars
 from dataclasses import replace
 from uuid import UUID
 
-from aiogroup.embedded.machine.groups.coordinator import CoordinatorLog, GroupCoordinator
+from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
 from aiogroup.embedded.machine.groups.group import GroupSettings
+from aiogroup.embedded.machine.groups.log import CoordinatorLog
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.framing import decode_request, encode_response
 from aiogroup.protocol.messages import REQUESTS
@@ -112,9 +113,7 @@ class Brokers:
     def delete_topic(self, topic, partitions, after_ms):
         """The coordinator forgets its offsets; after a while there is another one of that name."""
         self.gone.add(topic)
-        for offsets in self.log.offsets.values():
-            for key in [key for key in offsets if key[0] == topic]:
-                del offsets[key]
+        self.log.forget(topic)
         self.tell("brokers", f"{topic} is deleted")
         self.checker.on_deleted(topic)
         self._look_at_fetches()

@@ -291,11 +291,6 @@ class Settings:
     def max_frame_bytes(self) -> int:
         return self._values["socket.request.max.bytes"]  # type: ignore[no-any-return]
 
-    @property
-    def max_metadata_chars(self) -> int:
-        """Kafka's name says bytes, and counts characters."""
-        return self._values["offset.metadata.max.bytes"]  # type: ignore[no-any-return]
-
     def groups(self) -> GroupSettings:
         """The settings of classic groups."""
         return GroupSettings(
@@ -303,4 +298,5 @@ class Settings:
             max_session_timeout_ms=self._values["group.max.session.timeout.ms"],
             initial_rebalance_delay_ms=self._values["group.initial.rebalance.delay.ms"],
             max_size=self._values["group.max.size"],
+            max_metadata_chars=self._values["offset.metadata.max.bytes"],
         )

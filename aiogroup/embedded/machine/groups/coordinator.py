@@ -7,11 +7,14 @@ requests. It lacks groups of KIP-848, transactions and the expiry of offsets, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 
-from aiogroup.embedded.machine.groups.group import Group, GroupSettings, StoredGroup
+from aiogroup.embedded.machine.groups.group import Group, GroupSettings
 from aiogroup.embedded.machine.groups.joins import Join
+from aiogroup.embedded.machine.groups.log import Commit, Committed, CoordinatorLog, StoredGroup
+from aiogroup.embedded.machine.observers import Observer
+from aiogroup.embedded.machine.timers import Timers
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -41,8 +44,7 @@ from aiogroup.protocol.schema import Response
 
 __all__ = ["Answer", "CoordinatorLog", "GroupCoordinator", "GroupRequest"]
 
-MAX_METADATA = 4096
-"""Characters, not bytes."""
+NOTHING = Committed(-1, "", -1)
 DEAD_UNTIL = 6
 """Before this version of DescribeGroups an unknown group is `Dead` instead of an error (KIP-1043)."""
 NOT_FOUND_SINCE = 9
@@ -67,18 +69,18 @@ class Answer:
     response: Response
 
 
-@dataclass(slots=True)
-class CoordinatorLog:
-    """The state that outlives a coordinator: the offsets, and each group as it was when it last became stable or
-    empty.
-    """
-
-    offsets: dict[str, dict[tuple[str, int], tuple[int, str, int]]] = field(default_factory=dict)
-    groups: dict[str, StoredGroup] = field(default_factory=dict)
-
-
 class GroupCoordinator:
-    """The coordinator. `new_id(prefix)` makes member ids: random ones in a broker, numbered ones in a simulation."""
+    """The coordinator of some groups.
+
+    Args:
+        new_id: makes member ids: random ones in a broker, numbered ones in a simulation.
+        settings: the broker's.
+        log: what the coordinator before this one has left.
+        now_ms: when it takes over.
+        timers: those of the whole machine; without them it has its own, which `tick` runs.
+        answer: called with the ticket and the response of each answer; without it `handle` and `tick` return them.
+        observer: is told of generations and expired members.
+    """
 
     def __init__(
         self,
@@ -86,14 +88,28 @@ class GroupCoordinator:
         settings: GroupSettings | None = None,
         log: CoordinatorLog | None = None,
         now_ms: int = 0,
+        *,
+        timers: Timers | None = None,
+        answer: Callable[[Hashable, Response], None] | None = None,
+        observer: Observer | None = None,
     ) -> None:
-        self.log = log or CoordinatorLog()
+        self.log = log if log is not None else CoordinatorLog()
         self.groups: dict[str, Group] = {}
         self._settings = settings or GroupSettings()
         self._new_id = new_id
+        self._timers = timers or Timers()
         self._answers: list[Answer] = []
-        for stored in self.log.groups.values():
-            self._group(stored.group_id).load(stored, now_ms)
+        self._answer_now = answer
+        self._observer = observer or Observer()
+        for group_id in self.log:
+            self._load(group_id, now_ms)
+
+    def _load(self, group_id: str, now_ms: int) -> None:
+        log = self.log.of(group_id)
+        if log.group is not None:
+            self._group(group_id).load(log.group, now_ms)
+        elif log.offsets:
+            self._group(group_id)
 
     # The methods of every state machine, and the end.
 
@@ -103,35 +119,34 @@ class GroupCoordinator:
         """Handle a request. Returns the answers that are due, to this request and to others; that to a JoinGroup or
         SyncGroup may come later.
         """
-        self._expire(now_ms)
+        self._timers.run(now_ms)
         match request:
             case JoinGroupRequest():
-                self._join(ticket, request, version, client_id, now_ms)
+                self.join(ticket, request, now_ms, version=version, client_id=client_id)
             case SyncGroupRequest():
-                self._sync(ticket, request, now_ms)
+                self.sync(ticket, request, now_ms)
             case HeartbeatRequest():
-                code = self._refusal(request.group_id) or self.groups[request.group_id].heartbeat(request, now_ms)
-                self._answer(ticket, HeartbeatResponse(error_code=code))
+                self.answer(ticket, HeartbeatResponse(error_code=self.heartbeat(request, now_ms)))
             case LeaveGroupRequest():
-                self._answer(ticket, self._leave(request, now_ms))
+                self.answer(ticket, self.leave(request, now_ms))
             case OffsetCommitRequest():
-                self._answer(ticket, self._commit(request, version, now_ms))
+                self.answer(ticket, self.commit(request, now_ms, version=version))
             case DescribeGroupsRequest():
-                described = tuple(self._described(each, version) for each in request.groups)
-                self._answer(ticket, DescribeGroupsResponse(groups=described))
+                described = tuple(self.described(each, version) for each in request.groups)
+                self.answer(ticket, DescribeGroupsResponse(groups=described))
             case OffsetFetchRequest():
-                self._answer(ticket, OffsetFetchResponse(groups=tuple(map(self._fetched, request.groups))))
+                self.answer(ticket, OffsetFetchResponse(groups=tuple(map(self.fetched, request.groups))))
         return self._taken()
 
     def tick(self, now_ms: int) -> list[Answer]:
         """Do everything that is due now, and return the answers."""
-        self._expire(now_ms)
+        self._timers.run(now_ms)
         return self._taken()
 
     @property
     def next_at_ms(self) -> int | None:
         """When to `tick`; `None`: only a request can change anything."""
-        return min((at for group in self.groups.values() if (at := group.next_at_ms) is not None), default=None)
+        return self._timers.next_at_ms
 
     def resign(self) -> list[Answer]:
         """Another broker takes over with the `log`: tell all waiting members that the coordinator has moved."""
@@ -140,9 +155,24 @@ class GroupCoordinator:
         self.groups.clear()
         return self._taken()
 
+    def die(self) -> None:
+        """The broker died, and says nothing any more."""
+        for group in self.groups.values():
+            group.stop_timers()
+        self.groups.clear()
+
+    def give_up(self, group_id: str) -> None:
+        """As `resign`, for one group; its log is to be taken out of `log` by the caller."""
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            group.resign()
+
     # The requests.
 
-    def _join(self, ticket: Hashable, request: JoinGroupRequest, version: int, client_id: str, now_ms: int) -> None:
+    def join(
+        self, ticket: Hashable, request: JoinGroupRequest, now_ms: int, *, version: int, client_id: str = ""
+    ) -> None:
+        """Answered at once, or when the group's next generation begins."""
         settings = self._settings
         code = ErrorCode.NONE
         if not request.group_id:
@@ -153,17 +183,21 @@ class GroupCoordinator:
             code = ErrorCode.UNKNOWN_MEMBER_ID
         if code:
             response = JoinGroupResponse(error_code=code, member_id=request.member_id, protocol_name=None)
-            self._answer(ticket, response)
+            self.answer(ticket, response)
             return
         Join(self._group(request.group_id), ticket, request, version, client_id, self._new_id, now_ms).run()
 
-    def _sync(self, ticket: Hashable, request: SyncGroupRequest, now_ms: int) -> None:
+    def sync(self, ticket: Hashable, request: SyncGroupRequest, now_ms: int) -> None:
+        """Answered at once, or when the leader has sent the assignment."""
         if code := self._refusal(request.group_id):
-            self._answer(ticket, SyncGroupResponse(error_code=code))
+            self.answer(ticket, SyncGroupResponse(error_code=code))
         else:
             self.groups[request.group_id].sync(ticket, request, now_ms)
 
-    def _leave(self, request: LeaveGroupRequest, now_ms: int) -> LeaveGroupResponse:
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
+        return self._refusal(request.group_id) or self.groups[request.group_id].heartbeat(request, now_ms)
+
+    def leave(self, request: LeaveGroupRequest, now_ms: int) -> LeaveGroupResponse:
         if not request.group_id:
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         group = self.groups.get(request.group_id)
@@ -178,8 +212,8 @@ class GroupCoordinator:
             return ErrorCode.INVALID_GROUP_ID
         return ErrorCode.NONE if group_id in self.groups else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def _commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> OffsetCommitResponse:
-        group = self.groups.get(request.group_id)
+    def commit(self, request: OffsetCommitRequest, now_ms: int, *, version: int) -> OffsetCommitResponse:
+        group, max_chars = self.groups.get(request.group_id), self._settings.max_metadata_chars
         if group is not None:
             code = group.commit_refusal(request, now_ms)
         elif request.generation_id_or_member_epoch < 0:
@@ -188,24 +222,25 @@ class GroupCoordinator:
         else:
             code = ErrorCode.GROUP_ID_NOT_FOUND if version >= NOT_FOUND_SINCE else ErrorCode.ILLEGAL_GENERATION
         topics = []
+        offsets: dict[tuple[str, int], Committed] = {}
         for topic in request.topics:
             partitions = []
             for each in topic.partitions:
                 metadata = each.committed_metadata or ""
-                refusal = code or (ErrorCode.OFFSET_METADATA_TOO_LARGE if len(metadata) > MAX_METADATA else code)
+                refusal = code or (ErrorCode.OFFSET_METADATA_TOO_LARGE if len(metadata) > max_chars else code)
                 if not refusal:
-                    offsets = self.log.offsets.setdefault(request.group_id, {})
-                    offsets[topic.name, each.partition_index] = (
-                        each.committed_offset,
-                        metadata,
-                        each.committed_leader_epoch,
+                    offsets[topic.name, each.partition_index] = Committed(
+                        each.committed_offset, metadata, each.committed_leader_epoch
                     )
                 partitions.append(OffsetCommitResponsePartition(each.partition_index, refusal))
             topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, tuple(partitions)))
+        if offsets:
+            self.log.of(request.group_id).append(Commit(offsets))
         return OffsetCommitResponse(topics=tuple(topics))
 
-    def _fetched(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        offsets = self.log.offsets.get(asked.group_id, {})
+    def fetched(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        log = self.log.get(asked.group_id)
+        offsets: Mapping[tuple[str, int], Committed] = {} if log is None else log.offsets
         topics = asked.topics if asked.topics is not None else _everything(offsets)
         found = tuple(
             OffsetFetchResponseTopic(
@@ -217,7 +252,7 @@ class GroupCoordinator:
         )
         return OffsetFetchResponseGroup(asked.group_id, found)
 
-    def _described(self, group_id: str, version: int) -> DescribedGroup:
+    def described(self, group_id: str, version: int) -> DescribedGroup:
         if group_id in self.groups:
             return self.groups[group_id].described()
         code, why = ErrorCode.NONE, None
@@ -229,20 +264,25 @@ class GroupCoordinator:
 
     def _group(self, group_id: str) -> Group:
         if group_id not in self.groups:
-            self.groups[group_id] = Group(group_id, self._settings, self._answer)
+            self.groups[group_id] = Group(group_id, self._settings, self, self._timers)
         return self.groups[group_id]
 
-    def _answer(self, ticket: Hashable, response: Response) -> None:
-        self._answers.append(Answer(ticket, response))
+    def answer(self, ticket: Hashable, response: Response, /) -> None:
+        if self._answer_now is not None:
+            self._answer_now(ticket, response)
+        else:
+            self._answers.append(Answer(ticket, response))
 
-    def _expire(self, now_ms: int) -> None:
-        for group in self.groups.values():
-            group.expire(now_ms)
+    def store(self, stored: StoredGroup, /) -> None:
+        self.log.of(stored.group_id).append(stored)
+
+    def on_generation(self, group: Group, /) -> None:
+        self._observer.on_generation(group, self._timers.now_ms)
+
+    def on_expired(self, group: Group, member_id: str, /) -> None:
+        self._observer.on_expired(group, member_id, self._timers.now_ms)
 
     def _taken(self) -> list[Answer]:
-        for group_id, group in self.groups.items():
-            if group.stored is not None:
-                self.log.groups[group_id] = group.stored
         answers, self._answers = self._answers, []
         return answers
 
@@ -255,9 +295,9 @@ def _everything(offsets: Iterable[tuple[str, int]]) -> list[OffsetFetchRequestTo
 
 
 def _fetched_partition(
-    offsets: dict[tuple[str, int], tuple[int, str, int]], topic: str, partition: int
+    offsets: Mapping[tuple[str, int], Committed], topic: str, partition: int
 ) -> OffsetFetchResponsePartition:
-    offset, metadata, epoch = offsets.get((topic, partition), (-1, "", -1))
+    offset, metadata, epoch = offsets.get((topic, partition), NOTHING)
     return OffsetFetchResponsePartition(
         partition_index=partition, committed_offset=offset, committed_leader_epoch=epoch, metadata=metadata
     )

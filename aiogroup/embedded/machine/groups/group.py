@@ -7,11 +7,15 @@ until the leader's assignment comes) -> STABLE. Written from the protocol's rule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from typing import Protocol
 
+from aiogroup.embedded.machine.groups.log import StoredGroup
 from aiogroup.embedded.machine.groups.members import Member, Members
+from aiogroup.embedded.machine.timers import Timer, Timers
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
@@ -21,7 +25,7 @@ from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup.protocol.schema import Response
 
-__all__ = ["Group", "GroupSettings", "GroupState", "StoredGroup"]
+__all__ = ["Group", "GroupSettings", "GroupState", "Keeper"]
 
 
 class GroupState(Enum):
@@ -40,56 +44,58 @@ class GroupSettings:
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 300_000
+    max_metadata_chars: int = 4_096
+    """Of a committed offset; Kafka's setting says bytes, and counts characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredGroup:
-    """The group in the coordinator's log: as it was when it last became stable or empty."""
+class Keeper(Protocol):
+    """What a group tells its coordinator."""
 
-    group_id: str
-    generation: int
-    protocol_type: str | None
-    protocol: str | None
-    leader: str
-    members: tuple[Member, ...]
+    def answer(self, ticket: Hashable, response: Response, /) -> None:
+        """Answer a request."""
+
+    def store(self, stored: StoredGroup, /) -> None:
+        """The group became stable or empty: append it to the log."""
+
+    def on_generation(self, group: Group, /) -> None:
+        """A generation begins."""
+
+    def on_expired(self, group: Group, member_id: str, /) -> None:
+        """A member was removed, as it has been silent for too long."""
 
 
 class Group:
-    """One group. `answer(ticket, response)` answers a request, at once or much later."""
+    """One group. It answers requests through its keeper, at once or much later."""
 
-    def __init__(self, group_id: str, settings: GroupSettings, answer: Callable[[Hashable, Response], None]) -> None:
+    def __init__(self, group_id: str, settings: GroupSettings, keeper: Keeper, timers: Timers) -> None:
         self.group_id = group_id
         self.settings = settings
-        self.answer = answer
+        self.answer = keeper.answer
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.members = Members()
-        self.stored: StoredGroup | None = None
-        self.pending: dict[str, int] = {}
-        """Member ids that were given with MEMBER_ID_REQUIRED and have not joined yet, with the instants at which they
-        expire.
-        """
+        self.pending: dict[str, Timer] = {}
+        """Member ids that were given with MEMBER_ID_REQUIRED and have not joined yet, with the timers that end them."""
         self.has_newcomer = False
+        self._keeper = keeper
+        self._timers = timers
         self._unsynced: set[str] = set()
         self._is_initial = False  # the round began in an empty group, and waits for more members
-        self._join_ends_at_ms: int | None = None
-        self._join_delay_ms = 0
-        self._join_left_ms = 0
-        self._sync_ends_at_ms: int | None = None
+        self._join_timer: Timer | None = None
+        self._sync_timer: Timer | None = None
 
     # The log.
 
     def store(self) -> None:
         members = tuple(each.stored() for each in self.members)
-        self.stored = StoredGroup(
-            self.group_id, self.generation, self.protocol_type, self.protocol, self.members.leader, members
+        self._keeper.store(
+            StoredGroup(self.group_id, self.generation, self.protocol_type, self.protocol, self.members.leader, members)
         )
 
     def load(self, stored: StoredGroup, now_ms: int) -> None:
         """Load the group as a coordinator that takes over does: every member gets a whole session."""
-        self.stored = stored
         self.generation, self.protocol_type, self.protocol = stored.generation, stored.protocol_type, stored.protocol
         for each in stored.members:
             member = each.stored()
@@ -100,14 +106,22 @@ class Group:
 
     def resign(self) -> None:
         """Another broker coordinates the group from now on: tell all waiting members so."""
+        self.stop_timers()
         for member in self.members:
             self.answer_join(member, error_code=ErrorCode.NOT_COORDINATOR)
             self.answer_sync(member, error_code=ErrorCode.NOT_COORDINATOR)
 
+    def stop_timers(self) -> None:
+        """The coordinator is gone: nothing happens to this group by time any more."""
+        sessions = (each.session_timer for each in self.members)
+        for timer in (self._join_timer, self._sync_timer, *self.pending.values(), *sessions):
+            if timer is not None:
+                timer.cancel()
+
     # Answers.
 
     def answer_join(self, member: Member, *, error_code: int = 0) -> None:
-        ticket, member.joining = member.joining, None
+        ticket = self.members.unpark(member)
         if ticket is None:
             return
         if error_code:
@@ -155,7 +169,7 @@ class Group:
             for member in self.members:
                 member.assignment = b""
                 self.answer_sync(member, error_code=ErrorCode.REBALANCE_IN_PROGRESS)
-        self._sync_ends_at_ms = None
+        _cancel(self._sync_timer)
         self._unsynced.clear()
         self._is_initial = self.state is GroupState.EMPTY
         self.state = GroupState.PREPARING
@@ -163,49 +177,63 @@ class Group:
         if self._is_initial:
             delay_ms = self.settings.initial_rebalance_delay_ms
             self.has_newcomer = False
-            self._join_delay_ms, self._join_left_ms = delay_ms, max(timeout_ms - delay_ms, 0)
-            self._join_ends_at_ms = now_ms + delay_ms
-            if not delay_ms:
-                self._end_of_join_wait(now_ms)
+            left_ms = max(timeout_ms - delay_ms, 0)
+            if delay_ms:
+                self._wait_for_more(now_ms, delay_ms, left_ms)
+            else:
+                self._end_of_first_wait(0, left_ms, now_ms)
         elif self.members.all_joined() and not self.pending:
             self._complete_join(now_ms)
         else:
-            self._join_ends_at_ms = now_ms + timeout_ms
+            self._wait_for_joins(now_ms)
 
-    def _end_of_join_wait(self, now_ms: int) -> None:
-        if self._is_initial and self.has_newcomer and self._join_left_ms:
+    def _wait_for_joins(self, now_ms: int) -> None:
+        self._join_timer = self._timers.at(now_ms + self.members.rebalance_timeout_ms(), self._complete_join)
+
+    def _wait_for_more(self, now_ms: int, delay_ms: int, left_ms: int) -> None:
+        self._join_timer = self._timers.at(now_ms + delay_ms, partial(self._end_of_first_wait, delay_ms, left_ms))
+
+    def _end_of_first_wait(self, waited_ms: int, left_ms: int, now_ms: int) -> None:
+        """Who came meanwhile brings another delay, until the rebalance time-out has passed (InitialDelayedJoin)."""
+        if self.has_newcomer and left_ms:
             self.has_newcomer = False
-            waited_ms = self._join_delay_ms
-            self._join_delay_ms = min(self.settings.initial_rebalance_delay_ms, self._join_left_ms)
-            self._join_left_ms = max(self._join_left_ms - waited_ms, 0)
-            self._join_ends_at_ms = now_ms + self._join_delay_ms
+            delay_ms = min(self.settings.initial_rebalance_delay_ms, left_ms)
+            self._wait_for_more(now_ms, delay_ms, max(left_ms - waited_ms, 0))
         else:
             self._complete_join(now_ms)
 
     def _complete_join(self, now_ms: int) -> None:
         """Begin the generation with the members that have joined; absent static members keep their places."""
-        self._join_ends_at_ms = None
+        _cancel(self._join_timer)
         self._is_initial = False
         for member in self.members:
             if member.joining is None and not member.is_static:
-                self.members.remove(member)
+                self._forget(member)
         if len(self.members) and not self.members.elect():
-            self._join_ends_at_ms = now_ms + self.members.rebalance_timeout_ms()
+            self._wait_for_joins(now_ms)
             return
         self.generation += 1
         if not len(self.members):
             self.protocol = None
             self.state = GroupState.EMPTY
+            self._keeper.on_generation(self)
             self.store()
             return
         self.protocol = self.members.vote()
         self.state = GroupState.COMPLETING
         self._unsynced = {each.member_id for each in self.members}
-        self._sync_ends_at_ms = now_ms + self.members.rebalance_timeout_ms()
+        self._sync_timer = self._timers.at(now_ms + self.members.rebalance_timeout_ms(), self._end_of_sync_wait)
+        self._keeper.on_generation(self)
         for member in self.members:
             self.answer_join(member)
             member.is_new = False
             self.touch(member, now_ms)
+
+    def _end_of_sync_wait(self, now_ms: int) -> None:
+        for member in self.members:
+            if member.member_id in self._unsynced:
+                self._drop(member)
+        self._prepare(now_ms)
 
     def remove(self, member: Member, now_ms: int) -> None:
         """Remove a member that left, or whose session expired."""
@@ -217,6 +245,11 @@ class Group:
         self.answer_join(member, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
         self.answer_sync(member, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
         self._unsynced.discard(member.member_id)
+        self._forget(member)
+
+    def _forget(self, member: Member) -> None:
+        _cancel(member.session_timer)
+        member.session_ends_at_ms = None
         self.members.remove(member)
 
     def replace(self, member: Member, member_id: str) -> None:
@@ -271,7 +304,7 @@ class Group:
         member = self.members[request.member_id]
         self._unsynced.discard(member.member_id)
         if not self._unsynced:
-            self._sync_ends_at_ms = None
+            _cancel(self._sync_timer)
         member.syncing = ticket
         if self.state is GroupState.STABLE:
             self.answer_sync(member)
@@ -303,7 +336,7 @@ class Group:
             if member is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
         elif who.member_id in self.pending:
-            del self.pending[who.member_id]
+            self.no_longer_expects(who.member_id)
             self._without_pending(now_ms)
             return ErrorCode.NONE
         else:
@@ -338,38 +371,35 @@ class Group:
 
     def touch(self, member: Member, now_ms: int) -> None:
         """Note that the member has sent a request."""
-        member.session_ends_at_ms = now_ms + member.session_timeout_ms
+        self.watch(member, now_ms + member.session_timeout_ms)
 
-    @property
-    def next_at_ms(self) -> int | None:
-        """When `expire` has something to do again."""
-        sessions = (each.session_ends_at_ms for each in self.members)
-        timers = (self._join_ends_at_ms, self._sync_ends_at_ms, *self.pending.values(), *sessions)
-        return min((each for each in timers if each is not None), default=None)
+    def watch(self, member: Member, ends_at_ms: int) -> None:
+        """The member's session ends at this instant, if nothing is heard of it before."""
+        timer, member.session_ends_at_ms = member.session_timer, ends_at_ms
+        if timer is not None and timer.at_ms <= ends_at_ms:
+            self._timers.postpone(timer, ends_at_ms)
+        else:
+            _cancel(timer)
+            member.session_timer = self._timers.at(ends_at_ms, partial(self._end_of_session, member))
 
-    def expire(self, now_ms: int) -> None:
-        """Do everything that is due, in order, each at its own instant."""
-        while (at_ms := self.next_at_ms) is not None and at_ms <= now_ms:
-            self._expire_at(at_ms)
-
-    def _expire_at(self, at_ms: int) -> None:
-        if self._join_ends_at_ms == at_ms:
-            self._join_ends_at_ms = None
-            self._end_of_join_wait(at_ms)
-            return
-        if self._sync_ends_at_ms == at_ms:
-            self._sync_ends_at_ms = None
-            for member in self.members:
-                if member.member_id in self._unsynced:
-                    self._drop(member)
-            self._prepare(at_ms)
-            return
-        lapsed = next((member_id for member_id, ends_at_ms in self.pending.items() if ends_at_ms == at_ms), None)
-        if lapsed is not None:
-            del self.pending[lapsed]
-            self._without_pending(at_ms)
-            return
-        member = next(each for each in self.members if each.session_ends_at_ms == at_ms)
-        member.session_ends_at_ms = None
+    def _end_of_session(self, member: Member, now_ms: int) -> None:
+        member.session_ends_at_ms = member.session_timer = None
         if not member.is_excused:
-            self.remove(member, at_ms)
+            self._keeper.on_expired(self, member.member_id)
+            self.remove(member, now_ms)
+
+    def expects(self, member_id: str, until_ms: int) -> None:
+        """Somebody was given this id, and is to join again with it."""
+        self.pending[member_id] = self._timers.at(until_ms, partial(self._end_of_pending, member_id))
+
+    def no_longer_expects(self, member_id: str) -> None:
+        self.pending.pop(member_id).cancel()
+
+    def _end_of_pending(self, member_id: str, now_ms: int) -> None:
+        del self.pending[member_id]
+        self._without_pending(now_ms)
+
+
+def _cancel(timer: Timer | None) -> None:
+    if timer is not None:
+        timer.cancel()

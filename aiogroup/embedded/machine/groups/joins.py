@@ -54,7 +54,7 @@ class Join:
         elif not request.member_id:
             self._newcomer()
         elif request.member_id in group.pending:
-            del group.pending[request.member_id]
+            group.no_longer_expects(request.member_id)
             self._add(request.member_id)
         else:
             refusal = group.members.refusal(request.member_id, request.group_instance_id)
@@ -74,9 +74,8 @@ class Join:
         if group.state is GroupState.EMPTY or len(group.members) < max_size:
             return True
         if group.state is GroupState.PREPARING:
-            joined_count = sum(each.joining is not None for each in group.members)
             is_waiting = member_id in group.members and group.members[member_id].joining is not None
-            return is_waiting or joined_count < max_size
+            return is_waiting or group.members.joined_count < max_size
         return member_id in group.members
 
     def _fits(self) -> bool:
@@ -99,7 +98,7 @@ class Join:
             else:
                 self._return_of(member, member_id)
         elif self._version >= ID_REQUIRED_SINCE:
-            group.pending[member_id] = self._now_ms + request.session_timeout_ms
+            group.expects(member_id, self._now_ms + request.session_timeout_ms)
             self._refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         else:
             self._add(member_id)
@@ -114,10 +113,10 @@ class Join:
             request.protocols,
             client_id=self._client_id,
             joining=self._ticket,
-            session_ends_at_ms=self._now_ms + group.settings.new_member_join_timeout_ms,
         )
         group.protocol_type = request.protocol_type
         group.members.add(member)
+        group.watch(member, self._now_ms + group.settings.new_member_join_timeout_ms)
         group.has_newcomer = True
         group.rebalance(self._now_ms)
 
@@ -135,11 +134,11 @@ class Join:
 
     def _park(self, member: Member) -> None:
         request = self._request
-        member.protocols = request.protocols
+        self._group.members.offer(member, request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
         member.client_id = self._client_id
         member.rebalance_timeout_ms = self._rebalance_timeout_ms
-        member.joining = self._ticket
+        self._group.members.park(member, self._ticket)
 
     def _return_of(self, member: Member, member_id: str) -> None:
         """A static member that lost its id joins again: there is no rebalance if its subscription is unchanged
@@ -152,7 +151,7 @@ class Join:
         if group.state is not GroupState.STABLE or group.members.vote() != group.protocol:
             group.rebalance(self._now_ms)
             return
-        member.joining = None
+        group.members.unpark(member)
         if group.members.leader != member_id:
             response = group.joined(member)
         elif self._version >= SKIP_ASSIGNMENT_SINCE:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from aiogroup.embedded.machine.timers import Timer
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
 
@@ -27,6 +28,7 @@ class Member:
     joining: Hashable | None = None
     syncing: Hashable | None = None
     session_ends_at_ms: int | None = None
+    session_timer: Timer | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_static(self) -> bool:
@@ -42,14 +44,19 @@ class Member:
 
     def stored(self) -> Member:
         """The member as it is kept in the coordinator's log."""
-        return replace(self, is_new=False, joining=None, syncing=None, session_ends_at_ms=None)
+        return replace(self, is_new=False, joining=None, syncing=None, session_ends_at_ms=None, session_timer=None)
 
 
 class Members:
-    """The members in the order in which they joined."""
+    """The members in the order in which they joined. How many wait, and how many offer an assignor, is counted: each
+    request of a round would otherwise look at all of them.
+    """
 
     def __init__(self) -> None:
         self.leader = ""
+        self.joined_count = 0
+        """Those that wait in JoinGroup."""
+        self._offered: Counter[str] = Counter()
         self._by_id: dict[str, Member] = {}
         self._by_name: dict[str, str] = {}
 
@@ -71,6 +78,9 @@ class Members:
 
     def add(self, member: Member) -> None:
         self._by_id[member.member_id] = member
+        self._offered.update({each.name for each in member.protocols})
+        if member.joining is not None:
+            self.joined_count += 1
         if member.instance_id is not None:
             self._by_name[member.instance_id] = member.member_id
         if not self.leader:
@@ -78,6 +88,9 @@ class Members:
 
     def remove(self, member: Member) -> None:
         del self._by_id[member.member_id]
+        self._offered.subtract({each.name for each in member.protocols})
+        if member.joining is not None:
+            self.joined_count -= 1
         if member.instance_id is not None:
             del self._by_name[member.instance_id]
         if self.leader == member.member_id:
@@ -92,6 +105,26 @@ class Members:
         self._by_name[member.instance_id] = member_id
         if leads:
             self.leader = member_id
+
+    def offer(self, member: Member, protocols: tuple[JoinGroupRequestProtocol, ...]) -> None:
+        """The member offers these assignors from now on."""
+        if protocols != member.protocols:
+            self._offered.subtract({each.name for each in member.protocols})
+            self._offered.update({each.name for each in protocols})
+            member.protocols = protocols
+
+    def park(self, member: Member, ticket: Hashable) -> None:
+        """The member waits in JoinGroup."""
+        if member.joining is None:
+            self.joined_count += 1
+        member.joining = ticket
+
+    def unpark(self, member: Member) -> Hashable | None:
+        """It no longer waits in JoinGroup. Returns the ticket of its request, or None if it did not wait."""
+        ticket, member.joining = member.joining, None
+        if ticket is not None:
+            self.joined_count -= 1
+        return ticket
 
     def elect(self) -> bool:
         """Choose a leader among the members that wait for the next generation; False if none waits."""
@@ -116,8 +149,8 @@ class Members:
 
     def common_protocols(self) -> set[str]:
         """The assignors that every member offers."""
-        offered = [{each.name for each in member.protocols} for member in self]
-        return set.intersection(*offered) if offered else set()
+        count = len(self)
+        return {name for name, offered in self._offered.items() if offered == count} if count else set()
 
     def vote(self) -> str:
         """The assignor with the most votes; each member votes for the first of its assignors that all members have."""
@@ -129,7 +162,7 @@ class Members:
         return max((each.rebalance_timeout_ms for each in self), default=0)
 
     def all_joined(self) -> bool:
-        return all(each.joining is not None for each in self)
+        return self.joined_count == len(self)
 
     def described(self, protocol: str | None) -> tuple[JoinGroupResponseMember, ...]:
         """All members, as the leader gets them."""

@@ -1,0 +1,167 @@
+"""The groups' log: what outlives a coordinator. Each group has a list of entries, which is only appended to and cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aiogroup.embedded.machine.groups.members import Member
+
+__all__ = ["Commit", "Committed", "CoordinatorLog", "GroupLog", "StoredGroup", "Tombstone"]
+
+
+class Committed(NamedTuple):
+    """What was committed for one partition."""
+
+    offset: int
+    metadata: str
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One request's offsets by (topic, partition)."""
+
+    offsets: dict[tuple[str, int], Committed]
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """Offsets that are forgotten, as their topic was deleted."""
+
+    keys: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """The group as it was when it last became stable or empty."""
+
+    group_id: str
+    generation: int
+    protocol_type: str | None
+    protocol: str | None
+    leader: str
+    members: tuple[Member, ...]
+
+
+Entry = Commit | Tombstone | StoredGroup
+
+
+@dataclass(slots=True)
+class _State:
+    """What the entries up to a position say."""
+
+    offsets: dict[tuple[str, int], Committed] = field(default_factory=dict)
+    group: StoredGroup | None = None
+
+    def apply(self, entry: Entry) -> None:
+        match entry:
+            case Commit():
+                self.offsets.update(entry.offsets)
+            case Tombstone():
+                for key in entry.keys:
+                    self.offsets.pop(key, None)
+            case StoredGroup():
+                self.group = entry
+
+
+class GroupLog:
+    """The entries of one group. The oldest are folded into one state, so that a group that commits for hours does not
+    grow.
+    """
+
+    KEPT = 1_000
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.start = 0
+        """The position of the first entry that is still kept by itself."""
+        self._base = _State()
+        self._state = _State()
+
+    @property
+    def end(self) -> int:
+        """The position behind the last entry."""
+        return self.start + len(self.entries)
+
+    @property
+    def offsets(self) -> dict[tuple[str, int], Committed]:
+        """The committed offsets; to be read only."""
+        return self._state.offsets
+
+    @property
+    def group(self) -> StoredGroup | None:
+        return self._state.group
+
+    def append(self, entry: Entry) -> int:
+        """Returns the entry's position."""
+        self.entries.append(entry)
+        self._state.apply(entry)
+        position = self.end - 1
+        if len(self.entries) >= 2 * self.KEPT:
+            for each in self.entries[: self.KEPT]:
+                self._base.apply(each)
+            del self.entries[: self.KEPT]
+            self.start += self.KEPT
+        return position
+
+    def cut(self, position: int) -> None:
+        """Forget what was appended from `position` on, and replay the rest.
+
+        Raises:
+            ValueError: that was too long ago.
+        """
+        if not self.start <= position <= self.end:
+            raise ValueError(f"the groups' log cannot be cut at {position}: it is kept from {self.start} to {self.end}")
+        del self.entries[position - self.start :]
+        self._state = _State(dict(self._base.offsets), self._base.group)
+        for each in self.entries:
+            self._state.apply(each)
+
+    def position_of_commit(self, last: int) -> int:
+        """The position of the commit that is the `last` but so many: 1 is the latest; the start if there are fewer."""
+        for position in range(self.end - 1, self.start - 1, -1):
+            if isinstance(self.entries[position - self.start], Commit):
+                last -= 1
+                if not last:
+                    return position
+        return self.start
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted, and its offsets with it."""
+        keys = tuple(key for key in self.offsets if key[0] == topic)
+        if keys:
+            self.append(Tombstone(keys))
+
+
+class CoordinatorLog:
+    """The logs of all groups of one coordinator, by group id."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, GroupLog] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def get(self, group_id: str) -> GroupLog | None:
+        return self._groups.get(group_id)
+
+    def of(self, group_id: str) -> GroupLog:
+        """The group's log; it begins with the first entry."""
+        found = self._groups.get(group_id)
+        if found is None:
+            found = self._groups[group_id] = GroupLog()
+        return found
+
+    def take(self, group_id: str) -> GroupLog | None:
+        """Take a group's log out: another coordinator gets it."""
+        return self._groups.pop(group_id, None)
+
+    def put(self, group_id: str, log: GroupLog) -> None:
+        self._groups[group_id] = log
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted: every group forgets its offsets."""
+        for log in self._groups.values():
+            log.forget(topic)

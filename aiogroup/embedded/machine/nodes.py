@@ -1,0 +1,161 @@
+"""The nodes of a cluster: which are up, which are paused, and who leads after one has died."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aiogroup.embedded.machine.refusals import BrokerRefusal
+
+if TYPE_CHECKING:
+    from aiogroup.embedded.machine.logs.topics import Topics
+    from aiogroup.embedded.machine.timers import Timer, Timers
+
+__all__ = ["Leaders", "Node", "Nodes"]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One node. Its address is set by whoever gives it a socket; ids begin with 1, as those of devkafka."""
+
+    node_id: int
+    rack: str | None = None
+    host: str = "127.0.0.1"
+    """A literal: some clients would take the name `localhost` for ::1."""
+    port: int = 0
+    is_up: bool = True
+    is_paused: bool = False
+    failover: Timer | None = field(default=None, repr=False)
+    """Runs when the others notice that the node has died."""
+
+
+Told = Callable[[Node, int], None]
+
+
+class Nodes:
+    """The nodes by id. What must happen when a node changes is told to those who asked: `told(node, now_ms)`."""
+
+    def __init__(self, count: int, timers: Timers, *, failover_ms: int = 0, racks: Sequence[str | None] = ()) -> None:
+        self._timers = timers
+        self._failover_ms = failover_ms
+        self._by_id = {number: Node(number, f"rack-{number}") for number in range(1, count + 1)}
+        for node, rack in zip(self._by_id.values(), racks, strict=False):
+            node.rack = rack
+        self.on_down: list[Told] = []
+        """At once: its connections break, and what it kept in memory is gone."""
+        self.on_failover: list[Told] = []
+        """The others have noticed: they lead and coordinate in its place."""
+        self.on_up: list[Told] = []
+        self.on_resumed: list[Told] = []
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __getitem__(self, node_id: int) -> Node:
+        return self._by_id[node_id]
+
+    def get(self, node_id: int) -> Node | None:
+        return self._by_id.get(node_id)
+
+    def is_up(self, node_id: int) -> bool:
+        node = self._by_id.get(node_id)
+        return node is not None and node.is_up
+
+    @property
+    def up(self) -> list[Node]:
+        return [node for node in self._by_id.values() if node.is_up]
+
+    def live(self, replicas: Iterable[int]) -> tuple[int, ...]:
+        """Those of the replicas whose nodes are up: the ones in sync."""
+        return tuple(each for each in replicas if self.is_up(each))
+
+    def replicas_of(self, index: int, factor: int) -> tuple[int, ...]:
+        """The replicas of a new partition, the leader first: the nodes in turn, those that are down at the end."""
+        ids = [node.node_id for node in self.up] or list(self._by_id)
+        ids = ids[index % len(ids) :] + ids[: index % len(ids)]
+        return tuple((ids + [each for each in self._by_id if each not in ids])[:factor])
+
+    # What happens to them.
+
+    def kill(self, node_id: int, now_ms: int) -> None:
+        """It dies. The others notice after `failover_ms`."""
+        self._end(node_id, now_ms, self._failover_ms)
+
+    def stop(self, node_id: int, now_ms: int) -> None:
+        """Controlled shutdown: others lead and coordinate at once."""
+        self._end(node_id, now_ms, 0)
+
+    def _end(self, node_id: int, now_ms: int, failover_ms: int) -> None:
+        node = self._by_id[node_id]
+        if not node.is_up:
+            return
+        node.is_up = node.is_paused = False
+        for told in self.on_down:
+            told(node, now_ms)
+        if failover_ms:
+            node.failover = self._timers.at(now_ms + failover_ms, lambda at_ms: self._fail_over(node, at_ms))
+        else:
+            self._fail_over(node, now_ms)
+
+    def _fail_over(self, node: Node, now_ms: int) -> None:
+        node.failover = None
+        for told in self.on_failover:
+            told(node, now_ms)
+
+    def start(self, node_id: int, now_ms: int) -> None:
+        """It is there again, with its logs and at its address."""
+        node = self._by_id[node_id]
+        if node.is_up:
+            raise BrokerRefusal(f"node {node_id} runs already")
+        if node.failover is not None:
+            node.failover.cancel()
+            node.failover = None
+        node.is_up = True
+        for told in self.on_up:
+            told(node, now_ms)
+
+    def pause(self, node_id: int) -> None:
+        """Its sockets stay open, and it says nothing. Nobody takes its place."""
+        self._running(node_id).is_paused = True
+
+    def resume(self, node_id: int, now_ms: int) -> None:
+        """It goes on with what has arrived meanwhile."""
+        node = self._running(node_id)
+        node.is_paused = False
+        for told in self.on_resumed:
+            told(node, now_ms)
+
+    def _running(self, node_id: int) -> Node:
+        node = self._by_id[node_id]
+        if not node.is_up:
+            raise BrokerRefusal(f"node {node_id} does not run")
+        return node
+
+
+class Leaders:
+    """Elects leaders when nodes die and come back, as the controller does (PartitionChangeBuilder): the first live
+    replica in the order of the assignment.
+    """
+
+    def __init__(self, topics: Topics, nodes: Nodes) -> None:
+        self._topics = topics
+        self._nodes = nodes
+        nodes.on_failover.append(self._on_failover)
+        nodes.on_up.append(self._on_up)
+
+    def _on_failover(self, node: Node, now_ms: int) -> None:
+        for topic in self._topics:
+            for partition in topic.partitions:
+                if partition.leader == node.node_id:
+                    partition.elect(next(iter(self._nodes.live(partition.replicas)), -1), now_ms)
+
+    def _on_up(self, node: Node, now_ms: int) -> None:
+        for topic in self._topics:
+            for partition in topic.partitions:
+                # Who died and came back before the others noticed leads on, in a new epoch.
+                if partition.leader in (-1, node.node_id) and node.node_id in partition.replicas:
+                    partition.elect(node.node_id, now_ms)
