@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.faults.faults import Faults, Place
@@ -14,7 +15,6 @@ from aiogroup.embedded.machine.reading.sessions import Wanted
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.fetch import AbortedTransaction, FetchPartition
-from aiogroup.values import dataclass
 
 __all__ = ["Params", "Read", "Reads", "aborted_transactions"]
 
