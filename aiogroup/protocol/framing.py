@@ -51,7 +51,7 @@ def encode_request(message: Request[Any], version: int, correlation_id: int, cli
     writer.nullable_string(client_id)
     if flexible:
         writer.tags()
-    _write(writer, message, version, flexible)
+    write_message(writer, message, version, flexible)
     return bytes(writer.data)
 
 
@@ -105,7 +105,7 @@ def write_answer(
     # answer has no tags (KIP-511).
     if flexible and request_type is not ApiVersionsRequest:
         writer.tags()
-    _write(writer, message, version, flexible)
+    write_message(writer, message, version, flexible)
 
 
 def decode_request_header(frame: bytes | bytearray | memoryview) -> RequestHeader:
@@ -149,7 +149,8 @@ def _flexible(kind: type[Request[Any]], version: int) -> bool:
     return kind.is_flexible(version)
 
 
-def _write(writer: Writer, message: Message, version: int, flexible: bool) -> None:
+def write_message(writer: Writer, message: Message, version: int, flexible: bool) -> None:
+    """The message alone."""
     form = message.lower(version)
     encoder(type(form), version, flexible)(writer, form)
 

@@ -39,7 +39,8 @@ public final class Golden {
     private static final JsonNodeFactory NODES = JsonNodeFactory.instance;
     private static final int CORRELATION_ID = 0x01020304;
     private static final String CLIENT_ID = "golden-\u00e9";
-    private static final short[] KEYS = {1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 18, 23};
+    private static final List<String> CLIENTS =
+        List.of("1", "2", "3", "8", "9", "10", "11", "12", "13", "14", "15", "18", "23");
 
     private final String variant;
     private int next = 1;
@@ -48,21 +49,35 @@ public final class Golden {
         this.variant = variant;
     }
 
+    /** One API and the versions of it that are wanted: "22" for all that Java has, "22:0-5" for some. */
+    private record Wanted(ApiKeys key, short first, short last) {
+        static Wanted of(String text) {
+            String[] parts = text.split("[:-]");
+            ApiKeys key = ApiKeys.forId(Integer.parseInt(parts[0]));
+            return parts.length == 1 ? new Wanted(key, key.oldestVersion(), key.latestVersion())
+                : new Wanted(key, Short.parseShort(parts[1]), Short.parseShort(parts[2]));
+        }
+    }
+
+    /** Golden FOLDER [API:FIRST-LAST ...]: without APIs those of a consumer, its embedded protocol and all errors. */
     public static void main(String[] args) throws Exception {
+        boolean isClients = args.length == 1;
+        List<Wanted> all = (isClients ? CLIENTS : List.of(args).subList(1, args.length)).stream().map(Wanted::of).toList();
         try (PrintWriter out = new PrintWriter(args[0] + "/java_messages.jsonl", "UTF-8")) {
-            for (short id : KEYS) {
-                ApiKeys key = ApiKeys.forId(id);
-                for (short v = key.oldestVersion(); v <= key.latestVersion(); v++) {
+            for (Wanted each : all) {
+                for (short v = each.first; v <= each.last; v++) {
                     for (String variant : List.of("full", "empty", "long", "unknown-tags")) {
                         // Long strings and arrays need two-byte lengths; the two kinds of encoding show it.
-                        if (!variant.equals("long") || v == key.oldestVersion() || v == key.latestVersion()) {
-                            rows(out, key, v, variant);
+                        boolean isEdge = v == each.last || v == each.first && variant.equals("long");
+                        if (isClients ? !variant.equals("long") || isEdge : List.of("full", "empty").contains(variant)
+                            || variant.equals("unknown-tags") && isEdge) {
+                            rows(out, each.key, v, variant);
                         }
                     }
                 }
             }
             for (String name : List.of("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")) {
-                for (short v = 0; v <= 3; v++) {
+                for (short v = 0; v <= 3 && isClients; v++) {
                     for (String variant : List.of("full", "empty", "long")) {
                         blob(out, name, v, variant);
                     }
@@ -70,10 +85,12 @@ public final class Golden {
             }
         }
         try (PrintWriter out = new PrintWriter(args[0] + "/java_fields.json", "UTF-8")) {
-            out.println(fields());
+            out.println(fields(all));
         }
-        try (PrintWriter out = new PrintWriter(args[0] + "/java_errors.json", "UTF-8")) {
-            out.println(errors());
+        if (isClients) {
+            try (PrintWriter out = new PrintWriter(args[0] + "/java_errors.json", "UTF-8")) {
+                out.println(errors());
+            }
         }
     }
 
@@ -225,19 +242,18 @@ public final class Golden {
     }
 
     /** Per field the first version; c carried, d dropped, r refused per version; the default. */
-    private static String fields() throws Exception {
+    private static String fields(List<Wanted> all) throws Exception {
         List<String> lines = new ArrayList<>();
-        for (short id : KEYS) {
-            ApiKeys key = ApiKeys.forId(id);
+        for (Wanted each : all) {
             for (String kind : List.of("Request", "Response")) {
-                Class<?> type = Class.forName(MESSAGES + key.name + kind + "Data");
-                walk(key, type, type, List.of(), key.name + kind, lines);
+                Class<?> type = Class.forName(MESSAGES + each.key.name + kind + "Data");
+                walk(each, type, type, List.of(), each.key.name + kind, lines);
             }
         }
         return "{\n" + String.join(",\n", lines) + "\n}";
     }
 
-    private static void walk(ApiKeys key, Class<?> root, Class<?> type, List<Field> path, String name,
+    private static void walk(Wanted wanted, Class<?> root, Class<?> type, List<Field> path, String name,
                              List<String> lines) throws Exception {
         for (Field field : type.getDeclaredFields()) {
             if (Modifier.isStatic(field.getModifiers()) || field.getName().startsWith("_")
@@ -246,7 +262,7 @@ public final class Golden {
             }
             String here = name + "." + field.getName();
             StringBuilder verdicts = new StringBuilder();
-            for (short v = key.oldestVersion(); v <= key.latestVersion(); v++) {
+            for (short v = wanted.first; v <= wanted.last; v++) {
                 verdicts.append(verdict(root, path, field, v));
             }
             Object initial = type.getMethod(field.getName()).invoke(type.getConstructor().newInstance());
@@ -255,13 +271,13 @@ public final class Golden {
             } else if (initial instanceof Uuid id) {
                 initial = id.toString();
             }
-            lines.add(JSON.writeValueAsString(here) + ": [" + key.oldestVersion() + ", \"" + verdicts + "\", "
+            lines.add(JSON.writeValueAsString(here) + ": [" + wanted.first + ", \"" + verdicts + "\", "
                 + JSON.writeValueAsString(initial) + "]");
             Class<?> inner = structure(field);
             if (inner != null) {
                 List<Field> deeper = new ArrayList<>(path);
                 deeper.add(field);
-                walk(key, root, inner, deeper, here, lines);
+                walk(wanted, root, inner, deeper, here, lines);
             }
         }
     }
@@ -325,7 +341,8 @@ public final class Golden {
         if (type == byte[].class) return new byte[] {1};
         if (type == List.class && inner == null) {
             Type element = ((ParameterizedType) field.getGenericType()).getActualTypeArguments()[0];
-            return List.of(element == String.class ? "x" : element == Long.class ? (Object) 7L : (Object) 7);
+            return List.of(element == String.class ? "x" : element == Long.class ? (Object) 7L
+                : element == Byte.class ? (Object) (byte) 7 : (Object) 7);
         }
         if (Collection.class.isAssignableFrom(type)) {
             Object many = type == List.class ? new ArrayList<>() : type.getConstructor().newInstance();
@@ -335,9 +352,10 @@ public final class Golden {
         if (inner != null) {
             Object changed = inner.getConstructor().newInstance();
             for (Field each : inner.getDeclaredFields()) {
-                if (each.getType() == int.class && !Modifier.isStatic(each.getModifiers())
+                boolean isPlain = each.getType() == int.class || each.getType() == List.class;
+                if (isPlain && !Modifier.isStatic(each.getModifiers()) && !each.getName().startsWith("_")
                     && !each.getName().equals("next") && !each.getName().equals("prev")) {
-                    set(changed, each, 7);
+                    set(changed, each, other(each));
                 }
             }
             return changed;

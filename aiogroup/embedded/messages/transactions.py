@@ -1,0 +1,254 @@
+"""Transactions: AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), TxnOffsetCommit (28), DescribeTransactions
+(65), ListTransactions (66)."""
+
+from __future__ import annotations
+
+from aiogroup.protocol.schema import (
+    BOOLEAN,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    Request,
+    Response,
+    Structure,
+    array,
+    structure,
+    wire,
+)
+
+
+@structure
+class AddPartitionsToTxnPartitionResult(Structure):
+    """What became of one partition."""
+
+    partition_index: int = wire(INT32)
+    partition_error_code: int = wire(INT16)
+
+
+@structure
+class AddPartitionsToTxnTopicResult(Structure):
+    """One topic."""
+
+    name: str = wire(STRING)
+    results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...] = wire(array(AddPartitionsToTxnPartitionResult))
+
+
+@structure
+class AddPartitionsToTxnResponse(Response):
+    """What became of each partition."""
+
+    throttle_time_ms: int = wire(INT32)
+    results_by_topic: tuple[AddPartitionsToTxnTopicResult, ...] = wire(array(AddPartitionsToTxnTopicResult))
+
+
+@structure
+class AddPartitionsToTxnTopic(Structure):
+    """Partitions of one topic."""
+
+    name: str = wire(STRING)
+    partitions: tuple[int, ...] = wire(array(INT32))
+
+
+@structure
+class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
+    """Names the partitions to which a transaction is about to write."""
+
+    API_KEY = 24
+    MIN_VERSION = 0
+    MAX_VERSION = 3
+    FLEXIBLE_SINCE = 3
+    RESPONSE = AddPartitionsToTxnResponse
+
+    transactional_id: str = wire(STRING)
+    producer_id: int = wire(INT64)
+    producer_epoch: int = wire(INT16)
+    topics: tuple[AddPartitionsToTxnTopic, ...] = wire(array(AddPartitionsToTxnTopic))
+
+
+@structure
+class AddOffsetsToTxnResponse(Response):
+    """Whether the group is part of the transaction now."""
+
+    throttle_time_ms: int = wire(INT32)
+    error_code: int = wire(INT16)
+
+
+@structure
+class AddOffsetsToTxnRequest(Request[AddOffsetsToTxnResponse]):
+    """Names the group for which a transaction is about to commit."""
+
+    API_KEY = 25
+    MIN_VERSION = 0
+    MAX_VERSION = 4
+    FLEXIBLE_SINCE = 3
+    RESPONSE = AddOffsetsToTxnResponse
+
+    transactional_id: str = wire(STRING)
+    producer_id: int = wire(INT64)
+    producer_epoch: int = wire(INT16)
+    group_id: str = wire(STRING)
+
+
+@structure
+class EndTxnResponse(Response):
+    """Whether the transaction ends."""
+
+    throttle_time_ms: int = wire(INT32)
+    error_code: int = wire(INT16)
+
+
+@structure
+class EndTxnRequest(Request[EndTxnResponse]):
+    """Commits or aborts a transaction."""
+
+    API_KEY = 26
+    MIN_VERSION = 0
+    MAX_VERSION = 4
+    FLEXIBLE_SINCE = 3
+    RESPONSE = EndTxnResponse
+
+    transactional_id: str = wire(STRING)
+    producer_id: int = wire(INT64)
+    producer_epoch: int = wire(INT16)
+    committed: bool = wire(BOOLEAN)
+
+
+@structure
+class TxnOffsetCommitResponsePartition(Structure):
+    """What became of one partition's offset."""
+
+    partition_index: int = wire(INT32)
+    error_code: int = wire(INT16)
+
+
+@structure
+class TxnOffsetCommitResponseTopic(Structure):
+    """One topic."""
+
+    name: str = wire(STRING)
+    partitions: tuple[TxnOffsetCommitResponsePartition, ...] = wire(array(TxnOffsetCommitResponsePartition))
+
+
+@structure
+class TxnOffsetCommitResponse(Response):
+    """What became of each offset."""
+
+    throttle_time_ms: int = wire(INT32)
+    topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire(array(TxnOffsetCommitResponseTopic))
+
+
+@structure
+class TxnOffsetCommitRequestPartition(Structure):
+    """One partition and its offset."""
+
+    partition_index: int = wire(INT32)
+    committed_offset: int = wire(INT64)
+    committed_leader_epoch: int = wire(INT32, since=2, default=-1, ignorable=True)
+    committed_metadata: str | None = wire(STRING, nullable=0)
+
+
+@structure
+class TxnOffsetCommitRequestTopic(Structure):
+    """One topic."""
+
+    name: str = wire(STRING)
+    partitions: tuple[TxnOffsetCommitRequestPartition, ...] = wire(array(TxnOffsetCommitRequestPartition))
+
+
+@structure
+class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse]):
+    """Commits offsets that become visible with the transaction; since version 3 as a member (KIP-447)."""
+
+    API_KEY = 28
+    MIN_VERSION = 0
+    MAX_VERSION = 4
+    FLEXIBLE_SINCE = 3
+    RESPONSE = TxnOffsetCommitResponse
+
+    transactional_id: str = wire(STRING)
+    group_id: str = wire(STRING)
+    producer_id: int = wire(INT64)
+    producer_epoch: int = wire(INT16)
+    generation_id: int = wire(INT32, since=3, default=-1)
+    member_id: str = wire(STRING, since=3)
+    group_instance_id: str | None = wire(STRING, since=3, nullable=3, default=None)
+    topics: tuple[TxnOffsetCommitRequestTopic, ...] = wire(array(TxnOffsetCommitRequestTopic))
+
+
+@structure
+class TransactionTopic(Structure):
+    """Partitions of one topic."""
+
+    topic: str = wire(STRING)
+    partitions: tuple[int, ...] = wire(array(INT32))
+
+
+@structure
+class TransactionState(Structure):
+    """One transactional id; `transaction_start_time_ms` is -1 while nothing is under way."""
+
+    error_code: int = wire(INT16)
+    transactional_id: str = wire(STRING)
+    transaction_state: str = wire(STRING)
+    transaction_timeout_ms: int = wire(INT32)
+    transaction_start_time_ms: int = wire(INT64)
+    producer_id: int = wire(INT64)
+    producer_epoch: int = wire(INT16)
+    topics: tuple[TransactionTopic, ...] = wire(array(TransactionTopic))
+
+
+@structure
+class DescribeTransactionsResponse(Response):
+    """The state of each transactional id."""
+
+    throttle_time_ms: int = wire(INT32)
+    transaction_states: tuple[TransactionState, ...] = wire(array(TransactionState))
+
+
+@structure
+class DescribeTransactionsRequest(Request[DescribeTransactionsResponse]):
+    """Asks for the state of transactional ids (KIP-664)."""
+
+    API_KEY = 65
+    MIN_VERSION = 0
+    MAX_VERSION = 0
+    FLEXIBLE_SINCE = 0
+    RESPONSE = DescribeTransactionsResponse
+
+    transactional_ids: tuple[str, ...] = wire(array(STRING))
+
+
+@structure
+class ListedTransaction(Structure):
+    """One transactional id."""
+
+    transactional_id: str = wire(STRING)
+    producer_id: int = wire(INT64)
+    transaction_state: str = wire(STRING)
+
+
+@structure
+class ListTransactionsResponse(Response):
+    """The transactional ids of the node that was asked."""
+
+    throttle_time_ms: int = wire(INT32)
+    error_code: int = wire(INT16)
+    unknown_state_filters: tuple[str, ...] = wire(array(STRING))
+    transaction_states: tuple[ListedTransaction, ...] = wire(array(ListedTransaction))
+
+
+@structure
+class ListTransactionsRequest(Request[ListTransactionsResponse]):
+    """Asks for transactional ids (KIP-664); empty filters let all pass."""
+
+    API_KEY = 66
+    MIN_VERSION = 0
+    MAX_VERSION = 2
+    FLEXIBLE_SINCE = 0
+    RESPONSE = ListTransactionsResponse
+
+    state_filters: tuple[str, ...] = wire(array(STRING))
+    producer_id_filters: tuple[int, ...] = wire(array(INT64))
+    duration_filter: int = wire(INT64, since=1, default=-1)
+    transactional_id_pattern: str | None = wire(STRING, since=2, nullable=2, default=None)

@@ -1,0 +1,37 @@
+"""Requests and answers in versions that a broker speaks and aiogroup's consumer does not: JoinGroup 0, Produce 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from aiogroup.protocol.codec import Reader, Writer
+from aiogroup.protocol.framing import read_message, write_message
+from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+
+if TYPE_CHECKING:
+    from aiogroup.protocol.schema import R_co, Request
+
+
+def encode_any_request(message: Request[Any], version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """`encode_request` in whatever version there is."""
+    flexible = message.is_flexible(version)
+    writer = Writer()
+    writer.int16(message.API_KEY)
+    writer.int16(version)
+    writer.int32(correlation_id)
+    writer.nullable_string(client_id)
+    if flexible:
+        writer.tags()
+    write_message(writer, message, version, flexible)
+    return bytes(writer.data)
+
+
+def decode_any_response(request_type: type[Request[R_co]], version: int, frame: bytes | memoryview) -> tuple[int, R_co]:
+    """`decode_response` in whatever version there is."""
+    reader = Reader(frame)
+    correlation_id = reader.int32()
+    if request_type.is_flexible(version) and request_type is not ApiVersionsRequest:
+        reader.tags()
+    answered = request_type.RESPONSE.answered_version(version, reader.view[reader.pos :])
+    response = read_message(reader, request_type.RESPONSE, answered, request_type.is_flexible(answered))
+    return correlation_id, cast("R_co", response)
