@@ -1,4 +1,7 @@
-"""Every error code of Kafka 4.3: its number, its name, and whether Java's client retries it."""
+"""Every error code of Kafka 4.3: its number, its name, and whether Java's client retries it.
+
+One is of another table: NO_STATIC_MEMBER_INFO_SET is what KIP-345's draft calls it, under a number far from Kafka's.
+"""
 
 from __future__ import annotations
 
@@ -171,6 +174,7 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, _NO, "the Streams topology's epoch is not valid"
     STREAMS_TOPOLOGY_FENCED = 132, _NO, "the Streams topology's epoch is old"
     SHARE_SESSION_LIMIT_REACHED = 133, _RETRY, "the broker has as many share sessions as it allows"
+    NO_STATIC_MEMBER_INFO_SET = 10345, _NO, "a static member must commit with its name and its id"
 
     @property
     def row(self) -> ErrorRow:

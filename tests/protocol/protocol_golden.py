@@ -26,6 +26,8 @@ BLOBS = {
     "ConsumerProtocolAssignment": (decode_assignment, encode_assignment),
 }
 CORRELATION_ID = 0x01020304
+OF_THE_DRAFT = {"JoinGroupRequest.registrationTimeoutMs", "JoinGroupRequest.expansionTimeoutMs"}
+"""Tagged fields of KIP-345's draft, which Kafka has not: they are sent only where they are set."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -121,6 +122,22 @@ def test_one_key_is_found_in_every_version(version: int) -> None:
 def test_what_a_version_has_no_form_for_is_refused(request_, version: int) -> None:
     with pytest.raises(UnsupportedVersionError):
         encode_request(request_, version, 1, None)
+
+
+def test_the_time_outs_of_the_draft_are_sent_only_where_they_are_set() -> None:
+    plain = JoinGroupRequest("g", 10_000)
+    for version in range(6, 10):
+        frame = encode_request(plain, version, 1, "c")
+        assert frame.endswith(b"\0"), "no tagged fields"
+        both = replace(plain, registration_timeout_ms=900_000, expansion_timeout_ms=300_000)
+        sent = encode_request(both, version, 1, "c")
+        # Two tags: 34501 and 34502, each with 4 bytes.
+        assert sent == frame[:-1] + bytes.fromhex("02 c58d02 04 000dbba0 c68d02 04 000493e0")
+        assert decode_request(sent)[1] == both
+        one = replace(plain, expansion_timeout_ms=0)
+        assert encode_request(one, version, 1, "c") == frame[:-1] + bytes.fromhex("01 c68d02 04 00000000")
+    old = replace(plain, registration_timeout_ms=900_000)
+    assert decode_request(encode_request(old, 5, 1, "c"))[1] == plain, "before version 6 there are no tags"
 
 
 def test_leaving_in_old_versions_has_the_error_of_the_one_member() -> None:

@@ -57,7 +57,10 @@ class JoinGroupRequestProtocol(Structure):
 
 @structure
 class JoinGroupRequest(Request[JoinGroupResponse]):
-    """Asks to be a member; a static one names its `group_instance_id` (KIP-345), a new one no `member_id`."""
+    """Asks to be a member; a static one names its `group_instance_id` (KIP-345), a new one no `member_id`.
+
+    The last two fields belong to the draft of KIP-345 and are sent only where they are set; other brokers ignore them.
+    """
 
     API_KEY = 11
     MIN_VERSION = 2
@@ -73,3 +76,5 @@ class JoinGroupRequest(Request[JoinGroupResponse]):
     protocol_type: str = wire(STRING)
     protocols: tuple[JoinGroupRequestProtocol, ...] = wire(array(JoinGroupRequestProtocol))
     reason: str | None = wire(STRING, since=8, nullable=8, default=None, ignorable=True)
+    registration_timeout_ms: int | None = wire(INT32, since=6, tag=34501, default=None, ignorable=True)
+    expansion_timeout_ms: int | None = wire(INT32, since=6, tag=34502, default=None, ignorable=True)

@@ -15,7 +15,7 @@ from aiogroup.embedded.messages.ranges import LATER, RANGES, REQUESTS
 from aiogroup.errors import UnsupportedVersionError
 from aiogroup.protocol.messages import REQUESTS as CLIENTS
 from aiogroup.protocol.schema import Array, Nested, specs
-from tests.protocol.protocol_golden import CORRELATION_ID, GOLDEN, Row, by_message, camel, differences
+from tests.protocol.protocol_golden import CORRELATION_ID, GOLDEN, OF_THE_DRAFT, Row, by_message, camel, differences
 from tests.protocol.protocol_values import value
 from tests.support.any_version import decode_any_response, encode_any_request
 
@@ -23,8 +23,6 @@ ALL = {**RANGES, **LATER}
 BY_NAME = {request.api_name(): request for request in ALL}
 JAVA_HAS = {"Produce": 3}
 """First versions that Java's client can write, where the broker's ranges begin before."""
-OWN = {"JoinGroupRequest.registrationTimeoutMs", "JoinGroupRequest.expansionTimeoutMs"}
-"""The draft of KIP-345 has them, Kafka has not."""
 OLD_NAMES = {
     "v3AndBelowTransactionalId": "transactionalId",
     "v3AndBelowProducerId": "producerId",
@@ -109,7 +107,7 @@ def verdicts(structure: type[Any], version: int, path: str):
     """What becomes of each field in this version: carried, dropped if it has to be, or refused."""
     for spec in specs(structure):
         here = f"{path}.{camel(spec.name)}"
-        if here not in OWN:
+        if here not in OF_THE_DRAFT:
             yield here, "c" if spec.in_version(version) else "d" if spec.ignorable else "r"
             inner = spec.type.element if isinstance(spec.type, Array) else spec.type
             if isinstance(inner, Nested) and spec.in_version(version):
