@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 __all__ = ["LATER", "RANGES", "REFUSED_PRODUCE", "REQUESTS", "narrowed"]
 
 REFUSED_PRODUCE = 2
-"""Kafka offers Produce up to this version and answers UNSUPPORTED_VERSION (ApiKeys, KAFKA-18659): librdkafka stops
-compressing where it is not offered.
+"""Kafka offers Produce from version 0, as librdkafka does not compress otherwise (ApiKeys, KAFKA-18659), but breaks the
+connection on which one of these versions comes.
 """
 
 RANGES: Mapping[type[Request[Any]], tuple[int, int]] = {
