@@ -75,10 +75,12 @@ class ReadingMachine:
     def _new_id(self):
         return self.coming_ids.pop() if self.coming_ids else self.ids.uuid()
 
-    def live(self, node_id):
-        if node_id in self.dead or not 0 <= node_id < len(self.racks):
-            return None
-        return Address("127.0.0.1", 9_000 + node_id, self.racks[node_id])
+    def get(self, node_id):
+        known = 0 <= node_id < len(self.racks)
+        return Address("127.0.0.1", 9_000 + node_id, self.racks[node_id]) if known else None
+
+    def is_up(self, node_id):
+        return node_id not in self.dead
 
     def topic(self, name="t", partitions=1):
         return self.topics.create(name, partitions, self.now_ms)
@@ -88,12 +90,16 @@ class ReadingMachine:
         assert found is not None
         return found
 
+    def append_batch(self, partition: Partition, batch: bytearray):
+        """Append a batch as it is."""
+        partition.log.append(bytearray(batch), partition.leader_epoch)
+        partition.appended(len(batch), self.now_ms)
+
     def append(self, partition: Partition, count=1, value=b"v", at_ms=None):
         """One batch of records whose timestamps rise by 1 ms; returns its size."""
         first = self.now_ms if at_ms is None else at_ms
         batch = build([Record(n, first + n, None, value) for n in range(count)])
-        partition.log.append(batch, partition.leader_epoch)
-        partition.appended(len(batch), self.now_ms)
+        self.append_batch(partition, batch)
         return len(batch)
 
     def send(self, request, version=None, node_id=0, peer=None) -> Exchange:

@@ -207,8 +207,8 @@ class Fetching:
         if version >= FIRST_WITH_ADDRESSES and read.error in WRONG_LEADER and read.partition is not None:
             leader_id = read.partition.leader
             leader = LeaderIdAndEpoch(leader_id, read.partition.leader_epoch)
-            address = self._nodes.live(leader_id)
-            if address is not None:
+            address = self._nodes.get(leader_id)
+            if address is not None and self._nodes.is_up(leader_id):
                 endpoints[leader_id] = NodeEndpoint(leader_id, address.host, address.port, address.rack)
         return PartitionData(
             partition_index=read.wanted.index,

@@ -26,8 +26,9 @@ class Address(Protocol):
 class Nodes(Protocol):
     """What readers ask about nodes."""
 
-    def live(self, node_id: int) -> Address | None:
-        """A node that serves at present."""
+    def get(self, node_id: int) -> Address | None: ...
+
+    def is_up(self, node_id: int) -> bool: ...
 
 
 def why_not(partition: Partition | None, node_id: int, leader_epoch: int, *, only_leader: bool) -> ErrorCode:
@@ -62,8 +63,8 @@ def preferred_replica(partition: Partition, node_id: int, rack: str, nodes: Node
         return -1
     found = -1
     for replica in partition.replicas:
-        node = nodes.live(replica)
-        if node is not None and node.rack == rack:
+        node = nodes.get(replica)
+        if node is not None and node.rack == rack and nodes.is_up(replica):
             if replica == node_id:
                 return -1
             found = max(found, replica)
