@@ -155,15 +155,16 @@ def write_message(writer: Writer, message: Message, version: int, flexible: bool
     encoder(type(form), version, flexible)(writer, form)
 
 
-def read_message(reader: Reader, kind: type[M], version: int, flexible: bool) -> M:
-    """The message that takes the rest of the frame.
+def read_message(reader: Reader, kind: type[M], version: int, flexible: bool, *, to_end: bool = True) -> M:
+    """The message at the reader's place, which takes the rest of the frame if it goes `to_end`.
 
     Raises:
         ProtocolError: the bytes are no such message.
     """
     try:
         form = decoder(kind.form(version), version, flexible)(reader)
-        reader.end()
+        if to_end:
+            reader.end()
     except ProtocolError as error:
         raise ProtocolError(f"{kind.__name__} version {version}: {error}") from None
     return kind.lift(version, form)

@@ -46,6 +46,8 @@ def decode(
 ) -> tuple[RequestHeader, Request[Any]]:
     """A request with its header, from a frame without its size. Records are slices of the frame.
 
+    Bytes behind the request are passed over, as Kafka does.
+
     Raises:
         ProtocolError: the bytes are no request.
         ApiNotOfferedError: no version of the API is offered.
@@ -67,7 +69,7 @@ def decode(
     flexible = request_type.is_flexible(version)
     if flexible:
         reader.tags()
-    return header, read_message(reader, request_type, version, flexible)
+    return header, read_message(reader, request_type, version, flexible, to_end=False)
 
 
 class Batches(tuple[bytes | memoryview, ...]):
