@@ -65,6 +65,11 @@ class Nodes:
         node = self._by_id.get(node_id)
         return node is not None and node.is_up
 
+    def serving(self, node_id: int) -> Node | None:
+        """The node, if it is up."""
+        node = self._by_id.get(node_id)
+        return node if node is not None and node.is_up else None
+
     @property
     def up(self) -> list[Node]:
         return [node for node in self._by_id.values() if node.is_up]

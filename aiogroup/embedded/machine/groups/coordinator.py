@@ -102,9 +102,10 @@ class GroupCoordinator:
         self._answer_now = answer
         self._observer = observer or Observer()
         for group_id in self.log:
-            self._load(group_id, now_ms)
+            self.load(group_id, now_ms)
 
-    def _load(self, group_id: str, now_ms: int) -> None:
+    def load(self, group_id: str, now_ms: int) -> None:
+        """Make the group that its log describes; every member gets a whole session."""
         log = self.log.of(group_id)
         if log.group is not None:
             self._group(group_id).load(log.group, now_ms)

@@ -28,6 +28,10 @@ from aiogroup.protocol.schema import Response
 __all__ = ["Group", "GroupSettings", "GroupState", "Keeper"]
 
 
+CLIENT_HOST = "/127.0.0.1"
+"""As Java writes it: all clients are on this machine."""
+
+
 class GroupState(Enum):
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -271,6 +275,7 @@ class Group:
                 member_id=each.member_id,
                 group_instance_id=each.instance_id,
                 client_id=each.client_id,
+                client_host=CLIENT_HOST,
                 member_metadata=each.metadata(self.protocol) if is_stable else b"",
                 member_assignment=each.assignment,
             )

@@ -1,0 +1,254 @@
+"""The whole cluster as one machine: connections, time, and which room serves which request."""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aiogroup.embedded.machine.connection import Buffer, Connection
+from aiogroup.embedded.machine.exchange import Exchange, Handler, Handlers
+from aiogroup.embedded.machine.faults.faults import Faults
+from aiogroup.embedded.machine.groups.coordinators import Coordinators
+from aiogroup.embedded.machine.groups.listing import GroupListing
+from aiogroup.embedded.machine.groups.requests import GroupRequests
+from aiogroup.embedded.machine.ids import Ids, RandomBits
+from aiogroup.embedded.machine.logs.log import Budget, Log
+from aiogroup.embedded.machine.logs.produce import Produces
+from aiogroup.embedded.machine.logs.topic_requests import TopicRequests
+from aiogroup.embedded.machine.logs.topics import Topics
+from aiogroup.embedded.machine.metadata import ClusterMetadata
+from aiogroup.embedded.machine.nodes import Leaders, Node, Nodes
+from aiogroup.embedded.machine.observers import Observers
+from aiogroup.embedded.machine.reading.epochs import Epochs
+from aiogroup.embedded.machine.reading.fetch import Fetching
+from aiogroup.embedded.machine.reading.offsets import Offsets
+from aiogroup.embedded.machine.refusals import BrokerRefusal, Troubles
+from aiogroup.embedded.machine.settings import Settings
+from aiogroup.embedded.machine.timers import Timers
+from aiogroup.embedded.messages.framing import NotOfferedError, VersionNotOfferedError, decode
+from aiogroup.embedded.messages.ranges import narrowed
+from aiogroup.errors import ProtocolError
+from aiogroup.protocol.framing import RequestHeader
+from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.protocol.schema import Request
+
+__all__ = ["Cluster", "Output"]
+
+
+class Output(NamedTuple):
+    """What is to be done with a connection: send these buffers in order, then close it if it is closed; else read on if
+    it wants input.
+    """
+
+    connection: Connection
+    buffers: list[Buffer]
+
+
+class Cluster:
+    """The machine. Instants are whole ms; they never run back.
+
+    Args:
+        settings: the broker's.
+        rng: where ids come from.
+        nodes: how many.
+        racks: theirs, in order; `rack-1` and so on without.
+        api_versions: narrower ranges, as an older broker has: `{"JoinGroup": (0, 3)}`.
+        failover_ms: when the others notice that a node has died.
+        max_bytes: of all logs together; then Produce is refused.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        rng: RandomBits,
+        *,
+        nodes: int = 1,
+        racks: Sequence[str | None] = (),
+        api_versions: Mapping[str, tuple[int, int]] | None = None,
+        failover_ms: int = 0,
+        max_bytes: int = 256 * 1024 * 1024,
+    ) -> None:
+        try:
+            self.ranges = narrowed(api_versions or {})
+        except ValueError as error:
+            raise BrokerRefusal(str(error)) from None
+        self.settings = settings
+        self.ids = ids = Ids(rng)
+        self.cluster_id = ids.cluster_id()
+        self.timers = timers = Timers()
+        self.nodes = Nodes(nodes, timers, failover_ms=failover_ms, racks=racks)
+        self.faults = faults = Faults()
+        self.troubles = troubles = Troubles()
+        self.observers = Observers()
+        budget = Budget(max_bytes)
+        self.topics = topics = Topics(ids.uuid, lambda: Log(budget), self.nodes.replicas_of)
+        Leaders(topics, self.nodes)
+        self.coordinators = Coordinators(self.nodes, settings, timers, ids, topics, self.observers)
+        self.fetching = Fetching(topics, timers, faults, settings, self.nodes, troubles, ids.session_id)
+        self.metadata = ClusterMetadata(self.cluster_id, topics, self.nodes, settings, faults, self.ranges)
+        self.group_requests = GroupRequests(self.coordinators, topics, faults, timers)
+        self._handlers: dict[type[Request[Any]], Handler] = {}
+        rooms: list[Handlers] = [
+            self.metadata,
+            Produces(topics, self.nodes, settings, faults, ids, troubles),
+            TopicRequests(topics, self.nodes, settings, faults),
+            self.fetching,
+            Offsets(topics, faults),
+            Epochs(topics, faults),
+            self.group_requests,
+            GroupListing(self.coordinators, self.nodes, faults, troubles),
+        ]
+        for room in rooms:
+            self._handlers.update(room.handlers())
+        self.nodes.on_down.append(self._on_down)
+        self.nodes.on_resumed.append(self._on_resumed)
+        self._connections: dict[int, Connection] = {}
+        self._connections_count = 0
+        self._exchanges_count = 0
+        self._ready: deque[Connection] = deque()
+        self._output: dict[int, Connection] = {}
+        self._answered: list[Exchange] = []
+
+    # Time.
+
+    @property
+    def now_ms(self) -> int:
+        return self.timers.now_ms
+
+    @property
+    def next_at_ms(self) -> int | None:
+        """When to `tick`; `None`: only a request or a call can change anything."""
+        return self.timers.next_at_ms
+
+    def tick(self, now_ms: int) -> None:
+        """Do everything that is due, each at its own instant and in its order."""
+        self.advance(now_ms)
+        self.work()
+
+    def advance(self, now_ms: int) -> None:
+        self.timers.run(now_ms)
+        self._tell_answers(None)
+
+    # Connections.
+
+    def connect(self, node_id: int, now_ms: int) -> Connection:
+        """A new connection to a node.
+
+        Raises:
+            BrokerRefusal: the node is down.
+        """
+        self.advance(now_ms)
+        node = self.nodes[node_id]
+        if not node.is_up:
+            raise BrokerRefusal(f"node {node_id} is down")
+        self._connections_count += 1
+        connection = Connection(self, node, self._connections_count, self.settings.max_frame_bytes)
+        self._connections = {number: each for number, each in self._connections.items() if not each.is_closed}
+        if len(self._connections) >= self.settings["max.connections"]:
+            self.troubles.note("connections", f"{len(self._connections)} connections are open", now_ms)
+            connection.close()
+        else:
+            self._connections[connection.number] = connection
+        return connection
+
+    def take_output(self) -> list[Output]:
+        """What is to be sent and closed since the last call. Of a paused node nothing is."""
+        taken = [each for each in self._output.values() if not each.node.is_paused]
+        self._output = {number: each for number, each in self._output.items() if each.node.is_paused}
+        for each in taken:
+            if each.is_closed:
+                self._connections.pop(each.number, None)
+        return [Output(each, each.take_output()) for each in taken]
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._output)
+
+    def _on_down(self, node: Node, _now_ms: int) -> None:
+        self.fetching.forget(node.node_id)
+        for connection in list(self._connections.values()):
+            if connection.node is node:
+                connection.take_output()
+                connection.close()
+
+    def _on_resumed(self, node: Node, _now_ms: int) -> None:
+        for connection in self._connections.values():
+            if connection.node is node:
+                connection.look()
+
+    # What connections tell.
+
+    def on_frame(self, connection: Connection) -> None:
+        self._ready.append(connection)
+
+    def on_output(self, connection: Connection) -> None:
+        self._output[connection.number] = connection
+
+    def on_answer(self, exchange: Exchange) -> None:
+        if self.observers.all:
+            self._answered.append(exchange)
+
+    def on_garbage(self, connection: Connection, what: str) -> None:
+        self.troubles.note("garbage", f"connection {connection.number} sent {what}", self.now_ms)
+        connection.close()
+
+    def work(self) -> None:
+        """Work at the requests that are there, one of each connection in turn."""
+        while self._ready:
+            connection = self._ready.popleft()
+            if not connection.is_closed:
+                self._serve(connection)
+
+    def _serve(self, connection: Connection) -> None:
+        now_ms = self.now_ms
+        try:
+            header, request = decode(connection.next_frame(), self.ranges)
+        except VersionNotOfferedError as error:
+            if error.request_type is ApiVersionsRequest:
+                header, request = error.header, ApiVersionsRequest()
+            else:
+                self._refuse(connection, error)
+                return
+        except NotOfferedError as error:
+            self._refuse(connection, error)
+            return
+        except ProtocolError as error:
+            self.on_garbage(connection, f"no request: {error}")
+            return
+        self._handle(connection, header, request, now_ms)
+
+    def _refuse(self, connection: Connection, error: NotOfferedError) -> None:
+        what = f"{error.header.client_id or 'a client'} asked for what is not offered: {error}"
+        self.troubles.note("api", what, self.now_ms)
+        connection.close()
+
+    def _handle(self, connection: Connection, header: RequestHeader, request: Request[Any], now_ms: int) -> None:
+        self._exchanges_count += 1
+        exchange = Exchange(self._exchanges_count, connection, header, request, now_ms)
+        connection.exchange = exchange
+        self.observers.before_request(exchange, now_ms)
+        try:
+            self._handlers[type(request)](exchange, request, now_ms)
+        except Exception:  # noqa: BLE001 (one request must not end the broker; the fault is told, and fails the test)
+            what = f"{exchange.api} in version {exchange.version} failed:\n{traceback.format_exc()}"
+            self.troubles.note("bug", what, now_ms)
+            connection.close()
+        self._tell_answers(exchange)
+
+    def _tell_answers(self, exchange: Exchange | None) -> None:
+        if self._answered:
+            answered, self._answered = self._answered, []
+            self.observers.on_answers(exchange, answered, self.now_ms)
+
+    # Calls from outside.
+
+    def control(self, act: Callable[[int], None], now_ms: int) -> None:
+        """Change something at an instant, and go on with the requests that can be worked at because of it."""
+        self.advance(now_ms)
+        try:
+            act(self.now_ms)
+        finally:
+            self._tell_answers(None)
+            self.work()

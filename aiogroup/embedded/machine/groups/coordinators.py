@@ -1,0 +1,192 @@
+"""Which node coordinates which group: by Java's hash over the coordinator partitions, or by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING
+
+from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
+from aiogroup.embedded.machine.groups.log import CoordinatorLog, GroupLog
+from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.schema import Response
+
+if TYPE_CHECKING:
+    from aiogroup.embedded.machine.ids import Ids
+    from aiogroup.embedded.machine.logs.topics import Topic, Topics
+    from aiogroup.embedded.machine.nodes import Node, Nodes
+    from aiogroup.embedded.machine.observers import Observer
+    from aiogroup.embedded.machine.settings import Settings
+    from aiogroup.embedded.machine.timers import Timer, Timers
+
+__all__ = ["Coordinators", "Seat", "java_hash"]
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode`, which counts UTF-16's units."""
+    raw = text.encode("utf-16-be", "surrogatepass")
+    found = 0
+    for at in range(0, len(raw), 2):
+        found = (31 * found + int.from_bytes(raw[at : at + 2], "big")) & 0xFFFF_FFFF
+    return found - (1 << 32) if found >= 1 << 31 else found
+
+
+class Seat:
+    """The coordinator of some groups: a node, the log that outlives it, and, unless it loads or the node is down, the
+    coordinator itself.
+    """
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.log = CoordinatorLog()
+        self.coordinator: GroupCoordinator | None = None
+        self.loading: Timer | None = None
+
+
+class Coordinators:
+    """The seats of all groups. `answer` is set by whoever serves the requests of groups."""
+
+    def __init__(
+        self, nodes: Nodes, settings: Settings, timers: Timers, ids: Ids, topics: Topics, observer: Observer
+    ) -> None:
+        self._nodes = nodes
+        self._settings = settings.groups()
+        self._timers = timers
+        self._ids = ids
+        self._observer = observer
+        self.answer: Callable[[Hashable, Response], None] = _lost
+        node_ids = [node.node_id for node in nodes]
+        self._seats = [Seat(node_ids[each % len(node_ids)]) for each in range(settings.coordinator_partitions)]
+        self._pinned: dict[str, Seat] = {}
+        for seat in self._seats:
+            self._load(seat, timers.now_ms)
+        nodes.on_down.append(self._on_down)
+        nodes.on_failover.append(self._on_failover)
+        nodes.on_up.append(self._on_up)
+        topics.on_deleted.append(self._on_deleted)
+
+    def __iter__(self) -> Iterator[Seat]:
+        yield from self._seats
+        yield from self._pinned.values()
+
+    # Questions.
+
+    def seat_of(self, group_id: str) -> Seat:
+        found = self._pinned.get(group_id)
+        if found is not None:
+            return found
+        # Utils.abs: the one number whose absolute value is no int is 0.
+        number = java_hash(group_id)
+        return self._seats[(0 if number == -(1 << 31) else abs(number)) % len(self._seats)]
+
+    def node_of(self, group_id: str) -> Node | None:
+        """The node that coordinates the group, also while it loads; `None`: it is down, and nobody has noticed."""
+        return self._nodes.serving(self.seat_of(group_id).node_id)
+
+    def at(self, node_id: int, group_id: str) -> GroupCoordinator | ErrorCode:
+        """The group's coordinator, or why this node does not serve the group."""
+        seat = self.seat_of(group_id)
+        if seat.node_id != node_id:
+            return ErrorCode.NOT_COORDINATOR
+        return seat.coordinator or ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def log_of(self, group_id: str) -> GroupLog | None:
+        """What the group has committed and stored, whoever coordinates it."""
+        return self.seat_of(group_id).log.get(group_id)
+
+    # What happens to them.
+
+    def move(self, group_id: str, node_id: int, loading_ms: int, now_ms: int) -> None:
+        """Another node coordinates this one group from now on, by hand; it reads the log for so long."""
+        if not self._nodes.is_up(node_id):
+            raise BrokerRefusal(f"node {node_id} is down: it cannot coordinate {group_id}")
+        seat = self._pinned.get(group_id)
+        if seat is None:
+            former = self.seat_of(group_id)
+            if former.coordinator is not None:
+                former.coordinator.give_up(group_id)
+            seat = self._pinned[group_id] = Seat(node_id)
+            log = former.log.take(group_id)
+            if log is not None:
+                seat.log.put(group_id, log)
+        self._hand_over(seat, node_id, loading_ms, now_ms)
+
+    def lose_commits(self, group_id: str, last: int, now_ms: int) -> None:
+        """The end of the group's log is lost from its `last` commits on, as in an unclean election, and the log is
+        read anew: what waits is told that the coordinator has moved.
+        """
+        seat = self.seat_of(group_id)
+        log = seat.log.get(group_id)
+        if log is None or last < 1:
+            return
+        if seat.coordinator is not None:
+            seat.coordinator.give_up(group_id)
+        log.cut(log.position_of_commit(last))
+        if seat.coordinator is not None:
+            seat.coordinator.load(group_id, now_ms)
+
+    def _hand_over(self, seat: Seat, node_id: int, loading_ms: int, now_ms: int) -> None:
+        self._end(seat, is_dead=False)
+        seat.node_id = node_id
+        if loading_ms:
+            seat.loading = self._timers.at(now_ms + loading_ms, lambda at_ms: self._load(seat, at_ms))
+        else:
+            self._load(seat, now_ms)
+
+    def _end(self, seat: Seat, *, is_dead: bool) -> None:
+        coordinator, seat.coordinator = seat.coordinator, None
+        if seat.loading is not None:
+            seat.loading.cancel()
+            seat.loading = None
+        if coordinator is None:
+            return
+        if is_dead:
+            coordinator.die()
+        else:
+            coordinator.resign()
+
+    def _load(self, seat: Seat, now_ms: int) -> None:
+        seat.loading = None
+        seat.coordinator = GroupCoordinator(
+            self._ids.member_id,
+            self._settings,
+            seat.log,
+            now_ms,
+            timers=self._timers,
+            answer=self._answered,
+            observer=self._observer,
+        )
+
+    def _answered(self, ticket: Hashable, response: Response) -> None:
+        self.answer(ticket, response)
+
+    def _on_down(self, node: Node, _now_ms: int) -> None:
+        for seat in self:
+            if seat.node_id == node.node_id:
+                self._end(seat, is_dead=True)
+
+    def _on_failover(self, node: Node, now_ms: int) -> None:
+        up = [each.node_id for each in self._nodes.up]
+        for number, seat in enumerate(self):
+            if seat.node_id == node.node_id and up:
+                seat.node_id = up[number % len(up)]
+                self._load(seat, now_ms)
+
+    def _on_up(self, _node: Node, now_ms: int) -> None:
+        """Who came back before the others noticed loads its groups; who comes back as the only one takes over all."""
+        up = [each.node_id for each in self._nodes.up]
+        for number, seat in enumerate(self):
+            if seat.coordinator is None and seat.loading is None:
+                node = self._nodes[seat.node_id]
+                if not node.is_up and node.failover is None:
+                    seat.node_id = up[number % len(up)]
+                if self._nodes.is_up(seat.node_id):
+                    self._load(seat, now_ms)
+
+    def _on_deleted(self, topic: Topic, _now_ms: int) -> None:
+        for seat in self:
+            seat.log.forget(topic.name)
+
+
+def _lost(_ticket: Hashable, _response: Response) -> None:
+    raise RuntimeError("nobody serves the requests of groups")

@@ -1,0 +1,277 @@
+"""What stands in front of the groups' coordinators: is it this node, does it load, which topics are there, what faults
+does a test ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from aiogroup.embedded.machine.exchange import Exchange, Handler
+from aiogroup.embedded.machine.faults.faults import Faults, Place
+from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
+from aiogroup.embedded.machine.groups.coordinators import Coordinators
+from aiogroup.embedded.machine.groups.refused import UNKNOWN_OFFSET, refused, refused_group
+from aiogroup.embedded.machine.logs.topics import Topics
+from aiogroup.embedded.machine.timers import Timers
+from aiogroup.protocol.codec import ZERO_UUID
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.offset_commit import (
+    FIRST_BY_ID,
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from aiogroup.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup.protocol.schema import Request, Response
+
+__all__ = ["GroupRequests"]
+
+GroupRequest = JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest | OffsetCommitRequest
+Ask = Callable[[GroupCoordinator, Exchange, Any, int], Response | None]
+
+
+class GroupRequests:
+    """Serves the requests of groups at all nodes.
+
+    A fault without a topic hits a whole commit, or a whole group of an OffsetFetch; one with a topic hits partitions.
+    """
+
+    def __init__(self, coordinators: Coordinators, topics: Topics, faults: Faults, timers: Timers) -> None:
+        self._coordinators = coordinators
+        self._topics = topics
+        self._faults = faults
+        self._timers = timers
+        coordinators.answer = self._late
+
+    def handlers(self) -> Mapping[type[Request[Any]], Handler]:
+        return {
+            JoinGroupRequest: self._asking(_join),
+            SyncGroupRequest: self._asking(_sync),
+            HeartbeatRequest: self._asking(_heartbeat),
+            LeaveGroupRequest: self._asking(_leave),
+            OffsetCommitRequest: self.offset_commit,
+            OffsetFetchRequest: self.offset_fetch,
+        }
+
+    # Members.
+
+    def _asking(self, ask: Ask) -> Handler:
+        def handler(exchange: Exchange, request: GroupRequest, now_ms: int) -> None:
+            coordinator = self._coordinator(exchange, request)
+            if isinstance(coordinator, ErrorCode):
+                exchange.answer(refused(request, coordinator, exchange.version), now_ms)
+            elif (response := ask(coordinator, exchange, request, now_ms)) is not None:
+                self._answer(exchange, response, now_ms)
+
+        return handler
+
+    def _coordinator(self, exchange: Exchange, request: GroupRequest) -> GroupCoordinator | ErrorCode:
+        place = _place(request)
+        return self._faults.refusal(exchange, place) or self._coordinators.at(exchange.node_id, request.group_id)
+
+    def _late(self, ticket: Hashable, response: Response) -> None:
+        """The coordinator answers a JoinGroup or a SyncGroup."""
+        assert isinstance(ticket, Exchange)
+        self._answer(ticket, response, self._timers.now_ms)
+
+    def _answer(self, exchange: Exchange, response: Response, now_ms: int) -> None:
+        request = exchange.request
+        assert isinstance(request, GroupRequest)
+        if code := self._faults.denial(exchange, _place(request)):
+            response = refused(request, code, exchange.version)
+        exchange.answer(response, now_ms)
+
+    # Commits.
+
+    def offset_commit(self, exchange: Exchange, request: OffsetCommitRequest, now_ms: int) -> None:
+        """In Kafka's order (KafkaApis.handleOffsetCommitRequest): what is refused because of its topic stands first,
+        and the coordinator is not asked if nothing else is left.
+        """
+        if code := self._faults.refusal(exchange, _place(request)):
+            exchange.answer(refused(request, code, exchange.version), now_ms)
+            return
+        known, topics = self._known(exchange, request)
+        if known or not request.topics:
+            coordinator = self._coordinators.at(exchange.node_id, request.group_id)
+            asked = replace(request, topics=tuple(known))
+            if isinstance(coordinator, ErrorCode):
+                response: Response = refused(asked, coordinator, exchange.version)
+            else:
+                response = coordinator.commit(asked, now_ms, version=exchange.version)
+            assert isinstance(response, OffsetCommitResponse)
+            topics = _merged(topics, self._denied(exchange, request, response.topics))
+        self._answer(exchange, OffsetCommitResponse(topics=tuple(topics)), now_ms)
+
+    def _known(
+        self, exchange: Exchange, request: OffsetCommitRequest
+    ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
+        known: list[OffsetCommitRequestTopic] = []
+        unknown: list[OffsetCommitResponseTopic] = []
+        for topic in request.topics:
+            name = self._name_of(topic, exchange.version)
+            if name is None:
+                codes = [(each.partition_index, ErrorCode.UNKNOWN_TOPIC_ID) for each in topic.partitions]
+                unknown.append(_committed(topic.name, topic, codes))
+                continue
+            codes = [
+                (each.partition_index, self._refusal(exchange, request, name, each.partition_index))
+                for each in topic.partitions
+            ]
+            codes = [(index, code) for index, code in codes if code]
+            if codes:
+                unknown.append(_committed(name, topic, codes))
+            refused_ones = {index for index, _ in codes}
+            left = tuple(each for each in topic.partitions if each.partition_index not in refused_ones)
+            if left:
+                known.append(replace(topic, name=name, partitions=left))
+        return known, unknown
+
+    def _refusal(self, exchange: Exchange, request: OffsetCommitRequest, name: str, index: int) -> ErrorCode:
+        if self._topics.partition(name, index) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        place = Place(name, index, request.group_id, request.member_id) if self._faults.is_set else None
+        return self._faults.refusal(exchange, place) if place is not None else ErrorCode.NONE
+
+    def _denied(
+        self, exchange: Exchange, request: OffsetCommitRequest, topics: tuple[OffsetCommitResponseTopic, ...]
+    ) -> tuple[OffsetCommitResponseTopic, ...]:
+        if not self._faults.is_set:
+            return topics
+        return tuple(
+            replace(
+                topic,
+                partitions=tuple(
+                    each
+                    if each.error_code
+                    else replace(
+                        each,
+                        error_code=self._faults.denial(
+                            exchange, Place(topic.name, each.partition_index, request.group_id, request.member_id)
+                        ),
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in topics
+        )
+
+    def _name_of(self, topic: OffsetCommitRequestTopic | OffsetFetchRequestTopic, version: int) -> str | None:
+        """Since version 10 topics are named by their ids; an id that no topic has: `None`."""
+        if version < FIRST_BY_ID:
+            return topic.name
+        found = self._topics.by_id(topic.topic_id)
+        return None if found is None else found.name
+
+    # What was committed.
+
+    def offset_fetch(self, exchange: Exchange, request: OffsetFetchRequest, now_ms: int) -> None:
+        groups = tuple(self._fetched(exchange, each) for each in request.groups)
+        exchange.answer(OffsetFetchResponse(groups=groups), now_ms)
+
+    def _fetched(self, exchange: Exchange, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        version, group_id = exchange.version, asked.group_id
+        place = Place(group=group_id, member=asked.member_id)
+        coordinator = self._faults.refusal(exchange, place) or self._coordinators.at(exchange.node_id, group_id)
+        if isinstance(coordinator, ErrorCode):
+            return refused_group(asked, coordinator, version)
+        known: list[OffsetFetchRequestTopic] = []
+        unknown: list[OffsetFetchResponseTopic] = []
+        for topic in asked.topics or ():
+            name = self._name_of(topic, version)
+            if name is None:
+                unknown.append(_without_offsets(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+            else:
+                known.append(replace(topic, name=name))
+        found = coordinator.fetched(replace(asked, topics=None if asked.topics is None else tuple(known)))
+        topics: Iterable[OffsetFetchResponseTopic] = found.topics
+        if asked.topics is None and version >= FIRST_BY_ID:
+            topics = self._with_ids(found.topics)
+        told = tuple(self._denied_offsets(exchange, group_id, each) for each in topics) + tuple(unknown)
+        code = self._faults.denial(exchange, place)
+        return refused_group(asked, code, version) if code else OffsetFetchResponseGroup(group_id, told)
+
+    def _with_ids(self, topics: Iterable[OffsetFetchResponseTopic]) -> Iterable[OffsetFetchResponseTopic]:
+        for each in topics:
+            topic = self._topics.get(each.name)
+            if topic is not None:
+                yield replace(each, topic_id=topic.topic_id)
+
+    def _denied_offsets(
+        self, exchange: Exchange, group_id: str, topic: OffsetFetchResponseTopic
+    ) -> OffsetFetchResponseTopic:
+        if not self._faults.is_set:
+            return topic
+        partitions = []
+        for each in topic.partitions:
+            place = Place(topic.name, each.partition_index, group_id)
+            code = self._faults.refusal(exchange, place) or self._faults.denial(exchange, place)
+            partitions.append(_without_offset(each.partition_index, code) if code else each)
+        return replace(topic, partitions=tuple(partitions))
+
+
+def _place(request: GroupRequest) -> Place:
+    if isinstance(request, LeaveGroupRequest):
+        return Place(group=request.group_id, member=request.members[0].member_id if request.members else None)
+    return Place(group=request.group_id, member=request.member_id)
+
+
+def _join(coordinator: GroupCoordinator, exchange: Exchange, request: JoinGroupRequest, now_ms: int) -> None:
+    coordinator.join(exchange, request, now_ms, version=exchange.version, client_id=exchange.client_id)
+
+
+def _sync(coordinator: GroupCoordinator, exchange: Exchange, request: SyncGroupRequest, now_ms: int) -> None:
+    coordinator.sync(exchange, request, now_ms)
+
+
+def _heartbeat(
+    coordinator: GroupCoordinator, _exchange: Exchange, request: HeartbeatRequest, now_ms: int
+) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=coordinator.heartbeat(request, now_ms))
+
+
+def _leave(coordinator: GroupCoordinator, _exchange: Exchange, request: LeaveGroupRequest, now_ms: int) -> Response:
+    return coordinator.leave(request, now_ms)
+
+
+def _committed(
+    name: str, topic: OffsetCommitRequestTopic, codes: list[tuple[int, ErrorCode]]
+) -> OffsetCommitResponseTopic:
+    partitions = tuple(OffsetCommitResponsePartition(index, code) for index, code in codes)
+    return OffsetCommitResponseTopic(name, topic.topic_id, partitions)
+
+
+def _merged(
+    first: Iterable[OffsetCommitResponseTopic], others: Iterable[OffsetCommitResponseTopic]
+) -> list[OffsetCommitResponseTopic]:
+    """One entry for each topic (OffsetCommitResponse.Builder.merge)."""
+    by_topic = {(each.name, each.topic_id): each for each in first}
+    for each in others:
+        known = by_topic.get((each.name, each.topic_id))
+        partitions = each.partitions if known is None else known.partitions + each.partitions
+        by_topic[each.name, each.topic_id] = replace(each, partitions=partitions)
+    return list(by_topic.values())
+
+
+def _without_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(index, UNKNOWN_OFFSET, -1, "", code)
+
+
+def _without_offsets(topic: OffsetFetchRequestTopic, code: ErrorCode) -> OffsetFetchResponseTopic:
+    partitions = tuple(_without_offset(each, code) for each in topic.partition_indexes)
+    return OffsetFetchResponseTopic(topic.name, topic.topic_id or ZERO_UUID, partitions)

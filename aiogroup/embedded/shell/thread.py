@@ -1,0 +1,121 @@
+"""The broker in a daemon thread with a plain selector loop: a test that blocks its own loop does not stop the broker's
+clock with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.shell.tcp import TcpShell
+
+if TYPE_CHECKING:
+    from aiogroup.embedded.machine.cluster import Cluster
+
+__all__ = ["InLoop", "InThread", "Place"]
+
+WAIT_S = 10
+
+
+class Place:
+    """Where a broker runs. `call` changes the machine from any thread; when it returns, it is done."""
+
+    def __init__(self, cluster: Cluster, loop: asyncio.AbstractEventLoop) -> None:
+        self.shell = TcpShell(cluster, loop)
+        self._process_id = os.getpid()
+        self._thread_id = 0
+        self._is_closed = False
+        self.shell.open()
+
+    def call(self, act: Callable[[int], None]) -> None:
+        """Change the machine.
+
+        Raises:
+            BrokerRefusal: the broker is closed, or this is the copy of it in a child process.
+        """
+        self._check()
+        self.shell.control(act)
+        self._flush()
+
+    def call_nodes(self, act: Callable[[int], None]) -> None:
+        """As `call`, for what opens or closes sockets: returns when they are."""
+        self.call(act)
+        if threading.get_ident() == self._thread_id:
+            self.shell.open_doors()
+            return
+        done = threading.Event()
+
+        def apply() -> None:
+            self.shell.open_doors()
+            done.set()
+
+        self.shell.loop.call_soon_threadsafe(apply)
+        if not done.wait(WAIT_S):
+            raise BrokerRefusal(f"the broker's loop did not take the call within {WAIT_S} s: its thread is blocked")
+
+    def _flush(self) -> None:
+        if threading.get_ident() == self._thread_id:
+            self.shell.flush()
+        else:
+            self.shell.loop.call_soon_threadsafe(self.shell.flush)
+
+    def _check(self) -> None:
+        if os.getpid() != self._process_id:
+            raise BrokerRefusal("this is a copy of the embedded broker in a forked process: the broker is the parent's")
+        if self._is_closed:
+            raise BrokerRefusal("the embedded broker is closed")
+
+    def close(self) -> None:
+        """Close all sockets."""
+        raise NotImplementedError
+
+
+class InThread(Place):
+    """A thread of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        loop = asyncio.SelectorEventLoop()
+        super().__init__(cluster, loop)
+        loop.set_exception_handler(self._on_exception)
+        self._thread = threading.Thread(target=self._run, name="aiogroup embedded broker", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._thread_id = threading.get_ident()
+        self.shell.loop.run_forever()
+
+    def _on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        what = f"{context.get('message')}: {context.get('exception')!r}"
+        with self.shell.lock:
+            self.shell.cluster.troubles.note("bug", what, self.shell.now_ms())
+
+    def close(self) -> None:
+        """Close all sockets, end the thread."""
+        if self._is_closed or os.getpid() != self._process_id:
+            return
+        self._is_closed = True
+        loop = self.shell.loop
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join(WAIT_S)
+        if self._thread.is_alive():
+            raise BrokerRefusal(f"the broker's thread did not end within {WAIT_S} s")
+        self.shell.close()
+        loop.close()
+
+
+class InLoop(Place):
+    """The loop that runs in this thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster, asyncio.get_running_loop())
+        self._thread_id = threading.get_ident()
+
+    def close(self) -> None:
+        """Close all sockets. Called in the loop's thread."""
+        if not self._is_closed and os.getpid() == self._process_id:
+            self._is_closed = True
+            self.shell.close()
