@@ -13,6 +13,7 @@ import pytest
 from aiogroup.embedded.messages.framing import decode, encode_answer
 from aiogroup.embedded.messages.ranges import LATER, RANGES, REQUESTS
 from aiogroup.errors import UnsupportedVersionError
+from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.messages import REQUESTS as CLIENTS
 from aiogroup.protocol.schema import Array, Nested, specs
 from tests.protocol.protocol_golden import CORRELATION_ID, GOLDEN, OF_THE_DRAFT, Row, by_message, camel, differences
@@ -157,3 +158,24 @@ def test_no_api_is_known_twice() -> None:
     assert len(REQUESTS) == len(ALL)
     assert list(RANGES) == sorted(RANGES, key=lambda request: request.API_KEY)
     assert list(LATER) == sorted(LATER, key=lambda request: request.API_KEY)
+
+
+def defaults(structure: type[Any], path: str):
+    for spec in specs(structure):
+        here = f"{path}.{camel(spec.name)}"
+        inner = spec.type.element if isinstance(spec.type, Array) else spec.type
+        if isinstance(inner, Nested):
+            yield from defaults(inner.type, here)
+        is_empty = spec.default in ((), b"") or isinstance(spec.type, Nested) and spec.default is not None
+        yield here, "A" * 22 if spec.default == ZERO_UUID else "empty" if is_empty else spec.default
+
+
+@pytest.mark.parametrize("request_type", requests_in(HERE), ids=lambda request: request.api_name())
+def test_defaults_are_those_of_java(request_type) -> None:
+    java = java_fields()
+    for kind, message in (("Request", request_type), ("Response", request_type.RESPONSE)):
+        for version in (java_versions(request_type)[0], java_versions(request_type)[-1]):
+            ours = dict(defaults(message.form(version), request_type.api_name() + kind))
+            assert ours.keys() <= java.keys()
+            wrong = {path: (mine, java[path][2]) for path, mine in ours.items() if mine != java[path][2]}
+            assert wrong == {}, version
