@@ -166,7 +166,7 @@ def defaults(structure: type[Any], path: str):
         inner = spec.type.element if isinstance(spec.type, Array) else spec.type
         if isinstance(inner, Nested):
             yield from defaults(inner.type, here)
-        is_empty = spec.default in ((), b"") or isinstance(spec.type, Nested) and spec.default is not None
+        is_empty = spec.default in ((), b"") or (isinstance(spec.type, Nested) and spec.default is not None)
         yield here, "A" * 22 if spec.default == ZERO_UUID else "empty" if is_empty else spec.default
 
 
