@@ -45,7 +45,7 @@ BELOW = {
     "edge": {"words", *ROOMS, "runtime", "face", *(f"runtime/{room}" for room in UPSTAIRS)},
     # What judges the rest must not stand on it.
     "devkafka": {"words"},
-    "embedded": {"protocol"},
+    "embedded": {"words", "protocol"},
     "testing": {"words", "protocol"},
 }
 WORDS = {
@@ -130,7 +130,12 @@ def is_own(name):
 
 def is_development(source):
     """Starts processes, or stands in front of them, on the real clock and outside of any consumer."""
-    return room_of_file(source) in ("devkafka", "testing")
+    return room_of_file(source) in ("devkafka", "testing") or source.path.startswith("aiogroup/embedded/shell/")
+
+
+def is_the_embedded_machine(source):
+    """The broker without its sockets, threads and loops."""
+    return source.path.startswith(("aiogroup/embedded/machine/", "aiogroup/embedded/messages/"))
 
 
 @everywhere
@@ -176,8 +181,15 @@ def test_a_circle_is_seen():
 
 @everywhere
 def test_what_decides_knows_no_loop_no_clock_and_no_log(source):
-    if room_of_file(source) in ROOMS:
+    if room_of_file(source) in ROOMS or is_the_embedded_machine(source):
         assert {name.split(".")[0] for name in source.imports()} & IMPURE == set()
+
+
+@everywhere
+def test_the_embedded_broker_shares_no_code_with_a_consumer_but_the_protocol(source):
+    if room_of_file(source) == "embedded":
+        own = {name.split(".")[1] for name in source.imports() if is_own(name) and "." in name}
+        assert own <= {"embedded", "protocol", "errors", "values"}
 
 
 @everywhere
