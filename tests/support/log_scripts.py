@@ -234,7 +234,10 @@ class Talk:
             data = data[12 + header.length :]
 
     def producer_id(self, why, version=5, **fields):
-        answer = self.broker.send(InitProducerIdRequest(**fields), version)
+        request = InitProducerIdRequest(**{"transactional_id": None, **fields})
+        # A new node has no ids yet: it asks the controller for them when the first one is wanted.
+        while (answer := self.broker.send(request, version)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            pass
         self.said("producer id", why, ErrorCode(answer.error_code).name, answer.producer_id >= 0, answer.producer_epoch)
 
     # Topics.
@@ -479,6 +482,7 @@ def idempotence(talk):
     talk.producer_id("with what it has", producer_id=5, producer_epoch=3)
     talk.producer_id("with half of it", producer_id=5)
     talk.producer_id("with the other half", producer_epoch=5)
+    talk.producer_id("an empty transactional id", transactional_id="", transaction_timeout_ms=1_000)
 
 
 def names(talk):

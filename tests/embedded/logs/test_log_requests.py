@@ -211,10 +211,10 @@ def test_transactions_are_refused_with_a_word_in_the_troubles():
 
 def test_producers_get_ids_of_their_own():
     broker = PureBroker()
-    ids = [broker.send(InitProducerIdRequest(), 5).producer_id for _ in range(5)]
+    ids = [broker.send(InitProducerIdRequest(transactional_id=None), 5).producer_id for _ in range(5)]
     assert len(set(ids)) == 5
     broker.faults.add(Fault("InitProducerId", ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    answer = broker.send(InitProducerIdRequest(), 5)
+    answer = broker.send(InitProducerIdRequest(transactional_id=None), 5)
     assert (answer.error_code, answer.producer_id) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1)
 
 
