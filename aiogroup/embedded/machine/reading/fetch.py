@@ -10,7 +10,7 @@ from uuid import UUID
 from aiogroup.embedded.machine.exchange import Exchange, Handler
 from aiogroup.embedded.machine.faults.faults import Faults
 from aiogroup.embedded.machine.logs.topics import Topics
-from aiogroup.embedded.machine.reading.reads import Params, Read, Reads, aborted_transactions
+from aiogroup.embedded.machine.reading.reads import Params, Read, Reads
 from aiogroup.embedded.machine.reading.replicas import Nodes
 from aiogroup.embedded.machine.reading.sessions import Plan, Sessions
 from aiogroup.embedded.machine.reading.waiting import WaitingFetch
@@ -122,32 +122,27 @@ class Fetching:
             return
         plan = self.sessions(exchange.node_id).plan(request, version, now_ms)
         params = self._params(exchange, request)
-        there, erroneous = [], []
-        partition_of = self._topics.partition
-        for wanted in plan.wanted:
-            if wanted.topic is None:
-                erroneous.append(Read(wanted, ErrorCode.UNKNOWN_TOPIC_ID, None))
-            elif partition_of(wanted.topic, wanted.index) is None:
-                erroneous.append(Read(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
+        reads: list[Read] = []
+        lost: list[Read] = []
+        for read in self._reads.read(plan.wanted, params, exchange):
+            if read.partition is None:
+                read.aborted = ()
+                lost.append(read)
             else:
-                there.append(wanted)
-        if not there:
-            self._answer(exchange, plan, params, erroneous, now_ms)
+                reads.append(read)
+        # Partitions that are not there come last, and do not end the wait: they are told when it is over.
+        if not reads or params.max_wait_ms <= 0 or _is_enough(reads, params.min_bytes):
+            self._answer(exchange, plan, reads + lost, now_ms)
             return
-        reads = self._reads.read(there, params, exchange)
 
         def finish(at_ms: int, is_touched: bool) -> None:
             if exchange.peer.is_closed:
                 return
             is_old = is_touched or self._faults.is_set
-            told = self._reads.read(there, params, exchange) if is_old else reads
-            self._answer(exchange, plan, params, told + erroneous, at_ms)
+            told = self._reads.read([read.wanted for read in reads], params, exchange) if is_old else reads
+            self._answer(exchange, plan, told + lost, at_ms)
 
-        # Partitions that were not found do not end the wait, as in Kafka: they are told when it is over.
-        if params.max_wait_ms <= 0 or _is_enough(reads, params.min_bytes):
-            self._answer(exchange, plan, params, reads + erroneous, now_ms)
-        else:
-            WaitingFetch(exchange.number, params, reads, self._reads, finish).begin(self._timers, now_ms)
+        WaitingFetch(exchange.number, params, reads, self._reads, finish).begin(self._timers, now_ms)
 
     def _params(self, exchange: Exchange, request: FetchRequest) -> Params:
         max_bytes = min(request.max_bytes, self._max_bytes)
@@ -174,7 +169,7 @@ class Fetching:
         )
         exchange.answer(FetchResponse(error_code=code, responses=topics), now_ms)
 
-    def _answer(self, exchange: Exchange, plan: Plan, params: Params, reads: list[Read], now_ms: int) -> None:
+    def _answer(self, exchange: Exchange, plan: Plan, reads: list[Read], now_ms: int) -> None:
         told = self._reads.denied(reads, exchange)
         error, session_id, news = plan.settle(told, now_ms)
         if exchange.version < FIRST_WITH_ZSTD:
@@ -182,7 +177,7 @@ class Fetching:
         endpoints: dict[int, NodeEndpoint] = {}
         topics = []
         for (topic_id, name), of_topic in groupby(news, lambda read: (read.wanted.topic_id, read.wanted.topic)):
-            partitions = tuple(self._told(read, params, exchange.version, endpoints) for read in of_topic)
+            partitions = tuple(self._told(read, exchange.version, endpoints) for read in of_topic)
             topics.append(FetchableTopicResponse(name or "", topic_id, partitions))
         response = FetchResponse(
             error_code=error,
@@ -199,10 +194,11 @@ class Fetching:
         partition = read.partition
         if partition is None or self._settings.of_topic(partition.topic, "compression.type") != "zstd":
             return read
-        return read.refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        refused = read.refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        refused.aborted = ()
+        return refused
 
-    def _told(self, read: Read, params: Params, version: int, endpoints: dict[int, NodeEndpoint]) -> PartitionData:
-        has_aborted = params.is_committed and not read.error and read.preferred < 0
+    def _told(self, read: Read, version: int, endpoints: dict[int, NodeEndpoint]) -> PartitionData:
         leader = NO_LEADER
         if version >= FIRST_WITH_ADDRESSES and read.error in WRONG_LEADER and read.partition is not None:
             leader_id = read.partition.leader
@@ -218,7 +214,7 @@ class Fetching:
             log_start_offset=read.log_start_offset,
             diverging_epoch=NO_DIVERGENCE if read.diverging is None else EpochEndOffset(*read.diverging),
             current_leader=leader,
-            aborted_transactions=aborted_transactions(read) if has_aborted else None,
+            aborted_transactions=read.aborted,
             preferred_read_replica=read.preferred,
             records=Batches.of(read.batches) if read.batches else b"",
         )

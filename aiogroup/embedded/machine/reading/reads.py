@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from aiogroup.embedded.machine.exchange import Exchange
@@ -16,10 +16,11 @@ from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.fetch import AbortedTransaction, FetchPartition
 
-__all__ = ["Params", "Read", "Reads", "aborted_transactions"]
+__all__ = ["Params", "Read", "Reads"]
 
 UNKNOWN = -1
 NONE = ErrorCode.NONE
+_NO_PARTITIONS: list[Partition] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +39,23 @@ class Params:
 
 
 class Read:
-    """What was read of one partition."""
+    """What was read of one partition. Most partitions have no news, so their defaults are the class's."""
 
-    __slots__ = (
-        "batches",
-        "diverging",
-        "error",
-        "high_watermark",
-        "is_always_news",
-        "last_stable_offset",
-        "log_start_offset",
-        "partition",
-        "preferred",
-        "size_bytes",
-        "wanted",
-    )
+    high_watermark = last_stable_offset = log_start_offset = UNKNOWN
+    batches: Sequence[memoryview] = ()
+    size_bytes = 0
+    diverging: tuple[int, int] | None = None
+    """The epoch in which the reader's log and this one were last the same, and where it ends."""
+    preferred = UNKNOWN
+    """The replica to read from instead."""
+    is_always_news = False
+    aborted: tuple[AbortedTransaction, ...] | None = None
+    """The aborted transactions among the batches; `None` where Kafka has no list at all."""
 
     def __init__(self, wanted: Wanted, error: ErrorCode, partition: Partition | None) -> None:
         self.wanted = wanted
         self.error = error
         self.partition = partition
-        self.high_watermark = self.last_stable_offset = self.log_start_offset = UNKNOWN
-        self.batches: list[memoryview] = []
-        self.size_bytes = 0
-        self.diverging: tuple[int, int] | None = None
-        """The epoch in which the reader's log and this one were last the same, and where it ends."""
-        self.preferred = UNKNOWN
-        """The replica to read from instead."""
-        self.is_always_news = False
 
     def refused(self, error: ErrorCode) -> Read:
         """The same partition with an error, which takes the place of all that was read."""
@@ -94,11 +84,22 @@ class Reads:
         limit_bytes = params.max_bytes
         is_first = True
         refusal = self._refusals(exchange)
+        name, partitions = None, _NO_PARTITIONS
         for each in wanted:
-            read = self._one(each, params, limit_bytes, refusal, is_first=is_first)
-            if read.size_bytes:
-                is_first = False
-                limit_bytes = max(0, limit_bytes - read.size_bytes)
+            if each.topic is not name or name is None:
+                name = each.topic
+                topic = self._topics.get(name) if name is not None else None
+                partitions = _NO_PARTITIONS if topic is None else topic.partitions
+            partition = partitions[each.index] if 0 <= each.index < len(partitions) else None
+            if partition is None:
+                read = Read(each, _not_found(each), None)
+            elif refusal is not None and (code := refusal(each)):
+                read = Read(each, code, partition)
+            else:
+                read = self._one(each, partition, params, limit_bytes, is_first)
+                if read.size_bytes:
+                    is_first = False
+                    limit_bytes = max(0, limit_bytes - read.size_bytes)
             found.append(read)
         return found
 
@@ -115,64 +116,55 @@ class Reads:
 
     def look(self, wanted: Wanted, params: Params) -> Read:
         """How it stands with one partition, without faults and without its records."""
-        return self._one(wanted, params, 0, None, is_first=False)
+        partition = self._topics.partition(wanted.topic or "", wanted.index)
+        if partition is None:
+            return Read(wanted, _not_found(wanted), None)
+        return self._one(wanted, partition, params, 0, False)
 
     def _refusals(self, exchange: Exchange) -> Callable[[Wanted], ErrorCode] | None:
         faults = self._faults
         return (lambda wanted: faults.refusal(exchange, _place(wanted))) if faults.is_set else None
 
-    def _one(
-        self,
-        wanted: Wanted,
-        params: Params,
-        limit_bytes: int,
-        refusal: Callable[[Wanted], ErrorCode] | None,
-        *,
-        is_first: bool,
-    ) -> Read:
-        ask = wanted.ask
-        partition = self._topics.partition(wanted.topic or "", wanted.index)
-        if refusal is not None and (code := refusal(wanted)):
-            return Read(wanted, code, partition)
-        if (
-            partition is not None
-            and wanted.topic_id != partition.topic.topic_id
-            and wanted.topic_id != ZERO_UUID
-            and params.node_id in partition.replicas
-        ):
+    def _one(self, wanted: Wanted, partition: Partition, params: Params, limit_bytes: int, is_first: bool) -> Read:
+        ask, node_id = wanted.ask, params.node_id
+        topic_id = wanted.topic_id
+        if topic_id is not partition.topic.topic_id and topic_id not in (partition.topic.topic_id, ZERO_UUID):
             # The topic was deleted and made anew while a session, or this request, knew the old one.
-            return Read(wanted, ErrorCode.INCONSISTENT_TOPIC_ID, partition)
-        preferred = (
-            preferred_replica(partition, params.node_id, params.rack, self._nodes)
-            if params.rack and partition is not None
-            else UNKNOWN
-        )
-        only_leader = params.only_leader and preferred == UNKNOWN
-        error = why_not(partition, params.node_id, ask.current_leader_epoch, only_leader=only_leader)
-        if error or partition is None:
+            is_there = node_id in partition.replicas
+            code = ErrorCode.INCONSISTENT_TOPIC_ID if is_there else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return Read(wanted, code, partition)
+        preferred = preferred_replica(partition, node_id, params.rack, self._nodes) if params.rack else UNKNOWN
+        error = why_not(partition, node_id, ask.current_leader_epoch, only_leader=params.only_leader)
+        if error:
             return Read(wanted, error, partition)
         log = partition.log
-        start_offset, end_offset = log.start_offset, log.end_offset
+        start_offset, end_offset, offset = log.start_offset, log.end_offset, ask.fetch_offset
         diverging: tuple[int, int] | None = None
-        if preferred == UNKNOWN:
+        if preferred < 0:
             if ask.last_fetched_epoch >= 0:
                 found = divergence(log, ask)
                 if isinstance(found, ErrorCode):
                     return Read(wanted, found, partition)
                 diverging = found
-            if diverging is None and not start_offset <= ask.fetch_offset <= end_offset:
+            if diverging is None and not start_offset <= offset <= end_offset:
                 return Read(wanted, ErrorCode.OFFSET_OUT_OF_RANGE, partition)
         read = Read(wanted, NONE, partition)
         read.high_watermark, read.log_start_offset = end_offset, start_offset
         read.last_stable_offset = stable = log.last_stable_offset
-        if preferred != UNKNOWN:
+        if preferred >= 0:
             read.preferred, read.is_always_news = preferred, True
         elif diverging is not None:
             read.diverging, read.is_always_news = diverging, True
-        elif ask.fetch_offset < (until := stable if params.is_committed else end_offset):
+        elif offset < (until := stable if params.is_committed else end_offset):
             max_bytes = min(ask.partition_max_bytes, limit_bytes)
-            read.batches, read.size_bytes = _batches(log, ask.fetch_offset, until, max_bytes, is_first=is_first)
+            read.batches, read.size_bytes = _batches(log, offset, until, max_bytes, is_first=is_first)
+        if params.is_committed and preferred < 0 and diverging is None:
+            read.aborted = aborted_transactions(read)
         return read
+
+
+def _not_found(wanted: Wanted) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_ID if wanted.topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def divergence(log: Log, ask: FetchPartition) -> tuple[int, int] | ErrorCode | None:
