@@ -14,7 +14,7 @@ from aiogroup.embedded.machine.logs.batches import (
     UnreadableBatchError,
     header_of,
     is_intact,
-    records_of,
+    read_records,
     restamp,
     stamp,
 )
@@ -210,32 +210,36 @@ def _check_records(log: Log, batch: bytearray, header: Header, rules: AppendRule
     Returns:
         the records' greatest timestamp.
     """
-    errors: list[tuple[int, str]] = []
-    latest_ms = NO_TIMESTAMP
-    earliest_allowed_ms, latest_allowed_ms = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
-    is_stamped = bool(header.attributes & LOG_APPEND_TIME)
-    has_wrong_time = False
     try:
-        for place, record in enumerate(records_of(batch)):
-            if header.codec and record.offset != place:
-                # Kafka tries to make the batch anew, and fails.
-                raise _refused(ErrorCode.UNKNOWN_SERVER_ERROR, log)
-            time_ms = record.timestamp_ms
-            latest_ms = max(latest_ms, time_ms)
-            if rules.is_compacted and record.key is None:
-                errors.append((place, "Compacted topic cannot accept message without key"))
-            elif rules.stamps or time_ms == NO_TIMESTAMP:
-                if is_stamped:
-                    has_wrong_time = True
-                    errors.append((place, "Producer should not set timestamp type to LogAppendTime"))
-            elif not earliest_allowed_ms <= time_ms <= latest_allowed_ms:
-                has_wrong_time = True
-                bounds = f"[{earliest_allowed_ms}, {latest_allowed_ms}]"
-                errors.append((place, f"Timestamp {time_ms} is out of range: it should be within {bounds}"))
+        records = read_records(batch)
     except UnreadableBatchError as error:
         # Kafka's decompressors throw what its table of errors does not know.
         code = ErrorCode.UNKNOWN_SERVER_ERROR if error.is_compression else ErrorCode.INVALID_RECORD
         raise _refused(code, log) from None
+    if header.codec and any(record.offset != place for place, record in enumerate(records)):
+        # Kafka tries to make the batch anew, and fails.
+        raise _refused(ErrorCode.UNKNOWN_SERVER_ERROR, log)
+    times_ms = [record.timestamp for record in records]
+    earliest_allowed_ms, latest_allowed_ms = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+    is_stamped = bool(header.attributes & LOG_APPEND_TIME)
+    latest_ms = max(times_ms)
+    is_in_time = rules.stamps or (min(times_ms) >= earliest_allowed_ms and latest_ms <= latest_allowed_ms)
+    if is_in_time and not is_stamped and not rules.is_compacted:
+        return max(latest_ms, NO_TIMESTAMP)
+    errors: list[tuple[int, str]] = []
+    has_wrong_time = False
+    for place, record in enumerate(records):
+        time_ms = times_ms[place]
+        if rules.is_compacted and record.key is None:
+            errors.append((place, "Compacted topic cannot accept message without key"))
+        elif rules.stamps or time_ms == NO_TIMESTAMP:
+            if is_stamped:
+                has_wrong_time = True
+                errors.append((place, "Producer should not set timestamp type to LogAppendTime"))
+        elif not earliest_allowed_ms <= time_ms <= latest_allowed_ms:
+            has_wrong_time = True
+            bounds = f"[{earliest_allowed_ms}, {latest_allowed_ms}]"
+            errors.append((place, f"Timestamp {time_ms} is out of range: it should be within {bounds}"))
     if errors:
         why = "invalid timestamp" if has_wrong_time else f"{len(errors)} record errors in total"
         raise RefusedBatchError(
@@ -246,4 +250,4 @@ def _check_records(log: Log, batch: bytearray, header: Header, rules: AppendRule
                 message=f"One or more records have been rejected due to {why}",
             )
         )
-    return latest_ms
+    return max(latest_ms, NO_TIMESTAMP)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
+
+if TYPE_CHECKING:
+    from aiokafka.record._protocols import DefaultRecordProtocol
 
 __all__ = [
     "HEADER_BYTES",
@@ -18,6 +21,7 @@ __all__ = [
     "build",
     "header_of",
     "is_intact",
+    "read_records",
     "rebuilt",
     "records_of",
     "restamp",
@@ -100,17 +104,27 @@ def header_of(batch: bytes | bytearray | memoryview) -> Header:
     return Header._make(_HEADER.unpack_from(batch))
 
 
-def records_of(batch: bytes | bytearray | memoryview) -> Iterable[Record]:
-    """The records of a batch, decompressed.
+def read_records(batch: bytes | bytearray | memoryview) -> list[DefaultRecordProtocol]:
+    """The records of a batch, decompressed, as aiokafka's class.
 
     Raises:
         UnreadableBatchError: its bytes are no records, or its codec is not known.
     """
     try:
-        for each in DefaultRecordBatch(batch):  # any buffer will do
-            yield Record(each.offset, each.timestamp, each.key, each.value, tuple(each.headers))
+        return list(DefaultRecordBatch(batch))  # any buffer will do
     except Exception as error:  # the decompressors raise what they like
         raise UnreadableBatchError(error) from error
+
+
+def records_of(batch: bytes | bytearray | memoryview) -> list[Record]:
+    """The records of a batch, decompressed.
+
+    Raises:
+        UnreadableBatchError: its bytes are no records, or its codec is not known.
+    """
+    return [
+        Record(each.offset, each.timestamp, each.key, each.value, tuple(each.headers)) for each in read_records(batch)
+    ]
 
 
 def write_place(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
