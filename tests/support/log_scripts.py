@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
+from aiogroup.embedded.machine.admin.logs import LogRequests
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.faults.faults import Faults
 from aiogroup.embedded.machine.ids import Ids
@@ -24,9 +25,17 @@ from aiogroup.embedded.machine.logs.topic_requests import TopicRequests
 from aiogroup.embedded.machine.logs.topics import Topics
 from aiogroup.embedded.machine.refusals import Troubles
 from aiogroup.embedded.machine.settings import Settings
+from aiogroup.embedded.messages.cluster import DescribableLogDirTopic, DescribeLogDirsRequest
 from aiogroup.embedded.messages.framing import encode_answer
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest
+from aiogroup.embedded.messages.records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+)
 from aiogroup.embedded.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -138,6 +147,7 @@ class PureBroker:
         self._handlers = {
             **Produces(self.topics, self.nodes, settings, self.faults, ids, self.troubles).handlers(),
             **TopicRequests(self.topics, self.nodes, settings, self.faults).handlers(),
+            **LogRequests(self.topics, settings, self.faults, self.budget).handlers(),
         }
         self._count = 0
 
@@ -175,13 +185,14 @@ class Talk:
         self.broker = broker
         self.now_ms = broker.now_ms
         self.transcript = []
-        self._suffix = suffix
+        self._end = f"-{suffix}" if suffix else ""
 
-    def _name(self, name):
-        return name if not name or name.startswith("!") else f"{name}-{self._suffix}"
+    def name(self, name):
+        """A topic's name in this run."""
+        return name if not name or name.startswith("!") else f"{name}{self._end}"
 
-    def _plain(self, name):
-        return None if name is None else name.removesuffix(f"-{self._suffix}")
+    def plain(self, name):
+        return None if name is None else name.removesuffix(self._end)
 
     def _near(self, instant_ms):
         """An instant: as it is, as its distance from the script's beginning, or `now`."""
@@ -201,7 +212,7 @@ class Talk:
     def produce_many(self, why, data, *, version=12, acks=-1, transactional_id=None, ids=()):
         asked = tuple(
             TopicProduceData(
-                "" if ids else self._name(topic),
+                "" if ids else self.name(topic),
                 dict(ids).get(topic, ZERO_UUID),
                 (PartitionProduceData(partition, records),),
             )
@@ -211,7 +222,7 @@ class Talk:
         if isinstance(answer, str):
             self.said("produce", why, answer)
             return
-        answered = [(self._plain(topic.name), each) for topic in answer.responses for each in topic.partition_responses]
+        answered = [(self.plain(topic.name), each) for topic in answer.responses for each in topic.partition_responses]
         for name, each in sorted(answered, key=lambda one: (one[0], one[1].index)):
             self.said(
                 "produce",
@@ -227,7 +238,7 @@ class Talk:
 
     def stored(self, topic, partition=0):
         """The headers of the stored batches, without what depends on the time."""
-        data = memoryview(self.broker.stored(self._name(topic), partition))
+        data = memoryview(self.broker.stored(self.name(topic), partition))
         while data:
             header = header_of(data)
             self.said("stored", topic, *header[:4], *header[5:7], self._near(header.max_timestamp), *header[9:])
@@ -245,7 +256,7 @@ class Talk:
     def create(self, *topics, version=7, validate_only=False, configs=False):
         asked = tuple(
             CreatableTopic(
-                self._name(topic["name"]),
+                self.name(topic["name"]),
                 topic.get("count", 1),
                 topic.get("factor", 1),
                 tuple(CreatableReplicaAssignment(*each) for each in topic.get("assignments", ())),
@@ -258,7 +269,7 @@ class Talk:
             told = each.configs or ()
             self.said(
                 "create",
-                self._plain(each.name),
+                self.plain(each.name),
                 ErrorCode(each.error_code).name,
                 each.topic_id != ZERO_UUID,
                 each.num_partitions,
@@ -267,28 +278,71 @@ class Talk:
             )
             if not each.error_code and not validate_only:
                 self.broker.await_leader(each.name, max(each.num_partitions, 1))
-        return {self._plain(each.name): each.topic_id for each in answer.topics}
+        return {self.plain(each.name): each.topic_id for each in answer.topics}
 
     def add_partitions(self, *topics, version=3, validate_only=False):
         asked = tuple(
             CreatePartitionsTopic(
-                self._name(name), count, None if nodes is None else tuple(map(CreatePartitionsAssignment, nodes))
+                self.name(name), count, None if nodes is None else tuple(map(CreatePartitionsAssignment, nodes))
             )
             for name, count, nodes in topics
         )
         answer = self.broker.send(CreatePartitionsRequest(asked, 5_000, validate_only), version)
         for each in sorted(answer.results, key=lambda each: each.name):
-            self.said("add", self._plain(each.name), ErrorCode(each.error_code).name)
+            self.said("add", self.plain(each.name), ErrorCode(each.error_code).name)
 
     def delete(self, *topics, version=6):
         asked = tuple(
-            DeleteTopicState(None, topic) if isinstance(topic, UUID) else DeleteTopicState(self._name(topic))
+            DeleteTopicState(None, topic) if isinstance(topic, UUID) else DeleteTopicState(self.name(topic))
             for topic in topics
         )
         answer = self.broker.send(DeleteTopicsRequest(asked, 5_000), version)
         for each in sorted(answer.responses, key=lambda each: each.name or ""):
             has_id = each.topic_id != ZERO_UUID
-            self.said("delete", self._plain(each.name), has_id, ErrorCode(each.error_code).name)
+            self.said("delete", self.plain(each.name), has_id, ErrorCode(each.error_code).name)
+
+    # Logs.
+
+    def delete_records(self, *asked, version=2):
+        """`asked`: (topic, partition, offset)."""
+        topics = tuple(
+            DeleteRecordsTopic(self.name(topic), (DeleteRecordsPartition(partition, offset),))
+            for topic, partition, offset in asked
+        )
+        answer = self.broker.send(DeleteRecordsRequest(topics, 5_000), version)
+        answered = [(self.plain(topic.name), each) for topic in answer.topics for each in topic.partitions]
+        for name, each in sorted(answered, key=lambda one: (one[0], one[1].partition_index)):
+            code = ErrorCode(each.error_code).name
+            self.said("delete records", name, each.partition_index, code, each.low_watermark)
+
+    def producers(self, topic, *partitions):
+        asked = (DescribeProducersTopic(self.name(topic), partitions),)
+        (answered,) = self.broker.send(DescribeProducersRequest(asked), 0).topics
+        for each in sorted(answered.partitions, key=lambda each: each.partition_index):
+            told = [
+                [
+                    one.producer_id,
+                    one.producer_epoch,
+                    one.last_sequence,
+                    self._near(one.last_timestamp),
+                    one.coordinator_epoch,
+                    one.current_txn_start_offset,
+                ]
+                for one in sorted(each.active_producers, key=lambda one: one.producer_id)
+            ]
+            self.said("producers", topic, each.partition_index, ErrorCode(each.error_code).name, told)
+
+    def sizes(self, *topics, version=5):
+        """`topics`: (topic, partitions)."""
+        asked = tuple(DescribableLogDirTopic(self.name(name), partitions) for name, partitions in topics)
+        answer = self.broker.send(DescribeLogDirsRequest(asked), version)
+        for folder in answer.results:
+            for topic in sorted(folder.topics, key=lambda each: each.name):
+                for each in sorted(topic.partitions, key=lambda each: each.partition_index):
+                    lag = (each.offset_lag, each.is_future_key)
+                    self.said("size", self.plain(topic.name), each.partition_index, each.partition_size, *lag)
+            is_told = folder.total_bytes > folder.usable_bytes > 0
+            self.said("folder", folder.error_code, len(folder.topics), is_told, answer.error_code)
 
 
 def some(count=3, at_ms=0, key=b"k", value=b"v" * 20):
@@ -577,7 +631,7 @@ def partitions(talk):
     talk.add_partitions(("grows", 6, [(1,)]))
     for nodes in ([(1,), (1,)], [(9,)], [(1, 1)], [], [()]):
         talk.add_partitions(("grows", 7, nodes))
-    talk.broker.await_leader(talk._name("grows"), 6)
+    talk.broker.await_leader(talk.name("grows"), 6)
     batch = build(some(at_ms=talk.now_ms - 1_000))
     talk.produce("the new one", batch, "grows", partition=5)
     talk.produce("one more", batch, "grows", partition=6)
@@ -596,6 +650,42 @@ def deletions(talk):
     talk.delete("none", "topic8", "!")
 
 
+def deleted_records(talk):
+    talk.create({"name": "plain", "count": 2}, {"name": "compacted", "config": [("cleanup.policy", "compact")]})
+    talk.create({"name": "both", "config": [("cleanup.policy", "compact,delete")]})
+    for topic in ("plain", "compacted", "both"):
+        for _ in range(3):
+            talk.produce("filled", build(some(at_ms=talk.now_ms - 1_000)), topic)
+    for offset in (0, 4, 2, 5, 10, -2, 9, -1):
+        talk.delete_records(("plain", 0, offset))
+        # A refused batch's answer tells the log's start.
+        talk.produce("refused", build(some(1, 1 << 60)))
+    talk.delete_records(("plain", 1, 0), ("plain", 2, 0), ("none", 0, 0), ("compacted", 0, 1), ("both", 0, 1))
+    talk.delete_records(("plain", 1, -1), version=0)
+    for version in (1, 2):
+        talk.delete_records(("both", 0, version + 3), version=version)
+    talk.produce("on", build(some(at_ms=talk.now_ms - 1_000)), "both")
+
+
+def producers(talk):
+    talk.create({"name": "plain", "count": 2})
+    for producer, epoch, sequence, count in ((1, 0, 0, 3), (1, 0, 3, 1), (2, 4, 7, 2), (1, 1, 0, 1), (3, 0, 0, 1)):
+        records = some(count, talk.now_ms - 1_000)
+        talk.produce("filled", build(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence))
+    talk.producers("plain", 0, 1, 2)
+    talk.producers("none", 0)
+    talk.delete_records(("plain", 0, -1))
+    talk.producers("plain", 0)
+
+
+def sizes(talk):
+    talk.create({"name": "plain", "count": 2}, {"name": "other"})
+    talk.produce("filled", build(some(at_ms=talk.now_ms - 1_000)))
+    for version in range(1, 6):
+        talk.sizes(("plain", (0, 1)), ("other", (0,)), version=version)
+    talk.sizes(("plain", (1, 7)), ("none", (0,)))
+
+
 SCRIPTS = (
     of_each_version,
     by_id,
@@ -610,6 +700,9 @@ SCRIPTS = (
     settings,
     partitions,
     deletions,
+    deleted_records,
+    producers,
+    sizes,
 )
 
 

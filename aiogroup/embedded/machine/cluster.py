@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from aiogroup.embedded.machine.admin.logs import LogRequests
 from aiogroup.embedded.machine.connection import Buffer, Connection
 from aiogroup.embedded.machine.exchange import Exchange, Handler, Handlers
 from aiogroup.embedded.machine.faults.faults import Faults
@@ -94,6 +95,7 @@ class Cluster:
             self.metadata,
             Produces(topics, self.nodes, settings, faults, ids, troubles),
             TopicRequests(topics, self.nodes, settings, faults),
+            LogRequests(topics, settings, faults, budget),
             self.fetching,
             Offsets(topics, faults),
             Epochs(topics, faults),

@@ -75,14 +75,16 @@ RANGES: Mapping[type[Request[Any]], tuple[int, int]] = {
     ApiVersionsRequest: (0, 4),
     CreateTopicsRequest: (2, 7),
     DeleteTopicsRequest: (1, 6),
+    DeleteRecordsRequest: (0, 2),
     InitProducerIdRequest: (0, 5),
     OffsetForLeaderEpochRequest: (2, 4),
+    DescribeLogDirsRequest: (1, 5),
     CreatePartitionsRequest: (0, 3),
+    DescribeProducersRequest: (0, 0),
 }
 """Lowest and highest version by request, in the order of the API keys, which is that of the ApiVersions answer."""
 
 LATER: Mapping[type[Request[Any]], tuple[int, int]] = {
-    DeleteRecordsRequest: (0, 2),
     # Of transactions only the first protocol: the versions after these belong to the second (KIP-890).
     AddPartitionsToTxnRequest: (0, 3),
     AddOffsetsToTxnRequest: (0, 4),
@@ -90,14 +92,12 @@ LATER: Mapping[type[Request[Any]], tuple[int, int]] = {
     TxnOffsetCommitRequest: (0, 4),
     DescribeConfigsRequest: (1, 4),
     AlterConfigsRequest: (0, 2),
-    DescribeLogDirsRequest: (1, 5),
     DeleteGroupsRequest: (0, 2),
     ElectLeadersRequest: (0, 2),
     IncrementalAlterConfigsRequest: (0, 1),
     ListPartitionReassignmentsRequest: (0, 0),
     OffsetDeleteRequest: (0, 0),
     DescribeClusterRequest: (0, 2),
-    DescribeProducersRequest: (0, 0),
     DescribeTransactionsRequest: (0, 0),
     ListTransactionsRequest: (0, 2),
     ConsumerGroupHeartbeatRequest: (0, 1),

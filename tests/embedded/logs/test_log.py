@@ -23,7 +23,7 @@ class Model:
     end: int = 0
 
     def append(self, records: list[Record], number: int, epoch: int) -> None:
-        self.records += [(each._replace(offset=each.offset + self.end), number, epoch) for each in records]
+        self.records += [(moved(each, self.end), number, epoch) for each in records]
         self.end += len(records)
 
     def truncate(self, to_offset: int) -> None:
@@ -49,6 +49,10 @@ class Model:
             if record.timestamp_ms >= timestamp_ms and record.offset >= self.start:
                 return record.offset, record.timestamp_ms, epoch
         return None
+
+
+def moved(record: Record, by: int) -> Record:
+    return Record(record.offset + by, record.timestamp_ms, record.key, record.value, record.headers)
 
 
 def some_records(random: Random, around_ms: int) -> list[Record]:

@@ -233,7 +233,7 @@ def _stored(partition: Partition, batch: memoryview) -> Iterator[StoredRecord]:
             header.leader_epoch,
             header.producer_id,
             header.producer_epoch,
-            -1 if header.base_sequence < 0 else (header.base_sequence + each.offset - header.base_offset) & 0x7FFFFFFF,
+            -1 if header.producer_id < 0 else (header.base_sequence + each.offset - header.base_offset) & 0x7FFFFFFF,
             header.is_control,
         )
 

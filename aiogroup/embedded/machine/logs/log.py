@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import accumulate
 
@@ -86,7 +86,7 @@ class Log:
         self.end_offset = self._nexts[-1]
         return base
 
-    def _keep(self, batch: bytearray) -> Header:
+    def _keep(self, batch: bytearray | memoryview) -> Header:
         header = header_of(batch)
         self._batches.append(memoryview(batch).toreadonly())
         self._bases.append(header.base_offset)
@@ -178,6 +178,12 @@ class Log:
         self.start_offset = min(offset, self.end_offset)
         self._drop(slice(0, bisect_right(self._nexts, self.start_offset)))
         self._epochs.delete_before(self.start_offset)
+
+    def replace(self, batches: Iterable[memoryview | bytearray]) -> None:
+        """Keep these batches in place of all that there are; the log's bounds stay (compaction)."""
+        self._drop(slice(0, None))
+        for each in batches:
+            self._keep(each)
 
     def forget(self) -> None:
         """Give the memory back: the topic is gone."""

@@ -1,0 +1,1 @@
+"""What administrators and their tools ask, beyond what clients need."""

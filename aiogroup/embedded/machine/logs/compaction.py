@@ -1,0 +1,102 @@
+"""Compaction and retention, which happen when a test says so and never by a timer."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from aiogroup.embedded.machine.logs.batches import Record, UnreadableBatchError, header_of, read_records, rebuilt
+from aiogroup.embedded.machine.refusals import BrokerRefusal
+
+if TYPE_CHECKING:
+    from aiogroup.embedded.machine.logs.topics import Partition
+    from aiogroup.embedded.machine.settings import Settings
+
+__all__ = ["compact", "expire"]
+
+
+def compact(partition: Partition, settings: Settings, *, with_tombstones: bool = False) -> int:
+    """Keep of each key the last record, as Kafka's cleaner does: what is kept keeps its offset, and the batches their
+    bounds, so that readers meet holes. The last batch stays whole: Kafka does not clean the segment that it appends to,
+    and without it a reader would not reach the end.
+
+    Args:
+        partition: a partition of a compacted topic.
+        settings: the cluster's.
+        with_tombstones: records without a value go too, as if delete.retention.ms had passed since the last time.
+
+    Returns:
+        how many records were removed.
+
+    Raises:
+        BrokerRefusal: the topic is not compacted.
+    """
+    if "compact" not in settings.of_topic(partition.topic, "cleanup.policy"):
+        raise BrokerRefusal(f"{partition.topic.name} is not compacted: create it with cleanup.policy=compact")
+    log = partition.log
+    last_offsets: dict[bytes, int] = {}
+    counts: list[int] = []
+    batches = list(log.batches())
+    for batch in batches:
+        try:
+            records = read_records(batch)
+        except UnreadableBatchError:
+            counts.append(0)
+            continue
+        counts.append(len(records))
+        for each in records:
+            if each.key is not None and not header_of(batch).is_control:
+                last_offsets[each.key] = each.offset
+
+    def stays(record: Record) -> bool:
+        if record.key is None or last_offsets[record.key] != record.offset:
+            return False
+        return record.value is not None or not with_tombstones
+
+    kept: list[memoryview | bytearray] = []
+    removed_count = 0
+    for count, batch in zip(counts[:-1], batches[:-1], strict=True):
+        if not count or header_of(batch).is_control:
+            kept.append(batch)
+            continue
+        new = rebuilt(batch, stays)
+        left = 0 if new is None else header_of(new).records_count
+        removed_count += count - left
+        if new is not None:
+            kept.append(batch if left == count else new)
+    if removed_count:
+        log.replace([*kept, *batches[-1:]])
+    return removed_count
+
+
+def expire(partition: Partition, settings: Settings, now_ms: int) -> int:
+    """Delete what is older than retention.ms, and what is more than retention.bytes, from the log's begin and by whole
+    batches: here each batch is a segment of its own.
+
+    Returns:
+        the log's first offset.
+
+    Raises:
+        BrokerRefusal: the topic's records do not expire.
+    """
+    topic, log = partition.topic, partition.log
+    if "delete" not in settings.of_topic(topic, "cleanup.policy"):
+        raise BrokerRefusal(f"{topic.name} is compacted only: its records do not expire")
+    kept_ms: int = settings.of_topic(topic, "retention.ms")
+    kept_bytes = settings.of_topic(topic, "retention.bytes")
+    excess_bytes = log.size_bytes - kept_bytes if kept_bytes >= 0 else 0
+
+    def is_old(batch: memoryview) -> bool:
+        return kept_ms >= 0 and now_ms - header_of(batch).max_timestamp > kept_ms
+
+    start_offset = log.start_offset
+    for batch in takewhile(is_old, log.batches()):
+        start_offset = header_of(batch).last_offset + 1
+        excess_bytes -= len(batch)
+    for batch in log.batches(start_offset):
+        if excess_bytes < len(batch):
+            break
+        start_offset = header_of(batch).last_offset + 1
+        excess_bytes -= len(batch)
+    log.delete_before(start_offset)
+    return log.start_offset
