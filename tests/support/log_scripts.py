@@ -462,11 +462,16 @@ def times(talk):
 def sizes_and_keys(talk):
     talk.create(
         {"name": "small", "config": [("max.message.bytes", "200")]},
+        *({"name": f"of{size}", "config": [("max.message.bytes", str(size))]} for size in (94, 95)),
         {"name": "compacted", "config": [("cleanup.policy", "compact")]},
     )
     now_ms = talk.now_ms - 1_000
     large = build(some(9, now_ms))
     talk.produce("fits", build(some(1, now_ms)), "small")
+    exact = bytes(build(some(1, now_ms, value=b"v" * 26)))
+    assert len(exact) == 95
+    for size in (94, 95):
+        talk.produce("to the byte", exact, f"of{size}")
     talk.produce("large", bytes(large), "small")
     talk.produce("large, checksum", patched(large, ">I", CRC, 1, crc=False), "small")
     talk.produce("large, count", patched(large, ">i", COUNT, 1), "small")
@@ -526,6 +531,13 @@ def idempotence(talk):
         ("behind it", 4, 0, 1, 1),
         ("over the greatest number again", 4, 0, 0x7FFFFFFE, 3),
         ("no epoch", 9, -1, 0, 1),
+        ("a fifth producer", 5, 0, 0, 1),
+        ("its second batch", 5, 0, 1, 1),
+        ("a new epoch with the first one's numbers", 5, 1, 0, 1),
+        ("the epoch behind it, with the same numbers", 5, 2, 0, 1),
+        ("the same again in the newest epoch", 5, 2, 1, 1),
+        ("one epoch more", 5, 3, 0, 2),
+        ("numbers that only an old epoch had", 5, 3, 1, 1),
     ):
         records = some(count, talk.now_ms - 1_000)
         batch = build(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
@@ -669,7 +681,15 @@ def deleted_records(talk):
 
 def producers(talk):
     talk.create({"name": "plain", "count": 2})
-    for producer, epoch, sequence, count in ((1, 0, 0, 3), (1, 0, 3, 1), (2, 4, 7, 2), (1, 1, 0, 1), (3, 0, 0, 1)):
+    wraps = (4, 0, 0x7FFFFFFE, 3)
+    for producer, epoch, sequence, count in (
+        (1, 0, 0, 3),
+        (1, 0, 3, 1),
+        (2, 4, 7, 2),
+        (1, 1, 0, 1),
+        (3, 0, 0, 1),
+        wraps,
+    ):
         records = some(count, talk.now_ms - 1_000)
         talk.produce("filled", build(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence))
     talk.producers("plain", 0, 1, 2)

@@ -145,9 +145,24 @@ def test_the_ends_of_epochs_are_those_of_kafka() -> None:
     assert log.end_of_epoch(2) == log.end_of_epoch(3) == log.end_of_epoch(4) == (2, 2)
     assert log.end_of_epoch(5) == (5, 3)
     assert log.end_of_epoch(6) == (-1, -1)
+    log.delete_before(1)
+    assert log.end_of_epoch(1) == (1, 1)
     log.delete_before(2)
     assert log.end_of_epoch(4) == (4, 2)
+
+
+def test_a_truncation_forgets_the_epochs_that_began_behind_it() -> None:
+    log = Log()
+    for epoch in range(3):
+        log.begin_epoch(epoch)
+        log.append(build([Record(0, 1, None, b"a"), Record(1, 1, None, b"b")]), epoch)
+    log.truncate(4)
+    assert log.end_of_epoch(2) == (-1, -1)
+    assert log.end_of_epoch(1) == (1, 4)
+    log.truncate(3)
+    assert log.end_of_epoch(1) == (1, 3)
     log.truncate(0)
+    assert log.end_of_epoch(0) == (-1, -1)
     log.begin_epoch(6)
     assert log.end_of_epoch(5) == (5, 0)
 

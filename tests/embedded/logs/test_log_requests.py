@@ -173,6 +173,14 @@ def test_a_full_broker_refuses_with_the_name_of_its_setting_and_drops_nothing():
     assert broker.budget.used_bytes == 0
 
 
+def test_an_internal_topic_takes_no_records_of_clients():
+    broker = PureBroker()
+    broker.topics.create("t", 1, 0, is_internal=True)
+    _, found = produce(broker, ("t", 0, batch()))
+    assert found["t", 0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert ends(broker, "t") == [0]
+
+
 def test_whoever_waits_for_records_is_told_how_many_bytes_came():
     broker = PureBroker()
     told = []
