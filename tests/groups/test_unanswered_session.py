@@ -97,7 +97,9 @@ async def alone(group, **settings):
 def keep(group, member):
     """The coordinator counts it all the time: it was elected in the outage, say, and owes everybody a session."""
     books = group.brokers.coordinator.groups["billing"]
-    books.members[member.consumer.group_metadata().member_id].session_ends_at_ms = None
+    kept = books.members[member.consumer.group_metadata().member_id]
+    kept.session_timer.cancel()
+    kept.session_timer = kept.session_ends_at_ms = None
 
 
 WAYS = ["iterate", "merged", "getone", "getmany", "poll"]
