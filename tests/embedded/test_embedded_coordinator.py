@@ -28,7 +28,7 @@ def test_script(scripted):
 
 
 def test_it_is_pure_and_shares_nothing_with_the_client():
-    for source in sources("aiogroup/embedded/machine"):
+    for source in sources("aiogroup/embedded/machine/groups"):
         names = set(source.imports())
         assert not {name.split(".")[0] for name in names} & IMPURE
         assert not [name for name in names if name.startswith("aiogroup.") and name.split(".")[1] == "membership"]
