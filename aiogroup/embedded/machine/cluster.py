@@ -11,6 +11,9 @@ from aiogroup.embedded.machine.admin.logs import LogRequests
 from aiogroup.embedded.machine.connection import Buffer, Connection
 from aiogroup.embedded.machine.exchange import Exchange, Handler, Handlers
 from aiogroup.embedded.machine.faults.faults import Faults
+from aiogroup.embedded.machine.faults.gate import Gate
+from aiogroup.embedded.machine.faults.rules import CUT, Rules
+from aiogroup.embedded.machine.faults.watch import Watch
 from aiogroup.embedded.machine.groups.coordinators import Coordinators
 from aiogroup.embedded.machine.groups.listing import GroupListing
 from aiogroup.embedded.machine.groups.requests import GroupRequests
@@ -83,6 +86,9 @@ class Cluster:
         self.faults = faults = Faults()
         self.troubles = troubles = Troubles()
         self.observers = Observers()
+        self.rules = Rules(rng)
+        self.watch = Watch()
+        self.observers.all.append(self.watch)
         budget = Budget(max_bytes)
         self.topics = topics = Topics(ids.uuid, lambda: Log(budget), self.nodes.replicas_of)
         Leaders(topics, self.nodes)
@@ -192,6 +198,9 @@ class Cluster:
         if self.observers.all:
             self._answered.append(exchange)
 
+    def gate_of(self, connection: Connection) -> Gate:
+        return Gate(connection, self.rules, self.timers, self.troubles)
+
     def on_garbage(self, connection: Connection, what: str) -> None:
         self.troubles.note("garbage", f"connection {connection.number} sent {what}", self.now_ms)
         connection.close()
@@ -231,6 +240,9 @@ class Cluster:
         exchange = Exchange(self._exchanges_count, connection, header, request, now_ms)
         connection.exchange = exchange
         self.observers.before_request(exchange, now_ms)
+        if self.rules.is_set and (rule := self.rules.find(exchange, about_requests=True)) is not None:
+            connection.pass_over(is_cut=rule.fate is CUT)
+            return
         try:
             self._handlers[type(request)](exchange, request, now_ms)
         except Exception:  # noqa: BLE001 (one request must not end the broker; the fault is told, and fails the test)

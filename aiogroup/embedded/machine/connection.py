@@ -14,6 +14,7 @@ from aiogroup.protocol.messages.api_versions import ApiVersionsResponse
 from aiogroup.protocol.schema import Request
 
 if TYPE_CHECKING:
+    from aiogroup.embedded.machine.faults.gate import Gate
     from aiogroup.embedded.machine.nodes import Node
 
 __all__ = ["Buffer", "Connection", "Owner", "Ranges"]
@@ -42,6 +43,9 @@ class Owner(Protocol):
 
     def on_garbage(self, connection: Connection, what: str, /) -> None: ...
 
+    def gate_of(self, connection: Connection, /) -> Gate:
+        """Where rules look at the connection's answers."""
+
 
 class Connection:
     """Made by `Cluster.connect`."""
@@ -61,6 +65,8 @@ class Connection:
         self._more: list[Buffer] = []  # what came behind `_data`
         self._more_bytes = 0
         self._output: list[Buffer] = []
+        self._gate = owner.gate_of(self)
+        self._is_muted = False  # a client that is throttled is not heard
 
     @property
     def node_id(self) -> int:
@@ -82,7 +88,12 @@ class Connection:
 
     @property
     def _is_free(self) -> bool:
-        return self.exchange is None and not self._is_waiting and self._is_writable and not self.node.is_paused
+        return (
+            self.exchange is None
+            and not (self._is_waiting or self._is_muted or self._gate.is_full)
+            and self._is_writable
+            and not self.node.is_paused
+        )
 
     def receive(self, data: Buffer, now_ms: int) -> None:
         """Take bytes that came. Never raises because of them: what is no request closes the connection, as Kafka does.
@@ -141,12 +152,35 @@ class Connection:
         """
         self.exchange = None
         response = exchange.response
-        if response is not None:
+        if response is not None and not self._gate.is_open:
+            self._gate.put(exchange)
+        elif response is not None:
             version = exchange.version
             if isinstance(response, ApiVersionsResponse) and response.error_code == ErrorCode.UNSUPPORTED_VERSION:
                 version = 0
             self._output += encode_answer(type(exchange.request), response, version, exchange.header.correlation_id)
         self._owner.on_answer(exchange)
+        self._owner.on_output(self)
+        self.look()
+
+    def pass_over(self, *, is_cut: bool) -> None:
+        """The request is not handled: the connection breaks, or goes on with the next one."""
+        self.exchange = None
+        if is_cut:
+            self.close()
+        else:
+            self._owner.on_output(self)
+            self.look()
+
+    def send(self, buffers: list[Buffer]) -> None:
+        """Send an answer that was held up; the next request may be worked at."""
+        self._output += buffers
+        self._owner.on_output(self)
+        self.look()
+
+    def set_muted(self, is_muted: bool) -> None:
+        """Work at no further request, or go on."""
+        self._is_muted = is_muted
         self._owner.on_output(self)
         self.look()
 

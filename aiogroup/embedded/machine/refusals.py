@@ -60,6 +60,11 @@ REFUSALS = {
             "close clients that are no longer needed: 1,000 connections may be open",
         ),
         Refusal(
+            "rule",
+            "the connection is closed",
+            "correct the function that was given to rewrite()",
+        ),
+        Refusal(
             "bug",
             "the connection is closed",
             "report it: the embedded broker failed at a request that it should have served",

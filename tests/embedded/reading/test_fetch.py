@@ -241,15 +241,6 @@ def test_a_replica_is_refused(machine, filled, fields):
     assert trouble.refusal.name == "replicas"
 
 
-def test_zstd_is_not_for_old_versions(machine):
-    machine.topics.create("z", 1, machine.now_ms, config={"compression.type": "zstd"})
-    partition = machine.partition("z")
-    machine.append(partition)
-    read = only(answer_of(machine.fetch((partition, 0), version=9)))
-    assert (read.error_code, read.records) == (E.UNSUPPORTED_COMPRESSION_TYPE, b"")
-    assert only(answer_of(machine.fetch((partition, 0), version=10))).records
-
-
 class TestFaults:
     def test_one_partition_is_refused_and_the_others_are_served(self, machine):
         machine.topic(partitions=2)

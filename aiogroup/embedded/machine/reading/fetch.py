@@ -33,7 +33,6 @@ from aiogroup.protocol.schema import Request
 __all__ = ["Fetching"]
 
 READ_COMMITTED = 1
-FIRST_WITH_ZSTD = 10
 FIRST_WITH_RACK = 11
 FIRST_WITH_REPLICA_STATE = 15
 FIRST_WITH_ADDRESSES = 16
@@ -172,8 +171,6 @@ class Fetching:
     def _answer(self, exchange: Exchange, plan: Plan, reads: list[Read], now_ms: int) -> None:
         told = self._reads.denied(reads, exchange)
         error, session_id, news = plan.settle(told, now_ms)
-        if exchange.version < FIRST_WITH_ZSTD:
-            news = [self._readable(read) for read in news]
         endpoints: dict[int, NodeEndpoint] = {}
         topics = []
         for (topic_id, name), of_topic in groupby(news, lambda read: (read.wanted.topic_id, read.wanted.topic)):
@@ -186,17 +183,6 @@ class Fetching:
             node_endpoints=tuple(endpoints.values()),
         )
         exchange.answer(response, now_ms)
-
-    def _readable(self, read: Read) -> Read:
-        """A reader of an old version does not know zstd: of a topic that compresses so, it gets an error and no bytes.
-        Batches that a producer compressed so by itself are sent, as Kafka sends them.
-        """
-        partition = read.partition
-        if partition is None or self._settings.of_topic(partition.topic, "compression.type") != "zstd":
-            return read
-        refused = read.refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        refused.aborted = ()
-        return refused
 
     def _told(self, read: Read, version: int, endpoints: dict[int, NodeEndpoint]) -> PartitionData:
         leader = NO_LEADER

@@ -1,0 +1,132 @@
+"""The answers of one connection on their way out, where rules delay, hold, change or drop them. Their order stays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from aiogroup.embedded.machine.exchange import Exchange
+from aiogroup.embedded.machine.faults.rules import CUT, DROPPED, Fate, Outcome, Raw, Rule, Rules
+from aiogroup.embedded.machine.refusals import Troubles
+from aiogroup.embedded.machine.timers import Timers
+from aiogroup.embedded.messages.framing import encode_answer
+from aiogroup.protocol.schema import Response, specs
+
+__all__ = ["Gate", "Outlet"]
+
+Buffer = bytes | bytearray | memoryview
+
+MOST_BEHIND = 100
+"""The answers that may queue up behind one that is held. Then no further request of the connection is worked at."""
+
+
+class Outlet(Protocol):
+    """The connection, as the gate sees it."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def send(self, buffers: list[Buffer], /) -> None:
+        """Send, in order."""
+
+    def close(self) -> None:
+        """Break the connection."""
+
+    def set_muted(self, is_muted: bool, /) -> None:
+        """Read nothing, or read on."""
+
+
+class Gate:
+    """One connection's gate. An answer is judged when those before it have gone, as the proxy does."""
+
+    __slots__ = ("_is_busy", "_outlet", "_queue", "_rules", "_timers", "_troubles")
+
+    def __init__(self, outlet: Outlet, rules: Rules, timers: Timers, troubles: Troubles) -> None:
+        self._outlet = outlet
+        self._rules = rules
+        self._timers = timers
+        self._troubles = troubles
+        self._queue: deque[Exchange] = deque()
+        self._is_busy = False
+
+    @property
+    def is_open(self) -> bool:
+        """Nothing waits here, and no rule is set: answers may pass by."""
+        return not self._queue and not self._is_busy and not self._rules.is_set
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._queue) >= MOST_BEHIND
+
+    def put(self, exchange: Exchange) -> None:
+        """Take one answer; it goes out now or later."""
+        self._queue.append(exchange)
+        if not self._is_busy:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        while self._queue and not self._is_busy:
+            exchange = self._queue.popleft()
+            rule = self._rules.find(exchange, about_requests=False)
+            if rule is None:
+                self._send(exchange, exchange.response)
+            elif rule.holds or rule.delay_ms > 0:
+                self._is_busy = True
+                self._delay(rule, lambda exchange=exchange: self._release(exchange))  # type: ignore[misc]
+            else:
+                self._act(rule, exchange)
+
+    def _delay(self, rule: Rule, release: Callable[[], None]) -> None:
+        if rule.holds:
+            rule.waiting.append(release)
+        else:
+            self._timers.at(self._timers.now_ms + rule.delay_ms, lambda _at_ms: release())
+
+    def _release(self, exchange: Exchange) -> None:
+        self._is_busy = False
+        self._send(exchange, exchange.response)
+        self._go_on()
+
+    def _act(self, rule: Rule, exchange: Exchange) -> None:
+        if rule.throttle_ms is not None:
+            self._throttle(exchange, rule.throttle_ms)
+            return
+        outcome: Outcome = None
+        if rule.change is not None:
+            frame = b"".join(_encoded(exchange, exchange.response))[4:]
+            try:
+                outcome = rule.change(exchange, frame)
+            except Exception as error:  # noqa: BLE001 (the test's own code)
+                what = f"a rule for {exchange.api} raised {type(error).__name__}: {error}"
+                self._troubles.note("rule", what, self._timers.now_ms)
+                outcome = CUT
+        self._send(exchange, exchange.response if outcome is None else outcome)
+
+    def _throttle(self, exchange: Exchange, throttle_ms: int) -> None:
+        response: Any = exchange.response
+        if any(spec.name == "throttle_time_ms" for spec in specs(type(response))):
+            response = dataclasses.replace(response, throttle_time_ms=throttle_ms)
+        self._outlet.set_muted(True)
+        self._timers.at(self._timers.now_ms + throttle_ms, lambda _at_ms: self._outlet.set_muted(False))
+        self._send(exchange, response)
+
+    def _send(self, exchange: Exchange, outcome: Outcome) -> None:
+        if self._outlet.is_closed or outcome is DROPPED or outcome is None:
+            return
+        if isinstance(outcome, Fate):
+            self._queue.clear()
+            self._outlet.close()
+        elif isinstance(outcome, Response):
+            self._outlet.send(_encoded(exchange, outcome))
+        elif isinstance(outcome, Raw):
+            self._outlet.send([outcome.data])
+        else:
+            self._outlet.send([len(outcome).to_bytes(4, "big"), outcome])
+
+
+def _encoded(exchange: Exchange, response: Response | None) -> list[Buffer]:
+    assert response is not None
+    header = exchange.header
+    return list(encode_answer(type(exchange.request), response, header.api_version, header.correlation_id))

@@ -1,0 +1,249 @@
+"""Rules about whole requests and answers: what each does, where, how often; and the record of exchanges."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from aiogroup.embedded.machine.faults.rules import CUT, DROPPED, Raw
+from aiogroup.embedded.machine.faults.watch import Watch
+from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.support.clients import Clients
+
+HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+LIST = ListOffsetsRequest(topics=(ListOffsetsTopic("t", (ListOffsetsPartition(0, -1, -1),)),))
+BEAT, OFFSETS = (HEARTBEAT, 4), (LIST, 7)
+
+
+@pytest.fixture
+def clients():
+    return Clients(nodes=2)
+
+
+@pytest.fixture
+def rules(clients):
+    return clients.cluster.rules
+
+
+@pytest.fixture
+def client(clients):
+    return clients.connect()
+
+
+def numbers(client):
+    return [number for number, _ in client.take()]
+
+
+def test_without_rules(client):
+    client.send(*BEAT)
+    assert numbers(client) == [1]
+
+
+def test_delay(clients, rules, client):
+    rule = rules.delay("Heartbeat", ms=100, times=1)
+    client.send(*BEAT)
+    client.send(*OFFSETS)
+    assert numbers(client) == []
+    clients.pass_ms(99)
+    assert numbers(client) == []
+    clients.pass_ms(1)
+    assert numbers(client) == [1, 2], "an answer behind one that is delayed waits too"
+    assert rule.used_count == 1
+    client.send(*BEAT)
+    assert numbers(client) == [3]
+
+
+def test_two_delays_of_one_connection_come_one_after_the_other(clients, rules, client):
+    rules.delay(ms=100)
+    other = clients.connect(2)
+    client.send(*BEAT)
+    client.send(*BEAT)
+    other.send(*BEAT)
+    clients.pass_ms(100)
+    assert (numbers(client), numbers(other)) == ([1], [1])
+    clients.pass_ms(100)
+    assert numbers(client) == [2]
+
+
+def test_hold_until_it_is_removed(clients, rules, client):
+    rule = rules.hold("Heartbeat", times=2)
+    other = clients.connect()
+    for each in (client, other):
+        each.send(*BEAT)
+    third = clients.connect()
+    third.send(*BEAT)
+    clients.pass_ms(10_000)
+    assert [numbers(each) for each in (client, other, third)] == [[], [], [1]]
+    assert rule.used_count == 2
+    clients.control(rule.remove)
+    assert [numbers(each) for each in (client, other)] == [[1], [1]]
+    client.send(*BEAT)
+    assert numbers(client) == [2]
+
+
+def test_clear_releases_what_a_used_up_rule_holds(clients, rules, client):
+    rules.hold(times=1)
+    client.send(*BEAT)
+    clients.control(rules.clear)
+    assert numbers(client) == [1]
+
+
+def test_the_connection_works_at_further_requests_while_an_answer_is_held(clients, rules, client):
+    """As behind a proxy: the broker sees them; their answers keep their order. There is a bound."""
+    rule = rules.hold(times=1)
+    for _ in range(150):
+        client.send(*BEAT)
+    assert clients.cluster.watch.count("Heartbeat") == 101
+    clients.control(rule.remove)
+    assert numbers(client) == list(range(1, 151))
+    assert clients.cluster.watch.count("Heartbeat") == 150
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_drop(clients, rules, client, before):
+    rule = rules.drop("Heartbeat", before=before, times=1)
+    client.send(*BEAT)
+    client.send(*BEAT)
+    assert numbers(client) == [2]
+    assert (rule.used_count, client.is_closed) == (1, False)
+    first, second = clients.cluster.watch.requests("Heartbeat")
+    assert (first.answered_at_ms is None) is before, "with before its handler never sees it"
+    assert second.answered_at_ms == 1_000
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_cut(clients, rules, client, before):
+    rules.cut("Heartbeat", before=before)
+    client.send(*OFFSETS)
+    client.send(*BEAT)
+    assert numbers(client) == [1]
+    assert client.is_closed
+    (seen,) = clients.cluster.watch.requests("Heartbeat")
+    assert (seen.answered_at_ms is None) is before
+
+
+def test_a_cut_behind_an_answer_that_is_held(clients, rules, client):
+    rule = rules.hold("ListOffsets")
+    client.send(*OFFSETS)
+    rules.cut("Heartbeat")
+    client.send(*BEAT)
+    assert not client.is_closed
+    clients.control(rule.remove)
+    assert (numbers(client), client.is_closed) == ([1], True)
+
+
+@pytest.mark.parametrize(
+    ("how", "is_whole"),
+    [("bytes", True), ("truncated", True), ("unfinished", False), ("length", False), ("correlation_id", True)],
+)
+def test_corrupt(clients, rules, client, how, is_whole):
+    client.send(*OFFSETS)
+    whole, client.received = client.received, b""
+    rules.corrupt("ListOffsets", how=how, times=1)
+    client.send(*OFFSETS)
+    assert client.received != whole
+    size = int.from_bytes(client.received[:4], "big", signed=True)
+    assert (size == len(client.received) - 4) is is_whole
+
+
+def test_rewrite(rules, client):
+    def change(exchange):
+        return dataclasses.replace(exchange.response, error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+
+    with rules.rewrite("Heartbeat", change) as rule:
+        assert client.ask(*BEAT).error_code == 27
+    assert rule.used_count == 1
+    assert client.ask(*BEAT).error_code == 25
+
+
+@pytest.mark.parametrize(
+    ("outcome", "received", "is_closed"),
+    [
+        (b"\x00\x00\x00\x01\x02", b"\x00\x00\x00\x05\x00\x00\x00\x01\x02", False),
+        (Raw(b"xy"), b"xy", False),
+        (CUT, b"", True),
+        (DROPPED, b"", False),
+    ],
+)
+def test_what_a_change_may_return(rules, client, outcome, received, is_closed):
+    rules.rewrite("Heartbeat", lambda _exchange: outcome)
+    client.send(*BEAT)
+    assert (client.received, client.is_closed) == (received, is_closed)
+
+
+def test_a_change_that_raises_is_a_trouble(clients, rules, client):
+    rules.rewrite("Heartbeat", lambda exchange: exchange.nothing)
+    client.send(*BEAT)
+    assert client.is_closed
+    (trouble,) = clients.cluster.troubles.kept
+    assert "AttributeError" in trouble.what
+
+
+def test_throttle(clients, rules, client):
+    rules.throttle("Heartbeat", ms=300, times=1)
+    assert client.ask(*BEAT).throttle_time_ms == 300
+    client.send(*BEAT)
+    clients.pass_ms(299)
+    assert numbers(client) == []
+    clients.pass_ms(1)
+    assert numbers(client) == [2]
+
+
+def test_of_those_that_match_the_newest_applies_at_the_node_that_is_named(clients, rules, client):
+    rules.drop("Heartbeat")
+    newest = rules.rewrite("Heartbeat", lambda _exchange: None, node_id=2)
+    client.send(*BEAT)
+    other = clients.connect(2)
+    other.send(*BEAT)
+    assert (numbers(client), numbers(other), newest.used_count) == ([], [1], 1)
+
+
+def test_rules_that_make_no_sense_are_refused(rules):
+    with pytest.raises(BrokerRefusal, match="did you mean 'Fetch'"):
+        rules.drop("Fetsch")
+    with pytest.raises(BrokerRefusal, match="times=0"):
+        rules.drop("Fetch", times=0)
+    with pytest.raises(BrokerRefusal, match="how='loud'"):
+        rules.corrupt("Fetch", how="loud")
+
+
+class TestWatch:
+    def test_by_api_group_and_client(self, clients):
+        one, two = clients.connect(name="one"), clients.connect(2, name="two")
+        one.send(*BEAT)
+        two.send(HeartbeatRequest(group_id="other", generation_id=1, member_id="m"), 3)
+        two.send(OffsetFetchRequest(groups=(OffsetFetchRequestGroup("g", topics=None),)), 8)
+        watch = clients.cluster.watch
+        assert [each.client_id for each in watch.requests("Heartbeat")] == ["one", "two"]
+        assert [each.api for each in watch.requests(group="g")] == ["Heartbeat", "OffsetFetch"]
+        (seen,) = watch.requests(HeartbeatRequest, client_id="two")
+        assert (seen.node_id, seen.version, seen.at_ms, seen.answered_at_ms) == (2, 3, 1_000, 1_000)
+        assert seen.answer.error_code == ErrorCode.NOT_COORDINATOR
+        assert (watch.count(), watch.count("Heartbeat"), watch.count("Fetch")) == (3, 2, 0)
+        assert [each.api for each in watch.last(2)] == ["Heartbeat", "OffsetFetch"]
+        assert "Heartbeat" in str(seen)
+
+    def test_an_answer_that_comes_later(self, clients, client):
+        clients.cluster.topics.create("t", 1, clients.now_ms)
+        topic_id = clients.cluster.topics.get("t").topic_id
+        wanted = FetchTopic("t", topic_id, (FetchPartition(0, partition_max_bytes=100),))
+        client.send(FetchRequest(topics=(wanted,), max_wait_ms=200, min_bytes=1), 18)
+        (seen,) = clients.cluster.watch.requests("Fetch")
+        assert seen.answered_at_ms is None
+        clients.pass_ms(200)
+        assert (seen.answered_at_ms, seen.answer.responses[0].partitions[0].records) == (1_200, b"")
+
+    def test_it_is_bounded(self, clients, client):
+        watch = Watch(most=3)
+        clients.cluster.observers.all.append(watch)
+        for _ in range(5):
+            client.send(*BEAT)
+        assert [each.number for each in watch.requests()] == [3, 4, 5]
+        assert all(each.answered_at_ms for each in watch.requests())
+        assert watch.count("Heartbeat") == 5
