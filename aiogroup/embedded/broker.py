@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from types import TracebackType
 from typing import Any, Self
 
 from aiogroup.embedded.machine.cluster import Cluster
-from aiogroup.embedded.machine.logs.append import AppendRules, append
-from aiogroup.embedded.machine.logs.batches import Record, build, records_of
+from aiogroup.embedded.machine.logs.direct import DirectLogs, Headers, StoredRecord
 from aiogroup.embedded.machine.logs.topics import Topic, refusal_of_name
 from aiogroup.embedded.machine.nodes import Node
 from aiogroup.embedded.machine.refusals import BrokerRefusal, Trouble
 from aiogroup.embedded.machine.settings import Settings
 from aiogroup.embedded.shell.thread import InLoop, InThread, Place
-from aiogroup.embedded.views import StoredRecord
 
 __all__ = ["Broker", "BrokerNode"]
 
 MAX_BYTES = 256 * 1024 * 1024
-Headers = Sequence[tuple[str, bytes | None]]
 
 
 class BrokerNode:
@@ -129,7 +126,7 @@ class Broker:
         )
         self.nodes = [BrokerNode(self, node) for node in self._cluster.nodes]
         self._place: Place | None = None
-        self._produced_count = 0
+        self._logs = DirectLogs(self._cluster.topics, settings)
 
     # Its life.
 
@@ -235,29 +232,26 @@ class Broker:
         value: bytes | None,
         *,
         key: bytes | None = None,
-        partition: int | None = None,
+        partition: int = 0,
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> int:
         """Append one record without a client.
 
-        Args:
-            topic: where.
-            value: of the record.
-            key: of the record.
-            partition: the partitions in turn if it is not given.
-            headers: of the record.
-            timestamp_ms: now if it is not given.
-
         Returns:
             its offset.
 
         Raises:
-            BrokerRefusal: the broker would refuse it too; the message has Kafka's code.
+            BrokerRefusal: there is no such partition, or the topic does not take the record; the message says why.
         """
-        return self.produce_many(
-            topic, [value], key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
-        )[0][1]
+
+        def produce(now_ms: int) -> int:
+            return self._logs.produce(
+                topic, value, now_ms, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+            )
+
+        offset: int = self._call(produce)
+        return offset
 
     def produce_many(
         self,
@@ -269,69 +263,31 @@ class Broker:
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> list[tuple[int, int]]:
-        """Append a record for each value; one batch for each partition.
+        """Append a record for each value: to the partitions in turn, or to the one that is named.
 
         Returns:
-            (partition, offset) of each, in order.
+            (partition, offset) of each, in the order of `values`.
 
         Raises:
-            BrokerRefusal: the broker would refuse it too; the message has Kafka's code.
+            BrokerRefusal: as for `produce`. What was appended before stays.
         """
-        given = list(values)
+        given = list(values)  # a generator may take its time, and the broker must not wait for it
 
         def produce(now_ms: int) -> list[tuple[int, int]]:
-            count = len(self._topic(topic).partitions)
-            stamp_ms = now_ms if timestamp_ms is None else timestamp_ms
-            shares: dict[int, list[Record]] = {}
-            places: list[tuple[int, int]] = []
-            for value in given:
-                index = self._produced_count % count if partition is None else partition
-                self._produced_count += 1
-                share = shares.setdefault(index, [])
-                places.append((index, len(share)))
-                share.append(Record(len(share), stamp_ms, key, value, tuple(headers)))
-            bases = {index: self._append(topic, index, share, now_ms) for index, share in shares.items()}
-            return [(index, bases[index] + place) for index, place in places]
+            return self._logs.produce_many(
+                topic, given, now_ms, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+            )
 
-        found: list[tuple[int, int]] = self._call(produce)
-        return found
-
-    def _append(self, topic: str, index: int, records: list[Record], now_ms: int) -> int:
-        partition = self._cluster.topics.partition(topic, index)
-        if partition is None:
-            raise BrokerRefusal(f"the topic {topic} has no partition {index}")
-        batch = build(records)
-        rules = AppendRules.of(self._cluster.settings, partition.topic)
-        size_bytes = len(batch)
-        appended = append(partition.log, batch, partition.leader_epoch, rules, now_ms)
-        if appended.error:
-            raise BrokerRefusal(f"{topic}-{index}: {appended.error.name}, {appended.message or 'refused'}")
-        partition.appended(size_bytes, now_ms)
-        return appended.base_offset
+        places: list[tuple[int, int]] = self._call(produce)
+        return places
 
     def records(self, topic: str, partition: int | None = None) -> list[StoredRecord]:
-        """All records of a topic or of one of its partitions, as their logs hold them.
+        """All records of a topic or of one of its partitions, by partition and offset.
 
         Raises:
             BrokerRefusal: there is no such topic or partition.
         """
-
-        def read(_now_ms: int) -> list[StoredRecord]:
-            found = self._topic(topic)
-            if partition is not None and not 0 <= partition < len(found.partitions):
-                raise BrokerRefusal(f"the topic {topic} has no partition {partition}")
-            return [
-                StoredRecord(
-                    topic, each.index, record.offset, record.timestamp_ms, record.key, record.value, record.headers
-                )
-                for each in found.partitions
-                if partition in (None, each.index)
-                for batch in each.log.batches(each.log.start_offset)
-                for record in records_of(batch)
-                if record.offset >= each.log.start_offset
-            ]
-
-        stored: list[StoredRecord] = self._call(read)
+        stored: list[StoredRecord] = self._call(lambda _now_ms: list(self._logs.records(topic, partition)))
         return stored
 
     def _topic(self, name: str) -> Topic:

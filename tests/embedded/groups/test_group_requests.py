@@ -1,0 +1,273 @@
+"""What stands in front of the coordinator: topics, ids, faults; the groups' log; lists of groups."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from aiogroup.embedded.machine.faults.faults import Fault, Place
+from aiogroup.embedded.machine.groups.log import Commit, Committed, GroupLog, Tombstone
+from aiogroup.embedded.messages.groups import ListGroupsRequest
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from aiogroup.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.support.embedded_clients import Machine
+
+UNKNOWN_ID = UUID(int=77)
+
+
+@pytest.fixture
+def machine():
+    made = Machine()
+    for name in ("orders", "bills"):
+        made.do(lambda cluster, now_ms, name=name: cluster.topics.create(name, 2, now_ms))
+    return made
+
+
+@pytest.fixture
+def client(machine):
+    return machine.client()
+
+
+def topic_id(machine, name):
+    return machine.cluster.topics.get(name).topic_id
+
+
+def commit(*places, version=9, **more):
+    """`places` are (topic or its id, partition, offset)."""
+    topics = {}
+    for topic, partition, offset in places:
+        topics.setdefault(topic, []).append(
+            OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
+        )
+    named = "topic_id" if version >= 10 else "name"
+    asked = tuple(OffsetCommitRequestTopic(**{named: topic}, partitions=tuple(each)) for topic, each in topics.items())
+    return OffsetCommitRequest(group_id="billing", topics=asked, **more)
+
+
+def codes(answer):
+    return {
+        (topic.name or topic.topic_id, each.partition_index): each.error_code
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+def committed(client, *names, version=9):
+    topics = tuple(OffsetFetchRequestTopic(name=name, partition_indexes=(0, 1)) for name in names) or None
+    asked = OffsetFetchRequestGroup(group_id="billing", topics=topics)
+    (group,) = client.ask(OffsetFetchRequest(groups=(asked,)), version).groups
+    return {
+        (topic.name, each.partition_index): (each.committed_offset, each.error_code)
+        for topic in group.topics
+        for each in topic.partitions
+        if each.committed_offset >= 0 or each.error_code
+    }
+
+
+def join(client, *, version=9, member_id="", group="billing", session_ms=30_000):
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=30_000 if version else -1,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol("range", b""),),
+    )
+    return client.ask(request, version)
+
+
+def enter(client, **more):
+    answer = join(client, version=3, **more)
+    sync = SyncGroupRequest(
+        group_id=more.get("group", "billing"),
+        generation_id=answer.generation_id,
+        member_id=answer.member_id,
+        assignments=(SyncGroupRequestAssignment(answer.member_id, b"all"),),
+    )
+    assert client.ask(sync).error_code == 0
+    return answer
+
+
+def test_only_topics_and_partitions_that_are_there_are_committed(client):
+    answer = client.ask(commit(("orders", 0, 5), ("orders", 2, 5), ("nothing", 0, 5)), 9)
+    assert codes(answer) == {
+        ("orders", 0): 0,
+        ("orders", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("nothing", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert len(answer.topics) == 2, "each topic once"
+    assert committed(client) == {("orders", 0): (5, 0)}
+
+
+def test_topics_by_id(machine, client):
+    orders = topic_id(machine, "orders")
+    answer = client.ask(commit((orders, 0, 5), (UNKNOWN_ID, 0, 5), version=10), 10)
+    assert codes(answer) == {(orders, 0): 0, (UNKNOWN_ID, 0): ErrorCode.UNKNOWN_TOPIC_ID}
+    asked = tuple(OffsetFetchRequestTopic(topic_id=each, partition_indexes=(0,)) for each in (orders, UNKNOWN_ID))
+    for topics, found in (
+        (asked, {orders: (5, 0), UNKNOWN_ID: (-1, ErrorCode.UNKNOWN_TOPIC_ID)}),
+        (None, {orders: (5, 0)}),
+    ):
+        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="billing", topics=topics),))
+        (group,) = client.ask(request, 10).groups
+        assert {
+            each.topic_id: (each.partitions[0].committed_offset, each.partitions[0].error_code) for each in group.topics
+        } == found
+
+
+def test_a_group_is_not_asked_about_topics_that_are_not_there(client):
+    """As KafkaApis, which answers before it asks the coordinator: nobody says that the generation is old."""
+    stranger = commit(("nothing", 0, 5), generation_id_or_member_epoch=4, member_id="stranger")
+    assert codes(client.ask(stranger, 9)) == {("nothing", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    known = commit(("orders", 0, 5), generation_id_or_member_epoch=4, member_id="stranger")
+    assert codes(client.ask(known, 9)) == {("orders", 0): ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+def test_offsets_of_a_deleted_topic_are_forgotten(machine, client):
+    client.ask(commit(("orders", 0, 5), ("bills", 1, 6)), 9)
+    machine.do(lambda cluster, now_ms: cluster.topics.delete(cluster.topics.get("orders"), now_ms))
+    assert committed(client) == {("bills", 1): (6, 0)}
+    machine.do(lambda cluster, now_ms: cluster.topics.create("orders", 2, now_ms))
+    assert committed(client, "orders") == {}
+
+
+def test_lost_commits_are_as_if_they_had_never_been(machine, client):
+    for offset in (1, 2, 3):
+        client.ask(commit(("orders", 0, offset)), 9)
+    client.ask(commit(("bills", 0, 9)), 9)
+    machine.do(lambda cluster, now_ms: cluster.coordinators.lose_commits("billing", 2, now_ms))
+    assert committed(client) == {("orders", 0): (2, 0)}
+    machine.do(lambda cluster, now_ms: cluster.coordinators.lose_commits("billing", 99, now_ms))
+    assert committed(client) == {}
+
+
+def test_members_outlive_lost_commits_if_they_were_stored_before(machine, client):
+    member = enter(client)
+    own = {"generation_id_or_member_epoch": member.generation_id, "member_id": member.member_id}
+    assert codes(client.ask(commit(("orders", 0, 7), **own), 9)) == {("orders", 0): 0}
+    machine.do(lambda cluster, now_ms: cluster.coordinators.lose_commits("billing", 1, now_ms))
+    beat = HeartbeatRequest(group_id="billing", generation_id=member.generation_id, member_id=member.member_id)
+    assert client.ask(beat).error_code == 0
+    assert committed(client) == {}
+
+
+def test_a_fault_without_a_topic_hits_the_whole_commit_once(machine, client):
+    fault = Fault("OffsetCommit", ErrorCode.NOT_COORDINATOR, Place(group="billing"))
+    machine.cluster.faults.add(fault)
+    both = commit(("orders", 0, 5), ("bills", 0, 5))
+    assert set(codes(client.ask(both, 9)).values()) == {ErrorCode.NOT_COORDINATOR}
+    assert committed(client) == {}
+    assert set(codes(client.ask(both, 9)).values()) == {0}
+    assert fault.used_count == 1
+
+
+def test_a_fault_with_a_partition_hits_that_one_alone(machine, client):
+    machine.cluster.faults.add(Fault("OffsetCommit", ErrorCode.REQUEST_TIMED_OUT, Place("orders", 1)))
+    asked = commit(("orders", 0, 5), ("orders", 1, 5))
+    assert codes(client.ask(asked, 9)) == {("orders", 0): 0, ("orders", 1): ErrorCode.REQUEST_TIMED_OUT}
+    assert committed(client) == {("orders", 0): (5, 0)}
+    machine.cluster.faults.add(Fault("OffsetFetch", ErrorCode.UNSTABLE_OFFSET_COMMIT, Place("orders", 0)))
+    assert committed(client, "orders")["orders", 0] == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+
+def test_a_commit_that_is_denied_was_made(machine, client):
+    machine.cluster.faults.add(Fault("OffsetCommit", ErrorCode.REQUEST_TIMED_OUT, Place("orders", 0), after=True))
+    assert codes(client.ask(commit(("orders", 0, 5)), 9)) == {("orders", 0): ErrorCode.REQUEST_TIMED_OUT}
+    assert committed(client) == {("orders", 0): (5, 0)}
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_fault_of_a_member_and_what_became_of_its_join(machine, client, after):
+    machine.cluster.faults.add(Fault("JoinGroup", ErrorCode.COORDINATOR_NOT_AVAILABLE, after=after))
+    assert join(client, version=3).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (group,) = client.ask(DescribeGroupsRequest(groups=("billing",)), 5).groups
+    assert len(group.members) == after
+
+
+def test_the_first_version_of_offset_fetch_says_a_groups_error_at_its_partitions(machine, client):
+    machine.cluster.faults.add(Fault("OffsetFetch", ErrorCode.NOT_COORDINATOR, times=2))
+    assert committed(client, "orders", version=1) == {
+        ("orders", index): (-1, ErrorCode.NOT_COORDINATOR) for index in (0, 1)
+    }
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="billing", topics=()),))
+    assert client.ask(request, 2).groups[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(("version", "waits_ms"), [(0, 6_000), (1, 30_000)])
+def test_11_before_version_1_the_session_is_the_rebalance_timeout_on_the_wire(machine, version, waits_ms):
+    a, b = machine.client(), machine.client()
+    first = enter(a, session_ms=6_000)
+    join(b, version=version, session_ms=6_000, group="another")
+    assert a.ask(HeartbeatRequest("another", 1, first.member_id)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    (group,) = a.ask(DescribeGroupsRequest(groups=("another",))).groups
+    assert [each.client_host for each in group.members] == ["/127.0.0.1"]
+    c = machine.client()
+    assert join(c, version=version, session_ms=6_000, group="another") is None
+    member = machine.cluster.coordinators.seat_of("another").coordinator.groups["another"].members
+    beat = HeartbeatRequest("another", 1, member.leader)
+    for _ in range(waits_ms // 1_000 - 1):
+        machine.pass_ms(1_000)
+        assert b.ask(beat).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    machine.pass_ms(999)
+    assert c.answer() is None
+    machine.pass_ms(1)
+    assert c.answer().generation_id == 2
+
+
+def test_groups_are_listed_by_state_and_type(client):
+    enter(client)
+    client.ask(commit(("orders", 0, 1)), 9)
+    simple = commit(("orders", 0, 1))
+    client.ask(OffsetCommitRequest(group_id="simple", topics=simple.topics), 9)
+
+    def listed(version=5, **filters):
+        return {
+            each.group_id: (each.protocol_type, each.group_state, each.group_type)
+            for each in client.ask(ListGroupsRequest(**filters), version).groups
+        }
+
+    assert listed() == {"billing": ("consumer", "Stable", "classic"), "simple": ("", "Empty", "classic")}
+    assert set(listed(states_filter=("stable",))) == {"billing"}
+    assert set(listed(types_filter=("Classic",))) == {"billing", "simple"}
+    assert listed(types_filter=("consumer",)) == {}
+    for version in range(4):
+        assert set(listed(version)) == {"billing", "simple"}
+
+
+def test_a_log_that_is_cut_says_what_it_said_then():
+    log = GroupLog()
+    seen = [dict(log.offsets)]
+    for number in range(30):
+        log.append(
+            Tombstone((("a", 0),)) if number % 7 == 6 else Commit({("a", number % 3): Committed(number, "", -1)})
+        )
+        seen.append(dict(log.offsets))
+    for position in (29, 20, 7, 0):
+        log.cut(position)
+        assert (log.offsets, log.end) == (seen[position], position)
+
+
+def test_a_group_that_commits_for_hours_keeps_a_bounded_log():
+    log = GroupLog()
+    for number in range(5_000):
+        log.append(Commit({("a", 0): Committed(number, "", -1)}))
+    assert len(log.entries) < 2 * GroupLog.KEPT
+    assert log.end == 5_000
+    log.cut(log.position_of_commit(3))
+    assert log.offsets["a", 0].offset == 4_996
+    with pytest.raises(ValueError, match="cannot be cut"):
+        log.cut(0)

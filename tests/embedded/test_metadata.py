@@ -1,0 +1,140 @@
+"""ApiVersions, Metadata and FindCoordinator of the embedded broker."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from aiogroup.embedded.machine.faults.faults import Fault, Place
+from aiogroup.embedded.machine.groups.coordinators import java_hash
+from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.messages.ranges import RANGES
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.embedded_clients import Machine
+
+NAMED = ApiVersionsRequest(client_software_name="scripted", client_software_version="1")
+
+
+def asked(*names, **more):
+    return MetadataRequest(topics=tuple(MetadataRequestTopic(name=name) for name in names), **more)
+
+
+def codes(answer):
+    return [topic.error_code for topic in answer.topics]
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_of_api_versions_lists_what_is_offered(version):
+    answer = Machine().client().ask(NAMED, version)
+    assert answer.ranges() == {each.API_KEY: bounds for each, bounds in RANGES.items()}
+    if version >= 3:
+        assert [(each.name, each.max_version_level) for each in answer.finalized_features] == [
+            ("transaction.version", 1)
+        ]
+        assert len(answer.supported_features) == (version >= 4)
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("a b", "1"), ("a", "-1"), ("a", "")])
+def test_a_client_that_names_itself_with_other_characters_is_refused(name, version):
+    answer = Machine().client().ask(ApiVersionsRequest(client_software_name=name, client_software_version=version))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_an_older_broker_offers_less():
+    machine = Machine(api_versions={"JoinGroup": (0, 3)})
+    assert machine.client().ask(NAMED).ranges()[JoinGroupRequest.API_KEY] == (0, 3)
+    with pytest.raises(BrokerRefusal):
+        Machine(api_versions={"JoinGroup": (0, 99)})
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_every_version_of_metadata_knows_a_topic(version):
+    machine = Machine()
+    machine.do(lambda cluster, now_ms: cluster.topics.create("orders", 2, now_ms))
+    client = machine.client()
+    for request in (asked("orders"), MetadataRequest(topics=None)):
+        (topic,) = client.ask(request, version).topics
+        assert (topic.error_code, topic.name, len(topic.partitions)) == (0, "orders", 2)
+
+
+def test_topics_that_are_not_there_and_names_that_no_topic_can_have():
+    client = Machine().client()
+    assert codes(client.ask(asked("orders", "a b", ""))) == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+    assert client.ask(MetadataRequest(topics=())).topics == ()
+
+
+def test_topics_by_id_and_the_id_of_one_that_is_made_anew():
+    machine = Machine()
+    machine.do(lambda cluster, now_ms: cluster.topics.create("orders", 1, now_ms))
+    client = machine.client()
+    (topic,) = client.ask(asked("orders")).topics
+    by_id = MetadataRequest(topics=(MetadataRequestTopic(topic_id=topic.topic_id, name=None),))
+    assert client.ask(by_id).topics[0].name == "orders"
+    machine.do(lambda cluster, now_ms: cluster.topics.delete(cluster.topics.get("orders"), now_ms))
+    (gone,) = client.ask(by_id).topics
+    assert (gone.error_code, gone.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    machine.do(lambda cluster, now_ms: cluster.topics.create("orders", 1, now_ms))
+    assert client.ask(asked("orders")).topics[0].topic_id not in (topic.topic_id, UUID(int=0))
+
+
+@pytest.mark.parametrize(
+    ("is_on", "asks_for_it", "is_made"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_topics_are_made_when_they_are_asked_for(is_on, asks_for_it, is_made):
+    machine = Machine(properties={"auto.create.topics.enable": str(is_on).lower(), "num.partitions": "3"})
+    client = machine.client()
+    request = asked("orders", "a b", allow_auto_topic_creation=asks_for_it)
+    assert codes(client.ask(request)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    topic = client.ask(request).topics[0]
+    assert (topic.error_code == 0, len(topic.partitions)) == (is_made, 3 if is_made else 0)
+
+
+def test_a_fault_hits_its_topic_alone():
+    machine = Machine()
+    for name in ("orders", "bills"):
+        machine.do(lambda cluster, now_ms, name=name: cluster.topics.create(name, 1, now_ms))
+    fault = Fault("Metadata", ErrorCode.LEADER_NOT_AVAILABLE, Place(topic="orders"))
+    machine.cluster.faults.add(fault)
+    client = machine.client()
+    assert codes(client.ask(asked("bills", "orders"))) == [0, ErrorCode.LEADER_NOT_AVAILABLE]
+    assert codes(client.ask(asked("bills", "orders"))) == [0, 0]
+    assert fault.used_count == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("", 0), ("a", 97), ("billing", -109829509), ("polygenelubricants", -(2**31)), ("😀", 1772899)]
+)
+def test_javas_hash(text, number):
+    assert java_hash(text) == number
+
+
+def test_a_groups_coordinator_is_found_by_javas_hash():
+    machine = Machine(nodes=3, properties={"offsets.topic.num.partitions": "5"})
+    client = machine.client()
+    answer = client.ask(FindCoordinatorRequest(coordinator_keys=("billing", "polygenelubricants", "a")))
+    # Partitions 109829509 % 5 = 4, 0, 97 % 5 = 2; nodes stand in turn.
+    assert [(each.key, each.node_id, each.error_code) for each in answer.coordinators] == [
+        ("billing", 2, 0),
+        ("polygenelubricants", 1, 0),
+        ("a", 3, 0),
+    ]
+    for version in range(4):
+        (one,) = client.ask(FindCoordinatorRequest(coordinator_keys=("billing",)), version).coordinators
+        assert (one.node_id, one.error_code) == (2, 0)
+
+
+def test_the_coordinator_of_a_transaction_is_refused_and_told():
+    machine = Machine()
+    (found,) = machine.client().ask(FindCoordinatorRequest(key_type=1, coordinator_keys=("t",))).coordinators
+    assert found.error_code == ErrorCode.INVALID_REQUEST
+    assert "aiogroup.devkafka" in found.error_message
+    assert [each.refusal.name for each in machine.cluster.troubles.kept] == ["transactions"]

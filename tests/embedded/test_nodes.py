@@ -1,0 +1,154 @@
+"""Nodes die, come back, are paused: who leads and who coordinates, to the millisecond."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.embedded.test_connections import NAMED, joining
+from tests.support.embedded_clients import Machine
+
+ORDERS = MetadataRequest(topics=(MetadataRequestTopic(name="orders"),))
+
+
+def with_orders(**options):
+    machine = Machine(nodes=3, **options)
+    machine.do(lambda cluster, now_ms: cluster.topics.create("orders", 3, now_ms, replication_factor=3))
+    return machine
+
+
+def leaders(client):
+    return [each.leader_id for each in client.ask(ORDERS).topics[0].partitions]
+
+
+def coordinator(client):
+    (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=("billing",))).coordinators
+    return found.error_code or found.node_id
+
+
+def test_leaders_stand_in_turn_with_their_racks_and_addresses():
+    client = with_orders().client()
+    answer = client.ask(ORDERS)
+    assert leaders(client) == [1, 2, 3]
+    assert [each.replica_nodes for each in answer.topics[0].partitions] == [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
+    assert [(each.node_id, each.host, each.rack) for each in answer.brokers] == [
+        (number, "127.0.0.1", f"rack-{number}") for number in (1, 2, 3)
+    ]
+
+
+def test_after_a_death_others_lead_and_coordinate_to_the_millisecond():
+    machine = with_orders(failover_ms=3_000)
+    client, other = machine.client(1), machine.client(2)
+    machine.do(lambda cluster, now_ms: cluster.coordinators.move("billing", 2, 0, now_ms))
+    assert coordinator(client) == 2
+    machine.do(lambda cluster, now_ms: cluster.nodes.kill(2, now_ms))
+    assert other.is_closed
+    with pytest.raises(BrokerRefusal):
+        machine.client(2)
+    told = client.ask(ORDERS).topics[0].partitions[1]
+    assert (told.error_code, told.leader_id, told.isr_nodes, told.offline_replicas) == (
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        -1,
+        (3, 1),
+        (2,),
+    )
+    machine.pass_ms(2_999)
+    assert leaders(client) == [1, -1, 3]
+    assert coordinator(client) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    machine.pass_ms(1)
+    assert leaders(client) == [1, 3, 3]
+    assert client.ask(ORDERS).topics[0].partitions[1].leader_epoch == 1
+    assert coordinator(client) in (1, 3)
+    machine.do(lambda cluster, now_ms: cluster.nodes.start(2, now_ms))
+    assert leaders(client) == [1, 3, 3], "who comes back leads nothing by itself"
+    assert len(client.ask(ORDERS).brokers) == 3
+
+
+def test_who_comes_back_before_the_others_notice_leads_on_in_a_new_epoch():
+    machine = with_orders(failover_ms=3_000)
+    client = machine.client(1)
+    machine.do(lambda cluster, now_ms: cluster.nodes.kill(2, now_ms))
+    machine.pass_ms(2_000)
+    machine.do(lambda cluster, now_ms: cluster.nodes.start(2, now_ms))
+    machine.pass_ms(5_000)
+    assert leaders(client) == [1, 2, 3]
+    assert client.ask(ORDERS).topics[0].partitions[1].leader_epoch == 1
+
+
+def test_a_controlled_shutdown_hands_over_at_once():
+    machine = with_orders(failover_ms=3_000)
+    client = machine.client(1)
+    machine.do(lambda cluster, now_ms: cluster.nodes.stop(2, now_ms))
+    assert leaders(client) == [1, 3, 3]
+
+
+def test_a_partition_without_a_live_replica_has_no_leader_until_one_is_back():
+    machine = Machine(nodes=2)
+    machine.do(lambda cluster, now_ms: cluster.topics.create("orders", 2, now_ms))
+    client = machine.client(1)
+    machine.do(lambda cluster, now_ms: cluster.nodes.kill(2, now_ms))
+    assert leaders(client) == [1, -1]
+    machine.do(lambda cluster, now_ms: cluster.nodes.start(2, now_ms))
+    assert leaders(client) == [1, 2]
+
+
+def test_a_paused_node_says_nothing_and_goes_on_with_what_came():
+    machine = with_orders()
+    client = machine.client(2)
+    machine.do(lambda cluster, _now_ms: cluster.nodes.pause(2))
+    assert client.ask(NAMED) is None
+    assert not client.connection.wants_input
+    late = machine.client(2)
+    assert late.ask(NAMED) is None
+    machine.do(lambda cluster, now_ms: cluster.nodes.resume(2, now_ms))
+    assert client.answer().error_code == 0
+    assert late.answer().error_code == 0
+
+
+def test_what_was_due_at_a_paused_node_is_said_when_it_goes_on():
+    machine = Machine()
+    a, b = machine.client(), machine.client()
+    first = a.ask(joining())
+    a.ask(joining(first.member_id))
+    second = b.ask(joining())
+    b.send(joining(second.member_id))
+    machine.do(lambda cluster, _now_ms: cluster.nodes.pause(1))
+    machine.pass_ms(30_000)
+    assert b.answer() is None
+    machine.do(lambda cluster, now_ms: cluster.nodes.resume(1, now_ms))
+    assert b.answer().leader == second.member_id
+
+
+def test_a_coordinator_that_moves_tells_who_waits_and_loads():
+    machine = with_orders()
+    a, b, elsewhere = machine.client(1), machine.client(1), machine.client(3)
+    first = a.ask(joining())
+    a.ask(joining(first.member_id))
+    second = b.ask(joining())
+    b.send(joining(second.member_id))
+    machine.do(lambda cluster, now_ms: cluster.coordinators.move("billing", 3, 500, now_ms))
+    assert b.answer().error_code == ErrorCode.NOT_COORDINATOR
+    assert coordinator(a) == 3
+    beat = HeartbeatRequest(group_id="billing", generation_id=1, member_id=first.member_id)
+    assert a.ask(beat).error_code == ErrorCode.NOT_COORDINATOR
+    assert elsewhere.ask(joining()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert elsewhere.ask(beat).error_code == 0
+    machine.pass_ms(499)
+    assert elsewhere.ask(joining()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    machine.pass_ms(1)
+    assert elsewhere.ask(joining()).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert elsewhere.ask(joining(group="another")).error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("step", ["start", "pause", "resume"])
+def test_what_a_node_cannot_do_is_refused(step):
+    machine = Machine(nodes=2)
+    nodes = machine.cluster.nodes
+    if step != "start":
+        nodes.kill(2, 0)
+    with pytest.raises(BrokerRefusal):
+        {"start": nodes.start, "pause": lambda node, _now: nodes.pause(node), "resume": nodes.resume}[step](2, 0)

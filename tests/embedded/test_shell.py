@@ -1,0 +1,204 @@
+"""The embedded broker on TCP: in a thread and in the running loop, its life and its end, and real clients."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import threading
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from aiogroup import Consumer
+from aiogroup.embedded import Broker, BrokerRefusal
+from aiogroup.protocol.framing import decode_response, encode_request
+from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.protocol.messages.metadata import MetadataRequest
+
+NAMED = ApiVersionsRequest(client_software_name="scripted", client_software_version="1")
+LIMIT_S = 30
+
+
+def connected(node):
+    return socket.create_connection(("127.0.0.1", node.port), timeout=LIMIT_S)
+
+
+def ask(peer, request, version):
+    frame = encode_request(request, version, 1, "scripted")
+    peer.sendall(len(frame).to_bytes(4, "big") + frame)
+    stream = peer.makefile("rb")
+    size = int.from_bytes(stream.read(4), "big")
+    return decode_response(type(request), version, stream.read(size))[1]
+
+
+def open_files():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_broker_serves_as_soon_as_it_is_there():
+    with Broker() as broker, connected(broker.nodes[0]) as peer:
+        assert ask(peer, NAMED, 4).error_code == 0
+        (node,) = ask(peer, MetadataRequest(topics=()), 13).brokers
+        assert (node.node_id, f"{node.host}:{node.port}") == (1, broker.bootstrap_servers)
+        assert broker.cluster_id.startswith("aiogroup-embedded")
+        assert broker.troubles == []
+
+
+def test_a_hundred_brokers_in_a_row_leave_nothing_behind():
+    with Broker() as broker, connected(broker.nodes[0]) as peer:
+        ask(peer, NAMED, 4)
+    files, threads = open_files(), threading.active_count()
+    for _ in range(100):
+        with Broker() as broker:
+            peer = connected(broker.nodes[0])
+            assert ask(peer, NAMED, 4).error_code == 0
+        with peer:
+            assert peer.recv(1) == b"", "it is closed when the broker is"
+    assert (open_files(), threading.active_count()) == (files, threads)
+
+
+async def test_brokers_in_the_running_loop_leave_nothing_behind():
+    files, tasks = open_files(), asyncio.all_tasks()
+    for _ in range(10):
+        async with Broker(nodes=3) as broker:
+            assert len(broker.bootstrap_servers.split(",")) == 3
+            peer = connected(broker.nodes[2])
+            answer = await asyncio.to_thread(ask, peer, NAMED, 4)
+            assert answer.error_code == 0
+        peer.close()
+    assert asyncio.all_tasks() == tasks
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert open_files() == files
+
+
+def test_calls_after_the_end_and_before_the_beginning_are_refused():
+    broker = Broker()
+    with pytest.raises(BrokerRefusal, match="not started"):
+        broker.create_topic("orders")
+    with broker:
+        broker.create_topic("orders")
+    with pytest.raises(BrokerRefusal, match="closed"):
+        broker.create_topic("bills")
+    broker.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_copy_refuses_every_call():
+    with Broker() as broker:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                broker.create_topic("orders")
+                os.write(writing, b"created")
+            except BrokerRefusal as error:
+                os.write(writing, str(error).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as told:
+            assert b"forked" in told.read()
+        broker.create_topic("orders")
+
+
+def test_a_node_that_is_killed_refuses_connections_and_keeps_its_port():
+    with Broker(nodes=2) as broker:
+        first, second = broker.nodes
+        with connected(second) as peer:
+            ask(peer, NAMED, 4)
+            second.kill()
+            assert peer.recv(1) == b""
+        with pytest.raises(ConnectionRefusedError):
+            connected(second)
+        with connected(first) as peer:
+            assert [each.node_id for each in ask(peer, MetadataRequest(topics=()), 13).brokers] == [1]
+        second.start()
+        with connected(second) as peer:
+            assert len(ask(peer, MetadataRequest(topics=()), 13).brokers) == 2
+
+
+def test_a_paused_node_accepts_and_answers_when_it_goes_on():
+    with Broker() as broker:
+        (node,) = broker.nodes
+        node.pause()
+        with connected(node) as peer:
+            frame = encode_request(NAMED, 4, 1, "scripted")
+            peer.sendall(len(frame).to_bytes(4, "big") + frame)
+            peer.settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                peer.recv(1)
+            peer.settimeout(LIMIT_S)
+            node.resume()
+            assert peer.recv(4)
+
+
+def test_an_answer_larger_than_the_sockets_buffers_is_whole():
+    with Broker() as broker, socket.socket() as peer:
+        for number in range(2_000):
+            broker.create_topic(f"a-topic-with-a-name-that-is-not-short-{number}", partitions=20)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        peer.connect(("127.0.0.1", broker.nodes[0].port))
+        peer.settimeout(LIMIT_S)
+        for _ in range(2):
+            topics = ask(peer, MetadataRequest(topics=None), 13).topics
+            assert sum(len(topic.partitions) for topic in topics) == 40_000
+
+
+async def orders(broker, count):
+    """From a producer into both consumers, and what each of them saw."""
+    broker.create_topic("orders", partitions=2)
+    async with asyncio.timeout(LIMIT_S):
+        producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+        await producer.start()
+        for number in range(count):
+            await producer.send_and_wait("orders", b"%d" % number, partition=number % 2)
+        await producer.stop()
+        settings = {"bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
+        theirs = AIOKafkaConsumer("orders", group_id="theirs", **settings)
+        await theirs.start()
+        seen_by_theirs = {(await theirs.getone()).value for _ in range(count)}
+        await theirs.commit()
+        await theirs.stop()
+        seen_by_ours = set()
+        async with Consumer("orders", group_id="ours", **settings) as ours:
+            async for record in ours:
+                seen_by_ours.add(bytes(record.value))
+                if len(seen_by_ours) == count:
+                    break
+            await ours.commit()
+    return seen_by_theirs, seen_by_ours
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+async def test_clients_against_a_thread(nodes):
+    with Broker(nodes=nodes) as broker:
+        wanted = {b"%d" % number for number in range(20)}
+        assert await orders(broker, 20) == (wanted, wanted)
+        assert {record.value for record in broker.records("orders")} == wanted
+        assert broker.troubles == []
+
+
+async def test_clients_in_the_same_loop():
+    async with Broker() as broker:
+        wanted = {b"%d" % number for number in range(20)}
+        assert await orders(broker, 20) == (wanted, wanted)
+        assert broker.troubles == []
+
+
+async def test_a_record_without_a_producer_reaches_a_consumer_that_waits():
+    with Broker(auto_create_topics=True) as broker:
+        broker.create_topic("orders")
+        async with (
+            asyncio.timeout(LIMIT_S),
+            Consumer(
+                "orders", group_id="ours", bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
+            ) as consumer,
+        ):
+            assert broker.produce("orders", b"first") == 0
+            assert bytes((await anext(aiter(consumer))).value) == b"first"
+            assert broker.produce_many("orders", [b"second", b"third"]) == [(0, 1), (0, 2)]
+            assert bytes((await anext(aiter(consumer))).value) == b"second"
