@@ -7,6 +7,7 @@ import gc
 import os
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -35,7 +36,7 @@ def ask(peer, request, version):
 
 def open_files():
     gc.collect()
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_a_broker_serves_as_soon_as_it_is_there():
@@ -198,7 +199,8 @@ async def test_a_record_without_a_producer_reaches_a_consumer_that_waits():
                 "orders", group_id="ours", bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
             ) as consumer,
         ):
+            records = aiter(consumer)
             assert broker.produce("orders", b"first") == 0
-            assert bytes((await anext(aiter(consumer))).value) == b"first"
+            assert bytes((await anext(records)).value) == b"first"
             assert broker.produce_many("orders", [b"second", b"third"]) == [(0, 1), (0, 2)]
-            assert bytes((await anext(aiter(consumer))).value) == b"second"
+            assert bytes((await anext(records)).value) == b"second"

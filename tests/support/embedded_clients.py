@@ -8,7 +8,7 @@ from random import Random
 from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.settings import Settings
 from aiogroup.embedded.messages.ranges import RANGES
-from aiogroup.protocol.framing import decode_response, encode_request
+from tests.support.any_version import decode_any_response, encode_any_request
 
 CLIENT_ID = "scripted"
 
@@ -65,7 +65,7 @@ class Client:
     def send(self, request, version=None):
         version = RANGES[type(request)][1] if version is None else version
         self._asked.append((type(request), version))
-        frame = encode_request(request, version, len(self._asked), CLIENT_ID)
+        frame = encode_any_request(request, version, len(self._asked), CLIENT_ID)
         self.send_bytes(len(frame).to_bytes(4, "big") + frame)
 
     def send_bytes(self, data):
@@ -90,5 +90,5 @@ class Client:
             if len(self._bytes) < end:
                 return
             request_type, version = self._asked.popleft()
-            self._answers.append((now_ms, decode_response(request_type, version, self._bytes[4:end])[1]))
+            self._answers.append((now_ms, decode_any_response(request_type, version, self._bytes[4:end])[1]))
             self._bytes = self._bytes[end:]

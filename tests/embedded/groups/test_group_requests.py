@@ -210,22 +210,21 @@ def test_the_first_version_of_offset_fetch_says_a_groups_error_at_its_partitions
 @pytest.mark.parametrize(("version", "waits_ms"), [(0, 6_000), (1, 30_000)])
 def test_11_before_version_1_the_session_is_the_rebalance_timeout_on_the_wire(machine, version, waits_ms):
     a, b = machine.client(), machine.client()
-    first = enter(a, session_ms=6_000)
-    join(b, version=version, session_ms=6_000, group="another")
-    assert a.ask(HeartbeatRequest("another", 1, first.member_id)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    (group,) = a.ask(DescribeGroupsRequest(groups=("another",))).groups
-    assert [each.client_host for each in group.members] == ["/127.0.0.1"]
-    c = machine.client()
-    assert join(c, version=version, session_ms=6_000, group="another") is None
-    member = machine.cluster.coordinators.seat_of("another").coordinator.groups["another"].members
-    beat = HeartbeatRequest("another", 1, member.leader)
+    first = join(a, version=version, session_ms=6_000)
+    sync = SyncGroupRequest(group_id="billing", generation_id=1, member_id=first.member_id)
+    assert a.ask(sync, 0).error_code == 0
+    assert join(b, version=version, session_ms=6_000) is None
     for _ in range(waits_ms // 1_000 - 1):
         machine.pass_ms(1_000)
-        assert b.ask(beat).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        beat = HeartbeatRequest(group_id="billing", generation_id=1, member_id=first.member_id)
+        assert a.ask(beat).error_code == ErrorCode.REBALANCE_IN_PROGRESS
     machine.pass_ms(999)
-    assert c.answer() is None
+    assert b.answer() is None
     machine.pass_ms(1)
-    assert c.answer().generation_id == 2
+    answer = b.answer()
+    assert (answer.generation_id, answer.leader) == (2, answer.member_id)
+    (group,) = a.ask(DescribeGroupsRequest(groups=("billing",))).groups
+    assert [each.client_host for each in group.members] == ["/127.0.0.1"]
 
 
 def test_groups_are_listed_by_state_and_type(client):
