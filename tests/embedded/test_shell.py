@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import socket
 import threading
 from pathlib import Path
@@ -98,7 +99,7 @@ def test_a_forked_copy_refuses_every_call():
             except BrokerRefusal as error:
                 os.write(writing, str(error).encode())
             finally:
-                os._exit(0)
+                os.kill(os.getpid(), signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(writing)
         with os.fdopen(reading, "rb") as told:
