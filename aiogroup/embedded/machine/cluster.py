@@ -159,6 +159,7 @@ class Cluster:
             connection.close()
         else:
             self._connections[connection.number] = connection
+        self.work()
         return connection
 
     def take_output(self) -> list[Output]:

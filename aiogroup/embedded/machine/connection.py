@@ -210,6 +210,7 @@ class Connection:
         self._owner.advance(now_ms)
         self.is_closed = True
         self._forget()
+        self._owner.work()
 
     def _forget(self) -> None:
         self._data, self._position = memoryview(b""), 0

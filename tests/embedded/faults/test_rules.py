@@ -8,7 +8,9 @@ import pytest
 
 from aiogroup.embedded.machine.faults.rules import CUT, DROPPED, Raw
 from aiogroup.embedded.machine.faults.watch import Watch
+from aiogroup.embedded.machine.logs.batches import Record, build
 from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
@@ -138,6 +140,16 @@ def test_a_cut_behind_an_answer_that_is_held(clients, rules, client):
     assert (numbers(client), client.is_closed) == ([1], True)
 
 
+def test_answers_behind_a_cut_use_no_rule(clients, rules, client):
+    held = rules.hold("ListOffsets")
+    dropped = rules.drop("Heartbeat", times=1)
+    rules.cut("Heartbeat", times=1)
+    for each in (OFFSETS, BEAT, BEAT):
+        client.send(*each)
+    clients.control(held.remove)
+    assert (client.is_closed, dropped.used_count) == (True, 0)
+
+
 @pytest.mark.parametrize(
     ("how", "is_whole"),
     [("bytes", True), ("truncated", True), ("unfinished", False), ("length", False), ("correlation_id", True)],
@@ -213,6 +225,22 @@ def test_rules_that_make_no_sense_are_refused(rules):
         rules.corrupt("Fetch", how="loud")
 
 
+@pytest.mark.parametrize("event", ["another connects", "another is lost"])
+def test_what_time_has_answered_lets_the_next_request_through(clients, rules, client, event):
+    """Whatever tells the machine the time: the request behind the answer is worked at."""
+    other = clients.connect()
+    rules.throttle("Heartbeat", ms=300, times=1)
+    client.send(*BEAT)
+    client.send(*BEAT)
+    clients.now_ms += 300
+    if event == "another connects":
+        clients.connect()
+    else:
+        other.connection.lost(clients.now_ms)
+    clients.collect()
+    assert numbers(client) == [1, 2]
+
+
 class TestWatch:
     def test_by_api_group_and_client(self, clients):
         one, two = clients.connect(name="one"), clients.connect(2, name="two")
@@ -238,6 +266,21 @@ class TestWatch:
         assert seen.answered_at_ms is None
         clients.pass_ms(200)
         assert (seen.answered_at_ms, seen.answer.responses[0].partitions[0].records) == (1_200, b"")
+
+    def test_it_keeps_no_records(self, clients, client):
+        topic = clients.cluster.topics.create("t", 1, clients.now_ms)
+        batch = bytes(build([Record(0, clients.now_ms, None, b"payload")]))
+        data = TopicProduceData(topic_id=topic.topic_id, partition_data=(PartitionProduceData(0, batch),))
+        assert (
+            client.ask(ProduceRequest(acks=-1, topic_data=(data,)), 13).responses[0].partition_responses[0].base_offset
+            == 0
+        )
+        wanted = FetchTopic("t", topic.topic_id, (FetchPartition(0, partition_max_bytes=1_000),))
+        assert client.ask(FetchRequest(topics=(wanted,)), 18).responses[0].partitions[0].records
+        produced, fetched = clients.cluster.watch.requests()
+        assert produced.request.topic_data[0].partition_data[0].records is None
+        assert fetched.answer.responses[0].partitions[0].records == b""
+        assert fetched.answer.responses[0].partitions[0].high_watermark == 1
 
     def test_it_is_bounded(self, clients, client):
         watch = Watch(most=3)

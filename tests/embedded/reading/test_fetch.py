@@ -173,6 +173,7 @@ def test_the_last_epoch_that_was_read_tells_divergence(machine, filled):
     assert ask(45, 2).diverging_epoch == EpochEndOffset(2, 40)
     partition.log.delete_before(20)
     assert ask(10, 0).error_code == E.OFFSET_OUT_OF_RANGE
+    assert ask(10, 1).error_code == E.OFFSET_OUT_OF_RANGE, "it has diverged too, but the log's start comes first"
     assert ask(35, 0, current_leader_epoch=1).error_code == E.FENCED_LEADER_EPOCH
 
 
@@ -213,6 +214,8 @@ def test_the_nearest_replica_is_told_to_a_client_with_a_rack():
 
     assert (ask("b").preferred_read_replica, ask("b").records, ask("b").high_watermark) == (2, b"", 1)
     assert ask("b").aborted_transactions is None
+    at_the_end = only(answer_of(machine.fetch((partition, 1), rack_id="b")))
+    assert at_the_end.preferred_read_replica == 2, "it is told at once, records or not"
     for rack in ("", "a", "c"):
         assert (ask(rack).preferred_read_replica, len(ask(rack).records) > 0) == (-1, True)
     assert (ask("b", node_id=2).preferred_read_replica, len(ask("b", node_id=2).records) > 0) == (-1, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiogroup.embedded.machine.faults.faults import Fault
+from aiogroup.embedded.machine.logs.batches import Record, build
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.fetch import EpochEndOffset
 from tests.support.reading_machine import Peer, ReadingMachine, answer_of, only, parts, want
@@ -120,6 +121,15 @@ def test_truncation(machine, three):
         each.changed(machine.now_ms)
         each.elect(0, machine.now_ms)
     assert only(answer_of(behind)).error_code == E.OFFSET_OUT_OF_RANGE
+    assert only(answer_of(diverged)).diverging_epoch == EpochEndOffset(0, 4)
+
+
+def test_a_log_that_has_grown_again_before_the_change_is_told(machine, three):
+    machine.append(three[0], 10)
+    diverged = machine.fetch(want(three[0], 10, last_fetched_epoch=0))
+    three[0].log.truncate(4)
+    three[0].log.append(build([Record(number, 0, None, b"") for number in range(6)]), 1)
+    three[0].changed(machine.now_ms)
     assert only(answer_of(diverged)).diverging_epoch == EpochEndOffset(0, 4)
 
 
