@@ -131,6 +131,7 @@ class Broker:
     # Its life.
 
     def __enter__(self) -> Self:
+        self._look_whether_new()
         self._place = InThread(self._cluster)
         return self
 
@@ -140,8 +141,13 @@ class Broker:
         self.close()
 
     async def __aenter__(self) -> Self:
+        self._look_whether_new()
         self._place = InLoop(self._cluster)
         return self
+
+    def _look_whether_new(self) -> None:
+        if self._place is not None:
+            raise BrokerRefusal("an embedded broker is started once: make another one")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -86,6 +86,26 @@ def test_topics_by_id_and_the_id_of_one_that_is_made_anew():
     assert client.ask(asked("orders")).topics[0].topic_id not in (topic.topic_id, UUID(int=0))
 
 
+def test_versions_before_12_cannot_ask_by_id():
+    """They have ids on the wire, which the client's encoder does not write."""
+    machine = Machine()
+    machine.do(lambda cluster, now_ms: cluster.topics.create("orders", 1, now_ms))
+    client = machine.client()
+    asked_both = MetadataRequest(
+        topics=(MetadataRequestTopic(topic_id=machine.cluster.topics.get("orders").topic_id, name="orders"),)
+    )
+    assert codes(client.ask(asked_both, 11)) == [ErrorCode.INVALID_REQUEST]
+
+
+def test_the_oldest_version_is_told_which_replicas_cannot_be_found():
+    machine = Machine(nodes=2)
+    machine.do(lambda cluster, now_ms: cluster.topics.create("orders", 1, now_ms, replication_factor=2))
+    machine.do(lambda cluster, now_ms: cluster.nodes.kill(2, now_ms))
+    for version, code, replicas in ((0, ErrorCode.REPLICA_NOT_AVAILABLE, (1,)), (1, 0, (1, 2))):
+        (partition,) = machine.client().ask(asked("orders"), version).topics[0].partitions
+        assert (partition.error_code, partition.leader_id, partition.replica_nodes) == (code, 1, replicas)
+
+
 @pytest.mark.parametrize(
     ("is_on", "asks_for_it", "is_made"), [(True, True, True), (True, False, False), (False, True, False)]
 )

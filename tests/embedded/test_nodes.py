@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup.embedded.machine.observers import Observer
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from tests.embedded.test_connections import NAMED, joining
 from tests.support.embedded_clients import Machine
 
@@ -142,6 +145,55 @@ def test_a_coordinator_that_moves_tells_who_waits_and_loads():
     machine.pass_ms(1)
     assert elsewhere.ask(joining()).error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert elsewhere.ask(joining(group="another")).error_code == ErrorCode.NOT_COORDINATOR
+
+
+class Listening(Observer):
+    def __init__(self):
+        self.expired = []
+
+    def on_expired(self, group, member_id, now_ms):
+        self.expired.append((member_id, now_ms))
+
+
+@pytest.mark.parametrize("how", ["killed", "moved"])
+def test_a_coordinator_that_is_gone_expires_nobody_and_the_next_one_gives_a_whole_session(how):
+    machine = Machine(nodes=2, failover_ms=10_000)
+    member = machine.client().ask(joining(), 3)
+    sync = SyncGroupRequest(group_id="billing", generation_id=1, member_id=member.member_id)
+    assert machine.client().ask(sync, 4).error_code == 0
+    listening = Listening()
+    machine.cluster.observers.all.append(listening)
+    machine.pass_ms(25_000)
+    if how == "killed":
+        machine.do(lambda cluster, now_ms: cluster.nodes.kill(1, now_ms))
+    else:
+        machine.do(lambda cluster, now_ms: cluster.coordinators.move("billing", 2, 10_000, now_ms))
+    machine.pass_ms(10_000 + 29_999)
+    assert listening.expired == []
+    machine.pass_ms(1)
+    assert listening.expired == [(member.member_id, 65_000)]
+
+
+def test_who_comes_back_to_an_empty_cluster_coordinates():
+    machine = Machine(nodes=2)
+    for node_id in (1, 2):
+        machine.do(lambda cluster, now_ms, node_id=node_id: cluster.nodes.kill(node_id, now_ms))
+    machine.do(lambda cluster, now_ms: cluster.nodes.start(1, now_ms))
+    assert coordinator(machine.client(1)) == 1
+
+
+def test_the_fetch_sessions_of_a_node_die_with_it():
+    machine = Machine()
+    machine.do(lambda cluster, now_ms: cluster.topics.create("orders", 1, now_ms))
+    topic_id = machine.cluster.topics.get("orders").topic_id
+    wanted = (FetchTopic(topic_id=topic_id, partitions=(FetchPartition(partition=0, fetch_offset=0),)),)
+    session_id = machine.client().ask(FetchRequest(max_wait_ms=0, session_epoch=0, topics=wanted)).session_id
+    assert session_id
+    again = FetchRequest(max_wait_ms=0, session_id=session_id, session_epoch=1)
+    assert machine.client().ask(again).error_code == 0
+    machine.do(lambda cluster, now_ms: cluster.nodes.kill(1, now_ms))
+    machine.do(lambda cluster, now_ms: cluster.nodes.start(1, now_ms))
+    assert machine.client().ask(again).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("step", ["start", "pause", "resume"])

@@ -85,6 +85,8 @@ def test_calls_after_the_end_and_before_the_beginning_are_refused():
     with pytest.raises(BrokerRefusal, match="closed"):
         broker.create_topic("bills")
     broker.close()
+    with pytest.raises(BrokerRefusal, match="once"), broker:
+        pass
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
@@ -138,16 +140,22 @@ def test_a_paused_node_accepts_and_answers_when_it_goes_on():
             assert peer.recv(4)
 
 
-def test_an_answer_larger_than_the_sockets_buffers_is_whole():
+def test_answers_larger_than_the_sockets_buffers_are_whole():
     with Broker() as broker, socket.socket() as peer:
-        for number in range(2_000):
+        for number in range(1_000):
             broker.create_topic(f"a-topic-with-a-name-that-is-not-short-{number}", partitions=20)
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         peer.connect(("127.0.0.1", broker.nodes[0].port))
         peer.settimeout(LIMIT_S)
-        for _ in range(2):
-            topics = ask(peer, MetadataRequest(topics=None), 13).topics
-            assert sum(len(topic.partitions) for topic in topics) == 40_000
+        request = encode_request(MetadataRequest(topics=None), 0, 1, "scripted")
+        count = 20
+        peer.sendall((len(request).to_bytes(4, "big") + request) * count)
+        stream = peer.makefile("rb")
+        answers = {stream.read(int.from_bytes(stream.read(4), "big")) for _ in range(count)}
+        (answer,) = answers
+        assert len(answer) * count > 8_000_000, "more than a socket's buffers take"
+        topics = decode_response(MetadataRequest, 0, answer)[1].topics
+        assert sum(len(topic.partitions) for topic in topics) == 20_000
 
 
 async def orders(broker, count):

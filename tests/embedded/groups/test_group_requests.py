@@ -98,7 +98,7 @@ def enter(client, **more):
         member_id=answer.member_id,
         assignments=(SyncGroupRequestAssignment(answer.member_id, b"all"),),
     )
-    assert client.ask(sync).error_code == 0
+    assert client.ask(sync, 4).error_code == 0
     return answer
 
 
@@ -135,6 +135,20 @@ def test_a_group_is_not_asked_about_topics_that_are_not_there(client):
     assert codes(client.ask(stranger, 9)) == {("nothing", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     known = commit(("orders", 0, 5), generation_id_or_member_epoch=4, member_id="stranger")
     assert codes(client.ask(known, 9)) == {("orders", 0): ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+def test_a_commit_of_nothing_makes_no_group(client):
+    client.ask(commit(("nothing", 0, 5)), 9)
+    assert client.ask(ListGroupsRequest()).groups == ()
+
+
+@pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
+def test_since_version_5_sync_group_names_the_assignor(client, missing):
+    """KIP-559: it is looked at before anything else."""
+    named = {"protocol_type": "consumer", "protocol_name": "range"}
+    sync = SyncGroupRequest(group_id="", generation_id=0, member_id="", **{**named, missing: None})
+    assert client.ask(sync, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert client.ask(sync, 4).error_code == ErrorCode.INVALID_GROUP_ID
 
 
 def test_offsets_of_a_deleted_topic_are_forgotten(machine, client):
@@ -258,6 +272,16 @@ def test_a_log_that_is_cut_says_what_it_said_then():
     for position in (29, 20, 7, 0):
         log.cut(position)
         assert (log.offsets, log.end) == (seen[position], position)
+
+
+def test_a_log_that_is_cut_keeps_what_was_folded():
+    log = GroupLog()
+    log.append(Commit({("old", 0): Committed(7, "", -1)}))
+    for number in range(2 * GroupLog.KEPT):
+        log.append(Commit({("a", 0): Committed(number, "", -1)}))
+    assert log.start > 0
+    log.cut(log.start)
+    assert log.offsets["old", 0].offset == 7
 
 
 def test_a_group_that_commits_for_hours_keeps_a_bounded_log():

@@ -55,9 +55,9 @@ class GroupListing:
         code, message = self._faults.refusal(exchange, Place(group=key)), None
         if not code and key_type != GROUP:
             code = ErrorCode.INVALID_REQUEST
-            what = NOT_SERVED.get(key_type, "api")
-            trouble = self._troubles.note(what, f"{exchange.client_id} looked for the coordinator of {key}", now_ms)
-            message = str(trouble)
+            if key_type in NOT_SERVED:
+                what = f"{exchange.client_id} looked for the coordinator of {key}"
+                message = str(self._troubles.note(NOT_SERVED[key_type], what, now_ms))
         node = self._coordinators.node_of(key)
         if not code and node is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE

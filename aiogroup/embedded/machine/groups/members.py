@@ -87,10 +87,9 @@ class Members:
             self.leader = member.member_id
 
     def remove(self, member: Member) -> None:
+        """Who waits in JoinGroup is answered before."""
         del self._by_id[member.member_id]
         self._offered.subtract({each.name for each in member.protocols})
-        if member.joining is not None:
-            self.joined_count -= 1
         if member.instance_id is not None:
             del self._by_name[member.instance_id]
         if self.leader == member.member_id:

@@ -37,11 +37,13 @@ from aiogroup.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup.protocol.schema import Request, Response
 
 __all__ = ["GroupRequests"]
 
+NAMES_PROTOCOL_SINCE = 5
+"""KIP-559."""
 GroupRequest = JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest | OffsetCommitRequest
 Ask = Callable[[GroupCoordinator, Exchange, Any, int], Response | None]
 
@@ -235,8 +237,14 @@ def _join(coordinator: GroupCoordinator, exchange: Exchange, request: JoinGroupR
     coordinator.join(exchange, request, now_ms, version=exchange.version, client_id=exchange.client_id)
 
 
-def _sync(coordinator: GroupCoordinator, exchange: Exchange, request: SyncGroupRequest, now_ms: int) -> None:
+def _sync(
+    coordinator: GroupCoordinator, exchange: Exchange, request: SyncGroupRequest, now_ms: int
+) -> SyncGroupResponse | None:
+    if exchange.version >= NAMES_PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
+        # Before anything else is looked at (SyncGroupRequest.areMandatoryProtocolTypeAndNamePresent).
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     coordinator.sync(exchange, request, now_ms)
+    return None
 
 
 def _heartbeat(
