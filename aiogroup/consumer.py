@@ -369,7 +369,7 @@ class Consumer:
         return await self._seek_to(partitions, LATEST)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
-        """To the committed offsets, fetched anew. What is in hand of a partition without one is taken
+        """To the committed offsets, fetched again. What is in hand of a partition without one is taken
         back. Raises as `committed`.
         """
         engine = self._running()
@@ -630,7 +630,7 @@ class Consumer:
         `seek_to_committed`. Of no offsets, as of a lane without a record in this batch, it makes none.
 
         Raises:
-            CommitFailedError: the topic was deleted and made anew, and the offset is of the old one.
+            CommitFailedError: the topic was deleted and recreated, and the offset is of the old one.
             IllegalStateError: a partition is not assigned, or it came back and where it goes on is not known yet: its
                 offsets are of an earlier ownership. Abort the transaction, and ask for records.
             IllegalOperation: there is no group.

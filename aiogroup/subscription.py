@@ -122,7 +122,7 @@ class Subscription:
                 if self.pattern.match(name) and not (info.is_internal and exclude_internal)
             )
 
-    def match_anew(self, cluster: Cluster, *, exclude_internal: bool, gone: Set[str]) -> frozenset[str]:
+    def match_again(self, cluster: Cluster, *, exclude_internal: bool, gone: Set[str]) -> frozenset[str]:
         """Match the pattern after a refresh of the metadata. Topics that matched stay unless they are `gone`.
 
         Returns:

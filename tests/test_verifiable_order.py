@@ -45,7 +45,7 @@ class Lines:
 
 
 class Rebalancing:
-    """A consumer whose partitions are revoked, and assigned anew, while a commit is answered."""
+    """A consumer whose partitions are revoked, and assigned again, while a commit is answered."""
 
     refusal = None
     at_commit = staticmethod(lambda: None)

@@ -9,7 +9,7 @@ from uuid import UUID
 from aiogroup.config import ResetPolicy
 from aiogroup.fetching.lane import Lane, LaneTally
 from aiogroup.fetching.partition import Partition
-from aiogroup.offsets.commit_plan import Commit, CommitEntry, made_anew_error
+from aiogroup.offsets.commit_plan import Commit, CommitEntry, recreated_error
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Assignment", "LaneTable"]
@@ -141,20 +141,20 @@ class Assignment(LaneTable[Partition]):
             if partition.topic_id is not None:
                 commit.topic_ids[tp] = partition.topic_id
             if partition.is_of_former_log(entry.offset):
-                commit.made_anew.add(tp)
+                commit.recreated.add(tp)
 
-    def begin_anew(self, partition: Partition, topic_id: UUID) -> None:
-        """The topic was deleted and made anew. Its log is another one, so this is another ownership."""
+    def start_over(self, partition: Partition, topic_id: UUID) -> None:
+        """The topic was deleted and recreated. Its log is another one, so this is another ownership."""
         self._ownerships_count += 1
         _, former_end = self._former.get(partition.tp, (None, 0))
         partition.former_end = max(partition.former_end, former_end)
-        partition.begin_anew(self._ownerships_count, topic_id)
+        partition.start_over(self._ownerships_count, topic_id)
 
     def refuse_former(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
-        """Raises `CommitFailedError` for offsets that can only be of a topic that was deleted and made anew."""
+        """Raises `CommitFailedError` for offsets that can only be of a topic that was deleted and recreated."""
         former = [tp for tp, each in entries.items() if tp in self and self[tp].is_of_former_log(each.offset)]
         if former:
-            raise made_anew_error(former)
+            raise recreated_error(former)
 
     def is_owned_since(self, tp: TopicPartition, ownership: int) -> bool:
         """Whether the partition has been ours without interruption since the ownership with this number began."""

@@ -155,8 +155,8 @@ class Partition(Lane):
         self.move(PositionState.STUCK)
         self.tally.turns.setdefault(self)
 
-    def begin_anew(self, ownership: int, topic_id: UUID) -> None:
-        """The topic was deleted and made anew: nothing that is known of the old log holds for the new one."""
+    def start_over(self, ownership: int, topic_id: UUID) -> None:
+        """The topic was deleted and recreated: nothing that is known of the old log holds for the new one."""
         self.former_end = max(self.former_end, self.ledger.position)
         self.start_at(0)
         self.ownership = ownership

@@ -22,9 +22,9 @@ __all__ = [
     "Offsets",
     "entries_of",
     "lost_error",
-    "made_anew_error",
     "not_owned_error",
     "read_offsets",
+    "recreated_error",
 ]
 
 Offsets: TypeAlias = Mapping[TopicPartition, "int | tuple[int, str] | OffsetAndMetadata"]
@@ -186,11 +186,11 @@ class Commit:
 
     With `is_member` it is sent under the member's generation; without (manual `assign`) it is sent without any. That
     does not change during the call. `topic_ids` are the ids of the offsets' topics, as far as they are known.
-    Partitions in `made_anew` are of a topic that was deleted: the topic that has its name now holds other records. For
+    Partitions in `recreated` are of a topic that was deleted: the topic that has its name now holds other records. For
     those in `stale` the last answer said that the metadata may be out of date.
     """
 
-    __slots__ = ("is_member", "made_anew", "pending", "sent", "stale", "topic_ids", "tps")
+    __slots__ = ("is_member", "pending", "recreated", "sent", "stale", "topic_ids", "tps")
 
     def __init__(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
         self.tps = frozenset(entries)
@@ -198,7 +198,7 @@ class Commit:
         self.is_member = True
         self.sent: dict[TopicPartition, CommitEntry] = {}
         self.topic_ids: dict[TopicPartition, UUID] = {}
-        self.made_anew: set[TopicPartition] = set()
+        self.recreated: set[TopicPartition] = set()
         self.stale: set[TopicPartition] = set()
 
 
@@ -258,31 +258,31 @@ def _covers(other: CommitEntry | None, entry: CommitEntry) -> bool:
     )
 
 
-def made_anew_error(
-    made_anew: Collection[TopicPartition],
+def recreated_error(
+    recreated: Collection[TopicPartition],
     lost: Collection[TopicPartition] = (),
     committed: Mapping[TopicPartition, int] | None = None,
 ) -> CommitFailedError:
     """The error for offsets of a deleted topic's records; `lost` are partitions that were lost for other reasons."""
     why = (
-        f"not committed, since the topic was deleted and made anew: {named(made_anew)}. The offsets are of the old "
+        f"not committed, since the topic was deleted and recreated: {named(recreated)}. The offsets are of the old "
         "topic's records; the new topic is read from its start"
     )
     if lost:
         why += f". Not committed either, since they were given up or lost meanwhile: {named(lost)}"
-    return CommitFailedError(why, not_owned={*made_anew, *lost}, committed=committed)
+    return CommitFailedError(why, not_owned={*recreated, *lost}, committed=committed)
 
 
 def not_owned_error(
     not_owned: Collection[TopicPartition],
     committed: Mapping[TopicPartition, int],
     *,
-    made_anew: Collection[TopicPartition] = (),
+    recreated: Collection[TopicPartition] = (),
     is_stopping: bool,
 ) -> CommitFailedError:
     """The error for offsets whose partitions were no longer owned when they were to be sent, or are of another log."""
-    if anew := {tp for tp in not_owned if tp in made_anew}:
-        return made_anew_error(anew, {*not_owned} - anew, committed)
+    if of_former := {tp for tp in not_owned if tp in recreated}:
+        return recreated_error(of_former, {*not_owned} - of_former, committed)
     names = named(not_owned)
     why = (
         f"not committed, since they were given up or lost meanwhile: {names}. Their records come again to whom "
@@ -302,7 +302,7 @@ def lost_error(lost: Collection[TopicPartition], committed: Mapping[TopicPartiti
     return CommitFailedError(
         f"delivered, and lost before they were committed: {sorted(lost)}. Their new owner repeats the records; "
         "process faster (max_poll_records) or raise max_poll_interval_ms and session_timeout_ms. Where a topic "
-        "was deleted and made anew, the old one's records are gone, and the new one is read from its start",
+        "was deleted and recreated, the old one's records are gone, and the new one is read from its start",
         not_owned=lost,
         committed=committed,
     )

@@ -279,7 +279,7 @@ class Book(Generic[R]):
         return parts + made
 
     def _rebuild(self, told: Ranges, pending: Ranges) -> None:
-        """Make the cursors anew: `pending` is to be read.
+        """Make the cursors again: `pending` is to be read.
 
         Ranges that were `told` as pending and are not in `pending` are processed; no commit has said so yet.
         """

@@ -87,7 +87,7 @@ class LanesOwner(Protocol):
         """A range is done: the next one may have records that waited for it."""
 
     def share_out(self) -> None:
-        """Divide the bound on what waits behind catch-up lanes anew."""
+        """Divide the bound on what is buffered for catch-up lanes again."""
 
     def drop(self, lanes: PartitionLanes) -> None:
         """These lanes are closed."""
@@ -281,7 +281,7 @@ class PartitionLanes:
         self.book.move(moved)
         pending = self.book.pending
         self._told_done.clear()
-        self._progress.begin_anew(pending)
+        self._progress.start_over(pending)
         self.is_told = not pending
         self.link()
         if is_seek and live.tp in owner.fetched:

@@ -23,7 +23,7 @@ class Progress:
         self._begun_count = count(pending)
         self._left: deque[tuple[int, int]] = deque()  # pairs of an instant and the count of offsets pending then
 
-    def begin_anew(self, pending: Ranges) -> None:
+    def start_over(self, pending: Ranges) -> None:
         """A seek has changed what is pending."""
         self._begun_count = count(pending)
         self._left.clear()

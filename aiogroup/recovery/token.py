@@ -203,7 +203,7 @@ def read_committed(offset: int, metadata: str, place: Place) -> Found:
     if match["place"] != _place_checksum(place):
         return Found(None, user, "it was written for another cluster or topic", token_id)
     if match["topic"] not in (None, _topic_checksum(place)):
-        return Found(None, user, "it was written for a topic that was deleted and made anew", token_id, True)
+        return Found(None, user, "it was written for a topic that was deleted and recreated", token_id, True)
     if match["checksum"] != _checksum(body, place, offset):
         return Found(None, user, "its checksum is not that of this offset and partition", token_id)
     try:

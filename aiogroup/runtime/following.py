@@ -106,7 +106,7 @@ class Following(MemberObserver):
             context.tell(events.TopicMissing(name, code))
         if context.is_stopped or subscription.is_manual:
             return
-        appeared = subscription.match_anew(
+        appeared = subscription.match_again(
             cluster, exclude_internal=context.config.exclude_internal_topics, gone=self.topics.gone(cluster)
         )
         self._carry_out(self._group.follow_metadata(appeared))

@@ -111,7 +111,7 @@ def test_what_blocks_without_a_good_answer_is_told_after_that_time_and_again():
     assert len(rule.take_stalls(3_500)) == 1
     rule.look({TWO: Sight(0)}, 3_600, has_record=True)
     rule.look({TWO: Sight(1)}, 3_700, has_record=True)
-    assert rule.take_stalls(4_699) == []  # it blocks anew
+    assert rule.take_stalls(4_699) == []  # it blocks again
 
 
 # Which record.

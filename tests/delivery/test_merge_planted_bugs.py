@@ -102,7 +102,7 @@ def planted(name, old, new):
     """The two modules, the bug in one of them.
 
     Raises:
-        LookupError: the text is not there, or not once: somebody changed the place, and the bug is to be planted anew.
+        LookupError: the text is not there, or not once: somebody changed the place, and the bug must be planted again.
     """
     modules = []
     for each in (MERGE, MERGING):

@@ -135,10 +135,10 @@ def test_out_of_range_counts_at_the_position_only():
     assert not is_out_of_range(fetch.lane, 8)
 
 
-def test_what_a_topic_made_anew_has_is_not_what_the_old_one_had():
+def test_what_a_topic_recreated_has_is_not_what_the_old_one_had():
     fetch = Fetch()
     fetch.take()
-    fetch.lane.begin_anew(2, uuid.UUID(int=2))
+    fetch.lane.start_over(2, uuid.UUID(int=2))
     assert fetch.bounds == UNHEARD
     assert isinstance(fetch.lane.log, LogBounds)
     assert (fetch.lane.state, fetch.lane.buffer.size_bytes) == (PositionState.COMMITTED, 0)

@@ -154,7 +154,7 @@ async def test_a_step_that_fails_is_told_with_its_reason_and_the_time_since_the_
     assert failed.why == "the connection to node0:9092 broke"
     busy.release()
     await group.shared_out(busy, newcomer)
-    assert newcomer.count(events.RebalanceStarted, events.RebalanceCompleted) == 2  # repeated, not begun anew
+    assert newcomer.count(events.RebalanceStarted, events.RebalanceCompleted) == 2  # repeated, not started again
 
 
 async def test_a_step_that_the_coordinator_refuses_for_now_is_told_and_repeated(group):

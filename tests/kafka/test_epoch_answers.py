@@ -209,7 +209,7 @@ async def test_a_commit_of_a_newer_leader_than_the_metadata_knows_waits_for_newe
 
 
 async def test_a_newer_leader_that_never_comes_is_not_waited_for_without_end(place):
-    """A topic that was made anew has epochs that begin again."""
+    """A topic that was recreated has epochs that begin again."""
 
     ears = Ears()
     async with _proxied(place, ears, request_timeout_ms=1_000) as (proxy, consumer):

@@ -76,7 +76,7 @@ async def test_5_a_frozen_process_that_comes_back_changes_nothing(make_place):
         assert await written(place) == (end, "")
         await place.produce(range(end, end + 5))
         os.kill(frozen.pid, signal.SIGCONT)
-        # What it held is refused; it joins anew and reads on where the other one was.
+        # What it held is refused; it joins again and reads on where the other one was.
         found = []
         async with asyncio.timeout(30):
             while end + 4 not in found:

@@ -123,7 +123,7 @@ async def test_past_the_poll_interval_a_static_member_goes_silent_and_comes_back
         await until(lambda: static.count(events.PollIntervalExceeded), what=static.tail)
         since = len(other.log)
         await shared_out(3, other)
-        # No LeaveGroup: the broker waits for the session to end, which the last heartbeat began anew; it was told.
+        # No LeaveGroup: the broker waits for the session to end, which the last heartbeat restarted; it was told.
         (exceeded,) = static.all(events.PollIntervalExceeded)
         assert exceeded.broker_acts_within_ms == 1_200
         told_at = other.when(events.RebalanceStarted, since)

@@ -411,7 +411,7 @@ def test_disconnect_keeps_the_member_id(way):
     assert member.ask(JoinGroupRequest).member_id == "m1"
 
 
-def test_backoff_grows_to_its_bound_and_begins_anew_when_partitions_are_assigned():
+def test_backoff_grows_to_its_bound_and_starts_over_when_partitions_are_assigned():
     member = Member()
     member.to_joining()
     waits = []

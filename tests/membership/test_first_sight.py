@@ -42,7 +42,7 @@ def test_a_topic_that_was_never_seen_counts_as_old():
 @pytest.mark.parametrize(
     "first_sight",
     [
-        pytest.param(seen(cluster(2), cluster(2, SECOND)), id="made anew"),
+        pytest.param(seen(cluster(2), cluster(2, SECOND)), id="recreated"),
         pytest.param(seen(Cluster(errors={"orders": 3}), cluster(2)), id="made after the first look"),
     ],
 )

@@ -148,7 +148,7 @@ def test_no_edited_token_is_obeyed(data):
         (84, PLACE, "checksum"),
         (86, PLACE, "checksum"),
         (85, replace(PLACE, partition=4), "checksum"),
-        (85, replace(PLACE, topic_id=UUID(int=8)), "deleted and made anew"),
+        (85, replace(PLACE, topic_id=UUID(int=8)), "deleted and recreated"),
         (85, replace(PLACE, cluster_id="mirror"), "another cluster or topic"),
         (85, replace(PLACE, topic="source.orders"), "another cluster or topic"),
     ],

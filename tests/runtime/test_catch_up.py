@@ -259,8 +259,8 @@ async def test_a_jobs_result_under_another_id_moves_nothing(home):
     assert len(home.context.delivery.take(100)[tp(0)]) == 10
 
 
-async def test_a_topic_that_was_made_anew_is_read_in_one_lane(home):
-    home.live.lanes.abandon("the topic was deleted and made anew")
+async def test_a_topic_that_was_recreated_is_read_in_one_lane(home):
+    home.live.lanes.abandon("the topic was deleted and recreated")
     assert home.live.lanes is None
     assert home.beside.get(tp(0)) is None
     assert len(home.heard(events.RangesDropped)) == 1
@@ -328,7 +328,7 @@ async def test_to_ask_whether_something_is_uncommitted_changes_nothing(home):
 
 
 @pytest.mark.parametrize("way", ["seek", "seek_to_committed"])
-async def test_a_lane_that_is_sent_where_it_stands_reads_anew(home, way):
+async def test_a_lane_that_is_sent_where_it_stands_reads_again(home, way):
     """A deserializer may have failed for a moment: what it said of a record is not kept."""
 
     def refuse(value):

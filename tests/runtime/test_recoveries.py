@@ -84,7 +84,7 @@ async def test_answers_of_two_leaders_decide_nothing():
     assert len(world.begun) == 1
 
 
-async def test_a_topic_that_is_made_anew_meanwhile_decides_nothing():
+async def test_a_topic_that_is_recreated_meanwhile_decides_nothing():
     world = World()
     world.after_epochs = cluster(1, 4, topic_id=8)
     assert "leader moved" in await world.begin()

@@ -61,7 +61,7 @@ class Checker:
         self.is_exact = True  # nothing that is processed comes again
         self.may_repeat = set()  # (partition, offset): a stop has told that its application still held it
         self.let_go = {None}  # member ids that somebody was refused under, or gave up himself
-        self.made_counts = {}  # by topic: how often it was made anew; records say it as their timestamp
+        self.made_counts = {}  # by topic: how often it was recreated; records say it as their timestamp
         self.excused = set()  # processes that may fall silent: they end, or their application stalls
 
     def now(self):

@@ -53,7 +53,7 @@ class DecodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Poison:
-    """A record or batch that cannot be delivered. Its error is created anew each time, since each raise of one error
+    """A record or batch that cannot be delivered. Its error is created again each time, since each raise of one error
     lengthens its traceback.
 
     `end` is the first offset after it. If only a deserializer refused the record, then `batch`, `reader` and `raw` (the

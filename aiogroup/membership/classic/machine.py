@@ -361,7 +361,7 @@ class ClassicMembership:
         if mismatch is not None:
             self._fail(mismatch)
             return
-        self._new_member_id.begin_anew()
+        self._new_member_id.start_over()
         try:
             partitions = read_assignment(bytes(answer.assignment))
         except ProtocolError as error:  # the leader's fault: the next round may have another leader
@@ -432,7 +432,7 @@ class ClassicMembership:
             case Remedy.FENCED | Remedy.NOT_AUTHORIZED | Remedy.INCONSISTENT | Remedy.FATAL:
                 self._refuse(remedy, code)
             case Remedy.FORGET_MEMBER:
-                self._new_member_id.begin_anew()
+                self._new_member_id.start_over()
                 self.identity, failed_before = self._removed(why), self._backoff.failures_count > 0
                 self._join_again(why, now_ms, backoff=rpc is Rpc.JOIN_GROUP and failed_before, is_lost=True)
             case Remedy.NEXT_GENERATION:

@@ -251,7 +251,7 @@ class Requests:
             told = self._told_poison.get(tp)
             if told is None:
                 continue
-            # If a lane was moved since then (by a seek, or because the topic was made anew), another record may stand
+            # If a lane was moved since then (by a seek, or because the topic was recreated), another record may stand
             # at that offset, which was never raised and may be good.
             offset, moves = told
             now = self._moves(tp)

@@ -29,7 +29,7 @@ from aiogroup.telemetry import events
 __all__ = ["Positions"]
 
 NOT_COMMITTED: Final = "nothing is committed"
-MADE_ANEW: Final = "the topic was deleted and made anew"
+RECREATED: Final = "the topic was deleted and recreated"
 EARLIEST_POLICY: Final = ResetPolicy("earliest")
 
 
@@ -157,7 +157,7 @@ class Positions:
             elif committed is not None and self.is_of_former_topic(tp, committed):
                 topic_id = str(partition.topic_id)
                 self._context.tell(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
-                self.reset(partition, EARLIEST_POLICY, why=MADE_ANEW)
+                self.reset(partition, EARLIEST_POLICY, why=RECREATED)
                 self._afterwards.pop(partition, lambda: None)()
             elif committed is not None:
                 leader = leader_of(self._context.link.cluster, tp)
@@ -212,8 +212,8 @@ class Positions:
         return read_committed(committed.offset, committed.metadata, place).is_of_former_topic
 
     def follow_topics(self, partitions: Iterable[Partition] | None = None) -> None:
-        """Begin anew each partition whose topic id in the metadata has changed; by default all partitions that are ours
-        are checked.
+        """Start over with each partition whose topic id in the metadata has changed, of `partitions` or of all that are
+        ours.
         """
         context, tell = self._context, self._context.tell
         for partition in context.assignment if partitions is None else partitions:
@@ -222,9 +222,9 @@ class Positions:
             if topic_id is None or topic_id == former_id:
                 continue
             if former_id is not None and not partition.starts_count:
-                self._look_up_anew(partition, topic_id)
+                self._look_up_again(partition, topic_id)
             elif former_id is not None:
-                self._begin_anew(partition, former_id, topic_id)
+                self._start_over(partition, former_id, topic_id)
             elif (former := context.assignment.name_topic(partition, topic_id)) is not None:
                 tell(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
 
@@ -234,7 +234,7 @@ class Positions:
 
         `answer` was requested after the partitions became ours: older metadata may be stale. A broker that lags behind
         may not know a topic that has existed for long; then more records are read than the policy asks for. But if the
-        topic's id is known, only another id proves that the topic was made anew. With `auto_offset_reset="none"` the
+        topic's id is known, only another id proves that the topic was recreated. With `auto_offset_reset="none"` the
         application says where to begin.
         """
         ids = {each.tp.topic: each.topic_id for each in self._context.assignment if each.topic_id is not None}
@@ -250,7 +250,7 @@ class Positions:
             if is_missing and policy.kind != "none" and policy != self._new_policy:
                 partition.reset.policy = self._new_policy
 
-    def _look_up_anew(self, partition: Partition, topic_id: UUID) -> None:
+    def _look_up_again(self, partition: Partition, topic_id: UUID) -> None:
         """Look up the position in the new topic. Nothing of the old one was read in this ownership, and another member
         may already have committed an offset of the new one.
         """
@@ -260,8 +260,8 @@ class Positions:
         partition.move(PositionState.COMMITTED)
         self._context.positions_wanted.pulse()
 
-    def _begin_anew(self, partition: Partition, former_id: UUID, topic_id: UUID) -> None:
-        """The topic was made anew, and other records stand at the same offsets: drop everything buffered, in hand or to
+    def _start_over(self, partition: Partition, former_id: UUID, topic_id: UUID) -> None:
+        """The topic was recreated, and other records stand at the same offsets: drop everything buffered, in hand or to
         be committed.
 
         The whole new log was written after we had subscribed, so it is read like a new partition.
@@ -273,12 +273,12 @@ class Positions:
             context.assignment.failed_commit.add(tp)
         context.delivery.forget([partition])
         if partition.lanes is not None:
-            partition.lanes.abandon(MADE_ANEW)
+            partition.lanes.abandon(RECREATED)
         self._recovering.pop(partition, None)
         self._afterwards.pop(partition, None)
-        context.assignment.begin_anew(partition, topic_id)
+        context.assignment.start_over(partition, topic_id)
         context.tell(events.TopicRecreated(tp.topic, tp.partition, position, str(former_id), str(topic_id)))
-        self.reset(partition, self._new_policy, why=MADE_ANEW)
+        self.reset(partition, self._new_policy, why=RECREATED)
         context.group_changed.pulse()  # none of its records is in hand any more
         context.changed.pulse()
 

@@ -58,7 +58,7 @@ class Callbacks:
         await self._call("on_partitions_assigned", tps)
 
     def forget(self, tps: Collection[TopicPartition]) -> None:
-        """The ownership is over: the next one of the same partitions is announced anew."""
+        """The ownership is over: the next one of the same partitions is announced again."""
         self._announced -= frozenset(tps)
         self.told -= frozenset(tps)
 

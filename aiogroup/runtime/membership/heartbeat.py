@@ -58,7 +58,7 @@ class Heartbeat:
             elif identity != self._identity:
                 self._identity = identity
                 self.clock.on_joined(now)
-                self._count_anew(now)
+                self._restart_count(now)
                 # Connect now: a loop that is blocked until the first heartbeat is due has no time for a handshake then.
                 await self._coordinator.get_ready(HEARTBEAT, self.clock.due_at_ms - now)
             elif self.clock.is_session_over(now) and self._coordinator.node_id >= 0:
@@ -83,7 +83,7 @@ class Heartbeat:
             self.counts_until_ms = until_ms
             self._on_count(until_ms)
 
-    def _count_anew(self, now: int) -> None:
+    def _restart_count(self, now: int) -> None:
         """The coordinator has just shown that it counts this member. A static one has a time-out of its own."""
         assert self._identity is not None
         is_over = now >= self.counts_until_ms
@@ -139,7 +139,7 @@ class Heartbeat:
             self.clock.on_acknowledged(now)
             self.acknowledged_at_ms = now
             if identity == self._identity:
-                self._count_anew(now)
+                self._restart_count(now)
             self._context.tell(events.HeartbeatAcknowledged(identity.generation, now - sent_at_ms))
         else:
             self._context.tell(events.HeartbeatMissed(lookup(error_code).name))

@@ -278,7 +278,7 @@ class Committer:
             raise refused
         if not_owned:
             raise self._coordinator.membership.failure or not_owned_error(
-                not_owned, committed, made_anew=commit.made_anew, is_stopping=self.is_stopping
+                not_owned, committed, recreated=commit.recreated, is_stopping=self.is_stopping
             )
 
     # Leaves.
@@ -298,10 +298,10 @@ class Committer:
 
     def _drop_not_owned(self, commit: Commit, not_owned: set[TopicPartition]) -> None:
         cluster = self._context.link.cluster
-        commit.made_anew |= {
+        commit.recreated |= {
             tp for tp, topic_id in commit.topic_ids.items() if cluster.topic_id(tp.topic) not in (None, topic_id)
         }
-        for tp in commit.made_anew & commit.pending.keys():
+        for tp in commit.recreated & commit.pending.keys():
             not_owned.add(tp)
             del commit.pending[tp]
         if not commit.is_member:
