@@ -204,9 +204,13 @@ class World(Aims):
 
     def spawn(self, work):
         task = self.loop.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.track(task)
         return task
+
+    def track(self, task):
+        """Wait for the task before the end. Members call this too, and a process that is halted runs no callbacks."""
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard, context=self.brokers.outside)
 
     # Faults.
 
