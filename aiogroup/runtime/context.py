@@ -92,10 +92,11 @@ class Inbox:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The rebalance under way, or the last one: why, and since when."""
+    """The rebalance under way, or the last one: why, since when, and whether the member has completed none before."""
 
     why: str = ""
     began_at_ms: int = 0
+    is_first: bool = False
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -160,8 +161,8 @@ class Context:
             except AiogroupError as error:
                 self.tell(events.MetadataFailed(str(error)))
 
-    def tell_rebalance_failed(self, why: str) -> None:
-        self.tell(events.RebalanceFailed(why, now_ms() - self.round.began_at_ms))
+    def tell_rebalance_failed(self, why: str, *, is_expected: bool = False) -> None:
+        self.tell(events.RebalanceFailed(why, now_ms() - self.round.began_at_ms, is_expected))
 
     def interrupt(self) -> None:
         """Make the application's next request, and one that waits, check for pending work before it takes a record."""

@@ -1,6 +1,6 @@
 """The base class of events, and the type of an observer that is told of them.
 
-The class name in snake case is the log key, the fields are the log's fields, and `LEVEL` is the log level.
+The class name in snake case is the log key, the fields are the log's fields, and `level` is the log level.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ class Event:
     """Something that happened to a consumer. Observers are told of it, and the log writes it."""
 
     LEVEL: ClassVar[Level] = "info"
+
+    @property
+    def level(self) -> Level:
+        """The event's level in the log: `LEVEL`, except for an error that was to be expected."""
+        return self.LEVEL
 
     @property
     def name(self) -> str:

@@ -168,6 +168,37 @@ async def test_a_step_that_the_coordinator_refuses_for_now_is_told_and_repeated(
     assert member.count(events.RebalanceStarted, events.RebalanceCompleted) == 2
 
 
+async def test_a_coordinator_that_is_not_ready_when_a_member_starts_is_a_warning_only_after_ten_seconds(group):
+    group.brokers.move_coordinator(0, 12_000)
+    member = group.newcomer("m")
+    await group.shared_out(member)
+    failed = member.all(events.RebalanceFailed)
+    assert {each.level for each in failed} == {"info", "warning"}
+    assert all(each.level == ("info" if each.duration_ms < 10_000 else "warning") for each in failed)
+
+
+async def test_a_coordinator_that_a_member_finds_in_another_place_when_it_starts_is_no_warning(group):
+    group.brokers.move_coordinator(0, 5_000)
+    member = group.newcomer("m")
+    await until(lambda: member.count(events.RebalanceFailed))
+    group.brokers.move_coordinator(1, 500)
+    await group.shared_out(member)
+    (lost,) = member.all(events.CoordinatorLost)
+    assert (lost.why, lost.level) == ("JOIN_GROUP: NOT_COORDINATOR", "info")
+    assert {each.level for each in member.all(events.RebalanceFailed)} == {"info"}
+
+
+async def test_a_coordinator_that_is_not_ready_is_a_warning_to_a_member_of_the_group(group):
+    (member,) = await group.joined("m")
+    group.brokers.move_coordinator(1, 1_500)
+    await member.do(member.consumer.enforce_rebalance())
+    await until(lambda: member.count(events.RebalanceCompleted) == 2, what=member.tail)
+    lost, failed = member.all(events.CoordinatorLost), member.all(events.RebalanceFailed)
+    assert {each.level for each in (*lost, *failed)} == {"warning"}
+    assert lost
+    assert failed
+
+
 async def test_a_leader_that_does_not_answer_is_no_failed_rebalance(group):
     group.brokers.withheld = ListOffsetsResponse
     member = await group.member("m", reads=False, auto_offset_reset="earliest", request_timeout_ms=SESSION_MS).start()

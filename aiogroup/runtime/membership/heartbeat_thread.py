@@ -146,10 +146,10 @@ class _ThreadLine(Line):
             self.node_id = snapshot.node_id
         self._on_changed()
 
-    def lose(self, why: str) -> None:
+    def lose(self, why: str, *, is_expected: bool = False) -> None:
         if self.node_id != UNKNOWN_NODE:
             self._news.add_loss(self.node_id, why)
-        super().lose(why)
+        super().lose(why, is_expected=is_expected)
 
 
 class HeartbeatThread:

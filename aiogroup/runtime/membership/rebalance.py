@@ -97,7 +97,7 @@ class Rebalance:
 
     async def _hand_over(self, effect: f.HandOver) -> None:
         membership, ownership = self._coordinator.membership, self.ownership
-        self._context.round = Round(effect.why, now_ms())
+        self._context.round = Round(effect.why, now_ms(), is_first=not self.completed_count)
         self._context.tell(events.RebalanceStarted(effect.why, membership.identity.generation))
         since_ms = effect.since_ms
         if since_ms is None:  # a start has just looked its topics up
