@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from tests.simulation.__main__ import MESSAGE, lines, run_one
+from tests.simulation.loop import Process
 from tests.simulation.member import STYLES, sleep_ms
 from tests.simulation.world import LANES_FROM, World, simulate
 from tests.support.sources import ROOT
@@ -81,4 +82,26 @@ def test_what_a_dead_process_says_while_it_is_cleared_away_counts_for_nothing():
     ):
         world = simulate(0)
     assert len(asked_again) == 1
+    assert world.checker.violations == []
+
+
+def test_a_task_that_ends_while_its_process_dies_is_not_waited_for():
+    """It waits among what is ready when the process dies, and still runs; what calls back in its context does not."""
+    process, ended = Process("m1"), []
+
+    async def end():
+        ended.append(process.is_halted)
+
+    def die():
+        process.is_halted = True
+
+    async def run(world):
+        world.loop.call_soon(lambda: world.spawn(end()), context=process.context)
+        world.loop.call_soon(die)
+        await sleep_ms(1)
+        assert not world.tasks
+
+    with mock.patch.object(World, "run", run):
+        world = simulate(0)
+    assert ended == [True]
     assert world.checker.violations == []
