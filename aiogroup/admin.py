@@ -16,8 +16,8 @@ from aiogroup.errors import (
     MemberNotFoundError,
     ProtocolError,
 )
-from aiogroup.membership.classic.requests import read_assignment
 from aiogroup.membership.remedies import NOT_READY, not_authorized_error
+from aiogroup.protocol.consumer_protocol import read_assignment
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest

@@ -29,7 +29,8 @@ from aiogroup.fetching.truncation import leader_of
 from aiogroup.listener import AnyListener, check_listener
 from aiogroup.membership import facts as f
 from aiogroup.membership.following import Cause
-from aiogroup.offsets.commit_plan import MAX_OFFSET, CommitEntry, Offsets, read_offsets
+from aiogroup.offsets.commit_plan import CommitEntry
+from aiogroup.offsets.named_offsets import MAX_OFFSET, Offsets, read_offsets
 from aiogroup.records import CatchUpProgress, Lag, PartitionLag, Record, Records
 from aiogroup.runtime.build import build
 from aiogroup.runtime.delivery.merged import Merged, MergeSettings

@@ -370,10 +370,7 @@ def test_nobody_else_changes_a_members_state(source):
 
 
 CLASSIC = ("aiogroup.membership.classic", "aiogroup.runtime.membership.classic")
-KNOW_THE_CLASSIC_PROTOCOL = {
-    "aiogroup/runtime/build.py": "it chooses the protocol",
-    "aiogroup/admin.py": "it reads the assignments of classic groups",
-}
+KNOW_THE_CLASSIC_PROTOCOL = {"aiogroup/runtime/build.py": "it chooses the protocol"}
 
 
 def test_one_place_names_the_group_protocol():

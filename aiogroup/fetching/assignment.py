@@ -9,7 +9,9 @@ from uuid import UUID
 from aiogroup.config import ResetPolicy
 from aiogroup.fetching.lane import Lane, LaneTally
 from aiogroup.fetching.partition import Partition
-from aiogroup.offsets.commit_plan import Commit, CommitEntry, recreated_error
+from aiogroup.offsets.commit_errors import recreated_error
+from aiogroup.offsets.commit_order import Commit
+from aiogroup.offsets.commit_plan import CommitEntry
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Assignment", "LaneTable"]

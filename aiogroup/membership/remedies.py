@@ -26,7 +26,7 @@ from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.errors import lookup
 
 __all__ = [
-    "HOPELESS",
+    "FATAL_TO_HEARTBEATS",
     "NOT_READY",
     "Remedy",
     "Rpc",
@@ -79,10 +79,10 @@ class Remedy(Enum):
     """The error means that the request is not needed: its goal is reached already."""
 
 
-HOPELESS: Final = frozenset({Remedy.FATAL, Remedy.INCONSISTENT})
-"""Remedies that end the membership when a heartbeat was answered so: without heartbeats there is no member.
+FATAL_TO_HEARTBEATS: Final = frozenset({Remedy.FATAL, Remedy.INCONSISTENT})
+"""Remedies that end the membership if they are those of a heartbeat's answer: without heartbeats there is no member.
 
-For a commit the same remedies concern its caller alone.
+If they are those of a commit's answer, only the caller of that commit gets the error.
 """
 
 NOT_READY: Final = frozenset({E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR})

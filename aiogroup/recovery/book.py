@@ -14,8 +14,8 @@ from aiogroup.offsets.commit_plan import LaneCommit
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.records import LIVE
 from aiogroup.recovery.lane_offsets import LaneName, LaneOffsets, Mark, Moved, PartitionOffsets
+from aiogroup.recovery.lane_starts import Recovery, fold
 from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract
-from aiogroup.recovery.recovery import Recovery, fold
 from aiogroup.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, Place, write_committed
 
 __all__ = ["Book", "CatchUpCursor", "LiveCursor"]

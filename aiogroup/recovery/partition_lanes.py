@@ -23,9 +23,9 @@ from aiogroup.records import LIVE, CatchUpProgress
 from aiogroup.recovery.book import Book
 from aiogroup.recovery.handoff import HandOffWatch
 from aiogroup.recovery.lane_offsets import LaneName, Moved
+from aiogroup.recovery.lane_starts import Recovery
 from aiogroup.recovery.progress import Progress
 from aiogroup.recovery.ranges import Range, Ranges, count
-from aiogroup.recovery.recovery import Recovery
 from aiogroup.recovery.token import (
     RESERVED_CHARS,
     DoneRanges,

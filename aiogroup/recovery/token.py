@@ -261,9 +261,10 @@ def _read_hand_off(match: re.Match[str], range_count: int) -> HandOffNote | None
 
 
 def _read_user(tail: str) -> str | None:
-    """The application's text behind a token; `None` if it is not written as such.
+    """The application's text after a token; `None` if it is not written as such.
 
-    Older versions wrote there a former token that they could not read. That is not the application's text.
+    A text that is a token itself was left there by a consumer that could not read that token. It is not the
+    application's, and is dropped.
     """
     if not tail:
         return ""

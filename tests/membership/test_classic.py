@@ -34,7 +34,7 @@ def heartbeat(member, code, identity=None):
 
 
 def refuse_commit(member, code, identity=None):
-    member.tell(f.CommitRefused(identity or member.identity, code))
+    member.tell(f.CommitAnswered(identity or member.identity, code))
 
 
 def assert_failed(member, kind):

@@ -134,7 +134,7 @@ def fenced_by_heartbeat(member, sent_by):
 
 
 def fenced_by_commit(member, sent_by):
-    member.tell(f.CommitRefused(sent_by, E.FENCED_INSTANCE_ID))
+    member.tell(f.CommitAnswered(sent_by, E.FENCED_INSTANCE_ID))
 
 
 def stays(_member):

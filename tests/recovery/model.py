@@ -11,8 +11,8 @@ from uuid import UUID
 
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.recovery.book import Book
+from aiogroup.recovery.lane_starts import Log, last_known, recover
 from aiogroup.recovery.ranges import find, read, union
-from aiogroup.recovery.recovery import Log, last_known, recover
 from aiogroup.recovery.token import DoneRanges, HandOffNote, Place, make_id, read_committed, read_done, write_done
 
 PLACE = Place("cluster", "orders", UUID(int=7), 3)

@@ -9,8 +9,8 @@ from aiogroup.records import CATCH_UP, LIVE
 from aiogroup.recovery.book import Book
 from aiogroup.recovery.handoff import HandOffWatch
 from aiogroup.recovery.lane_offsets import LaneOffsets, Mark, Moved, PartitionOffsets
+from aiogroup.recovery.lane_starts import Log, fold, recover
 from aiogroup.recovery.ranges import Range
-from aiogroup.recovery.recovery import Log, fold, recover
 from aiogroup.recovery.token import DoneRanges, HandOffNote, Token, read_committed, write_committed
 from tests.recovery.model import PLACE, Reading
 

@@ -9,9 +9,9 @@ import pytest
 from aiogroup.config import ConsumerConfig
 from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.offsets.commit_plan import Committed
+from aiogroup.recovery.lane_starts import Recovery
 from aiogroup.recovery.partition_lanes import PartitionLanes
 from aiogroup.recovery.ranges import read
-from aiogroup.recovery.recovery import Recovery
 from aiogroup.recovery.token import Place, read_committed
 from tests.support.records import LATEST, tp
 

@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.planted_bugs import ROOT, Bug
 
 OFFSETS = "aiogroup/recovery/lane_offsets.py"
-RECOVERY = "aiogroup/recovery/recovery.py"
+RECOVERY = "aiogroup/recovery/lane_starts.py"
 BOOK = "aiogroup/recovery/book.py"
 TOKEN = "aiogroup/recovery/token.py"
 RANGES = "aiogroup/recovery/ranges.py"

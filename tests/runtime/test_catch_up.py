@@ -15,8 +15,8 @@ from aiogroup.errors import RecordDeserializationError
 from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.range_cursor import BoundedDecoder
+from aiogroup.recovery.lane_starts import Log, Recovery
 from aiogroup.recovery.ranges import read
-from aiogroup.recovery.recovery import Log, Recovery
 from aiogroup.recovery.token import DoneRanges, Place
 from aiogroup.runtime.loop.clock import Signal
 from aiogroup.runtime.offsets.committed import Committed

@@ -19,7 +19,7 @@ from aiogroup.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from aiogroup.runtime.metadata.refresher import EARLIEST, Listed
-from aiogroup.runtime.recovery.recovery import Recoveries
+from aiogroup.runtime.recovery.recoveries import Recoveries
 from aiogroup.telemetry import events
 from tests.support.records import LATEST, tp
 

@@ -11,12 +11,13 @@ from aiogroup.config import backoff_ms
 from aiogroup.errors import AiogroupError, ProtocolError
 from aiogroup.membership import facts as f
 from aiogroup.membership.classic.leadership import Leadership
-from aiogroup.membership.classic.requests import join_request, leave_request, read_assignment, sync_request
+from aiogroup.membership.classic.requests import join_request, leave_request, sync_request
 from aiogroup.membership.identity import NO_GENERATION, Identity, NewMemberId
 from aiogroup.membership.member import MemberObserver
-from aiogroup.membership.remedies import HOPELESS, Remedy, Rpc, failure_of, mismatch_of, remedy_for
+from aiogroup.membership.remedies import FATAL_TO_HEARTBEATS, Remedy, Rpc, failure_of, mismatch_of, remedy_for
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import ENDS, HEARTBEATING, MOVES, MemberState
+from aiogroup.protocol.consumer_protocol import read_assignment
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.values import dataclass
@@ -116,11 +117,11 @@ class ClassicMembership:
             case f.Adopted():
                 if self.state is MemberState.ADOPTING and fact.generation == self._round.generation:
                     self._move(MemberState.STABLE, f"adopted generation {fact.generation}")
-            case f.HeartbeatAnswered() | f.CommitRefused() if fact.error_code == ErrorCode.FENCED_INSTANCE_ID:
+            case f.HeartbeatAnswered() | f.CommitAnswered() if fact.error_code == ErrorCode.FENCED_INSTANCE_ID:
                 self._on_fenced(fact.identity)
             case f.HeartbeatAnswered():
                 self._on_news(Rpc.HEARTBEAT, fact, now_ms)
-            case f.CommitRefused():
+            case f.CommitAnswered():
                 self._on_news(Rpc.OFFSET_COMMIT, fact, now_ms)
             case f.CoordinatorGone():
                 self._new_member_id.on_coordinator_doubtful()
@@ -384,7 +385,7 @@ class ClassicMembership:
             # claim would look older than theirs and be ignored: the kept partitions would have two owners.
             self._effects.append(self._give_up(fact.why))
 
-    def _on_news(self, rpc: Rpc, fact: f.HeartbeatAnswered | f.CommitRefused, now_ms: int) -> None:
+    def _on_news(self, rpc: Rpc, fact: f.HeartbeatAnswered | f.CommitAnswered, now_ms: int) -> None:
         """An answer to a heartbeat or a commit says that something is wrong with this generation."""
         if fact.identity != self.identity or not self.may_heartbeat:
             return
@@ -398,7 +399,7 @@ class ClassicMembership:
                 self._lose_generation(self.identity.without_generation(), why)
             case Remedy.FORGET_MEMBER:
                 self._lose_generation(self._removed(why), why)
-            case remedy if remedy is Remedy.NOT_AUTHORIZED or (rpc is Rpc.HEARTBEAT and remedy in HOPELESS):
+            case remedy if remedy is Remedy.NOT_AUTHORIZED or (rpc is Rpc.HEARTBEAT and remedy in FATAL_TO_HEARTBEATS):
                 self._refuse(remedy, fact.error_code)
             case _:
                 pass  # the coordinator moved, or is not ready: the task that asked looks it up and asks again

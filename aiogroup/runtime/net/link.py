@@ -1,8 +1,8 @@
-"""The table of connections, through which every request is sent to a broker.
+"""Sends requests to brokers, over a table of connections: one for each broker and channel.
 
-Kafka answers one request at a time per connection, so a JoinGroup that stays unanswered for minutes, heartbeats,
-commits and fetches travel on channels of their own. Connecting has a lock per connection, a time-out and a backoff.
-aiokafka's client has one lock for all, so a broker that hangs in its handshake holds up every other.
+Kafka answers one request at a time per connection. So JoinGroup, which may stay unanswered for minutes, heartbeats,
+commits and fetches have a channel each. Connecting has a lock per connection, a time-out and a backoff. In aiokafka's
+client one lock is for all connections, so a broker that hangs in its handshake holds up the others.
 """
 
 from __future__ import annotations

@@ -16,23 +16,17 @@ from aiogroup.errors import (
 )
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
-from aiogroup.membership.facts import CommitRefused
+from aiogroup.membership.facts import CommitAnswered
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.states import MemberState
-from aiogroup.offsets.commit_plan import (
-    Commit,
-    CommitEntry,
-    CommitOrder,
-    Committed,
-    entries_of,
-    lost_error,
-    not_owned_error,
-)
+from aiogroup.offsets.commit_errors import lost_error, not_owned_error
+from aiogroup.offsets.commit_order import Commit, CommitOrder
+from aiogroup.offsets.commit_plan import CommitEntry, Committed, entries_of
 from aiogroup.offsets.commit_request import (
+    AboutMembership,
     Again,
     Durable,
     Refused,
-    TellGroup,
     codes_of,
     commit_request,
     refusal_of,
@@ -281,7 +275,7 @@ class Committer:
                 not_owned, committed, recreated=commit.recreated, is_stopping=self.is_stopping
             )
 
-    # Leaves.
+    # The parts of one commit.
 
     async def _look_again(self, commit: Commit, until_ms: int) -> None:
         stale, commit.stale = {tp.topic for tp in commit.stale & commit.pending.keys()}, set()
@@ -371,8 +365,8 @@ class Committer:
                     if again.metadata_is_stale:
                         commit.stale.add(tp)
                     retry = again.error
-                case TellGroup(error):
-                    await self._coordinator.tell(CommitRefused(identity, code))
+                case AboutMembership(error):
+                    await self._coordinator.tell(CommitAnswered(identity, code))
                     retry = error
                 case Refused(error):
                     refused.append(error)

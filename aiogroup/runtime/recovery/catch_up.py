@@ -14,10 +14,10 @@ from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.fetching.truncation import leader_of
+from aiogroup.recovery.lane_starts import Recovery
 from aiogroup.recovery.partition_lanes import PartitionLanes
 from aiogroup.recovery.progress import LOOK_MS
 from aiogroup.recovery.ranges import count
-from aiogroup.recovery.recovery import Recovery
 from aiogroup.recovery.token import ID_BYTES, Place, make_id
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import Signal, now_ms, wall_ms

@@ -11,7 +11,8 @@ from aiogroup.assignors.checks import run
 from aiogroup.errors import AiogroupError, AssignorError, BrokerError, ProtocolError
 from aiogroup.membership import facts as f
 from aiogroup.membership.classic.leadership import Leadership
-from aiogroup.membership.classic.requests import read_assignment, read_subscription, write_assignment
+from aiogroup.membership.classic.requests import read_subscription, write_assignment
+from aiogroup.protocol.consumer_protocol import read_assignment
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.runtime.context import Context

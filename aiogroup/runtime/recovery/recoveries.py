@@ -1,4 +1,4 @@
-"""Finds where the lanes of a newly assigned partition begin: asks its leader, and lets `recovery/` decide (KIP-333)."""
+"""Finds where the lanes of newly assigned partitions begin: asks their leaders; `recovery/lane_starts.py` decides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.truncation import EpochEnd, Remedy, leader_of
 from aiogroup.offsets.commit_plan import Committed
-from aiogroup.recovery.recovery import Log, Recovery, last_known, recover
+from aiogroup.recovery.lane_starts import Log, Recovery, last_known, recover
 from aiogroup.recovery.token import NO_EPOCH, Found, Place, read_committed
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.fetching.epoch_ends import ANSWER_MS, ask_epoch_ends
@@ -24,6 +24,8 @@ __all__ = ["Recoveries"]
 
 
 class Recoveries:
+    """Begins the lanes of newly assigned partitions (KIP-333), once all that decides about them is known."""
+
     def __init__(self, context: Context, refresher: Refresher, catch_up: CatchUp) -> None:
         self._context = context
         self._refresher = refresher
