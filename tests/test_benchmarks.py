@@ -184,7 +184,7 @@ def test_a_goal_of_which_a_part_was_not_measured_is_not_held_but_can_be_missed()
     assert {goal.held for goal in goals.judged([])} == {None}
 
 
-def test_a_run_that_failed_is_told_and_of_our_own_a_goal_that_is_missed():
+def test_a_run_that_failed_is_reported_and_of_our_own_a_goal_that_is_missed():
     table = Table("drain", (("records_per_s", "records/s", "median"),), c.AIOKAFKA_FOR, "records_per_s")
     for client in (c.AIOKAFKA_FOR, c.FOR):
         table.row("s", client).runs += [{"failed": "no end in 150 s"}, {"records_per_s": 20}]

@@ -42,7 +42,7 @@ def test_events_has_every_event_with_level_and_fields():
     }
 
 
-def test_what_a_page_calls_reserved_is_told_by_nothing_and_the_rest_is():
+def test_what_a_page_calls_reserved_is_emitted_by_nothing_and_the_rest_is():
     source = "\n".join(path.read_text() for path in (ROOT / "aiogroup").rglob("*.py"))
     reserved = {name.strip("`") for name, _, _, when in rows("events.md", 4) if when.startswith("reserved")}
     silent = {

@@ -191,7 +191,7 @@ async def test_callbacks_are_called_sync_or_async():
     assert listener.told == [("revoked", {TP}), ("assigned", {TP}), ("lost", {TP})]
 
 
-async def test_lost_partitions_are_told_as_revoked_where_nothing_else_listens():
+async def test_lost_partitions_are_reported_as_revoked_where_nothing_else_listens():
     listener = OnlyRevoked()
     await call_listener(listener, "on_partitions_lost", frozenset({TP}))
     await call_listener(listener, "on_partitions_assigned", frozenset({TP}))

@@ -43,7 +43,7 @@ def test_events_of_the_specification_exist():
     assert set(NAMES) - {made(kind).name for kind in KINDS} == set()
 
 
-def test_names_are_told_apart():
+def test_names_differ():
     names = [made(kind).name for kind in KINDS]
     assert len(set(names)) == len(names)
     assert all(name.replace("_", "").islower() for name in names)

@@ -91,7 +91,7 @@ async def told(monkeypatch, refusal=None):
     return lines.names
 
 
-async def test_a_commit_is_told_before_the_revocation_that_overtook_it(monkeypatch):
+async def test_a_commit_is_reported_before_the_revocation_that_overtook_it(monkeypatch):
     names = await told(monkeypatch)
     assert names[-6:] == [
         "records_consumed",
@@ -103,7 +103,7 @@ async def test_a_commit_is_told_before_the_revocation_that_overtook_it(monkeypat
     ]
 
 
-async def test_a_refused_commit_is_told_and_not_the_end(monkeypatch):
+async def test_a_refused_commit_is_reported_and_not_the_end(monkeypatch):
     names = await told(monkeypatch, CommitFailedError("late", not_owned=frozenset({TP}), committed={}))
     assert names.count("offsets_committed") == 1
     assert names[-1] == "shutdown_complete"
@@ -166,7 +166,7 @@ async def test_what_is_written_is_with_the_reader(pipe):
     output.close()
 
 
-async def test_a_reader_that_is_gone_is_told_of_once(pipe):
+async def test_a_reader_that_is_gone_is_reported_once(pipe):
     reader, writer = pipe
     gone = asyncio.Event()
     output = Output(gone.set, descriptor=writer, limit_bytes=10)

@@ -125,7 +125,7 @@ class _Division:
 
 
 class _Ring:
-    """Members in a circle, found by rack. `next` begins its search behind the member that it gave last."""
+    """Members in a circle, found by rack. `next` begins its search after the member that it gave last."""
 
     def __init__(self, members: Iterable[str], racks: Mapping[str, str]) -> None:
         self._racks = racks
@@ -153,14 +153,14 @@ class _Ring:
 
     def next(self, racks: frozenset[str]) -> str | None:
         ahead: list[int] = []
-        behind: list[int] = []
+        wrapped: list[int] = []
         for rack in racks:
             if near := self._by_rack.get(rack):
                 at = bisect_left(near, self._hand)
-                (ahead if at < len(near) else behind).append(near[at % len(near)])
-        if not ahead and not behind:
+                (ahead if at < len(near) else wrapped).append(near[at % len(near)])
+        if not ahead and not wrapped:
             return None
-        place = min(ahead or behind)
+        place = min(ahead or wrapped)
         self._hand = place + 1
         return self._members[place]
 

@@ -1,4 +1,4 @@
-"""The partitions that are ours now, and the counter that tells one ownership of a partition from the next."""
+"""The partitions that are ours now, and the counter that distinguishes one ownership of a partition from the next."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class LaneTally(Tally):
     def __init__(self) -> None:
         super().__init__()
         self.turns: OrderedDict[Lane, None] = OrderedDict()
-        """The lanes with something to deliver or to tell, the one that is served next first."""
+        """The lanes with something to deliver or an error to raise, the one that is served next first."""
 
 
 class Lane:

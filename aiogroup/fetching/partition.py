@@ -76,12 +76,12 @@ class Partition(Lane):
         if self.bars or self.state is _VALIDATING:
             return False
         lanes = self.lanes
-        return lanes is None or lanes.behind is None or lanes.behind.is_delivered
+        return lanes is None or lanes.waits_for is None or lanes.waits_for.is_delivered
 
     @property
-    def is_behind(self) -> bool:
+    def waits_for_range(self) -> bool:
         """Whether its records come after those of a range, in ordered mode (KIP-333)."""
-        return self.lanes is not None and self.lanes.behind is not None
+        return self.lanes is not None and self.lanes.waits_for is not None
 
     @property
     def is_fetched(self) -> bool:

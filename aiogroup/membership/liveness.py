@@ -1,6 +1,6 @@
 """The two deadlines of KIP-62 that the member watches; the broker watches the third, the rebalance time-out.
 
-Both clocks are told what happened and when, and answer with instants; neither reads the time.
+Both clocks get what happened and when, and answer with instants; neither reads the time.
 """
 
 from __future__ import annotations

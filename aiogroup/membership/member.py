@@ -103,7 +103,7 @@ class Membership(Member, Protocol):
 
 
 class MemberObserver:
-    """Is told of each change of a member at the moment at which it happens. This class ignores what it is told."""
+    """Hears of each change of a member at the moment at which it happens. This class ignores them."""
 
     def on_move(self, old: MemberState, new: MemberState, why: str) -> None:
         """The state changed."""

@@ -43,10 +43,10 @@ class CommitOrder:
         self._commits: dict[TopicPartition, list[Commit]] = {}
 
     def begin(self, entries: Mapping[TopicPartition, CommitEntry], *, automatic: bool) -> Commit:
-        """Put a new commit in order: behind all others, or an `automatic` one before the first that covers it.
+        """Put a new commit in order: after all others, or an `automatic` one before the first that covers it.
 
         The ledger does not yet contain what an unfinished `commit(offsets)` names, so an auto-commit that was sent
-        behind it would move the committed offset back.
+        after it would move the committed offset back.
         """
         commit = Commit(entries)
         for tp, entry in entries.items():

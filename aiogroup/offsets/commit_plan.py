@@ -33,10 +33,10 @@ class LaneCommit:
 class CommitEntry:
     """One partition of a commit. `ownership` is the number of the ownership that it is about, -1 without a group.
 
-    `leader_epoch` is the epoch of the record before `offset`, -1 when it is not known: by it the next owner can tell
-    whether the log still holds that record (KIP-320). `starts_count` is the partition's when the commit was made: the
-    commit does not cover records that a later seek took back. `lanes` holds the offsets of both lanes, where there are
-    two (KIP-333).
+    `leader_epoch` is the epoch of the record before `offset`, -1 when it is not known: by it the next owner finds
+    out whether the log still holds that record (KIP-320). `starts_count` is the partition's when the commit was made:
+    the commit does not cover records that a later seek took back. `lanes` holds the offsets of both lanes, where there
+    are two (KIP-333).
     """
 
     offset: int
@@ -131,7 +131,7 @@ def entries_of(
 ) -> dict[TopicPartition, CommitEntry]:
     """The entries of a commit of these partitions. The caller has settled the delivery.
 
-    For each partition the processed offset is sent, or with `delivered` the offset behind all that was handed out. An
+    For each partition the processed offset is sent, or with `delivered` the offset after all that was handed out. An
     offset that is durable already is sent only with `again`. A position that the reset policy gave is always committed,
     because a restart would find another one. Any other position from which no record came yet, and which was never
     committed, is sent only with `unmoved`.

@@ -123,7 +123,7 @@ def verdict_of(code: int, tp: TopicPartition, group_id: str, *, is_member: bool,
     """The verdict on a partition with this code in the answer.
 
     `is_member`: the request was sent under a generation. `is_gone`: the metadata says that there is no such topic, when
-    a coordinator alone may only be behind.
+    only a coordinator whose metadata is old says so.
     """
     row = lookup(code)
     match remedy_for(Rpc.OFFSET_COMMIT, code):

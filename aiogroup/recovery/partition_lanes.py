@@ -98,12 +98,12 @@ class PartitionLanes:
 
     def __init__(self, owner: LanesOwner, live: Partition, place: Place, recovery: Recovery) -> None:
         self.live = live
-        self.behind: RangeCursor | None = None
+        self.waits_for: RangeCursor | None = None
         self.is_owned = False  # a cooperative member looks a partition up before it owns it: nothing is read until then
-        self.is_told = not recovery.pending  # nothing is pending, and `CatchUpDone` was told
+        self.is_done = not recovery.pending  # nothing is pending, and `CatchUpDone` was emitted
         self._owner = owner
         self._is_handed_off = owner.config.parallel_handoff
-        self._told_done: set[int] = set()  # ends of the ranges that were told to be done
+        self._emitted_ends: set[int] = set()  # ends of the ranges for which `RangeDone` was emitted
         self._began_at_ms = owner.now_ms()
         self._begun_at_wall_ms = owner.wall_ms()
         self._watch = HandOffWatch(owner.config.parallel_handoff_timeout_ms, recovery.since_s)
@@ -149,7 +149,7 @@ class PartitionLanes:
             if self._is_ours(each):
                 each.former, former = former, each
         if self._owner.config.parallel_order == "ordered":
-            self.behind = former
+            self.waits_for = former
             self.let_live_go_on()
         self.fetch_next()
 
@@ -159,11 +159,11 @@ class PartitionLanes:
 
     def let_live_go_on(self) -> bool:
         """In ordered mode: let the live lane go on once the catch-up lane is handed out; True when it was waiting."""
-        was_behind = self.behind is not None
-        if self.behind is not None and not self.behind.is_delivered:
+        was_waiting = self.waits_for is not None
+        if self.waits_for is not None and not self.waits_for.is_delivered:
             return False
-        self.behind, self.live.target.most_bytes = None, 0
-        return was_behind
+        self.waits_for, self.live.target.most_bytes = None, 0
+        return was_waiting
 
     def fetch_next(self) -> None:
         """Fetch from the lowest range that is not fetched up to its end."""
@@ -185,7 +185,7 @@ class PartitionLanes:
         live = self.live
         if live.ledger.has_unprocessed or any(each.ledger.has_unprocessed for each in self.cursors):
             return True
-        return live.committed is not None and not self.book.is_told(live.committed.offset, live.committed.metadata)
+        return live.committed is not None and not self.book.is_reported(live.committed.offset, live.committed.metadata)
 
     def begun(self) -> CommitEntry | None:
         commit = self.book.commit_begun()
@@ -204,7 +204,7 @@ class PartitionLanes:
                 f"commit: the metadata of {self.live.tp} has {len(metadata)} characters; with two lanes at most "
                 f"{most_chars}, since what is pending stands before it"
             )
-        self.book.told.commit(offset)
+        self.book.reported.commit(offset)
 
     def named(self, offset: int, metadata: str) -> CommitEntry:
         self.check(offset, metadata)
@@ -245,7 +245,7 @@ class PartitionLanes:
         moved = self.book.seek(offset, lane, drop_pending=drop_pending, poison_at=poison_at)
         self._move(moved, is_seek=True)
         if moved.drops_all and moved.dropped:
-            self._tell_dropped(moved.dropped, why)
+            self._emit_dropped(moved.dropped, why)
 
     def truncate(self, offset: int, leader_epoch: int) -> None:
         self._owner.settle()
@@ -280,9 +280,9 @@ class PartitionLanes:
             owner.move_live(live, moved.live, epoch, is_seek=is_seek)
         self.book.move(moved)
         pending = self.book.pending
-        self._told_done.clear()
+        self._emitted_ends.clear()
         self._progress.start_over(pending)
-        self.is_told = not pending
+        self.is_done = not pending
         self.link()
         if is_seek and live.tp in owner.fetched:
             owner.fetched.tally.moved[live.tp] = None
@@ -298,9 +298,9 @@ class PartitionLanes:
 
     def abandon(self, why: str) -> None:
         if self.book.pending:
-            self._tell_dropped(self.book.pending, why)
+            self._emit_dropped(self.book.pending, why)
         self.close()
-        self.behind = self.live.lanes = None
+        self.waits_for = self.live.lanes = None
         self.live.target.most_bytes = 0
         self._owner.share_out()
 
@@ -310,7 +310,7 @@ class PartitionLanes:
         self._owner.drop(self)
         self._forget(self.cursors)
 
-    def _tell_dropped(self, dropped: Ranges, why: str) -> None:
+    def _emit_dropped(self, dropped: Ranges, why: str) -> None:
         tp = self.live.tp
         spans = tuple((each.start, each.end) for each in dropped)
         self._owner.tell(events.RangesDropped(tp.topic, tp.partition, spans, why))
@@ -318,10 +318,10 @@ class PartitionLanes:
     # The progress of the ranges.
 
     def progress(self) -> CatchUpProgress:
-        return self._progress.tell(self.book.pending, self.live.ledger.position, self._owner.now_ms())
+        return self._progress.at(self.book.pending, self.live.ledger.position, self._owner.now_ms())
 
     def look(self) -> None:
-        """Tell of ranges that are done, and fetch on.
+        """Emit events for ranges that are done, and fetch on.
 
         The lowest range is fetched first. If its records were dropped from the buffer while it was paused, they are
         fetched again before those of the next range.
@@ -330,12 +330,12 @@ class PartitionLanes:
         tp, owner = self.live.tp, self._owner
         self._progress.note(self.book.pending, owner.now_ms())
         for each in self.cursors:
-            if each.is_done and each.end not in self._told_done:
-                self._told_done.add(each.end)
+            if each.is_done and each.end not in self._emitted_ends:
+                self._emitted_ends.add(each.end)
                 owner.on_deliverable()
                 owner.tell(events.RangeDone(tp.topic, tp.partition, each.start, each.end, count(self.book.pending)))
-        if not self.is_told and not self.book.is_catching_up:
-            self.is_told = True
+        if not self.is_done and not self.book.is_catching_up:
+            self.is_done = True
             owner.fetched.remove([tp])
             owner.tell(events.CatchUpDone(tp.topic, tp.partition, owner.now_ms() - self._began_at_ms))
 

@@ -6,7 +6,7 @@ The committed offset beside it is the low-water mark, the start of the first pen
 offset of the live lane, with the leader epoch of the record before it (left out when it is not known). Behind the token
 follows the metadata that the application itself committed, preceded by its length in characters.
 
-A service that leaves its ranges to batch jobs (`parallel_handoff`) adds one more field, behind `pending`:
+A service that leaves its ranges to batch jobs (`parallel_handoff`) adds one more field, after `pending`:
 
     handoff=1:<second group>:read_committed:1750000000,1750000300
 
@@ -172,7 +172,7 @@ def write_committed(token: Token | None, place: Place, user: str = "", limit_cha
     """The metadata to commit with the low-water mark, of at most `limit_chars` characters.
 
     If there are too many ranges, the smallest gaps between them are closed, which repeats records and skips none. If
-    not even one range fits, no token is written: a member that starts at the low-water mark repeats everything behind
+    not even one range fits, no token is written: a member that starts at the low-water mark repeats everything after
     it, and skips none.
     """
     if token is not None:
@@ -192,7 +192,7 @@ def read_committed(offset: int, metadata: str, place: Place) -> Found:
     version = ANY_VERSION.match(metadata)
     if version is None:
         return Found(None, metadata)
-    # Text that cannot be read is not returned as the application's: it would be written again behind a new token.
+    # Text that cannot be read is not returned as the application's: it would be written again after a new token.
     if version[0] != PREFIX:
         return Found(None, "", f"it has version {version[1]}, and this aiogroup reads version 1")
     match = TOKEN.match(metadata)
@@ -212,7 +212,7 @@ def read_committed(offset: int, metadata: str, place: Place) -> Found:
         return Found(None, user, f"its ranges make no sense: {error}", token_id)
     live, epoch = int(match["live"]), int(match["epoch"]) if match["epoch"] else NO_EPOCH
     if pending[-1].end > live:
-        return Found(None, user, f"it says that {pending[-1]} is pending, behind live={live}", token_id)
+        return Found(None, user, f"it says that {pending[-1]} is pending, above live={live}", token_id)
     if pending[0].start != offset:
         return Found(None, user, f"it says that {pending[0]} is pending first, and the offset is {offset}", token_id)
     if live > MAX_OFFSET or epoch >= 2**31:
@@ -319,7 +319,7 @@ def _read_ranges(text: str) -> Ranges:
     pairs = (each.split("-") for each in text.split(","))
     ranges = read((int(start), int(end)) for start, end in pairs)
     if ranges[-1].end > MAX_OFFSET:
-        raise ValueError(f"{ranges[-1]} is behind every offset")
+        raise ValueError(f"{ranges[-1]} is above every offset")
     return ranges
 
 
@@ -334,7 +334,7 @@ def _place_checksum(place: Place) -> str:
 
 
 def _topic_checksum(place: Place) -> str:
-    """The checksum of the topic's id, which tells a topic from a former one of the same name."""
+    """The checksum of the topic's id, which distinguishes a topic from a former one of the same name."""
     return _hash(place.topic_id.hex, chars=8)
 
 

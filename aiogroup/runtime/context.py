@@ -153,7 +153,7 @@ class Context:
         self.inbox.fail(error)
 
     async def know(self, topics: Collection[str]) -> None:
-        """Fetch the metadata of topics that are not known yet. A failure is told as an event, not raised."""
+        """Fetch the metadata of topics that are not known yet. A failure is emitted as an event, not raised."""
         cluster = self.link.cluster
         if unknown := [topic for topic in topics if topic not in cluster.topics]:
             try:

@@ -199,7 +199,7 @@ class Line:
         self.handle(NameNotCarried())
 
     async def leave(self, request: LeaveGroupRequest) -> None:
-        """Tell the coordinator that a member is gone, so that it need not wait for the session to end.
+        """Report to the coordinator that a member is gone, so that it need not wait for the session to end.
 
         Raises:
             AiogroupError: no answer within `request_timeout_ms`, or a refusal; then the session ends by itself.

@@ -53,7 +53,7 @@ class Departure:
             # The group waits for a member that does not leave: the steps before keep time for LeaveGroup.
             await steps.take("commit", self._commit(steps), steps.left_ms() // 2)
             callbacks = ownership.callbacks
-            await steps.take("revoked callback", callbacks.revoked(callbacks.told), steps.left_ms())
+            await steps.take("revoked callback", callbacks.revoked(callbacks.announced), steps.left_ms())
             await steps.take("commit", self._commit(steps), steps.left_ms())
             not_committed = self._left_over()
             ownership.drop_all()

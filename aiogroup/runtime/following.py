@@ -5,12 +5,12 @@ How a subscription takes effect
 1. `subscribe`, `assign` and `unsubscribe` change the `Subscription` and call `follow`. The refresher reports new
    metadata, and the membership reports that it has left its group.
 2. The group, or `NoGroup`, lets `membership/following.py` decide what has to be done: a few effects, in their order.
-3. They are carried out here. A member is told its topics, and joins or rejoins in the rebalance task. Partitions that
+3. They are carried out here. A member gets its topics, and joins or rejoins in the rebalance task. Partitions that
    the application names are assigned at once.
 4. `assign` after topics waits for the group. `unsubscribe` was called before it, so the member hands over what the
    group gave it, commits, and leaves. Then the membership says so (`Cause.GROUP_LEFT`), and only then the partitions
    are assigned. Until then they are prepared: they can be moved and paused.
-5. `AssignmentChanges` is told of every change of what is assigned, by the rebalance and by self-assignment.
+5. `AssignmentChanges` hears of every change of what is assigned, by the rebalance and by self-assignment.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Following"]
 
 
 class Following(MemberObserver):
-    """Is told of new metadata by the refresher, of its moves by the membership, and of new subscriptions by the
+    """Hears of new metadata from the refresher, of its moves by the membership, and of new subscriptions by the
     consumer.
 
     These three call it, and it calls them. So it is made before them, and is given them at the end, by `lead`.

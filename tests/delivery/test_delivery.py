@@ -564,7 +564,7 @@ def test_poison_loses_nothing_that_other_partitions_gave():
     assert delivery.in_hand() == {tp(0): 3}
 
 
-def test_poison_is_told_though_other_partitions_always_have_records():
+def test_poison_is_reported_though_other_partitions_always_have_records():
     assignment, (good, bad) = assigned(0, 1)
     bad.put(fetched(bad, 3, **poison_at(0)))
     delivery = delivering(assignment)
@@ -698,7 +698,7 @@ def test_each_record_comes_once_and_in_order_whatever_the_way_of_asking(counts, 
         assert partitions[number].ledger.committable == count
 
 
-def test_what_an_answer_said_of_a_partition_that_left_is_not_told():
+def test_what_an_answer_said_of_a_partition_that_left_is_not_reported():
     assignment, partitions = assigned(0, 1)
     delivery = delivering(assignment)
     for partition in partitions:

@@ -96,7 +96,7 @@ def test_it_says_when_time_alone_changes_something():
     assert not never.needs_records
 
 
-def test_what_blocks_without_a_good_answer_is_told_after_that_time_and_again():
+def test_what_blocks_without_a_good_answer_is_reported_after_that_time_and_again():
     rule = Merge(0, STALL_MS)
     assert not rule.look({TWO: Sight(None)}, 0, has_record=True)
     assert rule.take_stalls(STALL_MS - 1) == []

@@ -142,6 +142,6 @@ def test_bug_is_found(name, old, new):
     assert differences(*random_script(seed)) is None
 
 
-def test_a_bug_that_can_no_longer_be_planted_is_told():
+def test_a_bug_that_can_no_longer_be_planted_is_reported():
     with pytest.raises(LookupError):
         planted(MERGE, "nothing of this kind", "")

@@ -273,7 +273,7 @@ def test_both_lanes_are_in_hand_and_settle():
     assert (live.ledger.committable, cursor.ledger.committable) == (1_003, 3)
 
 
-def test_poison_of_one_lane_is_told_and_the_other_lane_goes_on():
+def test_poison_of_one_lane_is_reported_and_the_other_lane_goes_on():
     delivery, live, cursor = two(40, 0)
 
     def refuse(value):

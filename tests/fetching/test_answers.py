@@ -108,7 +108,7 @@ def test_an_answer_without_records_heals_unless_a_long_batch_had_no_room():
     assert (fetch.lane.target.error, fetch.lane.target.failures_count) == ("", 0)
 
 
-def test_a_part_of_a_batch_is_asked_for_whole_then_told_then_raised():
+def test_a_part_of_a_batch_is_asked_for_whole_then_reported_then_raised():
     fetch = Fetch()
     taken = fetch.take(RECORDS[:-1])
     assert (taken.incomplete_bytes, taken.is_buffered) == (len(RECORDS), False)

@@ -83,7 +83,7 @@ def test_a_checksum_is_checked_before_any_record_of_the_batch():
     assert len(records) == 20
 
 
-def test_a_bad_batch_before_the_position_is_told_at_the_position():
+def test_a_bad_batch_before_the_position_is_reported_at_the_position():
     assert poison(decoder(flipped(w.built(10), -3), 7))[1].offset == 7
     assert poison(decoder(flipped(w.built(10, base=20), -3), 7))[1].offset == 20
 

@@ -60,7 +60,7 @@ def test_batch_that_claims_to_end_before_it_begins_is_damaged():
     assert extent_of(bytes(data), 0).end is None
 
 
-def test_epochs_are_told_where_they_change():
+def test_epochs_are_reported_where_they_change():
     data = w.built(3, base=5, epoch=2) + w.built(2, base=8, epoch=2) + w.built(1, base=10, epoch=7)
     assert w.epochs_of(data) == ((5, 2), (10, 7))
 
@@ -70,7 +70,7 @@ def test_old_formats_have_no_epoch():
     assert w.epochs_of(data) == ((7, -1), (8, 3))
 
 
-def test_epochs_before_the_damage_are_told():
+def test_epochs_before_the_damage_are_reported():
     bad = bytearray(w.built(1, base=3, epoch=4))
     bad[23:27] = b"\xff\xff\xff\xff"
     extent = extent_of(w.built(3, base=0, epoch=1) + bytes(bad), 0)

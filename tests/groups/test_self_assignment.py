@@ -91,7 +91,7 @@ async def test_the_commit_is_nobodys_though_a_subscription_follows_and_joins_beh
     assert not member.count("lost", *TROUBLE)
 
 
-async def test_one_that_fails_is_told(group):
+async def test_one_that_fails_is_reported(group):
     member = await self_assigned(group)
     await group.joined("m")  # by members: what is nobody's is refused
     member.call("assign", [B])
@@ -126,7 +126,7 @@ async def test_a_start_by_hand_fails_at_nothing(group):
 
 @pytest.mark.parametrize("group_id", ["billing", None])
 @pytest.mark.parametrize("how", ["subscribe", "assign"])
-async def test_a_topic_that_is_not_there_is_told_once_until_it_is(group, how, group_id):
+async def test_a_topic_that_is_not_there_is_reported_once_until_it_is(group, how, group_id):
     member = group.member("m", **AUTO, group_id=group_id)
     if how == "subscribe":
         member.call("subscribe", [TOPIC, "ordres"])

@@ -281,7 +281,7 @@ async def test_a_pattern_is_looked_for_although_metadata_were_on_their_way(group
 # By name.
 
 
-async def test_who_waits_for_a_partition_that_another_member_gets_is_told(group):
+async def test_who_waits_for_a_partition_that_another_member_gets_learns_it(group):
     member = await group.member("m", reads=False).start()
     await assigned(member, A, B)
     waiting = {tp: asyncio.ensure_future(first(member, tp)) for tp in (A, B)}
@@ -419,7 +419,7 @@ async def test_what_waits_for_a_partition_that_is_not_there_ends_with_the_consum
     await assert_that_a_stop_ends(group, member, member.consumer.end_offsets(named("nowhere", 0)), 2_000)
 
 
-async def test_who_waits_for_a_position_is_told_of_the_end(group):
+async def test_who_waits_for_a_position_learns_of_the_end(group):
     group.brokers.withheld = (ListOffsetsResponse,)
     member = await group.member("m", **IDLE, group_id=None).start()
     member.call("assign", [A])
@@ -429,7 +429,7 @@ async def test_who_waits_for_a_position_is_told_of_the_end(group):
 # What is told.
 
 
-async def test_who_was_told_of_an_end_is_not_told_again_when_that_takes_too_long(group):
+async def test_a_listener_that_heard_of_an_end_does_not_hear_of_it_again_when_that_takes_too_long(group):
     (member,) = await group.joined("m")
 
     async def slowly(callback):

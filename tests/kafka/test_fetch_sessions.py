@@ -122,7 +122,7 @@ async def test_partitions_that_are_paused_leave_the_session_and_come_back(watche
     assert not any(each.is_full for each in watch.fetches[1:])
 
 
-async def test_seeks_are_told_to_the_session(watched):
+async def test_seeks_are_reported_to_the_session(watched):
     place, consumer, watch, _ = watched
     await place.produce(range(20), partition=2)
     assert await values(consumer, 20) == list(range(20))

@@ -112,7 +112,7 @@ async def test_every_error_of_a_partition_is_backed_off_from(kafka_cluster, two,
     assert not _out_of_range(ears)
 
 
-async def test_a_topic_that_may_not_be_read_is_told_and_the_other_goes_on(kafka_cluster, two):
+async def test_a_topic_that_may_not_be_read_is_reported_and_the_other_goes_on(kafka_cluster, two):
     bad, fine = two
     async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
         proxy.rewrite(FetchRequest, _fail(bad, proxy, 29))

@@ -144,7 +144,7 @@ async def test_the_token_is_there_as_soon_as_the_partition_is_whatever_commits(m
     assert (await token_of(place, where)).id == token.id
 
 
-async def test_where_nothing_was_committed_the_backlog_is_told_to_jobs_too(make_place):
+async def test_where_nothing_was_committed_jobs_learn_of_the_backlog_too(make_place):
     place = make_place()
     await place.produce(range(120))
     where = await where_of(place)

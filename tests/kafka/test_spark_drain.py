@@ -114,7 +114,7 @@ def test_two_drivers_share_the_partitions(spark, make_place):
         kept[number](frame)
         if number == 0 and len(kept[0].slices) == 2:
             begun.set()
-            run(eventually(lambda: is_told_to_share(place), within_s=60))
+            run(eventually(lambda: may_share(place), within_s=60))
 
     def work(number):
         reports[number] = drain(
@@ -134,7 +134,7 @@ def test_two_drivers_share_the_partitions(spark, make_place):
     assert len({partition for partition, _ in kept[1].all()}) == 2
 
 
-async def is_told_to_share(place):
+async def may_share(place):
     """Two members, and the first one has been told to give two of the four partitions up."""
     members = await list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)
     return len(members) == 2 and sum(len(each.partitions) for each in members) == 2

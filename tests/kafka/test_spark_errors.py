@@ -59,7 +59,7 @@ async def metadata_of(place):
         return (await admin.list_consumer_group_offsets(place.group))[place.tp()].metadata
 
 
-def test_a_commit_without_a_token_leaves_nothing_to_jobs_and_is_told_where_records_are_left(spark, place):
+def test_a_commit_without_a_token_leaves_nothing_to_jobs_and_is_reported_where_records_are_left(spark, place):
     run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(3, "the application's own")}))
     standing = pending_ranges(**access(place))
     assert standing == {}
@@ -129,7 +129,7 @@ def properties_of(cluster, user):
     }
 
 
-def test_security_reaches_the_consumer_and_spark_and_who_may_not_is_told_so(spark, guarded, unique_name):
+def test_security_reaches_the_consumer_and_spark_and_who_may_not_learns_it(spark, guarded, unique_name):
     place = Place(guarded, unique_name("topic"), unique_name("group"))
     guarded.create_topic(place.topic)
     run(place.produce(range(20)))

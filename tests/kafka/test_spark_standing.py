@@ -43,7 +43,7 @@ both = pytest.mark.parametrize("name", ["pending", "drain"])
 
 
 @both
-def test_a_group_that_is_behind_without_a_token_is_told_how_far_and_who_should_write_one(place, no_spark, capsys, name):
+def test_a_group_that_is_behind_without_a_token_is_reported_with_what_to_do(place, no_spark, capsys, name):
     """A tool has reset it while the service was down, or somebody committed without a token."""
     run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(5, "")}))
     assert call(place, name) == 3
@@ -55,7 +55,7 @@ def test_a_group_that_is_behind_without_a_token_is_told_how_far_and_who_should_w
 
 
 @both
-def test_a_group_that_has_committed_nothing_of_the_topic_is_told(place, make_place, no_spark, capsys, name):
+def test_a_group_that_has_committed_nothing_of_the_topic_is_reported(place, make_place, no_spark, capsys, name):
     other = make_place()
     other.group = place.group
     run(other.produce(range(10)))
@@ -123,7 +123,7 @@ async def has_metadata(place):
 
 
 @both
-def test_a_wrong_second_group_is_told_before_anything_is_read(place, no_spark, capsys, name):
+def test_a_wrong_second_group_is_reported_before_anything_is_read(place, no_spark, capsys, name):
     async def serve():
         await commit_by_hand(place, {place.tp(): OffsetAndMetadata(5, "")})
         settings = {**MODE, **MANUAL, "parallel_handoff": True, "parallel_group_id": "the-jobs"}

@@ -55,7 +55,7 @@ async def test_a_restart_is_not_noticed_by_the_others(kafka_cluster, topic, grou
 
 
 @pytest.mark.parametrize("leave_group", [None, False, True])
-async def test_stop_leaves_the_group_only_when_told_to(kafka_cluster, topic, group, leave_group):
+async def test_stop_leaves_the_group_only_when_asked_to(kafka_cluster, topic, group, leave_group):
     static = Member(kafka_cluster, group, topic, **NAMED, group_instance_id="one")
     other = Member(kafka_cluster, group, topic, **NAMED)
     async with running(static, other):

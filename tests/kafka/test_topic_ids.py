@@ -327,7 +327,7 @@ async def test_a_new_topic_with_fewer_partitions(make_place, mode):
         assert await place.committed(1) is None
 
 
-async def test_a_broker_that_takes_names_only_is_told_nothing_of_the_old_topic(make_place, mode, monkeypatch):
+async def test_a_broker_that_takes_names_only_hears_nothing_of_the_old_topic(make_place, mode, monkeypatch):
     """Before Kafka 4.1: what the metadata says is compared before anything is sent."""
     monkeypatch.setattr(OffsetCommitRequest, "MAX_VERSION", 9)
     monkeypatch.setattr(OffsetFetchRequest, "MAX_VERSION", 9)

@@ -277,7 +277,7 @@ async def test_the_producer_tells_what_was_refused(bench, tmp_path):
     assert found[0] == found[1]
 
 
-async def test_create_times_begin_where_they_are_told_to(bench):
+async def test_create_times_begin_where_they_should(bench):
     await sent_by(bench, "--max-messages", "5", "--message-create-time", "1000")
     async with bench.place.consumer(auto_offset_reset="earliest") as consumer:
         times = []

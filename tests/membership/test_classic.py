@@ -123,7 +123,7 @@ def test_leader_assigns_before_it_syncs():
     assert member.machine.leadership.is_leader
 
 
-def test_leader_told_to_skip_the_assignment_runs_no_assignor():
+def test_leader_that_is_to_skip_the_assignment_runs_no_assignor():
     member = Member("pod-1")
     member.to_joining()
     member.answer_join(joined("m1", 3, skip_assignment=True))
@@ -210,7 +210,7 @@ def test_heartbeat_that_tells_of_a_rebalance_starts_a_hand_over_and_keeps_the_ge
     assert not member.machine.may_heartbeat
 
 
-def test_rebalance_told_while_adopting_begins_when_it_is_adopted():
+def test_rebalance_reported_while_adopting_begins_when_it_is_adopted():
     member = Member()
     member.to_adopting()
     heartbeat(member, E.REBALANCE_IN_PROGRESS)
@@ -312,7 +312,7 @@ def test_enforced_rebalance_tells_why():
 
 @pytest.mark.parametrize(("code", "kind"), FATAL)
 @pytest.mark.parametrize("where", ["join", "sync", "heartbeat", "commit"])
-def test_fenced_and_unauthorized_members_fail_whoever_is_told(where, code, kind):
+def test_fenced_and_unauthorized_members_fail_whoever_hears_it(where, code, kind):
     member = Member("pod-1")
     if where == "join":
         member.to_joining()

@@ -52,7 +52,7 @@ def test_metadata_that_says_nothing_of_a_topic_is_no_reason(now):
     assert leading().why_stale(now) is None
 
 
-def test_racks_count_only_where_a_member_told_its_own():
+def test_racks_count_only_where_a_member_names_its_own():
     assert leading(racks=False).why_stale(cluster(2, rack="b")) is None
 
 

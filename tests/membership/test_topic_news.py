@@ -29,7 +29,7 @@ def names(*given):
         (ErrorCode.INVALID_TOPIC_EXCEPTION, InvalidTopicError),
     ],
 )
-def test_a_topic_that_may_not_be_read_is_told_once_until_that_changes(code, error):
+def test_a_topic_that_may_not_be_read_is_reported_once_until_that_changes(code, error):
     topics = Topics()
     refusing = cluster(orders=code)
     (told,) = topics.look(names("orders"), refusing, 0).refused
@@ -40,7 +40,7 @@ def test_a_topic_that_may_not_be_read_is_told_once_until_that_changes(code, erro
     assert len(topics.look(names("orders"), refusing, 30_000).refused) == 1
 
 
-def test_a_missing_topic_is_told_when_every_broker_had_time_to_hear_of_it():
+def test_a_missing_topic_is_reported_when_every_broker_had_time_to_hear_of_it():
     topics, without = Topics(), cluster(orders=UNKNOWN)
     assert topics.look(names("orders"), without, 0) == NOTHING
     assert topics.look(names("orders"), without, 1_999) == NOTHING
@@ -48,7 +48,7 @@ def test_a_missing_topic_is_told_when_every_broker_had_time_to_hear_of_it():
     assert topics.look(names("orders"), without, 60_000) == NOTHING
 
 
-def test_one_that_comes_and_goes_is_told_again():
+def test_one_that_comes_and_goes_is_reported_again():
     topics = Topics()
     for at_ms in (0, 2_000):
         topics.look(names("orders"), cluster(orders=UNKNOWN), at_ms)
@@ -64,7 +64,7 @@ def test_an_answer_about_all_topics_says_what_is_not_there_by_leaving_it_out():
     assert [each for each, _ in news.missing] == ["orders"]
 
 
-def test_missing_is_what_nobody_found_since_and_gone_what_was_told():
+def test_missing_is_what_nobody_found_since_and_gone_what_was_reported():
     topics, without = Topics(), cluster(orders=UNKNOWN)
     topics.look(names("orders"), without, 0)
     assert (set(topics.missing(without)), set(topics.gone(without))) == ({"orders"}, set())
@@ -73,7 +73,7 @@ def test_missing_is_what_nobody_found_since_and_gone_what_was_told():
     assert (set(topics.missing(cluster("orders"))), set(topics.gone(cluster("orders")))) == (set(), set())
 
 
-def test_a_topic_that_is_read_no_more_is_not_told():
+def test_a_topic_that_is_read_no_more_is_not_reported():
     topics = Topics()
     topics.look(names("orders"), cluster(orders=UNKNOWN), 0)
     assert topics.look(names(), cluster(orders=UNKNOWN), 2_000) == NOTHING

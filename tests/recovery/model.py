@@ -286,7 +286,7 @@ class Member:
 
     def commit_named(self, offset):
         """Only what it holds no record below of: what the application calls processed, is."""
-        lanes = self.book.told
+        lanes = self.book.reported
         try:
             after = lanes.commit(offset)
         except ValueError:

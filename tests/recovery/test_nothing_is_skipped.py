@@ -149,7 +149,7 @@ class Play:
             member.process(200)
         if self.is_named:
             member.commit_last()
-            lanes, told = member.book.offsets, member.book.told
+            lanes, told = member.book.offsets, member.book.reported
             assert member.is_cut or told.pending == lanes.pending, f"stuck: {told.pending} for who commits by name"
 
 

@@ -72,7 +72,12 @@ BUGS = (
         "done is None or done.id != token_id",
         "done is None",
     ),
-    Bug("a job's result says that what is in hand is done", BOOK, "self._told[at] = told", "self._told[at] = at"),
+    Bug(
+        "a job's result says that what is in hand is done",
+        BOOK,
+        "self._reported[at] = reported",
+        "self._reported[at] = at",
+    ),
     Bug(
         "a job's result counts for what it has not done",
         BOOK,

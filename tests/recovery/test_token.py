@@ -96,7 +96,7 @@ def test_a_hand_off_that_makes_no_sense_is_not_obeyed(note, why):
 
 
 @pytest.mark.parametrize("text", ["aiogroup/2 0123456789abcdef anything", "aiogroup/17 ", "aiogroup/01 x"])
-def test_a_token_of_another_version_is_told_and_not_taken_for_the_applications(text):
+def test_a_token_of_another_version_is_reported_and_not_taken_for_the_applications(text):
     found = read_committed(85, text, PLACE)
     assert (found.token, found.user) == (None, "")
     assert "version" in found.foreign

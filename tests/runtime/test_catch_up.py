@@ -175,7 +175,7 @@ async def test_a_seek_in_one_lane_leaves_the_buffer_of_the_other(home):
     assert home.live.lanes.book.pending == ((10, 20), (35, 40))
 
 
-async def test_what_is_done_is_told_once_and_the_lane_stands_by(home):
+async def test_what_is_done_is_reported_once_and_the_lane_stands_by(home):
     for cursor in home.live.lanes.cursors:
         home.put(cursor, cursor.end)
     home.context.delivery.take(100)
@@ -287,7 +287,7 @@ async def test_lanes_that_are_closed_do_not_come_back_to_life(home):
     assert home.beside.get(tp(0)) is None
 
 
-async def test_a_reset_below_what_was_told_takes_it_back(home):
+async def test_a_reset_below_what_was_reported_takes_it_back(home):
     """Records come again from 60 on: until these are processed no commit may say so."""
     home.live.put(fetched(home.live, 20, 50))
     home.context.delivery.take(20)
@@ -314,9 +314,9 @@ async def test_to_ask_whether_something_is_uncommitted_changes_nothing(home):
     home.live.put(fetched(home.live, 20, 50))
     home.context.delivery.take(20)
     home.context.delivery.process_all()
-    told = book.told
+    told = book.reported
     assert lanes.has_uncommitted
-    assert book.told == told
+    assert book.reported == told
     entry = lanes.processed()
     home.live.committed = Committed(entry.offset, entry.metadata)
     assert not lanes.has_uncommitted
@@ -390,9 +390,9 @@ async def test_doubts_do_not_put_off_the_look_at_where_logs_begin(home, monkeypa
         task.cancel()
 
 
-async def test_a_frozen_leader_asked_where_logs_begin_does_not_put_off_what_is_told(home):
-    is_asked, is_told = asyncio.Event(), asyncio.Event()
-    home.context.tell = lambda event: is_told.set() if type(event) is events.RangeDone else None
+async def test_a_frozen_leader_asked_where_logs_begin_does_not_put_off_what_is_reported(home):
+    is_asked, is_reported = asyncio.Event(), asyncio.Event()
+    home.context.tell = lambda event: is_reported.set() if type(event) is events.RangeDone else None
 
     async def ask_for_ever(*_, **__):
         is_asked.set()
@@ -406,7 +406,7 @@ async def test_a_frozen_leader_asked_where_logs_begin_does_not_put_off_what_is_t
             await is_asked.wait()
             home.live.lanes.cursors[0].rise_to(20)
             home.catch_up.wanted.pulse()
-            await is_told.wait()
+            await is_reported.wait()
     finally:
         for task in tasks:
             task.cancel()

@@ -126,7 +126,7 @@ async def test_member_without_a_generation_never_commits(committing, way, code):
     assert committing.coordinator.written == []
 
 
-async def test_partition_that_leaves_while_the_commit_connects_is_told_and_the_others_go_out(committing):
+async def test_partition_that_leaves_while_the_commit_connects_is_reported_and_the_others_go_out(committing):
     committing.member.to_stable()
     committing.coordinator.before_writing = lambda: committing.assignment.remove([tp(0)])
     with pytest.raises(CommitFailedError) as failed:

@@ -91,7 +91,7 @@ async def test_a_topic_that_is_recreated_meanwhile_decides_nothing():
     assert world.begun == []
 
 
-async def test_a_truncation_that_the_leader_proves_is_told():
+async def test_a_truncation_that_the_leader_proves_is_reported():
     world = World(epoch_end=60)
     assert await world.begin() == ""
     assert world.begun[0].pending == ((60, 120),)
@@ -115,7 +115,7 @@ async def test_a_topic_that_is_not_known_is_looked_up_later():
 
 
 @pytest.mark.parametrize("text", ["aiogroup/2 0123456789abcdef of tomorrow", "aiogroup/1 0123456789abcdef damaged"])
-async def test_a_token_that_cannot_be_read_is_told_and_not_written_again_as_the_applications(text):
+async def test_a_token_that_cannot_be_read_is_reported_and_not_written_again_as_the_applications(text):
     world = World()
     assert await world.begin(Committed(70, text, 3)) == ""
     (recovery,) = world.begun

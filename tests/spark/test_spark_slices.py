@@ -81,7 +81,7 @@ def test_a_layer_has_a_partition_once_and_one_topic():
 # What is given.
 
 
-def test_both_clients_are_told_of_security_and_of_the_isolation_level():
+def test_both_clients_get_security_and_the_isolation_level():
     properties = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",

@@ -86,7 +86,7 @@ class ClassicMembership:
         self._keeps = False  # the hand-over under way gives up only the topics that are not subscribed to any more
         self._asked = False  # the request or effect of this state was asked for and is not answered yet
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-        self._rejoin_since_ms: int | None = None  # when the fact came in that `rejoin_why` tells of
+        self._rejoin_since_ms: int | None = None  # when the fact came in that `rejoin_why` is about
         self._rejoin_at_ms: int | None = None  # the group rebalances, and this member delays its rejoin until then
         self._new_member_id = NewMemberId()
         self._effects: f.Outbox[f.Effect] = f.Outbox()

@@ -96,7 +96,7 @@ class Alarm:
 
 
 class Signal:
-    """Tells waiters that something changed, so that they check again. A pulse wakes every waiter, the oldest first;
+    """Wakes waiters when something has changed, so that they check again. A pulse wakes every waiter, the oldest first;
     without a waiter it is forgotten.
 
     Check your condition, then `await wait()`. If there is no await in between, no pulse is missed.

@@ -40,7 +40,7 @@ class Heartbeat:
         self.clock = HeartbeatClock(config.heartbeat_interval_ms, config.session_timeout_ms, now_ms())
         self.acknowledged_at_ms: int | None = None
         self.counts_until_ms = FOREVER_MS
-        """Until then the coordinator counts this member, as its answers tell: one session after the last of them.
+        """Until then the coordinator counts this member, by its answers: one session after the last of them.
 
         It is replaced as a whole: the main loop reads it while the heartbeat thread sets it.
         """
@@ -90,7 +90,7 @@ class Heartbeat:
         config = self._context.config
         self._count_until(now + (self._named_session_ms if self._identity.is_static else config.session_timeout_ms))
         if is_over:
-            self._context.group_changed.pulse()  # the outage that the session watchdog told of is over
+            self._context.group_changed.pulse()  # the outage that the session watchdog reported is over
 
     def _give_up_coordinator(self) -> None:
         """No answer came for a whole session (KIP-62): look for another coordinator, and keep the generation."""

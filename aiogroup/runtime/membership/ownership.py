@@ -59,7 +59,7 @@ class Ownership:
         for partition in added:
             partition.bar(Bar.NEW)
         self._context.assignment.take(added)
-        self._changes.tell()
+        self._changes.publish()
 
     async def announce(self, added: Collection[Partition], still: Still) -> None:
         """Run the assigned callback with the added partitions, also when there are none."""
@@ -118,16 +118,16 @@ class Ownership:
                 await checkpoint_if_cancelled()
         finally:
             self._revoking = frozenset()
-        behind = tuple(sorted(self._committer.processed(leaving)))
-        if behind and not self._context.config.enable_auto_commit:
-            self._context.tell(events.UncommittedAtRevoke(behind))
+        uncommitted = tuple(sorted(self._committer.processed(leaving)))
+        if uncommitted and not self._context.config.enable_auto_commit:
+            self._context.tell(events.UncommittedAtRevoke(uncommitted))
         self._remove(tps)
         self._context.tell(events.PartitionsRevoked(tuple(sorted(tps))))
         return True
 
     async def lose(self, why: str) -> None:
         """Another member may own the partitions already: remove them, then run the lost callback."""
-        known = self.callbacks.told | self._dropped
+        known = self.callbacks.announced | self._dropped
         tps = self.drop_all() | self._dropped
         self._dropped = frozenset()
         if tps:
@@ -146,14 +146,14 @@ class Ownership:
 
     def drop_all_and_defer_callback(self) -> None:
         """Remove all partitions at once; the lost callback runs at the next request for records, or in `stop`."""
-        self._dropped |= self.callbacks.unannounced
+        self._dropped |= self.callbacks.unrevoked
         self.drop_all()
 
     def _remove(self, tps: Collection[TopicPartition]) -> None:
         self.callbacks.forget(tps)
         removed = self._context.assignment.remove(tps)
         self._context.delivery.forget(removed)
-        self._changes.tell()
+        self._changes.publish()
 
     # The hand-over point.
 

@@ -39,7 +39,7 @@ class Rounds(Protocol):
 
     async def perform(self, effect: f.ComputeAssignment) -> None: ...
     async def exchange(self, request: f.Request) -> None:
-        """Send the request and tell the membership the answer, or that there is none."""
+        """Send the request and give the membership the answer as a fact, or that there is none."""
         ...
 
     def on_adopted(self, effect: f.Adopt) -> None:
@@ -159,14 +159,14 @@ class Rebalance:
         is_current = still()
         await self._coordinator.tell(f.Adopted(generation))
         if is_current:
-            self._tell_completed(effect)
+            self._emit_completed(effect)
         else:
             self._context.tell_rebalance_failed(f"generation {generation} ended before its partitions were taken over")
         self._context.fetchable.pulse()
         self._context.positions_wanted.pulse()
         self._context.changed.pulse()
 
-    def _tell_completed(self, effect: f.Adopt) -> None:
+    def _emit_completed(self, effect: f.Adopt) -> None:
         self.completed_count += 1
         why, duration_ms = self._context.round.why, now_ms() - self._context.round.began_at_ms
         self._context.tell(

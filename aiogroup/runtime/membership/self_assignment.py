@@ -45,7 +45,7 @@ class SelfAssignment:
         added = dict.fromkeys(wanted - assignment.names, self._new_policy if new else self._default_policy)
         assignment.take([self._prepared.get(tp) or assignment.make({tp: each})[0] for tp, each in added.items()])
         self._prepared.clear()
-        self._changes.tell()
+        self._changes.publish()
 
     def assign_all_of(self, topics: frozenset[str], appeared: frozenset[str] = frozenset()) -> None:
         """Assign all partitions of these topics. `appeared`: topics that were made after they were subscribed to."""

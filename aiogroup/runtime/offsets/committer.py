@@ -120,7 +120,7 @@ class Committer:
                     partition.lift(Bar.HELD)
 
     async def commit_first(self, held: Iterable[Partition], timeout: int) -> None:
-        """Commit where partitions begin, before the first delivery. An error is told as an event, not raised.
+        """Commit where partitions begin, before the first delivery. An error is emitted as an event, not raised.
 
         A position that the policy gave is committed because after a crash the policy could give another one. Pending
         ranges that are left to jobs (KIP-333) are committed because jobs see only what is committed. Without
@@ -132,14 +132,14 @@ class Committer:
         begun = {each.tp: each.lanes.begun() for each in held if each.lanes is not None}
         entries = {tp: entry for tp, entry in begun.items() if entry is not None}
         if entries:
-            await self._told(entries, self.commit(entries, timeout))
+            await self._emitting_failure(entries, self.commit(entries, timeout))
 
     async def commit_processed(self, partitions: Iterable[Partition], timeout: int, *, again: bool = False) -> bool:
-        """Commit processed offsets; True when all are durable. An error is told as an event, not raised."""
+        """Commit processed offsets; True when all are durable. An error is emitted as an event, not raised."""
         entries = self.processed(partitions, again=again)
-        return not entries or await self._told(entries, self.commit(entries, timeout, automatic=True))
+        return not entries or await self._emitting_failure(entries, self.commit(entries, timeout, automatic=True))
 
-    async def _told(self, entries: Entries, committing: Awaitable[None]) -> bool:
+    async def _emitting_failure(self, entries: Entries, committing: Awaitable[None]) -> bool:
         try:
             await committing
         except AiogroupError as error:
@@ -153,7 +153,7 @@ class Committer:
         if entries:
             commit, limit_ms = self._begin(entries, automatic=True), self._context.config.request_timeout_ms
             begin = self._context.supervisor.begin
-            begin("commit", lambda: self._told(entries, self._commit_counted(commit, limit_ms)))
+            begin("commit", lambda: self._emitting_failure(entries, self._commit_counted(commit, limit_ms)))
 
     async def settled(self, timeout: int) -> bool:
         """Wait until no commit is under way, at most `timeout` milliseconds; True when none is.

@@ -105,11 +105,11 @@ class CatchUp:
         self._context.changed.pulse()
 
     def share_out(self) -> None:
-        """Divide one bound among the live lanes that wait behind catch-up lanes.
+        """Divide one bound among the live lanes that wait for catch-up lanes.
 
         Each may fill half of its part, because an answer to a request already sent may still come.
         """
-        waiting = [each for each in self._context.assignment if each.is_behind]
+        waiting = [each for each in self._context.assignment if each.waits_for_range]
         for each in waiting:
             each.target.most_bytes = max(1, self.config.parallel_buffer_bytes // (2 * len(waiting)))
 
@@ -156,9 +156,9 @@ class CatchUp:
             lanes.fetch_next()
 
     async def run(self) -> None:
-        """Tell of ranges that are done, and let live lanes that waited for them go on."""
+        """Emit events for ranges that are done, and let live lanes that waited for them go on."""
         while True:
-            lanes = self._untold
+            lanes = self._unfinished
             self.settle()
             for each in lanes:
                 each.look()
@@ -172,7 +172,7 @@ class CatchUp:
         """Notice what retention removes. A task of its own: a frozen leader must not delay the events of `run`."""
         asked_at_ms = now_ms()
         while True:
-            lanes = self._untold
+            lanes = self._unfinished
             is_due = bool(lanes) and now_ms() - asked_at_ms >= LOG_START_MS
             if is_due or self._doubted:
                 asked_at_ms = now_ms() if is_due else asked_at_ms
@@ -181,8 +181,8 @@ class CatchUp:
             await self.wanted.wait(asked_at_ms + LOG_START_MS if lanes else None)
 
     @property
-    def _untold(self) -> list[PartitionLanes]:
-        return [each for each in self.lanes if not each.is_told]
+    def _unfinished(self) -> list[PartitionLanes]:
+        return [each for each in self.lanes if not each.is_done]
 
     async def _ask_log_starts(self, tps: set[TopicPartition]) -> None:
         self._doubted.clear()

@@ -161,9 +161,9 @@ class Recoveries:
         partition.bar(Bar.HELD, when=self._concerns_jobs(recovery))
         if recovery.truncated_at is not None:
             offset, epoch = last_known(committed.offset, committed.leader_epoch, found)
-            self._tell_truncated(partition, offset, epoch, recovery.truncated_at)
+            self._emit_truncated(partition, offset, epoch, recovery.truncated_at)
 
-    def _tell_truncated(self, partition: Partition, offset: int, epoch: int, cut: int) -> None:
+    def _emit_truncated(self, partition: Partition, offset: int, epoch: int, cut: int) -> None:
         tp, is_raised = partition.tp, self._context.config.auto_offset_reset == "none"
         if is_raised:
             partition.stick(LogTruncationError(tp, offset, cut))
