@@ -511,7 +511,7 @@ class Consumer:
         Without a `listener` the constructor's is used.
 
         Raises:
-            IllegalStateError: partitions were assigned by hand, or called inside a rebalance callback.
+            IllegalStateError: partitions were assigned with assign(), or called inside a rebalance callback.
             InvalidTopicError: Kafka would refuse a topic's name.
             ConfigError, TypeError: not topics, not a pattern, or not a listener.
         """

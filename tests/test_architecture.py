@@ -412,7 +412,7 @@ def test_every_member_of_an_enum_is_used():
 
 
 REAL_CLOCK = {
-    "tests/protocol/golden/record_broker.py": "records answers of real Kafka; run by hand",
+    "tests/protocol/golden/record_broker.py": "records answers of real Kafka; run manually",
     "tests/test_readme.py": "runs the README's program as a process and waits for its lines",
 }
 

@@ -105,7 +105,7 @@ async def test_a_loop_that_is_held_from_the_start_is_a_late_tick():
     assert 0 <= ticker.result()["late_own_ms"] <= ticker.result()["late_max_ms"]
 
 
-async def test_a_drain_is_measured_from_behind_the_first_batch_to_the_last_record():
+async def test_a_drain_is_measured_from_the_end_of_the_first_batch_to_the_last_record():
     meter = Meter(1_000, has_loop=False)
     assert meter.reached(400, 40_000) == 1_000
     assert meter.reached(999, 99_900) == 1_000

@@ -116,7 +116,7 @@ async def test_a_fenced_one_ends_at_once(monkeypatch):
     assert names[-1] == "shutdown_complete"
 
 
-@pytest.mark.parametrize("commits", [True, False], ids=["by hand", "auto-commit"])
+@pytest.mark.parametrize("commits", [True, False], ids=["explicit commits", "auto-commit"])
 async def test_nothing_is_committed_before_the_reader_has_it(monkeypatch, commits):
     """Else a SIGKILL in between leaves records that nobody reads again and nobody was told of."""
     lines, written = Lines(), []

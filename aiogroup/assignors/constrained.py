@@ -64,7 +64,7 @@ class _Division:
         return {member: sorted(tps) for member, tps in self._given.items()}
 
     def _keep(self) -> None:
-        """Each member keeps the partitions it owns, up to its share; the first ones in the order may keep one more."""
+        """Each member keeps the partitions it owns, up to its quota; the first ones in the order may keep one more."""
         owned: dict[str, list[TopicPartition]] = defaultdict(list)
         for tp, member in self._claims.owner.items():
             rack = self._member_racks.get(member)
@@ -113,7 +113,7 @@ class _Division:
         return left
 
     def _give(self, rest: list[TopicPartition]) -> None:
-        """Give partitions in turn to members below their share, then one more to each member that may have it."""
+        """Give partitions in turn to members below their quota, then one more to each member that may have it."""
         turn = deque(self._short)
         for tp in rest:
             if turn:

@@ -62,16 +62,16 @@ class _Topic:
         self.members = members
         self.count = count
         self.owner: dict[int, str] = {}
-        self._share, self._extra = divmod(count, len(members))
+        self._quota, self._extra = divmod(count, len(members))
         self._has: dict[str, int] = defaultdict(int)
 
     def room(self, member: str) -> int:
-        return max(0, self._share + (self._extra > 0) - self._has[member])
+        return max(0, self._quota + (self._extra > 0) - self._has[member])
 
     def give(self, member: str, number: int) -> None:
         self.owner[number] = member
         self._has[member] += 1
-        self._extra -= self._has[member] > self._share
+        self._extra -= self._has[member] > self._quota
 
     def give_nearby(self, rack_of: Mapping[str, str], racks: Racks) -> None:
         near: dict[str, deque[int]] = defaultdict(deque)
@@ -100,7 +100,7 @@ class _Topic:
 
 
 def _give_nearby(topics: Iterable[_Topic], members: Mapping[str, MemberSubscription], racks: Racks) -> None:
-    """Give members partitions that are near to them, as far as their shares allow.
+    """Give members partitions that are near to them, as far as their quotas allow.
 
     Topics that are divided in the same way stay so: a member gets a partition number that is near to it in all of them.
     """

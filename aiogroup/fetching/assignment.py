@@ -52,12 +52,12 @@ class LaneTable(Generic[L_co]):
     def buffered_bytes(self) -> int:
         return self.tally.fetched_bytes + self.tally.decoded_bytes
 
-    def take(self, lanes: Iterable[L_co]) -> None:
+    def put(self, lanes: Iterable[L_co]) -> None:
         """Add lanes: from now on the planner considers them."""
-        taken = {lane.tp: lane for lane in lanes}
-        self._lanes |= taken
-        self.tally.touched |= dict.fromkeys(taken)
-        for lane in taken.values():
+        added = {lane.tp: lane for lane in lanes}
+        self._lanes |= added
+        self.tally.touched |= dict.fromkeys(added)
+        for lane in added.values():
             lane.count_in(self.tally)
         self.changes_count += 1
 
@@ -101,14 +101,14 @@ class Assignment(LaneTable[Partition]):
     def add(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
         """Add partitions, each with the policy for when nothing is committed for it."""
         added = self.make(policies)
-        self.take(added)
+        self.put(added)
         return added
 
     def make(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
         """The first of two steps of `add`: their positions can be looked up, but they are not ours yet.
 
-        Until they are added by `take`, none of their records is fetched or delivered, and none of their errors is
-        raised: each keeps a tally of its own. In a cooperative round they are added after other partitions were given
+        Until they are added by `put`, none of their records is fetched or delivered, and none of their errors is
+        raised: each keeps a tally of its own. In a cooperative rebalance they are added after others were given
         up, or never if the generation ends first.
         """
         made = []

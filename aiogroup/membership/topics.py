@@ -36,7 +36,7 @@ class Topics:
         self._missing_since_ms: dict[str, int] = {}
         self._missing_long: Set[str] = frozenset()
 
-    def look(self, topics: frozenset[str], cluster: Cluster, now_ms: int) -> TopicNews:
+    def news_in(self, topics: frozenset[str], cluster: Cluster, now_ms: int) -> TopicNews:
         """The news in this cluster's metadata; to be called after each refresh."""
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         doubtful = {name for name in topics if name in cluster.errors or cluster.lacks(name)}

@@ -16,7 +16,7 @@ from aiogroup.records import LIVE
 from aiogroup.recovery.lane_offsets import LaneName, LaneOffsets, Mark, Moved, PartitionOffsets
 from aiogroup.recovery.lane_starts import Recovery, fold
 from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract
-from aiogroup.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, Place, write_committed
+from aiogroup.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, LogId, write_committed
 
 __all__ = ["Book", "CatchUpCursor", "LiveCursor"]
 
@@ -56,7 +56,7 @@ class Book(Generic[R]):
 
     def __init__(
         self,
-        place: Place,
+        log_id: LogId,
         recovery: Recovery,
         live: LiveCursor,
         make: Callable[[Range, int], R],
@@ -64,7 +64,7 @@ class Book(Generic[R]):
         note_of: Callable[[Ranges], HandOffNote | None] = lambda _: None,
     ) -> None:
         self.id = recovery.id
-        self.place = place
+        self.log_id = log_id
         self.user = recovery.user  # the application's own metadata, valid while the low-water mark is `_user_at`
         self._user_at = recovery.low_water
         self.live = live
@@ -203,7 +203,7 @@ class Book(Generic[R]):
         limit = {} if self.limit_chars is None else {"limit_chars": self.limit_chars}
         return LaneCommit(
             offset=low_water,
-            metadata=write_committed(token, self.place, user, **limit),
+            metadata=write_committed(token, self.log_id, user, **limit),
             leader_epoch=self.live.epoch_before(live) if token is None else self._epoch_before(low_water),
             id=token_id,
             live=live,

@@ -30,7 +30,7 @@ from aiogroup.recovery.token import (
     RESERVED_CHARS,
     DoneRanges,
     HandOffNote,
-    Place,
+    LogId,
     read_committed,
     second_group_mark,
 )
@@ -96,7 +96,7 @@ class LanesOwner(Protocol):
 class PartitionLanes:
     """The lanes of one partition: `live` is the partition itself, the cursors of the ranges are in `book.ranges`."""
 
-    def __init__(self, owner: LanesOwner, live: Partition, place: Place, recovery: Recovery) -> None:
+    def __init__(self, owner: LanesOwner, live: Partition, log_id: LogId, recovery: Recovery) -> None:
         self.live = live
         self.waits_for: RangeCursor | None = None
         self.is_owned = False  # a cooperative member looks a partition up before it owns it: nothing is read until then
@@ -108,7 +108,7 @@ class PartitionLanes:
         self._begun_at_wall_ms = owner.wall_ms()
         self._watch = HandOffWatch(owner.config.parallel_handoff_timeout_ms, recovery.since_s)
         self._progress = Progress(recovery.pending)
-        self.book: Book[RangeCursor] = Book(place, recovery, live, self._make, owner.fresh_id, self._note_of)
+        self.book: Book[RangeCursor] = Book(log_id, recovery, live, self._make, owner.fresh_id, self._note_of)
         self.link()
 
     def _make(self, span: Range, epoch: int) -> RangeCursor:
@@ -174,7 +174,7 @@ class PartitionLanes:
                 each.target.is_broken = True  # so that nothing more is fetched for it
                 continue
             if self._owner.fetched.get(each.tp) is not each:
-                self._owner.fetched.take([each])
+                self._owner.fetched.put([each])
                 self._owner.on_fetchable()
             return
 
@@ -260,7 +260,7 @@ class PartitionLanes:
         if committed is None:
             self._move(self.book.offsets.taken_back())
             return
-        token = read_committed(committed.offset, committed.metadata, self.book.place).token
+        token = read_committed(committed.offset, committed.metadata, self.book.log_id).token
         self._move(self.book.offsets.durable(committed.offset, token))
 
     def return_to(self, offset: int) -> None:
@@ -320,7 +320,7 @@ class PartitionLanes:
     def progress(self) -> CatchUpProgress:
         return self._progress.at(self.book.pending, self.live.ledger.position, self._owner.now_ms())
 
-    def look(self) -> None:
+    def note_done(self) -> None:
         """Emit events for ranges that are done, and fetch on.
 
         The lowest range is fetched first. If its records were dropped from the buffer while it was paused, they are

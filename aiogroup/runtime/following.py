@@ -99,7 +99,7 @@ class Following(MemberObserver):
 
     def on_refreshed(self, cluster: Cluster) -> None:
         context, subscription = self._context, self._subscription
-        news = self.topics.look(self.topics_named(), cluster, now_ms())
+        news = self.topics.news_in(self.topics_named(), cluster, now_ms())
         for error in news.refused:
             context.inbox.put(error)
         for name, code in news.missing:

@@ -284,7 +284,7 @@ class Group:
                 self.coordinator.handle(f.RejoinWanted(effect.why))
             case NoteTopics():
                 first_sight = self._rebalance.first_sight
-                first_sight.look(self._membership.topics, self._context.link.cluster)
+                first_sight.note(self._membership.topics, self._context.link.cluster)
                 first_sight.note_appeared(effect.appeared)
 
     def _begin(self) -> None:

@@ -47,7 +47,7 @@ class Shutdown:
         not_committed: dict[TopicPartition, int] = {}
         in_hand: dict[TopicPartition, int] = {}
         try:
-            await steps.take("hand-over", self._wait_for_hand_over(), steps.timeout // 2)
+            await steps.run("hand-over", self._wait_for_hand_over(), steps.timeout // 2)
             await group.come_to_rest(steps)
             group.end_tasks()
             in_hand = context.delivery.in_hand()

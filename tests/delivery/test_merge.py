@@ -188,7 +188,7 @@ def test_a_partition_that_empties_is_looked_at_before_the_next_record():
 # What it means for the application.
 
 
-def test_positions_follow_what_was_handed_out_and_nothing_of_what_lies_behind():
+def test_positions_follow_what_was_handed_out_and_nothing_of_what_lies_after():
     world = World(2)
     world.hold(0, 1, 3, 5, 7)
     world.hold(1, 2, 4, 6, 8)
@@ -285,7 +285,7 @@ def test_enforced_counts_records_that_were_handed_out_without_a_partition():
     assert world.rule.missing == (tp(0), tp(1))
 
 
-def test_more_is_decoded_behind_what_is_laid_out_where_it_is_buffered():
+def test_more_is_decoded_after_what_is_laid_out_where_it_is_buffered():
     world = World(2, per_turn=8)
     world.hold(0, *range(0, 100, 2))
     world.hold(1, *range(1, 20, 2), *range(21, 100, 2))

@@ -51,7 +51,7 @@ class Fetch:
 UNHEARD = (None, None, None, None, None)
 
 
-def test_records_are_buffered_and_the_next_fetch_begins_behind_them():
+def test_records_are_buffered_and_the_next_fetch_begins_after_them():
     fetch = Fetch()
     taken = fetch.take()
     assert (taken.is_current, taken.is_buffered, taken.remedy) == (True, True, FetchRemedy.PROCEED)

@@ -80,7 +80,7 @@ def test_a_batch_before_the_position_is_not_even_decoded():
     assert offsets(drain(decoder(broken + w.built(3, base=3), 3))) == [3, 4, 5]
 
 
-def test_the_position_is_behind_what_was_returned_and_what_nobody_gets():
+def test_the_position_is_after_what_was_returned_and_what_nobody_gets():
     data = (
         w.batch([w.Sent(12), w.Sent(14)], base=10, last=19)
         + w.marker(20, 1, abort=False)

@@ -16,7 +16,7 @@ def test_nothing_reaches_nowhere():
 
 
 @pytest.mark.parametrize("as_view", [False, True])
-def test_whole_batches_reach_behind_their_last_offset(as_view):
+def test_whole_batches_reach_past_their_last_offset(as_view):
     data = w.built(3, base=5) + w.built(2, base=8)
     assert extent_of(memoryview(data) if as_view else data, 5).end == 10
 
@@ -40,7 +40,7 @@ def test_fetch_offset_inside_of_a_batch_is_never_moved_back():
     assert extent_of(w.built(3, base=0), 50).end == 50
 
 
-def test_old_formats_reach_behind_each_message():
+def test_old_formats_reach_past_each_message():
     assert extent_of(w.message(7, b"k", b"v" * 20, magic=1) + w.message(8, b"k", b"v" * 20, magic=0), 7).end == 9
     shortest = w.message(9, None, b"", magic=0)
     assert len(shortest) == 26

@@ -171,7 +171,7 @@ def test_the_next_fetch_is_on_its_way_while_one_is_read():
     assert planning.asked() == []
 
 
-def test_partition_whose_offset_moved_goes_behind_the_others():
+def test_partition_whose_offset_moved_goes_after_the_others():
     planning = Planning(0, 2)
     planning.partitions[0].target.offset = 10
     planning.look()

@@ -381,7 +381,7 @@ async def test_a_seek_by_name_waits_for_the_group_to_be_left(group):
         member.call("seek", B, 0)
 
 
-async def test_what_is_committed_by_hand_is_committed_again(group):
+async def test_what_is_committed_explicitly_is_committed_again(group):
     """Offsets of a group without members expire."""
     member = await group.member("m", **IDLE).start()
     member.call("assign", [A])

@@ -266,7 +266,7 @@ async def test_a_deserializer_that_raises_gives_the_good_ones_first(kafka_cluste
         assert [record.value for record in await read(consumer, 2)] == [4, 5]
 
 
-async def test_async_for_raises_at_the_poison_and_goes_on_behind_it(kafka_cluster, unique_name):
+async def test_async_for_raises_at_the_poison_and_goes_on_after_it(kafka_cluster, unique_name):
     servers, tp = kafka_cluster.bootstrap_servers, TopicPartition(unique_name("poison"), 0)
     kafka_cluster.create_topic(tp.topic)
     await fill(servers, tp, [b"1", b"x", b"y", b"2"])

@@ -172,7 +172,7 @@ async def test_what_retention_removed_is_an_error_without_a_policy(kafka_cluster
         assert (await consumer.getone()).offset == 6
 
 
-async def test_a_seek_behind_the_end_is_out_of_range(kafka_cluster, tp):
+async def test_a_seek_after_the_end_is_out_of_range(kafka_cluster, tp):
     servers = kafka_cluster.bootstrap_servers
     await fill(servers, tp, TEN)
     consumer = alone(servers)

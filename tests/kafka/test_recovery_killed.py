@@ -44,7 +44,7 @@ async def outcome(process, within_s=40):
 @pytest.mark.parametrize("step", STEPS)
 async def test_4_a_process_that_is_killed_at_any_step_skips_nothing(make_place, step, auto_commit):
     if "on its way" in step and auto_commit:
-        auto_commit = False  # only a commit by hand can be caught there
+        auto_commit = False  # only an explicit commit can be caught there
     place, processed, end = make_place(), [], 120
     await leave_at(place, committed=70, end=end)
     for _ in range(2):  # the second finds what the first has left

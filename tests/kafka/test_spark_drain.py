@@ -24,7 +24,7 @@ from aiogroup.spark import (
 from aiogroup.spark.access import Access
 from aiogroup.spark.gaps import Gap, explain
 from tests.support.kafka import eventually
-from tests.support.spark import access, commit_by_hand, leave_behind, place_of, run
+from tests.support.spark import access, commit_explicitly, leave_behind, place_of, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -51,7 +51,7 @@ def place(make_place):
     place = make_place(2)
     for partition in range(2):
         run(place.produce(range(200), partition))
-    run(commit_by_hand(place, {place.tp(partition): OffsetAndMetadata(200, "") for partition in range(2)}))
+    run(commit_explicitly(place, {place.tp(partition): OffsetAndMetadata(200, "") for partition in range(2)}))
     return place
 
 
@@ -161,7 +161,7 @@ def test_a_group_that_is_reset_while_the_job_runs_is_not_called_done(spark, plac
 
     def process(frame):
         frame.count()
-        run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(5, "")}))
+        run(commit_explicitly(place, {place.tp(): OffsetAndMetadata(5, "")}))
 
     report = drain(spark, process, **access(place))
     assert (report.dropped_count, report.left_count, report.is_complete) == (1, 0, False)

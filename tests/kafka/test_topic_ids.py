@@ -291,7 +291,7 @@ async def test_a_pattern_reads_the_new_topic_from_its_start(make_place, mode, po
         await read_all_new(consumer)
 
 
-async def test_assigned_by_hand_commits_nothing_of_the_old_topic(make_place):
+async def test_self_assigned_commits_nothing_of_the_old_topic(make_place):
     place, ears = make_place(), Ears()
     await place.produce(OLD)
     async with Proxy(place.cluster.bootstrap_servers) as proxy:

@@ -76,7 +76,7 @@ async def test_a_member_reads_it_from_its_first_record_whatever_the_policy(make_
             assert await take(consumer, 9) == [f"new {number}" for number in range(1, 10)]
 
 
-async def test_a_head_that_waits_behind_records_of_the_old_one_waits_no_more(make_place):
+async def test_a_head_that_waits_for_records_of_the_old_one_waits_no_more(make_place):
     """KIP-333, ordered: its buffer is full, so that nothing is asked of the partition but by the catch-up lane."""
     place, produced, values = make_place(), asyncio.Event(), []
     await leave_at(place, committed=10, end=3_000)

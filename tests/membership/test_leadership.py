@@ -67,7 +67,7 @@ def test_a_leader_watches_its_topics_until_another_member_leads():
     assert leadership.topics == frozenset()
 
 
-def test_a_partition_in_no_share_is_a_reason_for_another_round():
-    assert leading().why_incomplete(shares(0)) == "partitions of orders are in nobody's share"
+def test_a_partition_that_no_member_has_is_a_reason_for_another_round():
+    assert leading().why_incomplete(shares(0)) == "partitions of orders are assigned to no member"
     assert leading().why_incomplete(shares(0, 1)) is None
     assert leading().why_incomplete(shares()) is None  # the group is in another round already

@@ -48,7 +48,7 @@ def test_a_difference_is_seen(target, monkeypatch):
 
 
 @compiled
-def test_what_stands_behind_a_batch_is_compared_too():
+def test_what_stands_after_a_batch_is_compared_too():
     told = check(bytes([0, 3, 3, 0]) + w.built(2) + w.built(2, 9))
     assert told == "reader fine batches=2 records=3"
 

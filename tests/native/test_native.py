@@ -217,7 +217,7 @@ def drained(kind, first, behind, **settings):
 
 
 @pytest.mark.skipif(not native.IS_COMPILED, reason="the Python reads one batch")
-def test_a_reader_goes_on_to_plain_batches_behind():
+def test_a_reader_goes_on_to_plain_batches_after():
     behind = [w.built(5, 10), w.built(1, 20), w.built(3, 21)]
     offsets, passed = drained(native, w.built(4), b"".join(behind), check=crc32c)
     assert offsets == [*range(4), *range(10, 15), 20, *range(21, 24)]
@@ -251,7 +251,7 @@ def test_a_reader_leaves_transactions_where_only_what_is_committed_may_be_read(k
 
 
 @pytest.mark.skipif(not native.IS_COMPILED, reason="the Python reads one batch")
-def test_damage_in_a_batch_behind_gives_what_stands_before_it():
+def test_damage_in_a_batch_after_gives_what_stands_before_it():
     hurt = bytearray(w.built(3, 10))
     hurt[HEADER] = 0x7E  # the first record's size
     view, behind = memoryview(w.built(4)), w.seal(hurt)

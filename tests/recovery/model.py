@@ -13,9 +13,9 @@ from aiogroup.offsets.ledger import Ledger
 from aiogroup.recovery.book import Book
 from aiogroup.recovery.lane_starts import Log, last_known, recover
 from aiogroup.recovery.ranges import find, read, union
-from aiogroup.recovery.token import DoneRanges, HandOffNote, Place, make_id, read_committed, read_done, write_done
+from aiogroup.recovery.token import DoneRanges, HandOffNote, LogId, make_id, read_committed, read_done, write_done
 
-PLACE = Place("cluster", "orders", UUID(int=7), 3)
+PLACE = LogId("cluster", "orders", UUID(int=7), 3)
 
 
 class World:

@@ -12,10 +12,10 @@ from aiogroup.offsets.commit_plan import Committed
 from aiogroup.recovery.lane_starts import Recovery
 from aiogroup.recovery.partition_lanes import PartitionLanes
 from aiogroup.recovery.ranges import read
-from aiogroup.recovery.token import Place, read_committed
+from aiogroup.recovery.token import LogId, read_committed
 from tests.support.records import LATEST, tp
 
-PLACE = Place("c", "orders", UUID(int=7), 0)
+PLACE = LogId("c", "orders", UUID(int=7), 0)
 NOTHING_TO_DO = ("settle", "close_cursor", "forget", "on_fetchable", "on_deliverable", "share_out", "drop")
 
 

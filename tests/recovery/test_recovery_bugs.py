@@ -65,7 +65,7 @@ BUGS = (
         "id=fresh_id if token is None or cut is not None else token.id",
         "id=fresh_id if token is None else token.id",
     ),
-    Bug("retention is not told", RECOVERY, "gone=gone", "gone=()"),
+    Bug("what retention removed is not reported", RECOVERY, "gone=gone", "gone=()"),
     Bug(
         "a job's result counts under another id",
         RECOVERY,
@@ -105,10 +105,10 @@ BUGS = (
     Bug(
         "where the live lane is committed is its position",
         BOOK,
-        "processed(live, self._told_live), live.position",
+        "processed(live, self._reported_live), live.position",
         "live.position, live.position",
     ),
-    Bug("a range is done as soon as it is read", BOOK, "ledger.committable, told)", "ledger.position, told)"),
+    Bug("a range is done as soon as it is read", BOOK, "ledger.committable, reported)", "ledger.position, reported)"),
     Bug(
         "what a seek cut off of a range is left to be named by itself",
         OFFSETS,

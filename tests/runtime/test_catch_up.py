@@ -17,7 +17,7 @@ from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.range_cursor import BoundedDecoder
 from aiogroup.recovery.lane_starts import Log, Recovery
 from aiogroup.recovery.ranges import read
-from aiogroup.recovery.token import DoneRanges, Place
+from aiogroup.recovery.token import DoneRanges, LogId
 from aiogroup.runtime.loop.clock import Signal
 from aiogroup.runtime.offsets.committed import Committed
 from aiogroup.runtime.recovery import catch_up as catching_up
@@ -73,10 +73,10 @@ class Home:
         self.catch_up = CatchUp(self.context, self.beside, self.leaders)
         (self.live,) = self.assignment.make({tp(0): LATEST})
         self.live.start_at(live)
-        self.catch_up.begin(self.live, Place("c", "orders", UUID(int=7), 0), recovered(*pending, live=live))
+        self.catch_up.begin(self.live, LogId("c", "orders", UUID(int=7), 0), recovered(*pending, live=live))
 
     def take_over(self):
-        self.assignment.take([self.live])
+        self.assignment.put([self.live])
         self.catch_up.follow()
         return self
 
@@ -136,7 +136,7 @@ async def test_what_a_paused_partition_had_to_drop_is_fetched_before_what_follow
     home.put(first, 20)
     first.bar(Bar.PAUSED)
     first.drop_buffer()
-    home.live.lanes.look()
+    home.live.lanes.note_done()
     assert home.fetched_from == (10, 20)
     assert first.target.offset == 10
     home.put(second, 40)
@@ -180,10 +180,10 @@ async def test_what_is_done_is_reported_once_and_the_lane_stands_by(home):
         home.put(cursor, cursor.end)
     home.context.delivery.take(100)
     assert home.catch_up.is_catching_up()
-    home.live.lanes.look()
+    home.live.lanes.note_done()
     home.context.delivery.process_all()
     for _ in range(2):
-        home.live.lanes.look()
+        home.live.lanes.note_done()
     assert not home.catch_up.is_catching_up()
     assert [(each.start_offset, each.end_offset) for each in home.heard(events.RangeDone)] == [(10, 20), (30, 40)]
     assert len(home.heard(events.CatchUpDone)) == 1
@@ -266,7 +266,7 @@ async def test_a_topic_that_was_recreated_is_read_in_one_lane(home):
     assert len(home.heard(events.RangesDropped)) == 1
 
 
-async def test_what_waits_behind_catch_up_lanes_shares_one_bound():
+async def test_what_waits_for_catch_up_lanes_shares_one_bound():
     home = Home((10, 20), live=50, parallel_order="ordered", parallel_buffer_bytes=1_000_000).take_over()
     assert home.live.target.most_bytes == 500_000
     assert not home.live.is_open

@@ -365,7 +365,7 @@ def put_bad(reading, number, *offsets):
     partition.put(fetched(partition, 4, **bad_at(*offsets)))
 
 
-async def test_skip_goes_on_behind_the_poison_record_that_the_last_request_raised(reading):
+async def test_skip_goes_on_after_the_poison_record_that_the_last_request_raised(reading):
     put_bad(reading, 0, 0, 1)
     for offset in (0, 1):
         with pytest.raises(RecordDeserializationError) as raised:

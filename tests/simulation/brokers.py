@@ -57,7 +57,7 @@ from aiogroup.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from aiogroup.recovery.token import Place
+from aiogroup.recovery.token import LogId
 from tests.simulation.fetches import Sessions
 from tests.simulation.log import Log
 
@@ -141,7 +141,7 @@ class Brokers:
         return is_there and (partition is None or partition < len(self.topics[topic]))
 
     def place(self, tp):
-        return Place(CLUSTER_ID, tp.topic, self.topic_id(tp.topic), tp.partition)
+        return LogId(CLUSTER_ID, tp.topic, self.topic_id(tp.topic), tp.partition)
 
     def now_ms(self):
         return int(self.loop.time() * 1000)

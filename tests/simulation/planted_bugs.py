@@ -286,7 +286,7 @@ BUGS = (
     Bug(
         "does not leave when it stops",
         "aiogroup/runtime/departure.py",
-        'await steps.take("LeaveGroup", self._coordinator.leave(leave))',
+        'await steps.run("LeaveGroup", self._coordinator.leave(leave))',
         "pass",
         ("quick",),
         (1366, 612),

@@ -51,8 +51,8 @@ class Leadership:
             return f"replicas of {', '.join(sorted(moved))} moved to other racks"
         return None
 
-    def why_incomplete(self, shares: Collection[TopicPartition]) -> str | None:
-        """The reason for another round when `shares`, those of all members together, lack a partition.
+    def why_incomplete(self, assigned: Collection[TopicPartition]) -> str | None:
+        """The reason for another round when `assigned`, those of all members together, lack a partition.
 
         A static leader that comes back keeps the assignment that it made before it went, and partitions that were added
         meanwhile are not in it. Java's leader compares later metadata with that which it finds when it comes back, and
@@ -62,8 +62,8 @@ class Leadership:
             topic
             for topic, count in self._counts.items()
             for number in range(count)
-            if TopicPartition(topic, number) not in shares
+            if TopicPartition(topic, number) not in assigned
         }
-        if not shares or not orphaned:
+        if not assigned or not orphaned:
             return None
-        return f"partitions of {', '.join(sorted(orphaned))} are in nobody's share"
+        return f"partitions of {', '.join(sorted(orphaned))} are assigned to no member"

@@ -58,7 +58,7 @@ class Ownership:
         """Own these partitions; none of their records is delivered until the assigned callback has returned."""
         for partition in added:
             partition.bar(Bar.NEW)
-        self._context.assignment.take(added)
+        self._context.assignment.put(added)
         self._changes.publish()
 
     async def announce(self, added: Collection[Partition], still: Still) -> None:
@@ -185,7 +185,7 @@ class Ownership:
             while still() and not self.skips_hand_over and delivery.is_in_hand(wanted):
                 if warnings and now_ms() >= warnings[0]:
                     warnings.pop(0)
-                    why, waited_ms = self._context.round.why, now_ms() - since_ms
+                    why, waited_ms = self._context.rebalance.why, now_ms() - since_ms
                     self._context.tell(events.RebalanceWaitingForApplication(why, waited_ms, timeout))
                 await self._context.group_changed.wait(warnings[0] if warnings else None)
         finally:

@@ -19,7 +19,7 @@ from aiogroup.membership import facts as f
 from aiogroup.membership.assignments import Change, reconcile
 from aiogroup.membership.first_sight import FirstSight
 from aiogroup.membership.states import MemberState
-from aiogroup.runtime.context import Context, Round
+from aiogroup.runtime.context import Context, CurrentRebalance
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.loop.clock import now_ms
@@ -97,7 +97,7 @@ class Rebalance:
 
     async def _hand_over(self, effect: f.HandOver) -> None:
         membership, ownership = self._coordinator.membership, self.ownership
-        self._context.round = Round(effect.why, now_ms(), is_first=not self.completed_count)
+        self._context.rebalance = CurrentRebalance(effect.why, now_ms(), is_first=not self.completed_count)
         self._context.tell(events.RebalanceStarted(effect.why, membership.identity.generation))
         since_ms = effect.since_ms
         if since_ms is None:  # a start has just looked its topics up
@@ -168,7 +168,7 @@ class Rebalance:
 
     def _emit_completed(self, effect: f.Adopt) -> None:
         self.completed_count += 1
-        why, duration_ms = self._context.round.why, now_ms() - self._context.round.began_at_ms
+        why, duration_ms = self._context.rebalance.why, now_ms() - self._context.rebalance.began_at_ms
         self._context.tell(
             events.RebalanceCompleted(why, effect.generation, effect.partitions, duration_ms, effect.is_leader)
         )
@@ -176,7 +176,7 @@ class Rebalance:
     async def _take_over(self, change: Change, still: Still) -> None:
         first_sight, membership = self.first_sight, self._coordinator.membership
         # The metadata may have come in by another way than the refresher.
-        first_sight.look(membership.topics, self._context.link.cluster)
+        first_sight.note(membership.topics, self._context.link.cluster)
         added = self._context.assignment.make({tp: first_sight.policy_of(tp) for tp in sorted(change.added)})
         if not change.revoked:
             self.ownership.take_over(added)

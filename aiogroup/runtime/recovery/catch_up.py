@@ -18,7 +18,7 @@ from aiogroup.recovery.lane_starts import Recovery
 from aiogroup.recovery.partition_lanes import PartitionLanes
 from aiogroup.recovery.progress import LOOK_MS
 from aiogroup.recovery.ranges import count
-from aiogroup.recovery.token import ID_BYTES, Place, make_id
+from aiogroup.recovery.token import ID_BYTES, LogId, make_id
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import Signal, now_ms, wall_ms
 from aiogroup.runtime.metadata.refresher import EARLIEST, Refresher
@@ -118,9 +118,9 @@ class CatchUp:
 
     # The lanes of an assignment.
 
-    def begin(self, live: Partition, place: Place, recovery: Recovery) -> None:
+    def begin(self, live: Partition, log_id: LogId, recovery: Recovery) -> None:
         """Begin the lanes of an assigned partition where `recovery` says."""
-        live.lanes = lanes = PartitionLanes(self, live, place, recovery)
+        live.lanes = lanes = PartitionLanes(self, live, log_id, recovery)
         self._begun.add(lanes)
         pending = recovery.pending
         if pending:
@@ -161,7 +161,7 @@ class CatchUp:
             lanes = self._unfinished
             self.settle()
             for each in lanes:
-                each.look()
+                each.note_done()
             if [each for each in self.lanes if each.let_live_go_on()]:
                 self.share_out()
                 self._context.fetchable.pulse()

@@ -68,7 +68,7 @@ class Leader:
         await self._coordinator.tell(f.AssignmentComputed(effect.generation, blobs))
 
     async def _look_for_what_nobody_has(self) -> None:
-        """Ask for another round if a partition is in no member's share."""
+        """Ask for another round if a partition is assigned to no member."""
         group_id = self._coordinator.identity.group_id
         request = DescribeGroupsRequest(groups=(group_id,))
         limit_ms = self._context.config.request_timeout_ms // 3
@@ -77,12 +77,14 @@ class Leader:
             if response and (code := next((each.error_code for each in response.groups if each.error_code), 0)):
                 row = lookup(code)
                 raise BrokerError(code, row.name, row.message, retriable=row.retriable)
-            shares = [each.member_assignment for group in response.groups for each in group.members] if response else []
-            held = {tp for share in shares if share for tp in read_assignment(bytes(share))}
+            assignments = (
+                [each.member_assignment for group in response.groups for each in group.members] if response else []
+            )
+            held = {tp for each in assignments if each for tp in read_assignment(bytes(each))}
         except AiogroupError as error:
-            # The coordinator may have died since JoinGroup. Nobody would ask again, and a partition in no share would
-            # stay unread. A round that was not needed does less harm.
-            why = f"the shares of group {group_id!r} are not known: {error}"
+            # The coordinator may have died since JoinGroup. Nobody would ask again, and a partition that no member has
+            # would stay unread. A round that was not needed does less harm.
+            why = f"the assignments of group {group_id!r} are not known: {error}"
             self._context.tell_rebalance_failed(why)
             await self._coordinator.tell(f.RejoinWanted(why))
             return

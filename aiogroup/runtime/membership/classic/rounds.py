@@ -85,7 +85,7 @@ class ClassicRounds:
                 rpc, fact = Rpc.SYNC_GROUP, f.SyncAnswered(identity, response)  # type: ignore[assignment]
             case _:
                 raise AssertionError(f"unexpected answer {response!r}")
-        code, under_way = response.error_code, self._context.round
+        code, under_way = response.error_code, self._context.rebalance
         remedy, why = remedy_for(rpc, code), f"{rpc.name}: {lookup(code).name}"
         is_expected = under_way.is_first and is_expected_at_start(code, now_ms() - under_way.began_at_ms)
         if remedy is Remedy.REDISCOVER:
