@@ -42,6 +42,19 @@ __all__ = ["LanesOwner", "PartitionLanes"]
 SHORTEST_CHARS: Final = 64
 
 
+class DeliveryOfLanes(Protocol):
+    """The delivery as the lanes of one partition see it."""
+
+    def settle(self) -> None:
+        """Bring the ledgers up to what was handed out."""
+
+    def close_cursor(self) -> None:
+        """Have the application's next request look again at what is to be delivered."""
+
+    def forget(self, lanes: Collection[Lane]) -> None:
+        """None of their records is in hand any more."""
+
+
 class LanesOwner(Protocol):
     """The consumer as the lanes of one partition see it. Nothing here waits."""
 
@@ -64,16 +77,9 @@ class LanesOwner(Protocol):
         """An id that no token ever had."""
         ...
 
+    @property
+    def delivery(self) -> DeliveryOfLanes: ...
     def tell(self, event: Event) -> None: ...
-    def settle(self) -> None:
-        """Bring the ledgers up to what was handed out."""
-
-    def close_cursor(self) -> None:
-        """Have the application's next request look again at what is to be delivered."""
-
-    def forget(self, lanes: Collection[Lane]) -> None:
-        """None of their records is in hand any more."""
-
     def move_live(self, live: Partition, offset: int, leader_epoch: int, *, is_seek: bool) -> None:
         """The live lane goes on at `offset`. If that is a seek of the application, what is buffered there stays."""
 
@@ -239,7 +245,7 @@ class PartitionLanes:
     # Moves: as `LanesBeside`.
 
     def seek(self, offset: int, lane: LaneName | None = None, *, drop_pending: bool = False, why: str = "seek") -> None:
-        self._owner.settle()
+        self._owner.delivery.settle()
         poisons = [at for each in self.cursors if (at := each.poison_offset) is not None]
         poison_at = min(poisons, default=None)
         moved = self.book.seek(offset, lane, drop_pending=drop_pending, poison_at=poison_at)
@@ -248,7 +254,7 @@ class PartitionLanes:
             self._emit_dropped(moved.dropped, why)
 
     def truncate(self, offset: int, leader_epoch: int) -> None:
-        self._owner.settle()
+        self._owner.delivery.settle()
         moved = self.book.offsets.truncate(offset)
         self._move(moved, leader_epoch if moved.live == offset else None)
         self.live.reset.was_applied = True
@@ -256,7 +262,7 @@ class PartitionLanes:
         self.live.trust()
 
     def return_to_durable(self, committed: Committed | None) -> None:
-        self._owner.settle()
+        self._owner.delivery.settle()
         if committed is None:
             self._move(self.book.offsets.taken_back())
             return
@@ -264,7 +270,7 @@ class PartitionLanes:
         self._move(self.book.offsets.durable(committed.offset, token))
 
     def return_to(self, offset: int) -> None:
-        self._owner.settle()
+        self._owner.delivery.settle()
         offsets = self.book.offsets
         if offset < offsets.live.processed:
             self._move(offsets.truncate(offset))
@@ -292,7 +298,7 @@ class PartitionLanes:
         gone = list(cursors)
         if self._owner.fetched.get(self.live.tp) in gone:  # otherwise its fetchers would go on for a closed cursor
             self._owner.fetched.remove([self.live.tp])
-        self._owner.forget(gone)
+        self._owner.delivery.forget(gone)
         for each in gone:
             each.close()
 
@@ -347,7 +353,7 @@ class PartitionLanes:
 
     def _fold(self, done: DoneRanges) -> None:
         before, cursors = self.book.pending, self.cursors
-        self._owner.close_cursor()  # the open iteration may be over records that the job has done
+        self._owner.delivery.close_cursor()  # the open iteration may be over records that the job has done
         if not self.book.fold(done):
             return
         self._forget([each for each in cursors if each not in self.cursors])

@@ -4,6 +4,8 @@ the group.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from aiogroup.membership import facts as f
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
@@ -14,7 +16,20 @@ from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
 from aiogroup.subscription import Subscription
 
-__all__ = ["Departure"]
+__all__ = ["Departure", "Leaver"]
+
+
+class Leaver(Protocol):
+    """The group, or no group, as a stop sees it."""
+
+    async def come_to_rest(self, steps: Steps) -> None:
+        """As `Departure.come_to_rest`."""
+
+    def end_tasks(self) -> None:
+        """End rebalances and automatic commits; heartbeats go on until the supervisor ends them."""
+
+    async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
+        """As `Departure.leave`."""
 
 
 class Departure:

@@ -16,6 +16,7 @@ How a subscription takes effect
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 from aiogroup.cluster import Cluster
 from aiogroup.membership.following import (
@@ -23,6 +24,7 @@ from aiogroup.membership.following import (
     AssignToSelf,
     Cause,
     Effect,
+    GroupEffect,
     PrepareForSelf,
     RefreshMetadata,
 )
@@ -30,14 +32,33 @@ from aiogroup.membership.member import MemberObserver
 from aiogroup.membership.states import MemberState
 from aiogroup.membership.topics import Topics
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.group import GroupOrNone
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.membership.self_assignment import SelfAssignment
 from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
 
-__all__ = ["Following"]
+__all__ = ["Follower", "Following"]
+
+
+class Follower(Protocol):
+    """The group, or no group, as it follows a subscription."""
+
+    def follow(self, cause: Cause) -> tuple[Effect, ...]:
+        """The effects of a changed subscription."""
+        ...
+
+    def follow_metadata(self, appeared: frozenset[str]) -> tuple[Effect, ...]:
+        """The effects of refreshed metadata; `appeared` holds the topics that match the pattern since then."""
+        ...
+
+    def perform(self, effect: GroupEffect) -> None:
+        """Carry out an effect that `follow` returned."""
+        ...
+
+    def topics_led(self) -> frozenset[str]:
+        """The topics that we watch as the group's leader."""
+        ...
 
 
 class Following(MemberObserver):
@@ -47,7 +68,7 @@ class Following(MemberObserver):
     These three call it, and it calls them. So it is made before them, and is given them at the end, by `lead`.
     """
 
-    _group: GroupOrNone
+    _group: Follower
     _refresher: Refresher
     _self_assignment: SelfAssignment
 
@@ -56,7 +77,7 @@ class Following(MemberObserver):
         self._context = context
         self._subscription = subscription
 
-    def lead(self, group: GroupOrNone, refresher: Refresher, self_assignment: SelfAssignment) -> None:
+    def lead(self, group: Follower, refresher: Refresher, self_assignment: SelfAssignment) -> None:
         """Set the parts that carry out the decisions."""
         self._group = group
         self._refresher = refresher

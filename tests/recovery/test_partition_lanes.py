@@ -27,6 +27,7 @@ class Owner:
         self.fetched, self.told, self.asked = LaneTable(), [], []
         self.at_ms = 0
         self.tell = self.told.append
+        self.delivery = self
         for name in NOTHING_TO_DO:
             setattr(self, name, lambda *_, name=name: self.asked.append(name))
 

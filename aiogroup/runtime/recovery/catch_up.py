@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 from weakref import WeakSet
 
 from aiogroup.config import ConsumerConfig
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.assignment import LaneTable
-from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.fetching.truncation import leader_of
@@ -53,7 +53,7 @@ class CatchUp:
 
     def is_catching_up(self) -> bool:
         """Whether a catch-up lane has work."""
-        self.settle()
+        self.delivery.settle()
         return any(each.book.is_catching_up for each in self.lanes)
 
     # The owner of lanes.
@@ -61,6 +61,10 @@ class CatchUp:
     @property
     def config(self) -> ConsumerConfig:
         return self._context.config
+
+    @property
+    def delivery(self) -> Delivery:
+        return self._context.delivery
 
     def now_ms(self) -> int:
         return now_ms()
@@ -74,17 +78,8 @@ class CatchUp:
     def tell(self, event: Event) -> None:
         self._context.tell(event)
 
-    def settle(self) -> None:
-        self._context.delivery.settle()
-
-    def close_cursor(self) -> None:
-        self._context.delivery.close_cursor()
-
-    def forget(self, lanes: Collection[Lane]) -> None:
-        self._context.delivery.forget(lanes)
-
     def move_live(self, live: Partition, offset: int, leader_epoch: int, *, is_seek: bool) -> None:
-        delivery, leader = self._context.delivery, leader_of(self._context.link.cluster, live.tp)
+        delivery, leader = self.delivery, leader_of(self._context.link.cluster, live.tp)
         if is_seek:
             delivery.seek(live, offset, leader_epoch=leader_epoch, leader=leader)
         else:
@@ -159,7 +154,7 @@ class CatchUp:
         """Emit events for ranges that are done, and let live lanes that waited for them go on."""
         while True:
             lanes = self._unfinished
-            self.settle()
+            self.delivery.settle()
             for each in lanes:
                 each.note_done()
             if [each for each in self.lanes if each.let_live_go_on()]:
@@ -196,7 +191,7 @@ class CatchUp:
             self.tell(events.FetchFailed(-1, None, None, f"looking up where logs begin: {error}"))
 
     def _note_log_starts(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
-        self.settle()
+        self.delivery.settle()
         for tp, start in found.items():
             live = self._context.assignment.get(tp)
             lanes = None if live is None else _lanes_of(live)
