@@ -86,13 +86,13 @@ class Line:
     def identity(self) -> Identity:
         return self.membership.identity
 
-    async def tell(self, fact: Fact) -> None:
+    async def report(self, fact: Fact) -> None:
         """Give the membership a fact; tasks that wait for the group check again."""
         async with self.lock:
             self.handle(fact)
 
     def handle(self, fact: Fact) -> None:
-        """As `tell`, for a caller that holds the lock, or that runs to completion without an await."""
+        """As `report`, for a caller that holds the lock, or that runs to completion without an await."""
         self.membership.handle(fact, now_ms())
         self._on_changed()
 

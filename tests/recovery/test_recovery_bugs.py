@@ -93,7 +93,7 @@ BUGS = (
     Bug(
         "a token counts with any offset and checksum",
         TOKEN,
-        'if match["checksum"] != _checksum(body, place, offset):',
+        'if match["checksum"] != _checksum(body, log_id, offset):',
         "if False:",
     ),
     Bug(

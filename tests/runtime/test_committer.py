@@ -65,7 +65,7 @@ class FakeCoordinator:
         )
         return OffsetCommitResponse(topics=topics)
 
-    async def tell(self, fact):
+    async def report(self, fact):
         self.member.tell(fact)
         self.changed.pulse()
 

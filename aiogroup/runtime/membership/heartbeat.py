@@ -121,7 +121,7 @@ class Heartbeat:
                 response = await self._coordinator.exchange(HEARTBEAT, self._context.config.request_timeout_ms, request)
         except AiogroupError as error:
             if isinstance(error, GroupAuthorizationError | AuthenticationFailedError):
-                await self._coordinator.tell(Failed(error))
+                await self._coordinator.report(Failed(error))
                 return
             self._context.tell(events.HeartbeatMissed(str(error)))
             self.clock.on_failed(now_ms(), self._context.config.retry_backoff_ms)
@@ -147,4 +147,4 @@ class Heartbeat:
         if remedy is Remedy.REDISCOVER:
             self._coordinator.lose(lookup(error_code).name)
         if remedy is not Remedy.PROCEED:
-            await self._coordinator.tell(HeartbeatAnswered(identity, error_code))
+            await self._coordinator.report(HeartbeatAnswered(identity, error_code))

@@ -140,7 +140,7 @@ class Rebalance:
             if not await committer.settled(config.request_timeout_ms):
                 self._context.tell_rebalance_failed("a commit did not settle before JoinGroup")
             if not self.is_ending:
-                await self._coordinator.tell(f.HandedOver())
+                await self._coordinator.report(f.HandedOver())
         finally:
             committer.is_held_back = False
 
@@ -157,7 +157,7 @@ class Rebalance:
         if still():
             await self._take_over(reconcile(self._context.assignment.names, effect.partitions), still)
         is_current = still()
-        await self._coordinator.tell(f.Adopted(generation))
+        await self._coordinator.report(f.Adopted(generation))
         if is_current:
             self._emit_completed(effect)
         else:
@@ -188,7 +188,7 @@ class Rebalance:
             await self.ownership.announce(added, still)
         elif await self.ownership.exchange(change.revoked, added, still):
             # Others can get these partitions once the group knows that they were given up: in another round (KIP-429).
-            await self._coordinator.tell(f.RejoinWanted(f"gave up {len(change.revoked)} partitions for others"))
+            await self._coordinator.report(f.RejoinWanted(f"gave up {len(change.revoked)} partitions for others"))
         if still():
             await self._committer.commit_held(added, self._context.config.request_timeout_ms // 3)
         if still():
@@ -215,7 +215,7 @@ class Rebalance:
                     return
                 self._context.tell_rebalance_failed(f"positions: {error}")
                 if not error.retriable:
-                    await self._coordinator.tell(f.Failed(error))
+                    await self._coordinator.report(f.Failed(error))
                     return
 
     # Failure.

@@ -366,7 +366,7 @@ class Committer:
                         commit.stale.add(tp)
                     retry = again.error
                 case AboutMembership(error):
-                    await self._coordinator.tell(CommitAnswered(identity, code))
+                    await self._coordinator.report(CommitAnswered(identity, code))
                     retry = error
                 case Refused(error):
                     refused.append(error)

@@ -52,7 +52,7 @@ class Leader:
         racks = cluster.partition_racks(topics) if have_racks else {}
         self._leadership.on_assigned({topic: counts.get(topic, 0) for topic in topics}, racks)
         if effect.only_watch:
-            await self._coordinator.tell(f.AssignmentComputed(effect.generation, {}))
+            await self._coordinator.report(f.AssignmentComputed(effect.generation, {}))
             await self._look_for_what_nobody_has()
             return
         assignor = self._assignors[effect.assignor]
@@ -62,10 +62,10 @@ class Leader:
             else:
                 assigned = run(assignor, members, counts, racks)
         except AssignorError as error:
-            await self._coordinator.tell(f.Failed(error))
+            await self._coordinator.report(f.Failed(error))
             return
         blobs = {member: write_assignment(assigned.get(member, ())) for member in members}
-        await self._coordinator.tell(f.AssignmentComputed(effect.generation, blobs))
+        await self._coordinator.report(f.AssignmentComputed(effect.generation, blobs))
 
     async def _look_for_what_nobody_has(self) -> None:
         """Ask for another round if a partition is assigned to no member."""
@@ -86,7 +86,7 @@ class Leader:
             # would stay unread. A round that was not needed does less harm.
             why = f"the assignments of group {group_id!r} are not known: {error}"
             self._context.tell_rebalance_failed(why)
-            await self._coordinator.tell(f.RejoinWanted(why))
+            await self._coordinator.report(f.RejoinWanted(why))
             return
         if (incomplete_why := self._leadership.why_incomplete(held)) is not None:
-            await self._coordinator.tell(f.RejoinWanted(incomplete_why))
+            await self._coordinator.report(f.RejoinWanted(incomplete_why))

@@ -67,13 +67,13 @@ class ClassicRounds:
             response = await self._coordinator.exchange(JOIN, self._context.config.join_timeout_ms, still_wanted)
         except (ConnectionLostError, KafkaTimeoutError) as error:
             self._context.tell_rebalance_failed(str(error))
-            await self._coordinator.tell(f.RequestLost(identity, str(error)))
+            await self._coordinator.report(f.RequestLost(identity, str(error)))
             return
         except AiogroupError as error:
-            await self._coordinator.tell(f.Failed(error))
+            await self._coordinator.report(f.Failed(error))
             return
         if response is None:
-            await self._coordinator.tell(f.RequestDropped())
+            await self._coordinator.report(f.RequestDropped())
             return
         await self._take_answer(identity, response)
 
@@ -93,6 +93,6 @@ class ClassicRounds:
         if remedy in (Remedy.REDISCOVER, Remedy.RETRY, Remedy.NEXT_GENERATION):
             self._context.tell_rebalance_failed(why, is_expected=is_expected)
         was_syncing = self._coordinator.membership.state is MemberState.SYNCING
-        await self._coordinator.tell(fact)
+        await self._coordinator.report(fact)
         if remedy is Remedy.PROCEED and was_syncing and self._coordinator.membership.state is MemberState.JOINING:
             self._context.tell_rebalance_failed("SYNC_GROUP: the leader's assignment cannot be read")
