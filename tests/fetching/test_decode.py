@@ -5,11 +5,14 @@ from __future__ import annotations
 import pickle
 import random
 import tracemalloc
+from functools import partial
 
 import cramjam
 import pytest
 from aiokafka.structs import TopicPartition
 
+from aiogroup import native
+from aiogroup.fetching.range_cursor import BoundedDecoder
 from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches as w
 
@@ -199,3 +202,50 @@ def test_an_interrupt_in_a_deserializer_loses_no_record(late):
         decoding.next_slice(8)
     assert not decoding.exhausted
     assert offsets(drain(decoding, 3)) == list(range(5 if late else 0, 10))
+
+
+# What is read at once.
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="in Python nothing is read at once")
+@pytest.mark.parametrize("fetch_offset", [50, 52, 57])
+def test_a_short_plain_piece_is_read_at_once_as_slice_by_slice(fetch_offset):
+    data = w.built(5, base=50) + w.batch([w.Sent(55), w.Sent(57)], base=55, last=59)
+    at_once, slowly = decoder(data, fetch_offset), decoder(data, fetch_offset)
+    records = at_once.read_at_once(256)
+    assert offsets(records) == offsets(drain(slowly))
+    assert records == drain(decoder(data, fetch_offset))
+    assert at_once.next_offset == slowly.next_offset == 60
+    assert at_once.slice_bytes == len(data)
+    assert (at_once.exhausted, at_once.size_bytes, at_once.next_slice(256)) == (True, 0, None)
+    assert at_once.read_at_once(256) == []
+
+
+def begun(data):
+    decoding = decoder(data)
+    decoding.next_slice(1)
+    return decoding
+
+
+@pytest.mark.parametrize(
+    ("decoding", "count"),  # at most 100 are wanted
+    [
+        (decoder(w.built(3), value_deserializer=bytes), 3),
+        (decoder(w.built(3), aborted=[(9, 0)], read_committed=True), 3),
+        (decoder(w.built(90, value=b"v" * 200)), 90),
+        (decoder(w.built(101, value=b"")), 101),
+        (begun(w.built(5)), 4),
+        (decoder(w.built(3, codec=w.GZIP)), 3),
+        (BoundedDecoder(2, TP, w.built(3), 0, (), DecodeSettings(), lambda record: None), 2),
+    ],
+    ids=["deserialized", "beside aborted ones", "long", "too many", "begun", "compressed", "of a range"],
+)
+def test_what_is_unusual_about_a_piece_leaves_it_to_be_read_slice_by_slice(decoding, count):
+    assert decoding.read_at_once(100) == []
+    assert sum(map(len, iter(partial(decoding.next_slice, 256), None))) == count
+
+
+def test_a_piece_that_was_sought_into_is_read_at_once_from_there():
+    decoding = decoder(w.built(5))
+    assert decoding.skip_to(3)
+    assert offsets(decoding.read_at_once(256) or drain(decoding)) == [3, 4]
