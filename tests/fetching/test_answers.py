@@ -39,8 +39,8 @@ class Fetch:
         )  # fmt: skip
         return take(self.lane, self.asked, data, 1_000, self.decoder)
 
-    def decoder(self, records, offset, aborted):
-        return PartitionDecoder(self.lane.tp, records, offset, aborted, DecodeSettings(), lambda record: None)
+    def decoder(self, lane, records, offset, aborted):
+        return PartitionDecoder(lane.tp, records, offset, aborted, DecodeSettings(), lambda record: None)
 
     @property
     def bounds(self):
