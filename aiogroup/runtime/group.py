@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 import anyio
 
@@ -45,6 +45,8 @@ from aiogroup.telemetry.health import HealthStatus
 from aiogroup.values import dataclass
 
 __all__ = ["Group", "GroupHealth", "GroupOrNone", "NoGroup"]
+
+_PARKED: Final = MemberState.PARKED  # a module constant: looking it up on the enum each time would cost more
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,7 @@ class Group:
         self._poll_clock.on_request(now)
         if self._ownership.is_waiting:
             self._context.group_changed.pulse()
-        if self._membership.state is MemberState.PARKED:
+        if self._membership.state is _PARKED:
             self.coordinator.handle(f.RecordsWanted())
 
     def on_answer(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from aiogroup.cluster import Cluster
 from aiogroup.config import backoff_ms
@@ -23,6 +23,8 @@ from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.values import dataclass
 
 __all__ = ["Backoff", "ClassicMembership", "JoinOffers"]
+
+_STABLE: Final = MemberState.STABLE  # a module constant: looking it up on the enum each time would cost more
 
 
 class JoinOffers(Protocol):
@@ -209,8 +211,8 @@ class ClassicMembership:
     @property
     def may_deliver(self) -> bool:
         """As `Membership.may_deliver`: a cooperative member delivers during a rebalance too."""
-        if not self.is_rebalancing:
-            return True
+        if self.state is _STABLE and self.rejoin_why is None and self.identity.is_member:
+            return True  # mostly, and asked for several times for each record: see `is_rebalancing`
         return self._settings.is_cooperative and (self.may_heartbeat or self.claim >= 0)
 
     # Moves.
