@@ -105,3 +105,42 @@ def test_a_task_that_ends_while_its_process_dies_is_not_waited_for():
         world = simulate(0)
     assert ended == [True]
     assert world.checker.violations == []
+
+
+def test_what_an_application_began_as_its_process_died_is_not_waited_for():
+    """Its step was ready when the process died, and still runs. The task that it makes never does."""
+    members = []
+
+    async def run(world):
+        world.brokers.add_partitions(world.topic, 1)
+        members.append(member := world.add_member())
+        world.loop.call_soon(die, member)
+        world.loop.call_soon(member.begin_intrusion, context=member.process.context)
+        await sleep_ms(1)
+        assert member.intruding
+        assert not world.tasks
+
+    def die(member):
+        member.is_dead = member.process.is_halted = True
+
+    with mock.patch.object(World, "run", run):
+        world = simulate(0)
+    assert len(members) == 1
+    assert world.checker.violations == []
+
+
+def test_time_that_stands_still_is_a_violation():
+    """A delay below the resolution of the loop's clock is none: who makes it again and again never ends."""
+
+    async def run(world):
+        def again():
+            if not world.checker.violations:
+                world.loop.call_later(1e-12, again)
+
+        again()
+        await sleep_ms(1)
+
+    with mock.patch.object(World, "run", run):
+        world = simulate(0)
+    assert len(world.checker.violations) == 1
+    assert "time has not gone on" in world.checker.violations[0]
