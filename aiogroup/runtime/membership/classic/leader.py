@@ -21,6 +21,8 @@ from aiogroup.runtime.net.link import COMMIT
 
 __all__ = ["Leader"]
 
+STABLE: Final = "Stable"
+
 INLINE_ASSIGNMENT: Final = 200
 """An assignor over more partitions than this runs in a worker thread."""
 
@@ -53,7 +55,7 @@ class Leader:
         self._leadership.on_assigned({topic: counts.get(topic, 0) for topic in topics}, racks)
         if effect.only_watch:
             await self._coordinator.report(f.AssignmentComputed(effect.generation, {}))
-            await self._look_for_what_nobody_has()
+            await self._compare_assignments()
             return
         assignor = self._assignors[effect.assignor]
         try:
@@ -67,8 +69,8 @@ class Leader:
         blobs = {member: write_assignment(assigned.get(member, ())) for member in members}
         await self._coordinator.report(f.AssignmentComputed(effect.generation, blobs))
 
-    async def _look_for_what_nobody_has(self) -> None:
-        """Ask for another round if a partition is assigned to no member."""
+    async def _compare_assignments(self) -> None:
+        """Ask for another round if the members' assignments are not the partitions that there are."""
         group_id = self._coordinator.identity.group_id
         request = DescribeGroupsRequest(groups=(group_id,))
         limit_ms = self._context.config.request_timeout_ms // 3
@@ -77,9 +79,8 @@ class Leader:
             if response and (code := next((each.error_code for each in response.groups if each.error_code), 0)):
                 row = lookup(code)
                 raise BrokerError(code, row.name, row.message, retriable=row.retriable)
-            assignments = (
-                [each.member_assignment for group in response.groups for each in group.members] if response else []
-            )
+            groups = [group for group in response.groups if group.group_state == STABLE] if response else []
+            assignments = [each.member_assignment for group in groups for each in group.members]
             held = {tp for each in assignments if each for tp in read_assignment(bytes(each))}
         except AiogroupError as error:
             # The coordinator may have died since JoinGroup. Nobody would ask again, and a partition that no member has
@@ -88,5 +89,6 @@ class Leader:
             self._context.tell_rebalance_failed(why)
             await self._coordinator.report(f.RejoinWanted(why))
             return
-        if (incomplete_why := self._leadership.why_incomplete(held)) is not None:
-            await self._coordinator.report(f.RejoinWanted(incomplete_why))
+        # A group that is not stable is in another round already, and reports no assignments.
+        if groups and (unfit_why := self._leadership.why_unfit(held)) is not None:
+            await self._coordinator.report(f.RejoinWanted(unfit_why))
