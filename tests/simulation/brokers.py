@@ -340,6 +340,8 @@ class Brokers:
         if transport.node != self.coordinator_node:
             self._answer(ticket, refusal(request, E.NOT_COORDINATOR))
         elif self.coordinator is None:
+            if isinstance(request, HeartbeatRequest):
+                self.checker.on_blind_answer(transport.process)
             self._answer(ticket, refusal(request, E.COORDINATOR_LOAD_IN_PROGRESS))
         else:
             now_ms = self.now_ms()

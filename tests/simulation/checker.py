@@ -51,6 +51,7 @@ class Checker:
         self.both_give_ms = 0  # for so long two members may hand out records of one partition
         self.given = defaultdict(dict)  # by partition: (process, which ownership) -> granted when, first record when
         self.granted_at = {}  # by process: when the coordinator told it its assignment
+        self.blind_at = {}  # by process: when a coordinator that was loading last answered its heartbeat
         self.thawed_at = {}  # by process: what it was given before, it may see now
         self.is_over = False  # processes are cleared away, the dead too: what they say then is no finding
         self.is_calm = False  # the whole simulation is without faults, stalls and crashes
@@ -120,9 +121,13 @@ class Checker:
         if now == self.thawed_at.get(who[0]):
             return
         for (other, _), (other_granted_at, first_at) in given.items():
-            both_ms = (now - first_at) * 1000
+            both_ms = (now - max(first_at, self.blind_at.get(who[0], 0.0))) * 1000
             if other != who[0] and other_granted_at > granted_at and both_ms > self.both_give_ms:
                 self.fail(f"{who[0]} is given {tp} {both_ms:.0f} ms after {other}, which has it now")
+
+    def on_blind_answer(self, process):
+        """While it loads, a coordinator answers every heartbeat with no error, also that of a member it has replaced."""
+        self.blind_at[process.name] = self.loop.time()
 
     def on_generation(self, group):
         if group.state is not GroupState.EMPTY:

@@ -81,6 +81,16 @@ def test_who_was_replaced_may_not_read_on_past_the_bound(told):
     assert "old is given" in told.checker.violations[0]
 
 
+def test_the_bound_counts_from_a_heartbeat_that_a_loading_coordinator_answered(told):
+    told.give("new", 5_900)
+    told.now_ms = 12_000
+    told.checker.on_blind_answer(SimpleNamespace(name="old"))
+    told.give("old", 12_000 + BOUND_MS)
+    assert told.checker.violations == []
+    told.give("old", 12_001 + BOUND_MS)
+    assert len(told.checker.violations) == 1
+
+
 def test_a_refused_sync_grants_nothing(scene):
     """Who was replaced and asks again stays the one that was replaced."""
     scene.grant("old", 5_100, ErrorCode.FENCED_INSTANCE_ID)

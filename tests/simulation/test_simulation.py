@@ -19,6 +19,7 @@ from tests.support.sources import ROOT
 pytestmark = pytest.mark.usefixtures("forgotten")
 SEEDS = 300
 LANES_SEEDS = 40
+ONCE_FAILED = (755, 804, 1484, 1552, 2714, 3944, 4442, 5024, 5354, 5394)
 BLOCK = 20
 TAIL = 80
 
@@ -33,6 +34,11 @@ def test_what_must_hold_holds_in_every_simulation(first):
             before = "\n".join(told[max(0, at - TAIL) : at + 1])
             message = MESSAGE.format(seed=seed, why=world.checker.violations[0])
             pytest.fail(f"{before}\n{message}", pytrace=False)
+
+
+@pytest.mark.parametrize("seed", ONCE_FAILED)
+def test_a_seed_that_once_failed_passes(seed):
+    assert simulate(seed).checker.violations == []
 
 
 def test_a_simulation_depends_on_its_seed_alone():

@@ -306,6 +306,8 @@ class World(Aims):
         for tp, count in report.in_hand.items():
             reached = member.ownerships.reached[tp]
             self.checker.may_repeat |= {(tp, offset) for offset in range(reached - count, reached)}
+        for tp, offset in report.not_committed.items():
+            self.checker.may_repeat |= {(tp, each) for each in range(self.checker.committed.get(tp, 0), offset)}
         if member.instance_id is None and not any(each.startswith("LeaveGroup") for each in report.problems):
             self.checker.excused.discard(member.process.name)  # it has left: nobody is there to be expired
         if self.checker.is_calm and not member.is_slow:
