@@ -126,7 +126,7 @@ class Checker:
                 self.fail(f"{who[0]} is given {tp} {both_ms:.0f} ms after {other}, which has it now")
 
     def on_blind_answer(self, process):
-        """While it loads, a coordinator answers every heartbeat with no error, also that of a member it has replaced."""
+        """While it loads, a coordinator answers every heartbeat with no error, also a replaced member's."""
         self.blind_at[process.name] = self.loop.time()
 
     def on_generation(self, group):

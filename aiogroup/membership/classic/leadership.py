@@ -55,9 +55,9 @@ class Leadership:
         """The reason for another round when `assigned`, those of all members together, are not the topics' partitions.
 
         A static leader that comes back keeps the assignment that it made before it went. Partitions that were added
-        meanwhile are not in it, also where the topic was missing then; and partitions of a topic that was recreated with
-        fewer are in it still. Java's leader compares later metadata with that which it finds when it comes back, and so
-        leaves such a partition unread until the next rebalance.
+        meanwhile are not in it, also where the topic was missing then; and partitions of a topic that was recreated
+        with fewer are in it still. Java's leader compares later metadata with that which it finds when it comes back,
+        and so leaves such a partition unread until the next rebalance.
         """
         orphaned = {
             topic
