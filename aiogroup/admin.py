@@ -16,8 +16,8 @@ from aiogroup.errors import (
     MemberNotFoundError,
     ProtocolError,
 )
-from aiogroup.membership.classic.requests import read_assignment
-from aiogroup.membership.remedies import not_authorized_error
+from aiogroup.membership.remedies import NOT_READY, not_authorized_error
+from aiogroup.protocol.consumer_protocol import read_assignment
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -34,9 +34,6 @@ T = TypeVar("T")
 
 DEAD: Final = "Dead"
 """The state of a group that does not exist, up to version 5 of DescribeGroups."""
-COORDINATOR_ELSEWHERE: Final = frozenset(
-    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +174,7 @@ class _Asking:
         while True:
             try:
                 response = await self._link.send(await self._find(), request, METADATA)
-                if code_of(response) not in COORDINATOR_ELSEWHERE:
+                if code_of(response) not in NOT_READY:
                     return response
             except (ConnectionLostError, KafkaTimeoutError, ProtocolError):
                 if not self._link.cluster.brokers:
@@ -188,7 +185,7 @@ class _Asking:
         await self._link.fetch_metadata(())
         response = await self._link.ask_any(FindCoordinatorRequest(coordinator_keys=(self._group_id,)))
         found = self._only(response.coordinators, "coordinator")
-        if found.error_code in COORDINATOR_ELSEWHERE:
+        if found.error_code in NOT_READY:
             raise ConnectionLostError(f"the coordinator of group {self._group_id!r} is not there yet")
         self._check(found.error_code, "DESCRIBE")
         return found.node_id

@@ -66,7 +66,7 @@ class Cluster:
         return None if topic is None else topic.partitions.get(tp.partition)
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
-        """The topic's id, which tells it from a former topic of the same name; `None` for brokers before Kafka 2.8."""
+        """The topic's id: a former topic of the same name had another. `None` for brokers before Kafka 2.8."""
         info = self.topics.get(topic)
         return None if info is None or info.topic_id == NO_ID else info.topic_id
 
@@ -79,7 +79,7 @@ class Cluster:
         return {topic: len(self.topics[topic].partitions) for topic in topics if topic in self.topics}
 
     def partition_racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
-        """The racks of the brokers that hold each partition; empty if no broker told its rack.
+        """The racks of the brokers that hold each partition; empty if no broker named its rack.
 
         Replicas that are out of sync count too, as in KIP-881: they will be in sync again before the next rebalance.
         """

@@ -1,4 +1,4 @@
-"""The face: `Consumer`, with aiokafka's names where the concept is the same."""
+"""The public class `Consumer`, with aiokafka's names where the concept is the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from aiogroup.fetching.truncation import leader_of
 from aiogroup.listener import AnyListener, check_listener
 from aiogroup.membership import facts as f
 from aiogroup.membership.following import Cause
-from aiogroup.offsets.commit_plan import MAX_OFFSET, CommitEntry, Offsets, read_offsets
+from aiogroup.offsets.commit_plan import CommitEntry
+from aiogroup.offsets.named_offsets import MAX_OFFSET, Offsets, read_offsets
 from aiogroup.records import CatchUpProgress, Lag, PartitionLag, Record, Records
 from aiogroup.runtime.build import build
 from aiogroup.runtime.delivery.merged import Merged, MergeSettings
@@ -55,7 +56,7 @@ class Consumer:
     """Reads topics as a member of a consumer group, or alone without `group_id`.
 
     Positional arguments are topics to subscribe to; the settings are those of `ConsumerConfig`, in Kafka's names and
-    milliseconds. `listener` hears of every subscription that brings none of its own. `observers` are told every
+    milliseconds. `listener` hears of every subscription that brings none of its own. `observers` get every
     telemetry event. Belongs to one event loop.
 
     Raises:
@@ -201,7 +202,7 @@ class Consumer:
     ) -> Merged:
         """Iterate over the records of all assigned partitions in the order of their timestamps (KIP-695).
 
-        The iterator tells `stream_time`, and what it `enforced`, `late` and is `waiting_for`. Everything else is as in
+        The iterator has `stream_time`, and what it `enforced`, `late` and is `waiting_for`. Everything else is as in
         `async for record in consumer`. `pause` leaves a partition out.
 
         Args:
@@ -210,7 +211,7 @@ class Consumer:
             timestamp: another time than the record's own, in whole milliseconds from 0 on.
             buffered_records_per_partition: with so many buffered no more of the partition are fetched.
             stalled: what happens when no broker says anything good of a partition for `default_api_timeout_ms`. The
-                event `merge_stalled` is told; "raise": and MergeStalledError raised, after which one may ask again.
+                event `merge_stalled` is emitted; "raise": and MergeStalledError raised, after which one may ask again.
             on_bad_timestamp: called with a record without a good timestamp, and the error; then it is skipped. Without
                 it TimestampError is raised.
 
@@ -265,7 +266,7 @@ class Consumer:
         return await self._asked().requests.batch(timeout_ms, limit, frozenset())
 
     async def skip(self, *partitions: TopicPartition) -> None:
-        """Go on behind what is in hand, which counts as processed, and behind a poison record.
+        """Go on after what is in hand, which counts as processed, and after a poison record.
 
         That is the one whose RecordDeserializationError (or TimestampError) the last request for records raised; of a
         damaged batch, all of it. With `partitions`, as where each has a worker of its own, only these are meant.
@@ -365,11 +366,11 @@ class Consumer:
         return await self._seek_to(partitions, EARLIEST)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> bool:
-        """Behind the last offset (the last stable one under `read_committed`). Raises as `end_offsets`."""
+        """To the offset after the last record (the last stable one under `read_committed`). Raises as `end_offsets`."""
         return await self._seek_to(partitions, LATEST)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
-        """To the committed offsets, fetched anew. What is in hand of a partition without one is taken
+        """To the committed offsets, fetched again. What is in hand of a partition without one is taken
         back. Raises as `committed`.
         """
         engine = self._running()
@@ -396,7 +397,7 @@ class Consumer:
         return await self._offsets_at(partitions, EARLIEST, "beginning_offsets")
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each partition (the last stable one under `read_committed`).
+        """The offset after the last record of each partition (the last stable one under `read_committed`).
 
         Raises:
             KafkaTimeoutError: a leader did not answer in `default_api_timeout_ms`.
@@ -457,7 +458,7 @@ class Consumer:
         """The lag known locally, `None` when position or end is not known; never a remote call (KIP-695).
 
         Where the end is not known it is asked for in the background, so that a later call knows it. How old the
-        knowledge is `lags(detail=True)` tells.
+        knowledge is `lags(detail=True)` says.
 
         Raises:
             IllegalStateError: the partition is not assigned.
@@ -510,7 +511,7 @@ class Consumer:
         Without a `listener` the constructor's is used.
 
         Raises:
-            IllegalStateError: partitions were assigned by hand, or called inside a rebalance callback.
+            IllegalStateError: partitions were assigned with assign(), or called inside a rebalance callback.
             InvalidTopicError: Kafka would refuse a topic's name.
             ConfigError, TypeError: not topics, not a pattern, or not a listener.
         """
@@ -522,7 +523,7 @@ class Consumer:
         self._follow(Cause.SUBSCRIBE)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions; no group decides, and none of its members is told.
+        """Read these partitions; no group decides, and none of its members hears of it.
 
         Raises:
             IllegalStateError: topics are subscribed, or called inside a rebalance callback.
@@ -630,7 +631,7 @@ class Consumer:
         `seek_to_committed`. Of no offsets, as of a lane without a record in this batch, it makes none.
 
         Raises:
-            CommitFailedError: the topic was deleted and made anew, and the offset is of the old one.
+            CommitFailedError: the topic was deleted and recreated, and the offset is of the old one.
             IllegalStateError: a partition is not assigned, or it came back and where it goes on is not known yet: its
                 offsets are of an earlier ownership. Abort the transaction, and ask for records.
             IllegalOperation: there is no group.

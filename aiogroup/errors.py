@@ -303,14 +303,14 @@ class NoOffsetForPartitionError(RecordError, aiokafka_errors.NoOffsetForPartitio
 class CorruptRecordError(RecordError, aiokafka_errors.CorruptRecordException):
     """Bytes of a batch are damaged (checksum, length, compression).
 
-    `seek` to `offset` fetches it again, `seek` behind it skips it.
+    `seek` to `offset` fetches it again, `seek` past it skips it.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, message: str) -> None:
         super().__init__(
             tp,
             f"{tp.topic}-{tp.partition} at offset {offset}: {message}; seek() to it fetches it again, skip() goes "
-            "on behind it",
+            "on after it",
         )
         self.offset = offset
 
@@ -319,13 +319,11 @@ class RecordTooLargeError(RecordError, aiokafka_errors.RecordTooLargeError):
     """A batch never came whole, although its full size was asked for: a broker or a proxy cuts it off.
 
     `offset` is the offset from which it is fetched, `batch_bytes` the size in its header. It is fetched again, with
-    backoff, until it comes whole. `seek` behind the batch skips it.
+    backoff, until it comes whole. `seek` past the batch skips it.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, batch_bytes: int, message: str) -> None:
-        super().__init__(
-            tp, f"{tp.topic}-{tp.partition} at offset {offset}: {message}; seek() behind the batch skips it"
-        )
+        super().__init__(tp, f"{tp.topic}-{tp.partition} at offset {offset}: {message}; seek() past the batch skips it")
         self.offset = offset
         self.batch_bytes = batch_bytes
 
@@ -340,7 +338,7 @@ class TimestampError(RecordError):
         super().__init__(
             record.tp,
             f"{record.topic}-{record.partition} at offset {record.offset} has no time to be merged by: {why}; seek() "
-            "behind it, or pass on_bad_timestamp to skip such records",
+            "past it, or pass on_bad_timestamp to skip such records",
         )
         self.record = record
         self.topic = record.topic
@@ -352,7 +350,7 @@ class RecordDeserializationError(CorruptRecordError):
     """A record could not be deserialized. All records before it were delivered, and the position stays on it.
 
     `topic`, `partition` and `offset` name the record, `key` and `value` are its bytes if they could be read, and `lane`
-    is "live" or "catch-up" (KIP-333). `__cause__` is the deserializer's error. `await consumer.skip()` goes on behind
+    is "live" or "catch-up" (KIP-333). `__cause__` is the deserializer's error. `await consumer.skip()` goes on after
     the record, as `seek(tp, offset + 1)` does.
     """
 

@@ -47,7 +47,7 @@ class PartitionMetadata:
 class PartitionLag:
     """The number of records between a partition's position and its end, and the age of the knowledge of that end.
 
-    `age_ms` counts from when a broker last told where the partition ends, or confirmed by a fetch answer that nothing
+    `age_ms` counts from when a broker last said where the partition ends, or confirmed by a fetch answer that nothing
     is new. A value that is not known is `None`, never 0.
     """
 

@@ -77,11 +77,11 @@ class Subscription:
         """Read topics, or every topic that a pattern matches from its beginning (`re.match`).
 
         Raises:
-            IllegalStateError: partitions were assigned by hand.
+            IllegalStateError: partitions were assigned with assign().
             ConfigError, InvalidTopicError, TypeError: the topics, the pattern or the listener is not valid.
         """
         if self.is_manual:
-            raise IllegalStateError("partitions were assigned by hand: unsubscribe() before subscribe()")
+            raise IllegalStateError("partitions were assigned with assign(): unsubscribe() before subscribe()")
         if isinstance(topics, str):
             raise TypeError(f"subscribe takes a list of topics, not the text {topics!r}")
         names = frozenset(check_topic_name(topic) for topic in topics)
@@ -122,7 +122,7 @@ class Subscription:
                 if self.pattern.match(name) and not (info.is_internal and exclude_internal)
             )
 
-    def match_anew(self, cluster: Cluster, *, exclude_internal: bool, gone: Set[str]) -> frozenset[str]:
+    def match_again(self, cluster: Cluster, *, exclude_internal: bool, gone: Set[str]) -> frozenset[str]:
         """Match the pattern after a refresh of the metadata. Topics that matched stay unless they are `gone`.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Commit by hand after each batch: a batch is committed only after all of it was handled.
+"""Commit explicitly after each batch: a batch is committed only after all of it was handled.
 
     python examples/manual_commit.py
 

@@ -382,10 +382,7 @@ def test_nobody_else_changes_a_members_state(source):
 
 
 CLASSIC = ("aiogroup.membership.classic", "aiogroup.runtime.membership.classic")
-KNOW_THE_CLASSIC_PROTOCOL = {
-    "aiogroup/runtime/build.py": "it chooses the protocol",
-    "aiogroup/admin.py": "it reads the assignments of classic groups",
-}
+KNOW_THE_CLASSIC_PROTOCOL = {"aiogroup/runtime/build.py": "it chooses the protocol"}
 
 
 def test_one_place_names_the_group_protocol():
@@ -427,7 +424,7 @@ def test_every_member_of_an_enum_is_used():
 
 
 REAL_CLOCK = {
-    "tests/protocol/golden/record_broker.py": "records answers of real Kafka; run by hand",
+    "tests/protocol/golden/record_broker.py": "records answers of real Kafka; run manually",
     "tests/test_readme.py": "runs the README's program as a process and waits for its lines",
 }
 

@@ -105,7 +105,7 @@ async def test_a_loop_that_is_held_from_the_start_is_a_late_tick():
     assert 0 <= ticker.result()["late_own_ms"] <= ticker.result()["late_max_ms"]
 
 
-async def test_a_drain_is_measured_from_behind_the_first_batch_to_the_last_record():
+async def test_a_drain_is_measured_from_the_end_of_the_first_batch_to_the_last_record():
     meter = Meter(1_000, has_loop=False)
     assert meter.reached(400, 40_000) == 1_000
     assert meter.reached(999, 99_900) == 1_000
@@ -170,7 +170,7 @@ def test_a_goal_is_held_when_every_part_of_it_is(rate, held):
     assert verdict("`async for`, 100 B", drained(FOR=rate, AIOKAFKA_FOR=90, AIO_CONSUMER=500))[0] is held
 
 
-@pytest.mark.parametrize(("percent", "held"), [(34, True), (35, False)])
+@pytest.mark.parametrize(("percent", "held"), [(30, True), (31, False)])
 def test_the_cost_of_records_that_come_one_by_one_is_a_goal(percent, held):
     table = living.flow_table()
     for client, share in ((c.FOR, percent), (c.AIOKAFKA_FOR, 40)):
@@ -184,7 +184,7 @@ def test_a_goal_of_which_a_part_was_not_measured_is_not_held_but_can_be_missed()
     assert {goal.held for goal in goals.judged([])} == {None}
 
 
-def test_a_run_that_failed_is_told_and_of_our_own_a_goal_that_is_missed():
+def test_a_run_that_failed_is_reported_and_of_our_own_a_goal_that_is_missed():
     table = Table("drain", (("records_per_s", "records/s", "median"),), c.AIOKAFKA_FOR, "records_per_s")
     for client in (c.AIOKAFKA_FOR, c.FOR):
         table.row("s", client).runs += [{"failed": "no end in 150 s"}, {"records_per_s": 20}]

@@ -42,7 +42,7 @@ def test_each_partition_is_compared_for_itself_and_new_ones_are_taken():
     assert [merged.leader(TopicPartition("orders", number)) for number in range(4)] == [1, 2, 3, -1]
 
 
-def test_a_topic_made_anew_has_epochs_of_its_own():
+def test_a_topic_recreated_has_epochs_of_its_own():
     assert cluster((1, 5)).updated(cluster((2, 0), topic_id=2)).leader(TP) == 2
     assert cluster((1, 5), topic_id=0).updated(cluster((2, 0), topic_id=0)).leader(TP) == 1
     assert UUID(int=0) == ZERO_UUID

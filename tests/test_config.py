@@ -180,7 +180,7 @@ def test_aiokafkas_defaults_are_values_we_take():
 
 
 @pytest.mark.parametrize("name", sorted(OBSOLETE))
-def test_obsolete_setting_is_ignored_and_told(name):
+def test_obsolete_setting_is_ignored_and_reported(name):
     with pytest.warns(DeprecationWarning, match=name):
         config = ConsumerConfig.of(**{name: object()})
     assert config == ConsumerConfig()

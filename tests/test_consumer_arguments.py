@@ -47,7 +47,7 @@ async def test_partitions_that_are_none(call, given):
 
 
 @pytest.mark.parametrize("given", ["abc", TP, 3, None, ["abc"]])
-def test_partitions_by_hand_that_are_none(given):
+def test_self_assigned_partitions_that_are_none(given):
     with pytest.raises(TypeError, match=r"assign: .*TopicPartition\(topic, number\)"):
         Consumer().assign(given)
 

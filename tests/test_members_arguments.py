@@ -61,7 +61,7 @@ def test_help_is_given(arguments, capsys):
         ("security.protocol=TLS\n", "'TLS'"),
     ],
 )
-def test_what_the_file_asks_for_in_vain_is_told(content, told, tmp_path, capsys):
+def test_what_the_file_asks_for_in_vain_is_reported(content, told, tmp_path, capsys):
     config = tmp_path / "client.properties"
     config.write_text(content)
     assert main(["members", "list", *WHERE, "--command-config", str(config)]) == 1
@@ -71,7 +71,7 @@ def test_what_the_file_asks_for_in_vain_is_told(content, told, tmp_path, capsys)
     assert told in said.err
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path, capsys):
+def test_a_file_that_is_not_there_is_reported(tmp_path, capsys):
     assert main(["members", "list", *WHERE, "--command-config", str(tmp_path / "none")]) == 1
     assert "none" in capsys.readouterr().err
 

@@ -21,7 +21,7 @@ MOVED = [
 NEW = ["poll", "lag", "current_lag", "lags", "group_metadata", "enforce_rebalance", "health", "metrics", "skip"]
 
 
-def test_names_are_sorted_and_told_once():
+def test_names_are_sorted_and_reported_once():
     assert list(aiogroup.__all__) == sorted(set(aiogroup.__all__))
 
 
@@ -76,5 +76,5 @@ def test_every_public_method_promises_something():
         assert doc[0].isupper() or doc[0] == "`", name
 
 
-def test_types_are_told_to_type_checkers():
+def test_type_checkers_know_the_types():
     assert (importlib.resources.files("aiogroup") / "py.typed").is_file()

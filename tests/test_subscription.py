@@ -191,7 +191,7 @@ async def test_callbacks_are_called_sync_or_async():
     assert listener.told == [("revoked", {TP}), ("assigned", {TP}), ("lost", {TP})]
 
 
-async def test_lost_partitions_are_told_as_revoked_where_nothing_else_listens():
+async def test_lost_partitions_are_reported_as_revoked_where_nothing_else_listens():
     listener = OnlyRevoked()
     await call_listener(listener, "on_partitions_lost", frozenset({TP}))
     await call_listener(listener, "on_partitions_assigned", frozenset({TP}))
@@ -213,7 +213,7 @@ def of_all(*names):
 
 
 def match(subscription, cluster, gone=()):
-    return subscription.match_anew(cluster, exclude_internal=True, gone=frozenset(gone))
+    return subscription.match_again(cluster, exclude_internal=True, gone=frozenset(gone))
 
 
 def test_what_matches_at_first_did_not_appear():
@@ -236,7 +236,7 @@ def test_an_answer_about_some_topics_looks_nothing_through():
 
 
 @pytest.mark.parametrize("pattern", ["or", "o"])
-def test_a_pattern_that_is_subscribed_to_anew_is_looked_through_anew(pattern):
+def test_a_pattern_that_is_subscribed_to_again_is_looked_through_again(pattern):
     subscription = by_pattern()
     match(subscription, of_all("orders"))
     subscription.subscribe((), pattern, None)

@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -42,7 +43,7 @@ def test_events_of_the_specification_exist():
     assert set(NAMES) - {made(kind).name for kind in KINDS} == set()
 
 
-def test_names_are_told_apart():
+def test_names_differ():
     names = [made(kind).name for kind in KINDS]
     assert len(set(names)) == len(names)
     assert all(name.replace("_", "").islower() for name in names)
@@ -73,9 +74,18 @@ def test_event_goes_to_the_log_of_the_standard_library_at_its_level(caplog):
             caplog.clear()
             Log("billing", "pod-1").on_event(made(kind))
             (line,) = caplog.records
-            assert line.levelname.lower() == kind.LEVEL, kind
+            assert line.levelname.lower() == made(kind).level, kind
             assert made(kind).name in line.getMessage()
             assert "group='billing'" in line.getMessage()
+
+
+@pytest.mark.parametrize(("is_expected", "level"), [(True, "info"), (False, "warning")])
+@pytest.mark.parametrize("kind", [events.RebalanceFailed, events.CoordinatorLost])
+def test_an_error_that_is_expected_is_no_warning_in_the_log(caplog, kind, is_expected, level):
+    event = replace(made(kind), is_expected=is_expected)
+    with caplog.at_level(logging.DEBUG, logger="aiogroup"):
+        Log("billing", "pod-1").on_event(event)
+    assert [line.levelname.lower() for line in caplog.records] == [level]
 
 
 def test_heartbeats_are_not_printed_where_nothing_was_configured(capsys):
@@ -179,7 +189,7 @@ def test_structlog_without_a_filter_hears_what_the_level_of_the_logger_says(stru
     finally:
         logger.setLevel(before)
     assert {level for level, _ in structlog_entries} == loud
-    assert len(structlog_entries) == len([kind for kind in KINDS if kind.LEVEL in loud])
+    assert len(structlog_entries) == len([kind for kind in KINDS if made(kind).level in loud])
 
 
 def test_positions_of_one_round_are_one_event_for_each_policy():

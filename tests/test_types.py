@@ -114,7 +114,7 @@ def test_mypy_reads_the_same_errors():
         assert attributes == {each for each in {**vars(theirs), **theirs.__annotations__} if each in attributes}, name
 
 
-def test_settings_are_told_to_type_checkers_with_the_same_types():
+def test_type_checkers_know_the_settings_with_the_same_types():
     told, taken = typing.get_type_hints(ConsumerSettings), typing.get_type_hints(ConsumerConfig)
     assert {each.name for each in dataclasses.fields(ConsumerConfig)} | OBSOLETE == told.keys()
     assert {name: told[name] for name in taken if name not in OBSOLETE} == taken

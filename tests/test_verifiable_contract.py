@@ -117,7 +117,7 @@ def test_what_a_frozen_member_tells_late_is_not_judged_by_what_others_did():
         again.feed(consumed(5, 6))
 
 
-def test_the_group_may_not_go_back_behind_its_commit():
+def test_the_group_may_not_go_back_before_its_commit():
     group = Group()
     feed(GOOD, Member(group))
     second = feed([START, ASSIGNED], Member(group))

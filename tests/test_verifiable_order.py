@@ -21,16 +21,16 @@ TP = TopicPartition("t", 0)
 
 
 class Lines:
-    """An output that keeps what it is told, as lines."""
+    """An output that keeps what it gets, as lines."""
 
     def __init__(self):
         self.lines = []
         self.written_count = 0
 
-    def tell(self, name, **fields):
-        self.tell_at(1, name, **fields)
+    def emit(self, name, **fields):
+        self.emit_at(1, name, **fields)
 
-    def tell_at(self, timestamp, name, **fields):
+    def emit_at(self, timestamp, name, **fields):
         self.lines.append(json.dumps({"timestamp": timestamp, "name": name, **fields}))
 
     async def room(self):
@@ -45,7 +45,7 @@ class Lines:
 
 
 class Rebalancing:
-    """A consumer whose partitions are revoked, and assigned anew, while a commit is answered."""
+    """A consumer whose partitions are revoked, and assigned again, while a commit is answered."""
 
     refusal = None
     at_commit = staticmethod(lambda: None)
@@ -91,7 +91,7 @@ async def told(monkeypatch, refusal=None):
     return lines.names
 
 
-async def test_a_commit_is_told_before_the_revocation_that_overtook_it(monkeypatch):
+async def test_a_commit_is_reported_before_the_revocation_that_overtook_it(monkeypatch):
     names = await told(monkeypatch)
     assert names[-6:] == [
         "records_consumed",
@@ -103,7 +103,7 @@ async def test_a_commit_is_told_before_the_revocation_that_overtook_it(monkeypat
     ]
 
 
-async def test_a_refused_commit_is_told_and_not_the_end(monkeypatch):
+async def test_a_refused_commit_is_reported_and_not_the_end(monkeypatch):
     names = await told(monkeypatch, CommitFailedError("late", not_owned=frozenset({TP}), committed={}))
     assert names.count("offsets_committed") == 1
     assert names[-1] == "shutdown_complete"
@@ -116,7 +116,7 @@ async def test_a_fenced_one_ends_at_once(monkeypatch):
     assert names[-1] == "shutdown_complete"
 
 
-@pytest.mark.parametrize("commits", [True, False], ids=["by hand", "auto-commit"])
+@pytest.mark.parametrize("commits", [True, False], ids=["explicit commits", "auto-commit"])
 async def test_nothing_is_committed_before_the_reader_has_it(monkeypatch, commits):
     """Else a SIGKILL in between leaves records that nobody reads again and nobody was told of."""
     lines, written = Lines(), []
@@ -144,7 +144,7 @@ async def test_a_slow_reader_stops_who_waits_for_room_and_nobody_else(pipe):
     reader, writer = pipe
     output = Output(lambda: None, descriptor=writer, limit_bytes=100_000)
     for number in range(400):
-        output.tell("line", number=number, padding="x" * 1_000)  # more than a pipe holds
+        output.emit("line", number=number, padding="x" * 1_000)  # more than a pipe holds
     waiting = asyncio.ensure_future(output.room())
     for _ in range(100):
         await asyncio.sleep(0)
@@ -158,7 +158,7 @@ async def test_a_slow_reader_stops_who_waits_for_room_and_nobody_else(pipe):
 async def test_what_is_written_is_with_the_reader(pipe):
     reader, writer = pipe
     output = Output(lambda: None, descriptor=writer)
-    output.tell("line", padding="x" * 100_000)  # more than a pipe holds
+    output.emit("line", padding="x" * 100_000)  # more than a pipe holds
     assert not await output.written(20)
     waiting = asyncio.ensure_future(output.written(30_000))
     await asyncio.to_thread(read_lines, reader, 1)
@@ -166,14 +166,14 @@ async def test_what_is_written_is_with_the_reader(pipe):
     output.close()
 
 
-async def test_a_reader_that_is_gone_is_told_of_once(pipe):
+async def test_a_reader_that_is_gone_is_reported_once(pipe):
     reader, writer = pipe
     gone = asyncio.Event()
     output = Output(gone.set, descriptor=writer, limit_bytes=10)
     os.close(reader)
-    output.tell("line")
+    output.emit("line")
     await gone.wait()
-    output.tell("another")
+    output.emit("another")
     await output.room()
     output.close()
 
@@ -181,7 +181,7 @@ async def test_a_reader_that_is_gone_is_told_of_once(pipe):
 async def test_what_nobody_takes_does_not_hold_up_the_end(pipe):
     output = Output(lambda: None, descriptor=pipe[1])
     for _ in range(400):
-        output.tell("line", padding="x" * 1_000)
+        output.emit("line", padding="x" * 1_000)
     output.close(seconds=0.01)
     await asyncio.to_thread(read_lines, pipe[0], 400)
     output.close()

@@ -10,7 +10,7 @@ from aiogroup.structs import TopicPartition
 from aiogroup.values import dataclass
 
 Racks = Mapping[TopicPartition, frozenset[str]]
-"""The racks that hold a replica of each partition (KIP-881). Empty if no member, or no broker, tells its rack."""
+"""The racks that hold a replica of each partition (KIP-881). Empty if no member, or no broker, names its rack."""
 
 
 @dataclass(frozen=True, slots=True)

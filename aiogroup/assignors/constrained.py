@@ -64,7 +64,7 @@ class _Division:
         return {member: sorted(tps) for member, tps in self._given.items()}
 
     def _keep(self) -> None:
-        """Each member keeps the partitions it owns, up to its share; the first ones in the order may keep one more."""
+        """Each member keeps the partitions it owns, up to its quota; the first ones in the order may keep one more."""
         owned: dict[str, list[TopicPartition]] = defaultdict(list)
         for tp, member in self._claims.owner.items():
             rack = self._member_racks.get(member)
@@ -113,7 +113,7 @@ class _Division:
         return left
 
     def _give(self, rest: list[TopicPartition]) -> None:
-        """Give partitions in turn to members below their share, then one more to each member that may have it."""
+        """Give partitions in turn to members below their quota, then one more to each member that may have it."""
         turn = deque(self._short)
         for tp in rest:
             if turn:
@@ -125,7 +125,7 @@ class _Division:
 
 
 class _Ring:
-    """Members in a circle, found by rack. `next` begins its search behind the member that it gave last."""
+    """Members in a circle, found by rack. `next` begins its search after the member that it gave last."""
 
     def __init__(self, members: Iterable[str], racks: Mapping[str, str]) -> None:
         self._racks = racks
@@ -153,14 +153,14 @@ class _Ring:
 
     def next(self, racks: frozenset[str]) -> str | None:
         ahead: list[int] = []
-        behind: list[int] = []
+        wrapped: list[int] = []
         for rack in racks:
             if near := self._by_rack.get(rack):
                 at = bisect_left(near, self._hand)
-                (ahead if at < len(near) else behind).append(near[at % len(near)])
-        if not ahead and not behind:
+                (ahead if at < len(near) else wrapped).append(near[at % len(near)])
+        if not ahead and not wrapped:
             return None
-        place = min(ahead or behind)
+        place = min(ahead or wrapped)
         self._hand = place + 1
         return self._members[place]
 

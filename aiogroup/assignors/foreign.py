@@ -49,7 +49,7 @@ class ClusterView:
 class ForeignAssignor(Assignor):
     """An aiokafka assignor class as our `Assignor`.
 
-    User data that the class puts into an assignment is not sent, and the class is not told what was assigned.
+    User data that the class puts into an assignment is not sent, and the class does not learn what was assigned.
     """
 
     name: str = ""

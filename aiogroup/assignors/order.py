@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def in_order(members: Mapping[str, MemberSubscription]) -> list[str]:
     """Member ids as Java's AbstractPartitionAssignor.MemberInfo sorts them.
 
-    Static members come first, by instance id, so that their share survives a new member id (KIP-345).
+    Static members come first, by instance id, so that their assignment survives a new member id (KIP-345).
     """
 
     def rank(member_id: str) -> tuple[bool, bytes, bytes]:

@@ -15,16 +15,16 @@ NOWHERE: Final[frozenset[str]] = frozenset()
 
 
 def member_racks(members: Mapping[str, MemberSubscription]) -> dict[str, str]:
-    """The racks of the members that told theirs."""
+    """The racks of the members that named theirs."""
     return {member: each.rack for member, each in members.items() if each.rack}
 
 
-def racks_matter(told: Collection[str], partitions: Mapping[str, int], racks: Racks) -> bool:
+def racks_matter(named: Collection[str], partitions: Mapping[str, int], racks: Racks) -> bool:
     """Whether a member in one of the racks has a replica nearby that another member does not have.
 
     It is not so if every rack that has any replica has one of each partition.
     """
-    if not told or not racks:
+    if not named or not racks:
         return False
     kinds = {racks.get(TopicPartition(topic, n), NOWHERE) for topic, count in partitions.items() for n in range(count)}
-    return len(kinds) > 1 and not NOWHERE.union(*kinds).isdisjoint(told)
+    return len(kinds) > 1 and not NOWHERE.union(*kinds).isdisjoint(named)

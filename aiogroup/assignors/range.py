@@ -62,24 +62,24 @@ class _Topic:
         self.members = members
         self.count = count
         self.owner: dict[int, str] = {}
-        self._share, self._extra = divmod(count, len(members))
+        self._quota, self._extra = divmod(count, len(members))
         self._has: dict[str, int] = defaultdict(int)
 
     def room(self, member: str) -> int:
-        return max(0, self._share + (self._extra > 0) - self._has[member])
+        return max(0, self._quota + (self._extra > 0) - self._has[member])
 
     def give(self, member: str, number: int) -> None:
         self.owner[number] = member
         self._has[member] += 1
-        self._extra -= self._has[member] > self._share
+        self._extra -= self._has[member] > self._quota
 
-    def give_nearby(self, told: Mapping[str, str], racks: Racks) -> None:
+    def give_nearby(self, rack_of: Mapping[str, str], racks: Racks) -> None:
         near: dict[str, deque[int]] = defaultdict(deque)
         for number in range(self.count):
             for rack in racks.get(TopicPartition(self.name, number), NOWHERE):
                 near[rack].append(number)
         everything = deque(range(self.count))
-        self._give_from(lambda member: near[told[member]] if member in told else everything)
+        self._give_from(lambda member: near[rack_of[member]] if member in rack_of else everything)
 
     def give_rest(self, assignment: Mapping[str, list[TopicPartition]]) -> None:
         rest = deque(range(self.count))
@@ -100,18 +100,18 @@ class _Topic:
 
 
 def _give_nearby(topics: Iterable[_Topic], members: Mapping[str, MemberSubscription], racks: Racks) -> None:
-    """Give members partitions that are near to them, as far as their shares allow.
+    """Give members partitions that are near to them, as far as their quotas allow.
 
     Topics that are divided in the same way stay so: a member gets a partition number that is near to it in all of them.
     """
-    told = member_racks(members)
-    if not told or not racks:
+    rack_of = member_racks(members)
+    if not rack_of or not racks:
         return
     racks_of: dict[tuple[str, ...], frozenset[str]] = {}
     co_partitioned: dict[tuple[tuple[str, ...], int], list[_Topic]] = defaultdict(list)
     for each in topics:
         if each.members not in racks_of:
-            racks_of[each.members] = frozenset(told[member] for member in each.members if member in told)
+            racks_of[each.members] = frozenset(rack_of[member] for member in each.members if member in rack_of)
         if racks_of[each.members]:
             co_partitioned[each.members, each.count].append(each)
     matter = {
@@ -124,16 +124,16 @@ def _give_nearby(topics: Iterable[_Topic], members: Mapping[str, MemberSubscript
         return
     for group in co_partitioned.values():
         if len(group) > 1:
-            _give_co_partitioned(group, told, racks)
+            _give_co_partitioned(group, rack_of, racks)
         elif group[0].name in matter:
-            group[0].give_nearby(told, racks)
+            group[0].give_nearby(rack_of, racks)
 
 
-def _give_co_partitioned(topics: Sequence[_Topic], told: Mapping[str, str], racks: Racks) -> None:
+def _give_co_partitioned(topics: Sequence[_Topic], rack_of: Mapping[str, str], racks: Racks) -> None:
     first = topics[0]  # the others give the same numbers to the same members
     queues: dict[str | None, deque[int]] = defaultdict(deque)
     for place, member in enumerate(first.members):
-        queues[told.get(member)].append(place)
+        queues[rack_of.get(member)].append(place)
     for number in range(first.count):
         near = [racks.get(TopicPartition(each.name, number), NOWHERE) for each in topics]
         places = []

@@ -77,8 +77,8 @@ def _divide(
     kinds = set(topics.values())
     there = {topic: partitions[topic] for topic in frozenset().union(*kinds) if partitions.get(topic)}
     claims = Claims(topics, held, there)
-    told = member_racks(members)
-    if not racks_matter(told.values(), there, racks):
-        told = {}
+    rack_of = member_racks(members)
+    if not racks_matter(rack_of.values(), there, racks):
+        rack_of = {}
     divide = constrained.divide if len(kinds) <= 1 else general.divide
-    return divide(topics, claims, there, told, racks), claims
+    return divide(topics, claims, there, rack_of, racks), claims

@@ -13,7 +13,7 @@ without one is in one of these states:
 The next record may be chosen when something is buffered and every other partition is given up; with `NEVER_WAIT` as
 soon as something is buffered. Every decision examines all partitions. Kafka Streams stops at the first one that blocks,
 so the idle time of the others begins late. When a partition is revoked, or paused by the application, its deadline is
-forgotten and begins anew when the partition returns; Streams keeps the old deadline.
+forgotten and starts again when the partition returns; Streams keeps the old deadline.
 """
 
 from __future__ import annotations

@@ -274,7 +274,7 @@ class Merging:
         for slot, count in Counter(layout.order[first:upto]).items():
             partition, piece = sources[slot]
             if partition.buffer.slice is not piece:
-                continue  # the slice was dropped, and the position was set anew
+                continue  # the slice was dropped, and the position was set again
             taken.append((partition, piece, count))
             if partition.target.offset - partition.ledger.position >= half_count:
                 full.append(partition)

@@ -12,6 +12,7 @@ from aiogroup.errors import RecordError
 from aiogroup.fetching.buffer import Slice
 from aiogroup.fetching.lane import Lane, LaneTally
 from aiogroup.fetching.records.decode import PartitionDecoder
+from aiogroup.records import Record
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Queue", "Supply"]
@@ -103,11 +104,13 @@ class Queue:
             decoder = buffer.pieces[0]
             if decoder is self._supply.inflating or self._is_full(lane):
                 return None
-            if decoder.needs_inflate():
-                if lane not in self._supply.to_inflate:
-                    self._supply.to_inflate.append(lane)
-                return None
-            records = decoder.next_slice(max_count)
+            records: list[Record] | None = decoder.read_at_once(max_count)
+            if not records:
+                if decoder.needs_inflate():
+                    if lane not in self._supply.to_inflate:
+                        self._supply.to_inflate.append(lane)
+                    return None
+                records = decoder.next_slice(max_count)
             if records:
                 buffer.slice = piece = Slice(records, decoder.next_offset, decoder.slice_bytes)
                 if decoder.exhausted:  # mostly: found out now, the next request need not look at it again

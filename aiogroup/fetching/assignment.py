@@ -1,4 +1,4 @@
-"""The partitions that are ours now, and the counter that tells one ownership of a partition from the next."""
+"""The partitions that are ours now, and the counter that distinguishes one ownership of a partition from the next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from uuid import UUID
 from aiogroup.config import ResetPolicy
 from aiogroup.fetching.lane import Lane, LaneTally
 from aiogroup.fetching.partition import Partition
-from aiogroup.offsets.commit_plan import Commit, CommitEntry, made_anew_error
+from aiogroup.offsets.commit_errors import recreated_error
+from aiogroup.offsets.commit_order import Commit
+from aiogroup.offsets.commit_plan import CommitEntry
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Assignment", "LaneTable"]
@@ -50,12 +52,12 @@ class LaneTable(Generic[L_co]):
     def buffered_bytes(self) -> int:
         return self.tally.fetched_bytes + self.tally.decoded_bytes
 
-    def take(self, lanes: Iterable[L_co]) -> None:
+    def put(self, lanes: Iterable[L_co]) -> None:
         """Add lanes: from now on the planner considers them."""
-        taken = {lane.tp: lane for lane in lanes}
-        self._lanes |= taken
-        self.tally.touched |= dict.fromkeys(taken)
-        for lane in taken.values():
+        added = {lane.tp: lane for lane in lanes}
+        self._lanes |= added
+        self.tally.touched |= dict.fromkeys(added)
+        for lane in added.values():
             lane.count_in(self.tally)
         self.changes_count += 1
 
@@ -99,14 +101,14 @@ class Assignment(LaneTable[Partition]):
     def add(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
         """Add partitions, each with the policy for when nothing is committed for it."""
         added = self.make(policies)
-        self.take(added)
+        self.put(added)
         return added
 
     def make(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
         """The first of two steps of `add`: their positions can be looked up, but they are not ours yet.
 
-        Until they are added by `take`, none of their records is fetched or delivered, and none of their errors is
-        raised: each keeps a tally of its own. In a cooperative round they are added after other partitions were given
+        Until they are added by `put`, none of their records is fetched or delivered, and none of their errors is
+        raised: each keeps a tally of its own. In a cooperative rebalance they are added after others were given
         up, or never if the generation ends first.
         """
         made = []
@@ -141,20 +143,20 @@ class Assignment(LaneTable[Partition]):
             if partition.topic_id is not None:
                 commit.topic_ids[tp] = partition.topic_id
             if partition.is_of_former_log(entry.offset):
-                commit.made_anew.add(tp)
+                commit.recreated.add(tp)
 
-    def begin_anew(self, partition: Partition, topic_id: UUID) -> None:
-        """The topic was deleted and made anew. Its log is another one, so this is another ownership."""
+    def start_over(self, partition: Partition, topic_id: UUID) -> None:
+        """The topic was deleted and recreated. Its log is another one, so this is another ownership."""
         self._ownerships_count += 1
         _, former_end = self._former.get(partition.tp, (None, 0))
         partition.former_end = max(partition.former_end, former_end)
-        partition.begin_anew(self._ownerships_count, topic_id)
+        partition.start_over(self._ownerships_count, topic_id)
 
     def refuse_former(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
-        """Raises `CommitFailedError` for offsets that can only be of a topic that was deleted and made anew."""
+        """Raises `CommitFailedError` for offsets that can only be of a topic that was deleted and recreated."""
         former = [tp for tp, each in entries.items() if tp in self and self[tp].is_of_former_log(each.offset)]
         if former:
-            raise made_anew_error(former)
+            raise recreated_error(former)
 
     def is_owned_since(self, tp: TopicPartition, ownership: int) -> bool:
         """Whether the partition has been ours without interruption since the ownership with this number began."""

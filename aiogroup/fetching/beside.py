@@ -28,7 +28,7 @@ class LanesBeside(LaneCommits, Protocol):
     """The live lane is a partition, and these are the lanes of its ranges."""
 
     @property
-    def behind(self) -> DeliveredBefore | None:
+    def waits_for(self) -> DeliveredBefore | None:
         """The range that the live lane waits for, in ordered mode."""
         ...
 
@@ -67,7 +67,7 @@ class LanesBeside(LaneCommits, Protocol):
         ...
 
     def truncate(self, offset: int, leader_epoch: int) -> None:
-        """The log was truncated at `offset`, behind a record of `leader_epoch`."""
+        """The log was truncated at `offset`, after a record of `leader_epoch`."""
         ...
 
     def return_to_durable(self, committed: Committed | None) -> None:

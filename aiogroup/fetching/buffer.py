@@ -115,7 +115,7 @@ class Buffer:
         return True
 
     def weigh(self) -> None:
-        """The bytes held here have changed: tell the tally."""
+        """The bytes held here have changed: update the tally."""
         piece = self.slice
         fetched_bytes = decoded_bytes = 0
         if self.pieces:

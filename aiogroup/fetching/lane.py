@@ -70,7 +70,7 @@ class LaneTally(Tally):
     def __init__(self) -> None:
         super().__init__()
         self.turns: OrderedDict[Lane, None] = OrderedDict()
-        """The lanes with something to deliver or to tell, the one that is served next first."""
+        """The lanes with something to deliver or an error to raise, the one that is served next first."""
 
 
 class Lane:
@@ -228,10 +228,10 @@ class Lane:
         for.
         """
         tally = self.tally
+        if not (tally.is_narrow or tally.enough_count) or not self._has_position:
+            return False
         is_barred = tally.is_narrow and (self.is_due or (bool(tally.needed) and self.tp not in tally.needed))
-        return self._has_position and (
-            is_barred or (tally.enough_count > 0 and self.buffered_count >= tally.enough_count)
-        )
+        return is_barred or (tally.enough_count > 0 and self.buffered_count >= tally.enough_count)
 
     # Errors.
 

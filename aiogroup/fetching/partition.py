@@ -76,12 +76,12 @@ class Partition(Lane):
         if self.bars or self.state is _VALIDATING:
             return False
         lanes = self.lanes
-        return lanes is None or lanes.behind is None or lanes.behind.is_delivered
+        return lanes is None or lanes.waits_for is None or lanes.waits_for.is_delivered
 
     @property
-    def is_behind(self) -> bool:
+    def waits_for_range(self) -> bool:
         """Whether its records come after those of a range, in ordered mode (KIP-333)."""
-        return self.lanes is not None and self.lanes.behind is not None
+        return self.lanes is not None and self.lanes.waits_for is not None
 
     @property
     def is_fetched(self) -> bool:
@@ -155,8 +155,8 @@ class Partition(Lane):
         self.move(PositionState.STUCK)
         self.tally.turns.setdefault(self)
 
-    def begin_anew(self, ownership: int, topic_id: UUID) -> None:
-        """The topic was deleted and made anew: nothing that is known of the old log holds for the new one."""
+    def start_over(self, ownership: int, topic_id: UUID) -> None:
+        """The topic was deleted and recreated: nothing that is known of the old log holds for the new one."""
         self.former_end = max(self.former_end, self.ledger.position)
         self.start_at(0)
         self.ownership = ownership

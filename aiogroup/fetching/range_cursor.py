@@ -83,6 +83,10 @@ class BoundedDecoder(PartitionDecoder):
         super().__init__(*settings)
         self._end = end
 
+    def read_at_once(self, max_records: int) -> list[Record]:
+        """None: what is read at once may reach past the end."""
+        return []
+
     def needs_inflate(self) -> bool:
         return self.next_offset < self._end and super().needs_inflate()
 

@@ -14,7 +14,7 @@ PREFERRED_REPLICA_MS = 300_000
 
 
 class FetchTarget:
-    """Setting any attribute tells the planner, since a change that it missed would stop a partition for good."""
+    """Setting any attribute touches the lane: a change that the planner missed would stop a partition for good."""
 
     __slots__ = (
         "_tally", "_tp", "backoff_until_ms", "batch_bytes", "changes_count", "error", "failures_count", "is_broken",
@@ -59,7 +59,7 @@ class FetchTarget:
         self._tally.touched[self._tp] = None
 
     def count_in(self, tally: Tally) -> None:
-        """From now on tell the planner of this tally."""
+        """From now on this tally's planner is the one to look at the lane."""
         object.__setattr__(self, "_tally", tally)
 
     def heal(self) -> None:

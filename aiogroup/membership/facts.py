@@ -50,8 +50,8 @@ class HeartbeatAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRefused:
-    """The coordinator refused a commit with a code about the membership."""
+class CommitAnswered:
+    """The coordinator answered a commit with an error code that is about the membership, not about the offsets."""
 
     identity: Identity
     error_code: int
@@ -131,7 +131,7 @@ Fact: TypeAlias = (
     | HandedOver
     | Adopted
     | HeartbeatAnswered
-    | CommitRefused
+    | CommitAnswered
     | CoordinatorGone
     | NameNotCarried
     | PollIntervalPassed

@@ -24,7 +24,8 @@ class FirstSight:
         self._counts: dict[str, int] = {}
         self._ids: dict[str, UUID] = {}
 
-    def look(self, topics: Iterable[str], cluster: Cluster) -> None:
+    def note(self, topics: Iterable[str], cluster: Cluster) -> None:
+        """Note which partitions the topics have in this metadata, if they were not noted before."""
         for topic in topics:
             info = cluster.topics.get(topic)
             if info is not None and info.partitions:

@@ -50,7 +50,7 @@ class Cause(Enum):
 class MemberView:
     """The part of the member that is looked at here.
 
-    `topics` are those that it told the group; `has_begun` says whether its tasks run.
+    `topics` are those that it subscribes to in the group; `has_begun` says whether its tasks run.
     """
 
     state: MemberState
@@ -99,7 +99,7 @@ class BeginAutoCommit:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTopics:
-    """Tell the member its new topics. `at_once`: the application called for it, so no hand-over point is waited for."""
+    """Give the member its new topics. `at_once`: the application called for it, so no hand-over point is waited for."""
 
     topics: frozenset[str]
     why: str

@@ -80,6 +80,6 @@ class NewMemberId:
         """The coordinator or an answer of it was lost, or it answered while it was about to move or to load its log."""
         self.may_be_forgotten |= self._is_undecided
 
-    def begin_anew(self) -> None:
+    def start_over(self) -> None:
         """A round was decided, or the member id was given up."""
         self._is_undecided = self.may_be_forgotten = False

@@ -1,6 +1,6 @@
 """The two deadlines of KIP-62 that the member watches; the broker watches the third, the rebalance time-out.
 
-Both clocks are told what happened and when, and answer with instants; neither reads the time.
+Both clocks get what happened and when, and answer with instants; neither reads the time.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class PollClock:
 
     def on_request(self, now_ms: int) -> None:
         self._requests_count += 1
-        self.on_progress(now_ms)
+        if not self._in_callback:
+            self._since_ms, self.running_since_ms = now_ms, None
 
     def on_answer(self, now_ms: int) -> None:
         """The request ended: with records, without any, with an error, or it was cancelled."""

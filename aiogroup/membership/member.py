@@ -1,6 +1,7 @@
 """What the runtime asks of a membership, whichever group protocol it speaks.
 
-A group protocol is a class with these methods in a folder of its own (`classic/`). Only `runtime/build.py` names it.
+A group protocol is a class with these methods in a folder of its own (`classic/`). No file outside of that folder and
+of `runtime/membership/classic/` imports from them, except `runtime/build.py`.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Membership(Member, Protocol):
 
 
 class MemberObserver:
-    """Is told of each change of a member at the moment at which it happens. This class ignores what it is told."""
+    """Hears of each change of a member at the moment at which it happens. This class ignores them."""
 
     def on_move(self, old: MemberState, new: MemberState, why: str) -> None:
         """The state changed."""

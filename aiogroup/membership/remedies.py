@@ -25,7 +25,17 @@ from aiogroup.protocol.consumer_protocol import PROTOCOL_TYPE
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.errors import lookup
 
-__all__ = ["HOPELESS", "Remedy", "Rpc", "failure_of", "mismatch_of", "not_authorized_error", "remedy_for"]
+__all__ = [
+    "FATAL_TO_HEARTBEATS",
+    "NOT_READY",
+    "Remedy",
+    "Rpc",
+    "failure_of",
+    "is_expected_at_start",
+    "mismatch_of",
+    "not_authorized_error",
+    "remedy_for",
+]
 
 
 class Rpc(Enum):
@@ -69,11 +79,17 @@ class Remedy(Enum):
     """The error means that the request is not needed: its goal is reached already."""
 
 
-HOPELESS: Final = frozenset({Remedy.FATAL, Remedy.INCONSISTENT})
-"""Remedies that end the membership when a heartbeat was answered so: without heartbeats there is no member.
+FATAL_TO_HEARTBEATS: Final = frozenset({Remedy.FATAL, Remedy.INCONSISTENT})
+"""Remedies that end the membership if they are those of a heartbeat's answer: without heartbeats there is no member.
 
-For a commit the same remedies concern its caller alone.
+If they are those of a commit's answer, only the caller of that commit gets the error.
 """
+
+NOT_READY: Final = frozenset({E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR})
+"""The answers of a coordinator that still loads the group's log, and of a broker that does not coordinate the group."""
+
+START_MS: Final = 10_000
+"""How long a cluster may take to make its offsets topic for its first group, before that is worth a warning."""
 
 _COORDINATOR: Final = {
     E.COORDINATOR_NOT_AVAILABLE: Remedy.REDISCOVER,
@@ -181,6 +197,13 @@ def remedy_for(rpc: Rpc, code: int) -> Remedy:
     if row is not None:
         return row
     return Remedy.RETRY if lookup(code).retriable else Remedy.FATAL
+
+
+def is_expected_at_start(code: int, since_ms: int) -> bool:
+    """Whether a new member may well be answered `code`, `since_ms` after it began to join: on a fresh cluster the first
+    group has the brokers make the offsets topic, and its coordinator has to load it.
+    """
+    return code in NOT_READY and since_ms < START_MS
 
 
 def not_authorized_error(group_id: str, operation: str = "READ") -> GroupAuthorizationError:

@@ -7,7 +7,7 @@ Theory of operation
 A member begins LEFT. With topics to read it is UNJOINED, and then PREPARING: the application hands over the records
 that it holds, the partitions are revoked (or found lost), and processed offsets are committed. Only then is JoinGroup
 sent: from then on another member may get the same partitions. JOINING ends with a generation. While all members are
-SYNCING, the leader computes the assignment, and the coordinator then tells each member its part. While ADOPTING, the
+SYNCING, the leader computes the assignment, and the coordinator then gives each member its part. While ADOPTING, the
 member looks up positions and runs the assigned callback; then it is STABLE, and records flow.
 
 An eager member gives everything up before it joins. So an answer that sends it back while JOINING or SYNCING needs no

@@ -1,4 +1,4 @@
-"""What the application must be told of its topics: that one may not be read, or does not exist."""
+"""What the application must learn of its topics: that one may not be read, or does not exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFUSED_TOPIC: Final[Mapping[int, Callable[[str], AiogroupError]]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: lambda topic: TopicAuthorizationError([topic]),
     ErrorCode.INVALID_TOPIC_EXCEPTION: lambda topic: InvalidTopicError(f"the broker refuses the topic name {topic!r}"),
 }
-MISSING_TOLD_MS: Final = 2_000
+MISSING_MS: Final = 2_000
 """A topic is called missing after this time: not every broker knows a new one at once. It is looked up every second."""
 
 
@@ -34,9 +34,9 @@ class Topics:
     def __init__(self) -> None:
         self._refused: dict[str, int] = {}
         self._missing_since_ms: dict[str, int] = {}
-        self._told: Set[str] = frozenset()
+        self._missing_long: Set[str] = frozenset()
 
-    def look(self, topics: frozenset[str], cluster: Cluster, now_ms: int) -> TopicNews:
+    def news_in(self, topics: frozenset[str], cluster: Cluster, now_ms: int) -> TopicNews:
         """The news in this cluster's metadata; to be called after each refresh."""
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         doubtful = {name for name in topics if name in cluster.errors or cluster.lacks(name)}
@@ -51,8 +51,8 @@ class Topics:
         return self._missing_since_ms.keys() - cluster.topics.keys()
 
     def gone(self, cluster: Cluster) -> Set[str]:
-        """Topics that have been missing for `MISSING_TOLD_MS`, and not only because one broker is behind the others."""
-        return {name for name in self._told if cluster.lacks(name)}
+        """Topics that have been missing for `MISSING_MS`, and not only because one broker lags behind the others."""
+        return {name for name in self._missing_long if cluster.lacks(name)}
 
     def _look_at_refused(self, refused: dict[str, int]) -> tuple[AiogroupError, ...]:
         before, self._refused = self._refused, refused
@@ -60,6 +60,6 @@ class Topics:
 
     def _look_at_missing(self, missing: Mapping[str, int], now_ms: int) -> tuple[tuple[str, str], ...]:
         self._missing_since_ms = {name: self._missing_since_ms.get(name, now_ms) for name in missing}
-        late = {name for name, since_ms in self._missing_since_ms.items() if now_ms - since_ms >= MISSING_TOLD_MS}
-        before, self._told = self._told, late
+        late = {name for name, since_ms in self._missing_since_ms.items() if now_ms - since_ms >= MISSING_MS}
+        before, self._missing_long = self._missing_long, late
         return tuple((name, lookup(missing[name]).name) for name in sorted(late - before))

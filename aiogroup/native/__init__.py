@@ -11,13 +11,23 @@ from typing import TYPE_CHECKING, Final
 
 __all__ = [
     "IMPORT_ERROR", "IS_COMPILED", "Cursor", "Heads", "Reader", "Record", "blank", "extent", "next_records",
-    "read_times",
+    "read_plain", "read_times",
 ]  # fmt: skip
 
 _error: ImportError | None = None
 if not TYPE_CHECKING and not os.environ.get("AIOGROUP_PURE_PYTHON"):
     try:
-        from aiogroup.native._native import Cursor, Heads, Reader, Record, blank, extent, next_records, read_times
+        from aiogroup.native._native import (
+            Cursor,
+            Heads,
+            Reader,
+            Record,
+            blank,
+            extent,
+            next_records,
+            read_plain,
+            read_times,
+        )
     except ImportError as error:
         _error = error.with_traceback(None)
 
@@ -36,4 +46,5 @@ if TYPE_CHECKING or not IS_COMPILED:
     blank = pure.blank
     extent = pure.extent
     next_records = frames.next_records
+    read_plain = pure.read_plain
     read_times = pure.read_times

@@ -18,6 +18,7 @@ static PyMethodDef functions[] = {
     {"blank", blank, METH_O, NULL},
     {"extent", extent, METH_VARARGS, NULL},
     {"next_records", next_records, METH_VARARGS, NULL},
+    {"read_plain", (PyCFunction)(void (*)(void))read_plain, METH_FASTCALL, NULL},
     {"read_times", read_times, METH_VARARGS, NULL},
     {NULL},
 };

@@ -39,12 +39,11 @@ state_of_module(PyObject *module)
     return (State *)PyModule_GetState(module);
 }
 
-/* The state of one of our types, none of which can be a base. NULL with an error while the collector clears the module:
- * other objects that it clears at the same time may still run code. */
+/* NULL with an error while the collector clears the module: other objects that it clears at the same time may still
+ * run code. */
 static inline State *
-state_of(PyTypeObject *type)
+usable(State *state)
 {
-    State *state = (State *)PyType_GetModuleState(type);
     if (state != NULL && state->record_type == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "aiogroup.native._native is being unloaded");
         return NULL;
@@ -52,7 +51,15 @@ state_of(PyTypeObject *type)
     return state;
 }
 
+/* The state of one of our types, none of which can be a base. */
+static inline State *
+state_of(PyTypeObject *type)
+{
+    return usable((State *)PyType_GetModuleState(type));
+}
+
 PyObject *extent(PyObject *module, PyObject *args);
+PyObject *read_plain(PyObject *module, PyObject *const *args, Py_ssize_t args_count);
 PyObject *read_times(PyObject *module, PyObject *args);
 PyObject *next_records(PyObject *module, PyObject *args);
 

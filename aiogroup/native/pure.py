@@ -17,7 +17,7 @@ from aiogroup.structs import TopicPartition
 if TYPE_CHECKING:
     from aiokafka.record._protocols import DefaultRecordProtocol
 
-__all__ = ["Cursor", "Heads", "Origin", "Reader", "Record", "blank", "extent", "read_times"]
+__all__ = ["Cursor", "Heads", "Origin", "Reader", "Record", "blank", "extent", "read_plain", "read_times"]
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 Origin: TypeAlias = tuple[TopicPartition, int, str, "Callable[[Record], None] | None"]
@@ -282,6 +282,23 @@ def extent(data: bytes | memoryview, from_offset: int) -> tuple[int | None, tupl
         end = max(end, base_offset + delta + 1)
         pos += length + _FRAME_BYTES
     return end, tuple(epochs)
+
+
+def read_plain(
+    data: bytes | memoryview,
+    from_offset: int,
+    max_records: int,
+    origin: Origin,
+    check: Callable[[memoryview], int] | None,
+    committed: bool,
+) -> tuple[list[Record], int] | None:
+    """The records of `data` from `from_offset` on, and the offset after its last batch.
+
+    `None` unless `data` is nothing but whole v2 batches of plain records with the producer's timestamps, with 1 to
+    `max_records` wanted ones: not compressed, with right checksums (if `check` is given), of no transaction (if only
+    `committed` records may be read). Then the batches must be read one by one. In Python this is always so.
+    """
+    return None
 
 
 def read_times(records: list[Record], times: list[int]) -> bool:

@@ -57,6 +57,16 @@ begin_batch(Reader *self, const uint8_t *header, const uint8_t *payload, Py_ssiz
 }
 
 static int
+is_origin(PyObject *object)
+{
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != ORIGIN_SIZE) {
+        return 0;
+    }
+    PyObject *tp = PyTuple_GET_ITEM(object, ORIGIN_TP);
+    return PyTuple_Check(tp) && PyTuple_GET_SIZE(tp) == 2;
+}
+
+static int
 reader_init(Reader *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"header", "payload", "origin", "behind", "check", "committed", NULL};
@@ -72,9 +82,7 @@ reader_init(Reader *self, PyObject *args, PyObject *kwargs)
         return -1;
     }
     const uint8_t *at = header.buf;
-    int is_valid = header.len >= HEADER_SIZE && big_endian(at, 8) <= LAST_BASE_OFFSET &&
-                   PyTuple_GET_SIZE(origin) == ORIGIN_SIZE && PyTuple_Check(PyTuple_GET_ITEM(origin, ORIGIN_TP)) &&
-                   PyTuple_GET_SIZE(PyTuple_GET_ITEM(origin, ORIGIN_TP)) == 2;
+    int is_valid = header.len >= HEADER_SIZE && big_endian(at, 8) <= LAST_BASE_OFFSET && is_origin(origin);
     if (!is_valid) {
         PyErr_SetString(PyExc_ValueError, "a v2 header and (tp, timestamp type, lane, acknowledge) are needed");
     }
@@ -300,6 +308,52 @@ reader_read(Reader *self, PyObject *const *args, Py_ssize_t args_count)
         return NULL;
     }
     return records;
+}
+
+/* As pure.read_plain says. The reader lives no longer than the call, and so than the arguments that it refers to. */
+PyObject *
+read_plain(PyObject *module, PyObject *const *args, Py_ssize_t args_count)
+{
+    if (args_count != 6 || !is_origin(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "read_plain(data, from_offset, max_records, origin, check, committed)");
+        return NULL;
+    }
+    long long from_offset = PyLong_AsLongLong(args[1]);
+    Py_ssize_t max_records = from_offset == -1 && PyErr_Occurred() ? -1 : PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    State *state = usable(state_of_module(module));
+    if (state == NULL) {
+        return NULL;
+    }
+    Reader reader = {.origin = args[3], .check = args[4], .is_committed = PyObject_IsTrue(args[5])};
+    if (reader.is_committed < 0 || PyObject_GetBuffer(args[0], &reader.behind, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    PyObject *records = PyList_New(0), *record;
+    while (records != NULL && PyList_GET_SIZE(records) < max_records &&
+           (record = next_record(state, &reader, from_offset)) != NULL) {
+        if (PyList_Append(records, record) < 0) {
+            Py_CLEAR(records);
+        }
+        Py_DECREF(record);
+    }
+    int is_whole = reader.left <= 0 && reader.at == reader.end && reader.passed == reader.behind.len;
+    PyBuffer_Release(&reader.behind);
+    if (PyErr_Occurred()) {
+        Py_XDECREF(records);
+        if (!PyErr_ExceptionMatches(PyExc_ValueError)) {
+            return NULL;
+        }
+        PyErr_Clear(); /* damage: whoever reads batch by batch tells of it */
+        Py_RETURN_NONE;
+    }
+    if (!is_whole || PyList_GET_SIZE(records) == 0) {
+        Py_DECREF(records);
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("(NL)", records, reader.next_offset);
 }
 
 static PyObject *

@@ -17,7 +17,7 @@ from aiogroup.errors import (
 )
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
-from aiogroup.offsets.commit_plan import Commit
+from aiogroup.offsets.commit_order import Commit
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -29,10 +29,10 @@ from aiogroup.structs import TopicPartition
 from aiogroup.values import dataclass
 
 __all__ = [
+    "AboutMembership",
     "Again",
     "Durable",
     "Refused",
-    "TellGroup",
     "Verdict",
     "codes_of",
     "commit_request",
@@ -103,8 +103,8 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
-class TellGroup:
-    """The code is about the membership, which must hear it; then the same offset, if its partition is owned still."""
+class AboutMembership:
+    """The membership must learn of the code. Then the same offset is sent again if its partition is still owned."""
 
     error: AiogroupError
 
@@ -116,14 +116,14 @@ class Refused:
     error: AiogroupError
 
 
-Verdict: TypeAlias = Durable | Again | TellGroup | Refused
+Verdict: TypeAlias = Durable | Again | AboutMembership | Refused
 
 
 def verdict_of(code: int, tp: TopicPartition, group_id: str, *, is_member: bool, is_gone: bool) -> Verdict:
     """The verdict on a partition with this code in the answer.
 
     `is_member`: the request was sent under a generation. `is_gone`: the metadata says that there is no such topic, when
-    a coordinator alone may only be behind.
+    only a coordinator whose metadata is old says so.
     """
     row = lookup(code)
     match remedy_for(Rpc.OFFSET_COMMIT, code):
@@ -137,7 +137,7 @@ def verdict_of(code: int, tp: TopicPartition, group_id: str, *, is_member: bool,
             return Again(error, coordinator_moved=is_moved, metadata_is_stale=is_stale)
         case Remedy.REJOIN | Remedy.NEXT_GENERATION | Remedy.FORGET_MEMBER | Remedy.FENCED:
             if is_member:
-                return TellGroup(RebalanceInProgressError(f"the group is rebalancing ({row.name})"))
+                return AboutMembership(RebalanceInProgressError(f"the group is rebalancing ({row.name})"))
             why = f"the group has members that commit for it ({row.name}): use subscribe, or another group_id"
             return Refused(CommitFailedError(why, not_owned=[tp]))
         case Remedy.NOT_AUTHORIZED:

@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 `position` is the next offset that could be delivered. Delivering a record puts its offset in hand and moves the
-position behind it. An offset leaves the hand when it is processed: the application asked for the next records, a
+position after it. An offset leaves the hand when it is processed: the application asked for the next records, a
 commit covered it, or it was acknowledged. Acknowledgements come in any order; only the gap-free part leaves.
 
     committable = the lowest offset in hand, or the position when nothing is
@@ -29,7 +29,7 @@ class Ledger:
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self.delivered = position  # behind the last record that was handed out; `position` may be further
+        self.delivered = position  # after the last record that was handed out; `position` may be further
         self._runs: deque[Sequence[int]] = deque()  # in hand: mostly ranges, so that a batch costs one entry
         self._done_count = 0  # how many offsets of the first run are processed, never all of them
         self._acked: set[int] = set()
@@ -42,7 +42,7 @@ class Ledger:
 
     @property
     def in_hand_count(self) -> int:
-        """Records that were delivered and are not processed; those acknowledged behind a gap count too."""
+        """Records that were delivered and are not processed; those acknowledged after a gap count too."""
         return sum(map(len, self._runs)) - self._done_count
 
     @property

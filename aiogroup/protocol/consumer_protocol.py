@@ -12,6 +12,7 @@ from aiogroup.errors import ProtocolError, UnsupportedVersionError
 from aiogroup.protocol.codec import Reader, Writer
 from aiogroup.protocol.compiler import decoder, encoder
 from aiogroup.protocol.schema import BYTES, INT32, STRING, Structure, array, structure, wire
+from aiogroup.structs import TopicPartition
 
 MAX_VERSION = 3
 PROTOCOL_TYPE = "consumer"
@@ -74,6 +75,19 @@ def decode_assignment(data: bytes | memoryview) -> Assignment:
         ProtocolError: the bytes are no assignment.
     """
     return _decode(Assignment, data) if len(data) else Assignment()
+
+
+def read_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
+    """The partitions of a member's assignment, of any version.
+
+    Raises:
+        ProtocolError: the bytes are no assignment, or one of partitions that cannot exist.
+    """
+    topics = decode_assignment(data).assigned_partitions
+    partitions = tuple(TopicPartition(each.topic, number) for each in topics for number in each.partitions)
+    if nowhere := [tp for tp in partitions if not tp.topic or tp.partition < 0]:
+        raise ProtocolError(f"an assignment of {nowhere[0]}, which cannot exist")
+    return partitions
 
 
 def _encode(value: Structure, version: int) -> bytes:

@@ -6,6 +6,7 @@ to it what they do not know (a tagged field, a version before 15, long arrays), 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
 from typing import Final
@@ -14,11 +15,11 @@ from aiogroup.protocol.codec import uuid_of
 from aiogroup.protocol.compiler import maker
 from aiogroup.protocol.messages.fetch import (
     MAX_INT64,
+    NO_REPLICA,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
-    ReplicaState,
 )
 from aiogroup.protocol.schema import specs
 
@@ -29,8 +30,6 @@ FIRST_VERSION: Final = 15
 ONE_BYTE: Final = 0x80
 """A varint below this takes one byte."""
 
-_REQUEST_HEAD: Final = Struct(">hhih")  # API, version, correlation id, length of the client's id
-_REQUEST: Final = Struct(">iiibii")  # wait, least bytes, most bytes, isolation, session and its epoch
 _TOPIC: Final = Struct(">16sB")
 _REQUEST_PARTITION: Final = Struct(">iiqiqix")  # the last byte says that there are no tags
 
@@ -41,27 +40,26 @@ _make_response = maker(FetchResponse)
 _make_topic = maker(FetchableTopicResponse)
 _make_partition = maker(PartitionData)
 _defaults = {spec.name: spec.default for spec in specs(PartitionData)}
-_NO_REPLICA: Final = ReplicaState()
 
 
 def write_request(message: FetchRequest, version: int, correlation_id: int, client_id: str | None) -> bytes | None:
     """The request with its header; `None` if the general encoder must write or refuse it."""
     is_plain = not message.forgotten_topics_data and message.cluster_id is None and message.replica_id == -1
-    if version < FIRST_VERSION or client_id is None or not is_plain or message.replica_state != _NO_REPLICA:
+    if version < FIRST_VERSION or client_id is None or not is_plain:
+        return None
+    if message.replica_state is not NO_REPLICA and message.replica_state != NO_REPLICA:
         return None
     try:
-        client, rack, count = client_id.encode(), message.rack_id.encode(), len(message.topics) + 1
-        if len(rack) + 1 >= ONE_BYTE or count >= ONE_BYTE:
+        client, head, end = _around(client_id, message.rack_id)
+        count = len(message.topics) + 1
+        if not end or count >= ONE_BYTE:
             return None
         parts = [
-            _REQUEST_HEAD.pack(message.API_KEY, version, correlation_id, len(client)),
-            client,
-            b"\0",
-            _REQUEST.pack(
+            head.pack(
+                message.API_KEY, version, correlation_id, len(client), client,
                 message.max_wait_ms, message.min_bytes, message.max_bytes, message.isolation_level,
-                message.session_id, message.session_epoch,
-            ),
-            count.to_bytes(),
+                message.session_id, message.session_epoch, count,
+            )
         ]  # fmt: skip
         for topic in message.topics:
             count = len(topic.partitions) + 1
@@ -80,8 +78,20 @@ def write_request(message: FetchRequest, version: int, correlation_id: int, clie
             parts.append(b"\0")
     except (AttributeError, TypeError, UnicodeError, struct_error):
         return None
-    parts.append(b"\1%c%b\0" % (len(rack) + 1, rack) if rack else b"\1\1\0")
+    parts.append(end)
     return b"".join(parts)
+
+
+@lru_cache(maxsize=64)
+def _around(client_id: str, rack_id: str) -> tuple[bytes, Struct, bytes]:
+    """The client's id, what stands before the topics, and the bytes after them: forgotten topics, rack, tags. No bytes
+    if the rack's name is too long.
+    """
+    client, rack = client_id.encode(), rack_id.encode()
+    # API, version, correlation id, client's id and no tags; wait, least and most bytes, isolation, session, its epoch;
+    # the number of topics.
+    head = Struct(f">hhih{len(client)}sx iiibii B")
+    return client, head, b"\1%c%b\0" % (len(rack) + 1, rack) if len(rack) + 1 < ONE_BYTE else b""
 
 
 def read_answer(frame: bytes | bytearray | memoryview, version: int) -> tuple[int, FetchResponse] | None:

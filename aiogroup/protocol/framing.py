@@ -40,7 +40,7 @@ def encode_request(message: Request[Any], version: int, correlation_id: int, cli
     """
     kind = type(message)
     if kind is FetchRequest and version <= FetchRequest.MAX_VERSION:
-        written = write_request(cast("FetchRequest", message), version, correlation_id, client_id)
+        written = write_request(message, version, correlation_id, client_id)  # type: ignore[arg-type]
         if written is not None:
             return written
     flexible = _flexible(kind, version)

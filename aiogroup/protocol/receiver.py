@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from struct import Struct
 from typing import Final
 
 from aiogroup.config import FRAME_LIMIT_BYTES
@@ -19,6 +20,7 @@ from aiogroup.protocol.codec import NOTHING_APART
 __all__ = ["Receiver"]
 
 SIZE_BYTES: Final = 4
+_SIZE: Final = Struct(">i")
 SCRATCH_BYTES: Final = 16 * 1024
 """The buffer for sizes, short frames and the beginning of a long frame; only these are copied."""
 STEP_BYTES: Final = 256 * 1024
@@ -143,7 +145,7 @@ class Receiver:
         """Cut every frame that begins in the scratch buffer."""
         pos, count = 0, self._scratch_count
         while count - pos >= SIZE_BYTES and not self._is_ended:
-            size = int.from_bytes(self._scratch[pos : pos + SIZE_BYTES], "big", signed=True)
+            (size,) = _SIZE.unpack_from(self._scratch, pos)
             if not SIZE_BYTES <= size <= FRAME_LIMIT_BYTES:
                 raise ProtocolError(
                     f"an answer of {size} bytes was announced, and at most {FRAME_LIMIT_BYTES} are read: no Kafka "

@@ -1,7 +1,7 @@
-"""The book of a partition's lanes during one ownership: token ids, offsets told to the coordinator, commits.
+"""The book of a partition's lanes during one ownership: token ids, offsets reported to the coordinator, commits.
 
 A commit covers both lanes, as offset and token are written together. For a lane that the application did not name it
-repeats what was told before: no offset of one lane becomes durable because one of the other lane does.
+repeats what was reported before: no offset of one lane becomes durable because one of the other lane does.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from aiogroup.offsets.commit_plan import LaneCommit
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.records import LIVE
 from aiogroup.recovery.lane_offsets import LaneName, LaneOffsets, Mark, Moved, PartitionOffsets
+from aiogroup.recovery.lane_starts import Recovery, fold
 from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract
-from aiogroup.recovery.recovery import Recovery, fold
-from aiogroup.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, Place, write_committed
+from aiogroup.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, LogId, write_committed
 
 __all__ = ["Book", "CatchUpCursor", "LiveCursor"]
 
@@ -56,7 +56,7 @@ class Book(Generic[R]):
 
     def __init__(
         self,
-        place: Place,
+        log_id: LogId,
         recovery: Recovery,
         live: LiveCursor,
         make: Callable[[Range, int], R],
@@ -64,19 +64,19 @@ class Book(Generic[R]):
         note_of: Callable[[Ranges], HandOffNote | None] = lambda _: None,
     ) -> None:
         self.id = recovery.id
-        self.place = place
+        self.log_id = log_id
         self.user = recovery.user  # the application's own metadata, valid while the low-water mark is `_user_at`
         self._user_at = recovery.low_water
         self.live = live
-        self.live_start = self._told_live = recovery.live
+        self.live_start = self._reported_live = recovery.live
         self.ranges: list[R] = [
             make(each, NO_EPOCH if index else recovery.low_epoch) for index, each in enumerate(recovery.pending)
         ]
         self.seeks_count = 0
         self.limit_chars: int | None = None
-        self._told = {each.end: each.start for each in self.ranges}
+        self._reported = {each.end: each.start for each in self.ranges}
         self._mark = recovery.mark
-        self._is_told = False  # a commit of this ownership was made
+        self._has_reported = False  # a commit of this ownership was made
         self._make = make
         self._fresh_id = fresh_id
         self._note_of = note_of
@@ -89,15 +89,15 @@ class Book(Generic[R]):
 
         The caller has settled the delivery, as for every look at the ledgers.
         """
-        return self._offsets(lambda ledger, told: max(ledger.committable, told))
+        return self._offsets(lambda ledger, reported: max(ledger.committable, reported))
 
     @property
-    def told(self) -> PartitionOffsets:
-        """Each lane with the offset told to the coordinator: a commit leaves lanes there that it does not name."""
-        return self._pass(self._offsets(lambda _, told: told))
+    def reported(self) -> PartitionOffsets:
+        """Each lane with the offset reported to the coordinator: a commit leaves lanes there that it does not name."""
+        return self._pass(self._offsets(lambda _, reported: reported))
 
     def _pass(self, offsets: PartitionOffsets) -> PartitionOffsets:
-        """Count offsets without a record as told once all delivered records of the range are: nobody can name them."""
+        """Count offsets without a record as reported once all delivered records of the range are: nobody names them."""
         cursors = {each.end: each.ledger for each in self.ranges}
         passed = (
             each if each.end is None or each.processed < cursors[each.end].delivered else each.done_up_to(each.position)
@@ -118,11 +118,11 @@ class Book(Generic[R]):
     def _offsets(self, processed: Callable[[Ledger, int], int]) -> PartitionOffsets:
         live = self.live.ledger
         return PartitionOffsets(
-            LaneOffsets(self.live_start, processed(live, self._told_live), live.position),
+            LaneOffsets(self.live_start, processed(live, self._reported_live), live.position),
             tuple(
                 LaneOffsets(
                     each.start,
-                    min(processed(each.ledger, self._told[each.end]), each.end),
+                    min(processed(each.ledger, self._reported[each.end]), each.end),
                     min(each.ledger.position, each.end),
                     each.end,
                 )
@@ -137,17 +137,17 @@ class Book(Generic[R]):
 
         `None` after any commit or seek.
         """
-        if self._is_told or self.seeks_count or not self.pending:
+        if self._has_reported or self.seeks_count or not self.pending:
             return None
-        offsets = self.told
+        offsets = self.reported
         self._mark = Mark(self.id, offsets.low_water, offsets.live.processed)
         return self._write(offsets, self.id, self.user, self.seeks_count)
 
     def commit_processed(self) -> LaneCommit:
         """A commit of the processed offset of each lane."""
-        return self._tell(self.offsets)
+        return self._report(self.offsets)
 
-    def is_told(self, offset: int, metadata: str) -> bool:
+    def is_reported(self, offset: int, metadata: str) -> bool:
         """Whether `commit_processed` would commit exactly this. Changes nothing."""
         offsets = self.offsets
         if self._mark is not None and offsets.needs_new_id(self._mark) and offsets.pending:
@@ -158,15 +158,15 @@ class Book(Generic[R]):
 
     def commit_delivered(self) -> LaneCommit:
         """A commit of all that was delivered of each lane, which counts as processed."""
-        return self._tell(self._offsets(lambda ledger, told: max(ledger.position, told)))
+        return self._report(self._offsets(lambda ledger, reported: max(ledger.position, reported)))
 
     def commit_named(self, offset: int, user: str = "") -> LaneCommit:
-        """A commit of one offset, of the lane that it lies in; the other lanes stay where they were told.
+        """A commit of one offset, of the lane that it lies in; the other lanes stay where they were reported.
 
         Raises:
             ValueError: it lies in no lane.
         """
-        return self._tell(self._pass(self.told.commit(offset)), user)
+        return self._report(self._pass(self.reported.commit(offset)), user)
 
     def shorter(self, commit: LaneCommit, limit_chars: int) -> LaneCommit:
         """The same commit for a broker that accepts at most `limit_chars`; later commits keep to that limit too."""
@@ -184,10 +184,10 @@ class Book(Generic[R]):
             each.ledger.process_below(min(processed, each.end))
         return True
 
-    def _tell(self, offsets: PartitionOffsets, user: str = "") -> LaneCommit:
-        self._is_told = True
-        self._told_live = offsets.live.processed
-        self._told = {each.end: each.processed for each in offsets.ranges if each.end is not None}
+    def _report(self, offsets: PartitionOffsets, user: str = "") -> LaneCommit:
+        self._has_reported = True
+        self._reported_live = offsets.live.processed
+        self._reported = {each.end: each.processed for each in offsets.ranges if each.end is not None}
         if user or offsets.low_water != self._user_at:
             self.user, self._user_at = user, offsets.low_water
         if self._mark is not None and offsets.needs_new_id(self._mark):
@@ -203,7 +203,7 @@ class Book(Generic[R]):
         limit = {} if self.limit_chars is None else {"limit_chars": self.limit_chars}
         return LaneCommit(
             offset=low_water,
-            metadata=write_committed(token, self.place, user, **limit),
+            metadata=write_committed(token, self.log_id, user, **limit),
             leader_epoch=self.live.epoch_before(live) if token is None else self._epoch_before(low_water),
             id=token_id,
             live=live,
@@ -237,17 +237,17 @@ class Book(Generic[R]):
 
     def move(self, moved: Moved) -> None:
         """Carry a move of the lanes out. Records in hand are taken back; the caller moves the live cursor."""
-        pending = () if moved.drops_all else subtract(self.told.pending, moved.dropped)
+        pending = () if moved.drops_all else subtract(self.reported.pending, moved.dropped)
         if moved.lane == LIVE and moved.live_start < self.live_start:
             pending = below(pending, moved.live_start)  # truncated: the log does not hold those offsets any more
-        self.live_start, self._told_live = moved.live_start, min(self._told_live, moved.live)
+        self.live_start, self._reported_live = moved.live_start, min(self._reported_live, moved.live)
         self._rebuild(pending, moved.pending)
         if moved.is_new_id:
             self.id = self._fresh_id()
 
     def drop(self, gone: Ranges) -> None:
         """Retention has removed these ranges, which this member does not read."""
-        self._rebuild(subtract(self.told.pending, gone), subtract(self.pending, gone))
+        self._rebuild(subtract(self.reported.pending, gone), subtract(self.pending, gone))
 
     def fold(self, done: DoneRanges | None) -> bool:
         """Take a job's result in; True when it leaves less to read. The next commit makes it durable.
@@ -269,25 +269,25 @@ class Book(Generic[R]):
         if left == unread:
             return [cursor]
         at = left[0].end if left and left[0].start == position else position
-        told, parts = self._told.pop(end), []
+        reported, parts = self._reported.pop(end), []
         if at > cursor.start:
             cursor.shorten(at)
-            self._told[at] = told
+            self._reported[at] = reported
             parts.append(cursor)
         made = self._make_all(above(left, at))
-        self._told |= {each.end: each.start for each in made}
+        self._reported |= {each.end: each.start for each in made}
         return parts + made
 
-    def _rebuild(self, told: Ranges, pending: Ranges) -> None:
-        """Make the cursors anew: `pending` is to be read.
+    def _rebuild(self, reported: Ranges, pending: Ranges) -> None:
+        """Make the cursors again: `pending` is to be read.
 
-        Ranges that were `told` as pending and are not in `pending` are processed; no commit has said so yet.
+        Ranges that were `reported` as pending and are not in `pending` are processed; no commit has said so yet.
         """
         for each in self.ranges:
             each.ledger.close()
         self.seeks_count += 1
-        self.ranges = self._make_all(pending, subtract(told, pending))
-        self._told = {each.end: each.start for each in self.ranges}
+        self.ranges = self._make_all(pending, subtract(reported, pending))
+        self._reported = {each.end: each.start for each in self.ranges}
 
     def _make_all(self, pending: Ranges, done: Ranges = ()) -> list[R]:
         """Cursors for the ranges to read, and for the `done` ones, which are processed and not yet in a commit."""

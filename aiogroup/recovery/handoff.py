@@ -1,4 +1,4 @@
-"""Watches ranges that are left to batch jobs (KIP-333), and tells which of them the member must read itself.
+"""Watches ranges that are left to batch jobs (KIP-333), and says which of them the member must read itself.
 
 A job works on a range from its start, so a range is known by its end.
 """
@@ -13,7 +13,7 @@ __all__ = ["HandOffWatch"]
 
 
 class HandOffWatch:
-    """Watches ranges that are left to jobs, and tells which of them the member must read itself.
+    """Watches ranges that are left to jobs, and says which of them the member must read itself.
 
     These are ranges that no job has moved for `timeout_ms`, or that retention is about to reach. Instants are
     milliseconds since the epoch, as they are kept in the token beyond the life of the member.

@@ -23,14 +23,14 @@ from aiogroup.records import LIVE, CatchUpProgress
 from aiogroup.recovery.book import Book
 from aiogroup.recovery.handoff import HandOffWatch
 from aiogroup.recovery.lane_offsets import LaneName, Moved
+from aiogroup.recovery.lane_starts import Recovery
 from aiogroup.recovery.progress import Progress
 from aiogroup.recovery.ranges import Range, Ranges, count
-from aiogroup.recovery.recovery import Recovery
 from aiogroup.recovery.token import (
     RESERVED_CHARS,
     DoneRanges,
     HandOffNote,
-    Place,
+    LogId,
     read_committed,
     second_group_mark,
 )
@@ -40,6 +40,19 @@ from aiogroup.telemetry.event import Event
 __all__ = ["LanesOwner", "PartitionLanes"]
 
 SHORTEST_CHARS: Final = 64
+
+
+class DeliveryOfLanes(Protocol):
+    """The delivery as the lanes of one partition see it."""
+
+    def settle(self) -> None:
+        """Bring the ledgers up to what was handed out."""
+
+    def close_cursor(self) -> None:
+        """Have the application's next request look again at what is to be delivered."""
+
+    def forget(self, lanes: Collection[Lane]) -> None:
+        """None of their records is in hand any more."""
 
 
 class LanesOwner(Protocol):
@@ -64,16 +77,9 @@ class LanesOwner(Protocol):
         """An id that no token ever had."""
         ...
 
+    @property
+    def delivery(self) -> DeliveryOfLanes: ...
     def tell(self, event: Event) -> None: ...
-    def settle(self) -> None:
-        """Bring the ledgers up to what was handed out."""
-
-    def close_cursor(self) -> None:
-        """Have the application's next request look again at what is to be delivered."""
-
-    def forget(self, lanes: Collection[Lane]) -> None:
-        """None of their records is in hand any more."""
-
     def move_live(self, live: Partition, offset: int, leader_epoch: int, *, is_seek: bool) -> None:
         """The live lane goes on at `offset`. If that is a seek of the application, what is buffered there stays."""
 
@@ -87,7 +93,7 @@ class LanesOwner(Protocol):
         """A range is done: the next one may have records that waited for it."""
 
     def share_out(self) -> None:
-        """Divide the bound on what waits behind catch-up lanes anew."""
+        """Divide the bound on what is buffered for catch-up lanes again."""
 
     def drop(self, lanes: PartitionLanes) -> None:
         """These lanes are closed."""
@@ -96,19 +102,19 @@ class LanesOwner(Protocol):
 class PartitionLanes:
     """The lanes of one partition: `live` is the partition itself, the cursors of the ranges are in `book.ranges`."""
 
-    def __init__(self, owner: LanesOwner, live: Partition, place: Place, recovery: Recovery) -> None:
+    def __init__(self, owner: LanesOwner, live: Partition, log_id: LogId, recovery: Recovery) -> None:
         self.live = live
-        self.behind: RangeCursor | None = None
+        self.waits_for: RangeCursor | None = None
         self.is_owned = False  # a cooperative member looks a partition up before it owns it: nothing is read until then
-        self.is_told = not recovery.pending  # nothing is pending, and `CatchUpDone` was told
+        self.is_done = not recovery.pending  # nothing is pending, and `CatchUpDone` was emitted
         self._owner = owner
         self._is_handed_off = owner.config.parallel_handoff
-        self._told_done: set[int] = set()  # ends of the ranges that were told to be done
+        self._emitted_ends: set[int] = set()  # ends of the ranges for which `RangeDone` was emitted
         self._began_at_ms = owner.now_ms()
         self._begun_at_wall_ms = owner.wall_ms()
         self._watch = HandOffWatch(owner.config.parallel_handoff_timeout_ms, recovery.since_s)
         self._progress = Progress(recovery.pending)
-        self.book: Book[RangeCursor] = Book(place, recovery, live, self._make, owner.fresh_id, self._note_of)
+        self.book: Book[RangeCursor] = Book(log_id, recovery, live, self._make, owner.fresh_id, self._note_of)
         self.link()
 
     def _make(self, span: Range, epoch: int) -> RangeCursor:
@@ -149,7 +155,7 @@ class PartitionLanes:
             if self._is_ours(each):
                 each.former, former = former, each
         if self._owner.config.parallel_order == "ordered":
-            self.behind = former
+            self.waits_for = former
             self.let_live_go_on()
         self.fetch_next()
 
@@ -159,11 +165,11 @@ class PartitionLanes:
 
     def let_live_go_on(self) -> bool:
         """In ordered mode: let the live lane go on once the catch-up lane is handed out; True when it was waiting."""
-        was_behind = self.behind is not None
-        if self.behind is not None and not self.behind.is_delivered:
+        was_waiting = self.waits_for is not None
+        if self.waits_for is not None and not self.waits_for.is_delivered:
             return False
-        self.behind, self.live.target.most_bytes = None, 0
-        return was_behind
+        self.waits_for, self.live.target.most_bytes = None, 0
+        return was_waiting
 
     def fetch_next(self) -> None:
         """Fetch from the lowest range that is not fetched up to its end."""
@@ -174,7 +180,7 @@ class PartitionLanes:
                 each.target.is_broken = True  # so that nothing more is fetched for it
                 continue
             if self._owner.fetched.get(each.tp) is not each:
-                self._owner.fetched.take([each])
+                self._owner.fetched.put([each])
                 self._owner.on_fetchable()
             return
 
@@ -185,7 +191,7 @@ class PartitionLanes:
         live = self.live
         if live.ledger.has_unprocessed or any(each.ledger.has_unprocessed for each in self.cursors):
             return True
-        return live.committed is not None and not self.book.is_told(live.committed.offset, live.committed.metadata)
+        return live.committed is not None and not self.book.is_reported(live.committed.offset, live.committed.metadata)
 
     def begun(self) -> CommitEntry | None:
         commit = self.book.commit_begun()
@@ -204,7 +210,7 @@ class PartitionLanes:
                 f"commit: the metadata of {self.live.tp} has {len(metadata)} characters; with two lanes at most "
                 f"{most_chars}, since what is pending stands before it"
             )
-        self.book.told.commit(offset)
+        self.book.reported.commit(offset)
 
     def named(self, offset: int, metadata: str) -> CommitEntry:
         self.check(offset, metadata)
@@ -239,16 +245,16 @@ class PartitionLanes:
     # Moves: as `LanesBeside`.
 
     def seek(self, offset: int, lane: LaneName | None = None, *, drop_pending: bool = False, why: str = "seek") -> None:
-        self._owner.settle()
+        self._owner.delivery.settle()
         poisons = [at for each in self.cursors if (at := each.poison_offset) is not None]
         poison_at = min(poisons, default=None)
         moved = self.book.seek(offset, lane, drop_pending=drop_pending, poison_at=poison_at)
         self._move(moved, is_seek=True)
         if moved.drops_all and moved.dropped:
-            self._tell_dropped(moved.dropped, why)
+            self._emit_dropped(moved.dropped, why)
 
     def truncate(self, offset: int, leader_epoch: int) -> None:
-        self._owner.settle()
+        self._owner.delivery.settle()
         moved = self.book.offsets.truncate(offset)
         self._move(moved, leader_epoch if moved.live == offset else None)
         self.live.reset.was_applied = True
@@ -256,15 +262,15 @@ class PartitionLanes:
         self.live.trust()
 
     def return_to_durable(self, committed: Committed | None) -> None:
-        self._owner.settle()
+        self._owner.delivery.settle()
         if committed is None:
             self._move(self.book.offsets.taken_back())
             return
-        token = read_committed(committed.offset, committed.metadata, self.book.place).token
+        token = read_committed(committed.offset, committed.metadata, self.book.log_id).token
         self._move(self.book.offsets.durable(committed.offset, token))
 
     def return_to(self, offset: int) -> None:
-        self._owner.settle()
+        self._owner.delivery.settle()
         offsets = self.book.offsets
         if offset < offsets.live.processed:
             self._move(offsets.truncate(offset))
@@ -280,9 +286,9 @@ class PartitionLanes:
             owner.move_live(live, moved.live, epoch, is_seek=is_seek)
         self.book.move(moved)
         pending = self.book.pending
-        self._told_done.clear()
-        self._progress.begin_anew(pending)
-        self.is_told = not pending
+        self._emitted_ends.clear()
+        self._progress.start_over(pending)
+        self.is_done = not pending
         self.link()
         if is_seek and live.tp in owner.fetched:
             owner.fetched.tally.moved[live.tp] = None
@@ -292,15 +298,15 @@ class PartitionLanes:
         gone = list(cursors)
         if self._owner.fetched.get(self.live.tp) in gone:  # otherwise its fetchers would go on for a closed cursor
             self._owner.fetched.remove([self.live.tp])
-        self._owner.forget(gone)
+        self._owner.delivery.forget(gone)
         for each in gone:
             each.close()
 
     def abandon(self, why: str) -> None:
         if self.book.pending:
-            self._tell_dropped(self.book.pending, why)
+            self._emit_dropped(self.book.pending, why)
         self.close()
-        self.behind = self.live.lanes = None
+        self.waits_for = self.live.lanes = None
         self.live.target.most_bytes = 0
         self._owner.share_out()
 
@@ -310,7 +316,7 @@ class PartitionLanes:
         self._owner.drop(self)
         self._forget(self.cursors)
 
-    def _tell_dropped(self, dropped: Ranges, why: str) -> None:
+    def _emit_dropped(self, dropped: Ranges, why: str) -> None:
         tp = self.live.tp
         spans = tuple((each.start, each.end) for each in dropped)
         self._owner.tell(events.RangesDropped(tp.topic, tp.partition, spans, why))
@@ -318,10 +324,10 @@ class PartitionLanes:
     # The progress of the ranges.
 
     def progress(self) -> CatchUpProgress:
-        return self._progress.tell(self.book.pending, self.live.ledger.position, self._owner.now_ms())
+        return self._progress.at(self.book.pending, self.live.ledger.position, self._owner.now_ms())
 
-    def look(self) -> None:
-        """Tell of ranges that are done, and fetch on.
+    def note_done(self) -> None:
+        """Emit events for ranges that are done, and fetch on.
 
         The lowest range is fetched first. If its records were dropped from the buffer while it was paused, they are
         fetched again before those of the next range.
@@ -330,12 +336,12 @@ class PartitionLanes:
         tp, owner = self.live.tp, self._owner
         self._progress.note(self.book.pending, owner.now_ms())
         for each in self.cursors:
-            if each.is_done and each.end not in self._told_done:
-                self._told_done.add(each.end)
+            if each.is_done and each.end not in self._emitted_ends:
+                self._emitted_ends.add(each.end)
                 owner.on_deliverable()
                 owner.tell(events.RangeDone(tp.topic, tp.partition, each.start, each.end, count(self.book.pending)))
-        if not self.is_told and not self.book.is_catching_up:
-            self.is_told = True
+        if not self.is_done and not self.book.is_catching_up:
+            self.is_done = True
             owner.fetched.remove([tp])
             owner.tell(events.CatchUpDone(tp.topic, tp.partition, owner.now_ms() - self._began_at_ms))
 
@@ -347,7 +353,7 @@ class PartitionLanes:
 
     def _fold(self, done: DoneRanges) -> None:
         before, cursors = self.book.pending, self.cursors
-        self._owner.close_cursor()  # the open iteration may be over records that the job has done
+        self._owner.delivery.close_cursor()  # the open iteration may be over records that the job has done
         if not self.book.fold(done):
             return
         self._forget([each for each in cursors if each not in self.cursors])

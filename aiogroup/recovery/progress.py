@@ -23,7 +23,7 @@ class Progress:
         self._begun_count = count(pending)
         self._left: deque[tuple[int, int]] = deque()  # pairs of an instant and the count of offsets pending then
 
-    def begin_anew(self, pending: Ranges) -> None:
+    def start_over(self, pending: Ranges) -> None:
         """A seek has changed what is pending."""
         self._begun_count = count(pending)
         self._left.clear()
@@ -34,7 +34,7 @@ class Progress:
         while len(self._left) > 2 and now_ms - self._left[1][0] >= RATE_MS:
             self._left.popleft()
 
-    def tell(self, pending: Ranges, live: int, now_ms: int) -> CatchUpProgress:
+    def at(self, pending: Ranges, live: int, now_ms: int) -> CatchUpProgress:
         """The progress now; `live` is the position of the live lane."""
         self.note(pending, now_ms)
         (since_ms, before), (until_ms, left) = self._left[0], self._left[-1]

@@ -6,7 +6,7 @@ The committed offset beside it is the low-water mark, the start of the first pen
 offset of the live lane, with the leader epoch of the record before it (left out when it is not known). Behind the token
 follows the metadata that the application itself committed, preceded by its length in characters.
 
-A service that leaves its ranges to batch jobs (`parallel_handoff`) adds one more field, behind `pending`:
+A service that leaves its ranges to batch jobs (`parallel_handoff`) adds one more field, after `pending`:
 
     handoff=1:<second group>:read_committed:1750000000,1750000300
 
@@ -49,7 +49,7 @@ __all__ = [
     "DoneRanges",
     "Found",
     "HandOffNote",
-    "Place",
+    "LogId",
     "Token",
     "is_ours",
     "make_id",
@@ -87,7 +87,7 @@ DONE: Final = re.compile(rf"aiogroup-done/1 {ID} done=(?P<done>{RANGES})(?: at=(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogId:
     """The partition and cluster that a token is about. A topic that was recreated has another `topic_id`."""
 
     cluster_id: str
@@ -168,17 +168,17 @@ def is_ours(metadata: str) -> bool:
 # The group's own commit.
 
 
-def write_committed(token: Token | None, place: Place, user: str = "", limit_chars: int = MAX_COMMIT_METADATA) -> str:
+def write_committed(token: Token | None, log_id: LogId, user: str = "", limit_chars: int = MAX_COMMIT_METADATA) -> str:
     """The metadata to commit with the low-water mark, of at most `limit_chars` characters.
 
     If there are too many ranges, the smallest gaps between them are closed, which repeats records and skips none. If
-    not even one range fits, no token is written: a member that starts at the low-water mark repeats everything behind
+    not even one range fits, no token is written: a member that starts at the low-water mark repeats everything after
     it, and skips none.
     """
     if token is not None:
         tail = f" {len(user)}:{user}" if user else ""
         while True:
-            text = _write_token(token, place) + tail
+            text = _write_token(token, log_id) + tail
             if len(text) <= limit_chars:
                 return text
             if len(token.pending) == 1:
@@ -187,12 +187,12 @@ def write_committed(token: Token | None, place: Place, user: str = "", limit_cha
     return user if len(user) <= limit_chars else ""
 
 
-def read_committed(offset: int, metadata: str, place: Place) -> Found:
+def read_committed(offset: int, metadata: str, log_id: LogId) -> Found:
     """Read the metadata of a committed offset."""
     version = ANY_VERSION.match(metadata)
     if version is None:
         return Found(None, metadata)
-    # Text that cannot be read is not returned as the application's: it would be written again behind a new token.
+    # Text that cannot be read is not returned as the application's: it would be written again after a new token.
     if version[0] != PREFIX:
         return Found(None, "", f"it has version {version[1]}, and this aiogroup reads version 1")
     match = TOKEN.match(metadata)
@@ -200,11 +200,11 @@ def read_committed(offset: int, metadata: str, place: Place) -> Found:
     if match is None or user is None:
         return Found(None, "", "it is not written as a token is")
     token_id, body = match["id"], metadata[: match.start("checksum") - 1]
-    if match["place"] != _place_checksum(place):
+    if match["place"] != _name_checksum(log_id):
         return Found(None, user, "it was written for another cluster or topic", token_id)
-    if match["topic"] not in (None, _topic_checksum(place)):
-        return Found(None, user, "it was written for a topic that was deleted and made anew", token_id, True)
-    if match["checksum"] != _checksum(body, place, offset):
+    if match["topic"] not in (None, _topic_checksum(log_id)):
+        return Found(None, user, "it was written for a topic that was deleted and recreated", token_id, True)
+    if match["checksum"] != _checksum(body, log_id, offset):
         return Found(None, user, "its checksum is not that of this offset and partition", token_id)
     try:
         pending = _read_ranges(match["pending"])
@@ -212,7 +212,7 @@ def read_committed(offset: int, metadata: str, place: Place) -> Found:
         return Found(None, user, f"its ranges make no sense: {error}", token_id)
     live, epoch = int(match["live"]), int(match["epoch"]) if match["epoch"] else NO_EPOCH
     if pending[-1].end > live:
-        return Found(None, user, f"it says that {pending[-1]} is pending, behind live={live}", token_id)
+        return Found(None, user, f"it says that {pending[-1]} is pending, above live={live}", token_id)
     if pending[0].start != offset:
         return Found(None, user, f"it says that {pending[0]} is pending first, and the offset is {offset}", token_id)
     if live > MAX_OFFSET or epoch >= 2**31:
@@ -224,14 +224,14 @@ def read_committed(offset: int, metadata: str, place: Place) -> Found:
     return Found(Token(token_id, live, epoch, pending, handoff), user, id=token_id)
 
 
-def _write_token(token: Token, place: Place) -> str:
+def _write_token(token: Token, log_id: LogId) -> str:
     epoch = "" if token.live_epoch == NO_EPOCH else f"@{token.live_epoch}"
     body = f"{PREFIX}{token.id} live={token.live}{epoch} pending={_write_ranges(token.pending)}"
     if token.handoff is not None:
         level = "read_committed" if token.handoff.read_committed else "read_uncommitted"
         body += f" handoff=1:{token.handoff.second_group}:{level}:{','.join(map(str, token.handoff.since_s))}"
     offset = token.pending[0].start
-    return f"{body} {_checksum(body, place, offset)}{_place_checksum(place)}{_topic_checksum(place)}"
+    return f"{body} {_checksum(body, log_id, offset)}{_name_checksum(log_id)}{_topic_checksum(log_id)}"
 
 
 def _with_a_gap_closed(token: Token) -> Token:
@@ -261,9 +261,10 @@ def _read_hand_off(match: re.Match[str], range_count: int) -> HandOffNote | None
 
 
 def _read_user(tail: str) -> str | None:
-    """The application's text behind a token; `None` if it is not written as such.
+    """The application's text after a token; `None` if it is not written as such.
 
-    Older versions wrote there a former token that they could not read. That is not the application's text.
+    A text that is a token itself was left there by a consumer that could not read that token. It is not the
+    application's, and is dropped.
     """
     if not tail:
         return ""
@@ -276,7 +277,7 @@ def _read_user(tail: str) -> str | None:
 # The second commit log.
 
 
-def write_done(done: DoneRanges, place: Place, limit_chars: int = MAX_COMMIT_METADATA) -> str:
+def write_done(done: DoneRanges, log_id: LogId, limit_chars: int = MAX_COMMIT_METADATA) -> str:
     """The metadata for the second commit log; "" when nothing is done, or when not even one range fits.
 
     Ranges that touch become one. If not all ranges fit, the smallest are left out, and jobs do them again.
@@ -287,19 +288,19 @@ def write_done(done: DoneRanges, place: Place, limit_chars: int = MAX_COMMIT_MET
         kept = set(by_size)
         body = f"{DONE_PREFIX}{done.id} done={_write_ranges(each for each in ranges if each in kept)}"
         body += f" at={done.at_s}" if done.at_s else ""
-        text = f"{body} {_checksum(body, place)}{_place_checksum(place)}"
+        text = f"{body} {_checksum(body, log_id)}{_name_checksum(log_id)}"
         if len(text) <= limit_chars:
             return text
         del by_size[0]
     return ""
 
 
-def read_done(metadata: str, place: Place) -> DoneRanges | None:
+def read_done(metadata: str, log_id: LogId) -> DoneRanges | None:
     """The ranges that a job has done; `None`, which means no known progress, if the text is not as a job wrote it."""
     match = DONE.fullmatch(metadata)
-    if match is None or match["place"] != _place_checksum(place):
+    if match is None or match["place"] != _name_checksum(log_id):
         return None
-    if match["checksum"] != _checksum(metadata[: match.start("checksum") - 1], place):
+    if match["checksum"] != _checksum(metadata[: match.start("checksum") - 1], log_id):
         return None
     try:
         return DoneRanges(match["id"], _read_ranges(match["done"]), min(int(match["at"] or 0), MAX_SECOND))
@@ -318,23 +319,23 @@ def _read_ranges(text: str) -> Ranges:
     pairs = (each.split("-") for each in text.split(","))
     ranges = read((int(start), int(end)) for start, end in pairs)
     if ranges[-1].end > MAX_OFFSET:
-        raise ValueError(f"{ranges[-1]} is behind every offset")
+        raise ValueError(f"{ranges[-1]} is above every offset")
     return ranges
 
 
-def _checksum(body: str, place: Place, offset: int | None = None) -> str:
+def _checksum(body: str, log_id: LogId, offset: int | None = None) -> str:
     """The checksum of the text before it, the committed offset, the topic's id and the partition."""
-    return _hash(body, "" if offset is None else str(offset), place.topic_id.hex, str(place.partition), chars=16)
+    return _hash(body, "" if offset is None else str(offset), log_id.topic_id.hex, str(log_id.partition), chars=16)
 
 
-def _place_checksum(place: Place) -> str:
+def _name_checksum(log_id: LogId) -> str:
     """The checksum of what changes when a topic is mirrored: the cluster, and the topic's name."""
-    return _hash(place.cluster_id, place.topic, chars=8)
+    return _hash(log_id.cluster_id, log_id.topic, chars=8)
 
 
-def _topic_checksum(place: Place) -> str:
-    """The checksum of the topic's id, which tells a topic from a former one of the same name."""
-    return _hash(place.topic_id.hex, chars=8)
+def _topic_checksum(log_id: LogId) -> str:
+    """The checksum of the topic's id, which distinguishes a topic from a former one of the same name."""
+    return _hash(log_id.topic_id.hex, chars=8)
 
 
 def _hash(*parts: str, chars: int) -> str:

@@ -1,7 +1,7 @@
 """Makes the parts of a consumer, from the lowest up: each is given the parts that it calls, which stand below it.
 
 Two parts must call upwards, since new metadata, and a member that has left its group, change what is to be read. Both
-tell `Following`, which is made first and is given the parts that it directs last.
+inform `Following`, which is made first and is given the parts that it directs last.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Tell
 
-__all__ = ["Context", "Inbox", "Round"]
+__all__ = ["Context", "CurrentRebalance", "Inbox"]
 
 
 class _CallbackRun:
@@ -91,11 +91,12 @@ class Inbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """The rebalance under way, or the last one: why, and since when."""
+class CurrentRebalance:
+    """The rebalance under way, or the last one: why, since when, and whether the member has completed none before."""
 
     why: str = ""
     began_at_ms: int = 0
+    is_first: bool = False
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -118,7 +119,7 @@ class Context:
     positions_wanted: Signal = field(default_factory=Signal)
     """A partition's position must be looked up."""
     inflate_wanted: Signal = field(default_factory=Signal)
-    round: Round = Round()
+    rebalance: CurrentRebalance = CurrentRebalance()
     answered_until_ms: int = FOREVER_MS
     """No record is handed out from this instant on: no heartbeat was answered for a whole session
     (`Heartbeat.counts_until_ms`).
@@ -152,7 +153,7 @@ class Context:
         self.inbox.fail(error)
 
     async def know(self, topics: Collection[str]) -> None:
-        """Fetch the metadata of topics that are not known yet. A failure is told as an event, not raised."""
+        """Fetch the metadata of topics that are not known yet. A failure is emitted as an event, not raised."""
         cluster = self.link.cluster
         if unknown := [topic for topic in topics if topic not in cluster.topics]:
             try:
@@ -160,8 +161,8 @@ class Context:
             except AiogroupError as error:
                 self.tell(events.MetadataFailed(str(error)))
 
-    def tell_rebalance_failed(self, why: str) -> None:
-        self.tell(events.RebalanceFailed(why, now_ms() - self.round.began_at_ms))
+    def tell_rebalance_failed(self, why: str, *, is_expected: bool = False) -> None:
+        self.tell(events.RebalanceFailed(why, now_ms() - self.rebalance.began_at_ms, is_expected))
 
     def interrupt(self) -> None:
         """Make the application's next request, and one that waits, check for pending work before it takes a record."""

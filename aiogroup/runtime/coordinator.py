@@ -86,13 +86,13 @@ class Line:
     def identity(self) -> Identity:
         return self.membership.identity
 
-    async def tell(self, fact: Fact) -> None:
+    async def report(self, fact: Fact) -> None:
         """Give the membership a fact; tasks that wait for the group check again."""
         async with self.lock:
             self.handle(fact)
 
     def handle(self, fact: Fact) -> None:
-        """As `tell`, for a caller that holds the lock, or that runs to completion without an await."""
+        """As `report`, for a caller that holds the lock, or that runs to completion without an await."""
         self.membership.handle(fact, now_ms())
         self._on_changed()
 
@@ -123,12 +123,12 @@ class Line:
         is_known = self.node_id != UNKNOWN_NODE or self._unknown_since_ms is None
         return 0 if is_known else now - (self._unknown_since_ms or now)
 
-    def lose(self, why: str) -> None:
+    def lose(self, why: str, *, is_expected: bool = False) -> None:
         """The coordinator moved or is silent: close its connections, so that nothing waits for it any longer."""
         node_id, self.node_id = self.node_id, UNKNOWN_NODE
         if node_id == UNKNOWN_NODE or self._context.link.is_closed:
             return  # a stop closes connections under the application's last requests: the coordinator is not lost
-        self._context.tell(events.CoordinatorLost(node_id, why))
+        self._context.tell(events.CoordinatorLost(node_id, why, is_expected))
         self._context.link.disconnect(node_id, JOIN, HEARTBEAT, COMMIT)
         self._on_changed()
 
@@ -199,7 +199,7 @@ class Line:
         self.handle(NameNotCarried())
 
     async def leave(self, request: LeaveGroupRequest) -> None:
-        """Tell the coordinator that a member is gone, so that it need not wait for the session to end.
+        """Report to the coordinator that a member is gone, so that it need not wait for the session to end.
 
         Raises:
             AiogroupError: no answer within `request_timeout_ms`, or a refusal; then the session ends by itself.
@@ -262,10 +262,10 @@ class Coordinator(Line):
         self._changed.pulse()
         self.on_changed()
 
-    def lose(self, why: str) -> None:
+    def lose(self, why: str, *, is_expected: bool = False) -> None:
         if self.node_id != UNKNOWN_NODE:
             self.membership.handle(CoordinatorGone(), now_ms())
-        super().lose(why)
+        super().lose(why, is_expected=is_expected)
 
     async def leave(self, request: LeaveGroupRequest) -> None:
         await (super().leave(request) if self.leave_by is None else self.leave_by(request))

@@ -4,6 +4,8 @@ the group.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from aiogroup.membership import facts as f
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
@@ -14,7 +16,20 @@ from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
 from aiogroup.subscription import Subscription
 
-__all__ = ["Departure"]
+__all__ = ["Departure", "Leaver"]
+
+
+class Leaver(Protocol):
+    """The group, or no group, as a stop sees it."""
+
+    async def come_to_rest(self, steps: Steps) -> None:
+        """As `Departure.come_to_rest`."""
+
+    def end_tasks(self) -> None:
+        """End rebalances and automatic commits; heartbeats go on until the supervisor ends them."""
+
+    async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
+        """As `Departure.leave`."""
 
 
 class Departure:
@@ -34,9 +49,9 @@ class Departure:
 
     async def come_to_rest(self, steps: Steps) -> None:
         """Wait until no rebalance is under way and no callback is running; no new rebalance begins."""
-        await steps.take("a join that was running", self._wait_for_join(), steps.left_ms() // 2)
+        await steps.run("a join that was running", self._wait_for_join(), steps.left_ms() // 2)
         self._rebalance.is_ending = True
-        await steps.take("a callback that was running", self._wait_for_callback(), steps.left_ms())
+        await steps.run("a callback that was running", self._wait_for_callback(), steps.left_ms())
 
     async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
         """Commit, call the callbacks and leave the group, when no rebalance runs any more. Returns the offsets that
@@ -44,29 +59,29 @@ class Departure:
         """
         self._committer.is_stopping = True
         if self._subscription.is_manual:
-            await steps.take("commit", self._commit(steps))
+            await steps.run("commit", self._commit(steps))
             not_committed = self._left_over()
-            await steps.take("commits on their way", self._wait_for_commits(steps))
+            await steps.run("commits on their way", self._wait_for_commits(steps))
             return not_committed
         ownership, membership = self._rebalance.ownership, self._coordinator.membership
         if membership.identity.is_member and not membership.awaits_round and self._context.assignment:
             # The group waits for a member that does not leave: the steps before keep time for LeaveGroup.
-            await steps.take("commit", self._commit(steps), steps.left_ms() // 2)
+            await steps.run("commit", self._commit(steps), steps.left_ms() // 2)
             callbacks = ownership.callbacks
-            await steps.take("revoked callback", callbacks.revoked(callbacks.told), steps.left_ms())
-            await steps.take("commit", self._commit(steps), steps.left_ms())
+            await steps.run("revoked callback", callbacks.revoked(callbacks.announced), steps.left_ms())
+            await steps.run("commit", self._commit(steps), steps.left_ms())
             not_committed = self._left_over()
             ownership.drop_all()
         else:
             not_committed = self._left_over()
-            await steps.take("lost callback", ownership.lose("the consumer is stopped"), steps.left_ms())
+            await steps.run("lost callback", ownership.lose("the consumer is stopped"), steps.left_ms())
         # LeaveGroup has another connection than commits, and a member that has left cannot commit any more.
-        await steps.take("commits on their way", self._wait_for_commits(steps))
+        await steps.run("commits on their way", self._wait_for_commits(steps))
         even_static = leave_group is True
         leave = None if leave_group is False else membership.leave_request("stop", even_static=even_static)
         self._coordinator.handle(f.LeaveWanted("stop"))
         if leave is not None:
-            await steps.take("LeaveGroup", self._coordinator.leave(leave))
+            await steps.run("LeaveGroup", self._coordinator.leave(leave))
         return not_committed
 
     async def _wait_for_join(self) -> None:

@@ -5,17 +5,18 @@ How a subscription takes effect
 1. `subscribe`, `assign` and `unsubscribe` change the `Subscription` and call `follow`. The refresher reports new
    metadata, and the membership reports that it has left its group.
 2. The group, or `NoGroup`, lets `membership/following.py` decide what has to be done: a few effects, in their order.
-3. They are carried out here. A member is told its topics, and joins or rejoins in the rebalance task. Partitions that
+3. They are carried out here. A member gets its topics, and joins or rejoins in the rebalance task. Partitions that
    the application names are assigned at once.
 4. `assign` after topics waits for the group. `unsubscribe` was called before it, so the member hands over what the
    group gave it, commits, and leaves. Then the membership says so (`Cause.GROUP_LEFT`), and only then the partitions
    are assigned. Until then they are prepared: they can be moved and paused.
-5. `AssignmentChanges` is told of every change of what is assigned, by the rebalance and by self-assignment.
+5. `AssignmentChanges` hears of every change of what is assigned, by the rebalance and by self-assignment.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 from aiogroup.cluster import Cluster
 from aiogroup.membership.following import (
@@ -23,6 +24,7 @@ from aiogroup.membership.following import (
     AssignToSelf,
     Cause,
     Effect,
+    GroupEffect,
     PrepareForSelf,
     RefreshMetadata,
 )
@@ -30,24 +32,43 @@ from aiogroup.membership.member import MemberObserver
 from aiogroup.membership.states import MemberState
 from aiogroup.membership.topics import Topics
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.group import GroupOrNone
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.membership.self_assignment import SelfAssignment
 from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
 
-__all__ = ["Following"]
+__all__ = ["Follower", "Following"]
+
+
+class Follower(Protocol):
+    """The group, or no group, as it follows a subscription."""
+
+    def follow(self, cause: Cause) -> tuple[Effect, ...]:
+        """The effects of a changed subscription."""
+        ...
+
+    def follow_metadata(self, appeared: frozenset[str]) -> tuple[Effect, ...]:
+        """The effects of refreshed metadata; `appeared` holds the topics that match the pattern since then."""
+        ...
+
+    def perform(self, effect: GroupEffect) -> None:
+        """Carry out an effect that `follow` returned."""
+        ...
+
+    def topics_led(self) -> frozenset[str]:
+        """The topics that we watch as the group's leader."""
+        ...
 
 
 class Following(MemberObserver):
-    """Is told of new metadata by the refresher, of its moves by the membership, and of new subscriptions by the
+    """Hears of new metadata from the refresher, of its moves by the membership, and of new subscriptions by the
     consumer.
 
     These three call it, and it calls them. So it is made before them, and is given them at the end, by `lead`.
     """
 
-    _group: GroupOrNone
+    _group: Follower
     _refresher: Refresher
     _self_assignment: SelfAssignment
 
@@ -56,7 +77,7 @@ class Following(MemberObserver):
         self._context = context
         self._subscription = subscription
 
-    def lead(self, group: GroupOrNone, refresher: Refresher, self_assignment: SelfAssignment) -> None:
+    def lead(self, group: Follower, refresher: Refresher, self_assignment: SelfAssignment) -> None:
         """Set the parts that carry out the decisions."""
         self._group = group
         self._refresher = refresher
@@ -99,14 +120,14 @@ class Following(MemberObserver):
 
     def on_refreshed(self, cluster: Cluster) -> None:
         context, subscription = self._context, self._subscription
-        news = self.topics.look(self.topics_named(), cluster, now_ms())
+        news = self.topics.news_in(self.topics_named(), cluster, now_ms())
         for error in news.refused:
             context.inbox.put(error)
         for name, code in news.missing:
             context.tell(events.TopicMissing(name, code))
         if context.is_stopped or subscription.is_manual:
             return
-        appeared = subscription.match_anew(
+        appeared = subscription.match_again(
             cluster, exclude_internal=context.config.exclude_internal_topics, gone=self.topics.gone(cluster)
         )
         self._carry_out(self._group.follow_metadata(appeared))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 import anyio
 
@@ -30,11 +30,14 @@ from aiogroup.membership.liveness import PollClock
 from aiogroup.membership.states import MemberState
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
-from aiogroup.runtime.departure import Departure
+from aiogroup.runtime.delivery.requests import Gate
+from aiogroup.runtime.departure import Departure, Leaver
+from aiogroup.runtime.following import Follower
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.loop.steps import Steps
 from aiogroup.runtime.membership.liveness import Liveness
 from aiogroup.runtime.membership.rebalance import Rebalance
+from aiogroup.runtime.membership.self_assignment import CommitsLeaving
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
 from aiogroup.subscription import Subscription
@@ -42,6 +45,8 @@ from aiogroup.telemetry.health import HealthStatus
 from aiogroup.values import dataclass
 
 __all__ = ["Group", "GroupHealth", "GroupOrNone", "NoGroup"]
+
+_PARKED: Final = MemberState.PARKED  # a module constant: looking it up on the enum each time would cost more
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +59,11 @@ class GroupHealth:
     silence: str = ""
 
 
-class GroupOrNone(Protocol):
-    """The interface of `Group` and `NoGroup`; no caller needs to know which of the two it has."""
+class GroupOrNone(Gate, CommitsLeaving, Follower, Leaver, Protocol):
+    """The interface of `Group` and `NoGroup`; no caller needs to know which of the two it has.
+
+    Requests, self-assignment, the following of a subscription and a stop each see only their own part of it.
+    """
 
     @property
     def rebalances_count(self) -> int | None:
@@ -69,37 +77,6 @@ class GroupOrNone(Protocol):
             IllegalOperation: there is none.
         """
         ...
-
-    # For requests: see `Gate`.
-
-    def may_deliver(self) -> bool: ...
-    def is_settled(self) -> bool: ...
-    def on_request(self, now: int) -> None: ...
-    def on_answer(self) -> None: ...
-
-    # The subscription.
-
-    def follow(self, cause: Cause) -> tuple[Effect, ...]:
-        """The effects of a changed subscription."""
-        ...
-
-    def follow_metadata(self, appeared: frozenset[str]) -> tuple[Effect, ...]:
-        """The effects of refreshed metadata; `appeared` holds the topics that match the pattern since then."""
-        ...
-
-    def perform(self, effect: GroupEffect) -> None:
-        """Carry out an effect that `follow` returned."""
-        ...
-
-    def topics_led(self) -> frozenset[str]:
-        """The topics that we watch as the group's leader."""
-        ...
-
-    def commit_leaving(self, partitions: Iterable[Partition]) -> None:
-        """Auto-commit, in the background, of partitions that are about to be given up without a rebalance."""
-        ...
-
-    # Life.
 
     def begin_to_connect(self) -> None:
         """Open a connection that the search for a coordinator will need."""
@@ -115,18 +92,6 @@ class GroupOrNone(Protocol):
         ...
 
     def health(self, now: int) -> GroupHealth: ...
-
-    async def come_to_rest(self, steps: Steps) -> None:
-        """As `Departure.come_to_rest`."""
-        ...
-
-    def end_tasks(self) -> None:
-        """End rebalances and automatic commits; heartbeats go on until the supervisor ends them."""
-        ...
-
-    async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
-        """As `Departure.leave`."""
-        ...
 
     def abandon(self) -> None:
         """The consumer was garbage collected without a stop. May be called from any thread."""
@@ -247,7 +212,7 @@ class Group:
         self._poll_clock.on_request(now)
         if self._ownership.is_waiting:
             self._context.group_changed.pulse()
-        if self._membership.state is MemberState.PARKED:
+        if self._membership.state is _PARKED:
             self.coordinator.handle(f.RecordsWanted())
 
     def on_answer(self) -> None:
@@ -284,7 +249,7 @@ class Group:
                 self.coordinator.handle(f.RejoinWanted(effect.why))
             case NoteTopics():
                 first_sight = self._rebalance.first_sight
-                first_sight.look(self._membership.topics, self._context.link.cluster)
+                first_sight.note(self._membership.topics, self._context.link.cluster)
                 first_sight.note_appeared(effect.appeared)
 
     def _begin(self) -> None:

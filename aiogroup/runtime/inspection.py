@@ -70,7 +70,7 @@ def metrics_of(engine: Engine) -> dict[str, float | int | None]:
         "records_lag_max": max(known) if known and len(known) == len(lags) else None,
         "records_lag_sum": sum(known) if known and len(known) == len(lags) else None,
         "buffered_bytes": context.assignment.buffered_bytes + engine.recovery.buffered_bytes,
-        "waiting_bytes": sum(each.buffer.fetched_bytes for each in context.assignment if each.is_behind),
+        "waiting_bytes": sum(each.buffer.fetched_bytes for each in context.assignment if each.waits_for_range),
         "rebalance_total": engine.group.rebalances_count,
         "last_poll_ms_ago": health.since_request_ms,
         "last_heartbeat_ms_ago": health.since_heartbeat_ms,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from aiogroup.runtime.departure import Leaver
 from aiogroup.runtime.engine import Engine
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.loop.steps import Steps
@@ -42,12 +43,13 @@ class Shutdown:
         self._leave_group = leave_group
 
     async def run(self) -> StopReport:
-        context, group, steps = self._context, self._engine.group, self._steps
+        context, steps = self._context, self._steps
+        group: Leaver = self._engine.group
         self._engine.requests.stop()
         not_committed: dict[TopicPartition, int] = {}
         in_hand: dict[TopicPartition, int] = {}
         try:
-            await steps.take("hand-over", self._wait_for_hand_over(), steps.timeout // 2)
+            await steps.run("hand-over", self._wait_for_hand_over(), steps.timeout // 2)
             await group.come_to_rest(steps)
             group.end_tasks()
             in_hand = context.delivery.in_hand()

@@ -54,10 +54,10 @@ class ForeignTokenError(DrainError):
 
     def __init__(self, reasons: Mapping[TopicPartition, str]) -> None:
         self.reasons = dict(reasons)
-        told = "; ".join(f"{tp.topic}-{tp.partition}: {why}" for tp, why in sorted(self.reasons.items()))
+        listed = "; ".join(f"{tp.topic}-{tp.partition}: {why}" for tp, why in sorted(self.reasons.items()))
         super().__init__(
-            f"the group's commit has a token that aiogroup did not write there: {told}. Start the service, which reads "
-            "again from the committed offset and commits a token of its own; then run the job"
+            f"the group's commit has a token that aiogroup did not write there: {listed}. Start the service, which "
+            "reads again from the committed offset and commits a token of its own; then run the job"
         )
 
 
@@ -95,7 +95,7 @@ class IsolationLevelError(DrainError):
     def __init__(self, tps: Iterable[TopicPartition]) -> None:
         self.partitions = frozenset(tps)
         super().__init__(
-            f"the service reads {_named(self.partitions)} with isolation level read_committed, and this job was told "
+            f"the service reads {_named(self.partitions)} with isolation level read_committed, and this job was given "
             "to read uncommitted records, aborted ones among them: leave isolation.level (--isolation-level) away, "
             "and the job takes the service's"
         )
@@ -106,12 +106,12 @@ class RangeBeyondEndError(DrainError):
 
     def __init__(self, beyond: Mapping[TopicPartition, tuple[int, int]]) -> None:
         self.beyond = dict(beyond)
-        told = "; ".join(
+        listed = "; ".join(
             f"{tp.topic}-{tp.partition} is pending up to {end} and ends at {log_end}"
             for tp, (end, log_end) in sorted(self.beyond.items())
         )
         super().__init__(
-            f"a range ends behind the log: {told}. Is isolation.level the service's, or is a transaction still open? "
+            f"a range ends after the log: {listed}. Is isolation.level the service's, or is a transaction still open? "
             "Was the log truncated, the service finds out when it recovers: restart it"
         )
 

@@ -1,4 +1,4 @@
-"""Cuts the slices of one round: for each claimed partition its first pending offsets, up to a size. Pure."""
+"""Cuts the next slices: for each claimed partition its first pending offsets, up to a size. Pure."""
 
 from __future__ import annotations
 

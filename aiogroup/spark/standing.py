@@ -27,7 +27,7 @@ from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.offset_fetch import OffsetFetchResponse
 from aiogroup.recovery.ranges import Ranges, above, below, count, subtract
-from aiogroup.recovery.token import DoneRanges, HandOffNote, Place, Token, read_committed, read_done, second_group_mark
+from aiogroup.recovery.token import DoneRanges, HandOffNote, LogId, Token, read_committed, read_done, second_group_mark
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
 from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.net.link import METADATA, Link
@@ -109,7 +109,7 @@ class Pending:
     `done` are the ranges that are done by the second commit log, of the token with the same id.
     """
 
-    place: Place
+    place: LogId
     token: Token
     done: Ranges
     log_start: int
@@ -200,13 +200,13 @@ async def look(access: Access) -> Standing:
 
 def _tokens(
     committed: Mapping[TopicPartition, tuple[int, str]], cluster: Cluster
-) -> dict[TopicPartition, tuple[Place, Token]]:
+) -> dict[TopicPartition, tuple[LogId, Token]]:
     tokens, foreign = {}, {}
     for tp, (offset, metadata) in committed.items():
-        place = Place(cluster.cluster_id or "", tp.topic, cluster.topics[tp.topic].topic_id, tp.partition)
-        found = read_committed(offset, metadata, place)
+        log_id = LogId(cluster.cluster_id or "", tp.topic, cluster.topics[tp.topic].topic_id, tp.partition)
+        found = read_committed(offset, metadata, log_id)
         if found.token is not None:
-            tokens[tp] = (place, found.token)
+            tokens[tp] = (log_id, found.token)
         elif found.foreign:
             foreign[tp] = found.foreign
     if foreign:
@@ -214,7 +214,7 @@ def _tokens(
     return tokens
 
 
-def _notes(access: Access, tokens: Mapping[TopicPartition, tuple[Place, Token]]) -> dict[TopicPartition, HandOffNote]:
+def _notes(access: Access, tokens: Mapping[TopicPartition, tuple[LogId, Token]]) -> dict[TopicPartition, HandOffNote]:
     """The tokens' fields for jobs, if the ranges are left to jobs and this job's group is the one that is read."""
     notes = {tp: token.handoff for tp, (_, token) in tokens.items() if token.handoff is not None}
     if notes.keys() != tokens.keys():
@@ -236,16 +236,16 @@ def _isolation_level(access: Access, notes: Mapping[TopicPartition, HandOffNote]
 async def _with_bounds(
     access: Access,
     offsets: Mapping[TopicPartition, int | None],
-    tokens: Mapping[TopicPartition, tuple[Place, Token]],
+    tokens: Mapping[TopicPartition, tuple[LogId, Token]],
     done: Mapping[TopicPartition, str],
 ) -> Standing:
     async with Consumer(**access.settings()) as reader:
         starts = await reader.beginning_offsets(offsets)
         ends = await reader.end_offsets(offsets)
     found = {}
-    for tp, (place, token) in tokens.items():
-        said = read_done(done.get(tp, ""), place) or DoneRanges("", ())
-        found[tp] = Pending(place, token, said.done if said.id == token.id else (), starts[tp], ends[tp])
+    for tp, (log_id, token) in tokens.items():
+        said = read_done(done.get(tp, ""), log_id) or DoneRanges("", ())
+        found[tp] = Pending(log_id, token, said.done if said.id == token.id else (), starts[tp], ends[tp])
     others = (Lagging(tp, offset, starts[tp], ends[tp]) for tp, offset in offsets.items() if tp not in tokens)
     lagging = {each.tp: each for each in others if each.lag_count}
     return Standing(found, lagging, access.config().isolation_level)

@@ -1,6 +1,6 @@
-"""The base class of events, and the type of an observer that is told of them.
+"""The base class of events, and the type of an observer that gets them.
 
-The class name in snake case is the log key, the fields are the log's fields, and `LEVEL` is the log level.
+The class name in snake case is the log key, the fields are the log's fields, and `level` is the log level.
 """
 
 from __future__ import annotations
@@ -20,9 +20,14 @@ _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a consumer. Observers are told of it, and the log writes it."""
+    """Something that happened to a consumer. Observers get it, and the log writes it."""
 
     LEVEL: ClassVar[Level] = "info"
+
+    @property
+    def level(self) -> Level:
+        """The event's level in the log: `LEVEL`, except for an error that was to be expected."""
+        return self.LEVEL
 
     @property
     def name(self) -> str:
@@ -34,7 +39,7 @@ class Event:
 
 
 class Observer(Protocol):
-    """Is told of every event at once, in the event loop, so it must not block. If it raises, it is not called again."""
+    """Gets every event at once, in the event loop, so it must not block. If it raises, it is not called again."""
 
     def on_event(self, event: Event) -> None: ...
 

@@ -1,6 +1,6 @@
 """All events of aiogroup: one frozen dataclass for each.
 
-The class name in snake case is the log key, the fields are the log's fields, and `LEVEL` is the log level.
+The class name in snake case is the log key, the fields are the log's fields, and `level` is the log level.
 """
 
 from __future__ import annotations
@@ -88,6 +88,11 @@ class CoordinatorLost(Event):
     LEVEL: ClassVar[Level] = "warning"
     node_id: int
     why: str
+    is_expected: bool = False
+
+    @property
+    def level(self) -> Level:
+        return "info" if self.is_expected else self.LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +181,11 @@ class RebalanceFailed(Event):
     LEVEL: ClassVar[Level] = "warning"
     why: str
     duration_ms: int
+    is_expected: bool = False
+
+    @property
+    def level(self) -> Level:
+        return "info" if self.is_expected else self.LEVEL
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,10 @@ class Log:
         self._whose: dict[str, object] = {"group": group_id, "client_id": client_id}
 
     def on_event(self, event: Event) -> None:
-        level = _LEVELS[event.LEVEL]
+        level = _LEVELS[event.level]
         if (structlog := _configured_structlog()) is not None:
             if level >= (_logger.level or logging.INFO):
-                getattr(structlog.get_logger("aiogroup"), event.LEVEL)(event.name, **self._whose, **event.fields())
+                getattr(structlog.get_logger("aiogroup"), event.level)(event.name, **self._whose, **event.fields())
         elif _logger.isEnabledFor(level):
             fields = {**event.fields(), **self._whose}
             template = f"{event.name} %s"  # one for each event, as some log services group messages by their template

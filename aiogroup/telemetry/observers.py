@@ -1,4 +1,4 @@
-"""Tells events to the log and to observers, in order, and stops calling an observer that raises."""
+"""Gives events to the log and to observers, in order, and stops calling an observer that raises."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ from aiogroup.telemetry.event import Event, Observer
 __all__ = ["CAUSED_LIMIT", "Observers"]
 
 CAUSED_LIMIT: Final = 1_000
-"""How many events observers may cause, by calls of their own, while one event is told: more would never end."""
+"""How many events observers may cause, by calls of their own, while one event is emitted: more would never end."""
 
 
 class Observers:
-    """Tells each event to the log and to every observer.
+    """Gives each event to the log and to every observer.
 
-    Events are told in delicate places: under the coordinator's lock, in the middle of a change of state, in callbacks
-    of the loop. So an observer that raises is not called again, as trio does with an instrument, and the code that told
-    the event goes on. `KeyboardInterrupt` and `SystemExit` are raised on, as everywhere in asyncio: they are meant for
-    the process. A `CancelledError` is not, since a task is never cancelled in the middle of a plain function.
+    Events are emitted in delicate places: under the coordinator's lock, in the middle of a change of state, in
+    callbacks of the loop. So an observer that raises is not called again, as trio does with an instrument, and the code
+    that emitted the event goes on. `KeyboardInterrupt` and `SystemExit` are raised on, as everywhere in asyncio: they
+    are meant for the process. A `CancelledError` is not, since a task is never cancelled in the middle of a plain
+    function.
     """
 
     def __init__(self, log: Observer, observers: Iterable[Observer]) -> None:
         self._log = log
         self._observers = [log, *observers]
         self._waiting: deque[Event] = deque()
-        self._is_telling = False
+        self._is_emitting = False
         self._caused_count = 0
 
     def tell(self, event: Event) -> None:
-        """Tell an event. If an observer causes another one by its own call, that is told to all after this one."""
+        """Emit an event. If an observer causes another one by its own call, that is emitted after this one."""
         self._waiting.append(event)
-        if self._is_telling:
+        if self._is_emitting:
             return
-        self._is_telling, self._caused_count = True, 0
+        self._is_emitting, self._caused_count = True, 0
         try:
             while self._waiting:
                 self._tell_all(self._waiting.popleft())
         finally:
-            self._is_telling = False
+            self._is_emitting = False
 
     def _tell_all(self, event: Event) -> None:
         for observer in tuple(self._observers):
@@ -61,7 +62,7 @@ class Observers:
         self._caused_count += len(self._waiting) - waiting_count
         if self._caused_count > CAUSED_LIMIT:
             self._caused_count = 0
-            raise RuntimeError("each event that it is told makes it cause another one, without end")
+            raise RuntimeError("each event that it gets makes it cause another one, without end")
 
     def _leave_out(self, faulty: Observer, event: Event, error: BaseException) -> None:
         if not any(each is faulty for each in self._observers):
@@ -76,7 +77,7 @@ class Observers:
 
 def _write_to_stderr(failed: events.ObserverFailed) -> None:
     """Write that the log itself failed to where `logging` writes when it is not configured."""
-    message = "aiogroup: the observer %s raised at the event %s and is told nothing more\n%s"
+    message = "aiogroup: the observer %s raised at the event %s and gets no more events\n%s"
     arguments = (failed.observer, failed.event_name, failed.traceback.rstrip())
     record = logging.LogRecord("aiogroup", logging.ERROR, __file__, 0, message, arguments, None)
     with suppress(Exception):

@@ -43,7 +43,7 @@ class CatchUpDone(Event):
 
 @dataclass(frozen=True, slots=True)
 class RangeTruncated(Event):
-    """The log begins behind offsets that were pending: retention removed them before they were processed."""
+    """The log begins after offsets that were pending: retention removed them before they were processed."""
 
     LEVEL: ClassVar[Level] = "warning"
     topic: str

@@ -49,8 +49,8 @@ class VerifiableConsumer:
     async def run(self, output: Output, interrupt: Interrupt) -> None:
         """From startup_complete to shutdown_complete, whatever happens in between."""
         self._output = output
-        interrupt.on_ask = lambda: output.tell("shutdown_requested")
-        output.tell("startup_complete")
+        interrupt.on_ask = lambda: output.emit("shutdown_requested")
+        output.emit("startup_complete")
         try:
             await interrupt.until_asked(lambda: keep_trying(self._consumer.start, ConnectionLostError))
             while self._left != 0 and not interrupt.is_asked:
@@ -65,7 +65,7 @@ class VerifiableConsumer:
             report = await self._consumer.stop()
             if not report.is_clean:
                 _log.warning("not everything could be done: %s", report)
-            output.tell("shutdown_complete")
+            output.emit("shutdown_complete")
 
     def on_partitions_assigned(self, assigned: Set[TopicPartition]) -> None:
         self._tell_partitions("partitions_assigned", assigned)
@@ -84,8 +84,8 @@ class VerifiableConsumer:
         try:
             if self._verbose:
                 for record in records.all():
-                    self._output.tell("record_data", **_data(record))
-            self._output.tell("records_consumed", count=records.count, partitions=_summary(records))
+                    self._output.emit("record_data", **_data(record))
+            self._output.emit("records_consumed", count=records.count, partitions=_summary(records))
             if self._left is not None:
                 self._left -= records.count
             # Otherwise a kill between a commit and its line would leave committed records that were never reported.
@@ -98,7 +98,7 @@ class VerifiableConsumer:
             self._is_telling = False
             kept, self._kept = self._kept, []
             for at_ms, name, partitions in kept:
-                self._output.tell_at(at_ms, name, partitions=partitions)
+                self._output.emit_at(at_ms, name, partitions=partitions)
 
     async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         listed = [{**_named(tp), "offset": offset} for tp, offset in offsets.items()]
@@ -107,16 +107,16 @@ class VerifiableConsumer:
         except FencedInstanceIdError:
             raise
         except AiogroupError as error:
-            self._output.tell("offsets_committed", offsets=listed, error=str(error), success=False)
+            self._output.emit("offsets_committed", offsets=listed, error=str(error), success=False)
         else:
-            self._output.tell("offsets_committed", offsets=listed, success=True)
+            self._output.emit("offsets_committed", offsets=listed, success=True)
 
     def _tell_partitions(self, name: str, partitions: Iterable[TopicPartition]) -> None:
         listed = [_named(tp) for tp in sorted(partitions)]
         if self._is_telling:
             self._kept.append((wall_ms(), name, listed))
         else:
-            self._output.tell(name, partitions=listed)
+            self._output.emit(name, partitions=listed)
 
 
 def _named(tp: TopicPartition) -> dict[str, object]:

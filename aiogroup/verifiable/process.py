@@ -55,10 +55,10 @@ class Output:
         self._thread = threading.Thread(target=self._write_all, name="stdout", daemon=True)
         self._thread.start()
 
-    def tell(self, name: str, **fields: object) -> None:
-        self.tell_at(wall_ms(), name, **fields)
+    def emit(self, name: str, **fields: object) -> None:
+        self.emit_at(wall_ms(), name, **fields)
 
-    def tell_at(self, timestamp: int, name: str, **fields: object) -> None:
+    def emit_at(self, timestamp: int, name: str, **fields: object) -> None:
         line = json.dumps({"timestamp": timestamp, "name": name, **fields}, separators=(",", ":")).encode() + b"\n"
         with self._changed:
             if not self._is_broken:

@@ -53,7 +53,7 @@ class VerifiableProducer:
         """From startup_complete to tool_data, whatever happens in between."""
         self._output, started_at_ms = output, now_ms()
         producer: Any = AIOKafkaProducer(**self._settings)  # type: ignore[no-untyped-call]
-        output.tell("startup_complete")
+        output.emit("startup_complete")
         try:
             await interrupt.until_asked(partial(keep_trying, producer.start, KafkaConnectionError))
             await self._send_all(producer, interrupt, started_at_ms)
@@ -63,9 +63,9 @@ class VerifiableProducer:
             await producer.stop()
             for future in [each for each in self._open if each.done()]:
                 self._settle(future)
-            output.tell("shutdown_complete")
+            output.emit("shutdown_complete")
             passed_ms = max(1, now_ms() - started_at_ms)
-            output.tell(
+            output.emit(
                 "tool_data",
                 sent=self._sent_count,
                 acked=self._acked_count,
@@ -135,7 +135,7 @@ class VerifiableProducer:
             return
         self._acked_count += 1
         where = future.result()
-        self._output.tell(
+        self._output.emit(
             "producer_send_success",
             key=key,
             value=value,
@@ -146,7 +146,7 @@ class VerifiableProducer:
 
     def _tell_error(self, key: str | None, value: str, error: BaseException) -> None:
         kind = f"class {type(error).__module__}.{type(error).__qualname__}"
-        self._output.tell(
+        self._output.emit(
             "producer_send_error", key=key, value=value, topic=self._topic, exception=kind, message=str(error)
         )
 

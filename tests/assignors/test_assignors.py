@@ -86,7 +86,7 @@ def test_gives_what_java_gives(case):
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin"])
-def test_static_members_keep_their_share_under_new_member_ids(name):
+def test_static_members_keep_their_assignment_under_new_member_ids(name):
     def shares(*member_ids):
         members = {m: member(*BOTH, instance=f"i{n}") for n, m in enumerate(member_ids)}
         answer = assign(name, members, t1=5, t2=5)

@@ -156,7 +156,7 @@ def test_one_alone_needs_no_list():
     assert [assignor.name for assignor in resolve(RangePartitionAssignor)] == ["range"]
 
 
-def test_a_class_in_place_of_an_object_is_told():
+def test_a_class_in_place_of_an_object_is_reported():
     with pytest.raises(ConfigError, match=r"Ours is a class: pass an object, Ours\(\)"):
         resolve([Ours])
 

@@ -40,7 +40,7 @@ def everything(members, partitions):
     return sorted(TopicPartition(t, n) for t in topics & partitions.keys() for n in range(partitions[t]))
 
 
-# Made once: what is made anew for each example is checked anew by hypothesis.
+# Made once: hypothesis checks again what is made again for each example.
 PARTITIONS = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 8), min_size=1)
 NAMES = st.lists(st.sampled_from(IDS), min_size=1, max_size=7, unique=True)
 SOME = st.lists(st.sampled_from(TOPICS), min_size=1, unique=True)

@@ -160,7 +160,7 @@ def test_position_passes_what_holds_no_record_at_all():
 # Batches.
 
 
-def test_batch_takes_at_most_what_is_asked_for_and_goes_on_behind_it():
+def test_batch_takes_at_most_what_is_asked_for_and_goes_on_after_it():
     delivery, partition = one_partition(count=10)
     assert take_all(delivery, 3) == {0: [0, 1, 2]}
     assert (partition.position, partition.ledger.committable) == (3, 0)
@@ -358,7 +358,7 @@ def test_seek_takes_back_what_is_in_hand():
     assert take_all(delivery) == {0: [2, 3, 4]}
 
 
-def test_a_seek_forwards_keeps_what_is_buffered_behind_it_and_the_request_under_way():
+def test_a_seek_forwards_keeps_what_is_buffered_after_it_and_the_request_under_way():
     delivery, partition = one_partition()
     partition.put(fetched(partition, 10, base=10))
     partition.target.offset = 20
@@ -387,7 +387,7 @@ def test_a_seek_to_the_end_of_what_is_buffered_waits_for_what_is_on_its_way():
 
 
 @pytest.mark.parametrize("offset", [1, 11])
-def test_a_seek_backwards_or_behind_what_is_buffered_drops_it_and_is_asked_for_at_once(offset):
+def test_a_seek_backwards_or_after_what_is_buffered_drops_it_and_is_asked_for_at_once(offset):
     delivery, partition = one_partition()
     partition.target.offset = 10
     take_all(delivery, 2)
@@ -467,7 +467,7 @@ def test_record_of_an_ended_loop_comes_again(given_count):
 
 
 @pytest.mark.parametrize("has_come_again", [True, False])
-def test_record_comes_again_though_what_is_behind_it_was_given_up_to_make_room(has_come_again):
+def test_record_comes_again_though_what_is_after_it_was_given_up_to_make_room(has_come_again):
     delivery, partition = one_partition(count=6)
     given = [delivery.open_cursor(), delivery.cursor.take()]
     delivery.close_cursor()
@@ -564,7 +564,7 @@ def test_poison_loses_nothing_that_other_partitions_gave():
     assert delivery.in_hand() == {tp(0): 3}
 
 
-def test_poison_is_told_though_other_partitions_always_have_records():
+def test_poison_is_reported_though_other_partitions_always_have_records():
     assignment, (good, bad) = assigned(0, 1)
     bad.put(fetched(bad, 3, **poison_at(0)))
     delivery = delivering(assignment)
@@ -698,7 +698,7 @@ def test_each_record_comes_once_and_in_order_whatever_the_way_of_asking(counts, 
         assert partitions[number].ledger.committable == count
 
 
-def test_what_an_answer_said_of_a_partition_that_left_is_not_told():
+def test_what_an_answer_said_of_a_partition_that_left_is_not_reported():
     assignment, partitions = assigned(0, 1)
     delivery = delivering(assignment)
     for partition in partitions:

@@ -96,7 +96,7 @@ def test_it_says_when_time_alone_changes_something():
     assert not never.needs_records
 
 
-def test_what_blocks_without_a_good_answer_is_told_after_that_time_and_again():
+def test_what_blocks_without_a_good_answer_is_reported_after_that_time_and_again():
     rule = Merge(0, STALL_MS)
     assert not rule.look({TWO: Sight(None)}, 0, has_record=True)
     assert rule.take_stalls(STALL_MS - 1) == []
@@ -111,7 +111,7 @@ def test_what_blocks_without_a_good_answer_is_told_after_that_time_and_again():
     assert len(rule.take_stalls(3_500)) == 1
     rule.look({TWO: Sight(0)}, 3_600, has_record=True)
     rule.look({TWO: Sight(1)}, 3_700, has_record=True)
-    assert rule.take_stalls(4_699) == []  # it blocks anew
+    assert rule.take_stalls(4_699) == []  # it blocks again
 
 
 # Which record.
@@ -188,7 +188,7 @@ def test_a_partition_that_empties_is_looked_at_before_the_next_record():
 # What it means for the application.
 
 
-def test_positions_follow_what_was_handed_out_and_nothing_of_what_lies_behind():
+def test_positions_follow_what_was_handed_out_and_nothing_of_what_lies_after():
     world = World(2)
     world.hold(0, 1, 3, 5, 7)
     world.hold(1, 2, 4, 6, 8)
@@ -285,7 +285,7 @@ def test_enforced_counts_records_that_were_handed_out_without_a_partition():
     assert world.rule.missing == (tp(0), tp(1))
 
 
-def test_more_is_decoded_behind_what_is_laid_out_where_it_is_buffered():
+def test_more_is_decoded_after_what_is_laid_out_where_it_is_buffered():
     world = World(2, per_turn=8)
     world.hold(0, *range(0, 100, 2))
     world.hold(1, *range(1, 20, 2), *range(21, 100, 2))

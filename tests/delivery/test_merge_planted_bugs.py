@@ -102,7 +102,7 @@ def planted(name, old, new):
     """The two modules, the bug in one of them.
 
     Raises:
-        LookupError: the text is not there, or not once: somebody changed the place, and the bug is to be planted anew.
+        LookupError: the text is not there, or not once: somebody changed the place, and the bug must be planted again.
     """
     modules = []
     for each in (MERGE, MERGING):
@@ -142,6 +142,6 @@ def test_bug_is_found(name, old, new):
     assert differences(*random_script(seed)) is None
 
 
-def test_a_bug_that_can_no_longer_be_planted_is_told():
+def test_a_bug_that_can_no_longer_be_planted_is_reported():
     with pytest.raises(LookupError):
         planted(MERGE, "nothing of this kind", "")

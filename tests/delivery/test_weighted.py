@@ -73,7 +73,7 @@ def bounded(cursor, count, base, **how):
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 20), st.integers(1, 20), st.lists(st.integers(1, 7), min_size=1, max_size=4), st.integers(1, 9))
-def test_no_record_behind_the_end_is_given_and_none_before_is_left_out(start, length, batches, most):
+def test_no_record_after_the_end_is_given_and_none_before_is_left_out(start, length, batches, most):
     _, _, cursor = ranged(start, start + length)
     base, given = start, []
     for count in batches:
@@ -85,7 +85,7 @@ def test_no_record_behind_the_end_is_given_and_none_before_is_left_out(start, le
     assert given == list(range(start, min(base, cursor.end)))
 
 
-def test_a_batch_that_begins_behind_the_end_ends_the_range():
+def test_a_batch_that_begins_after_the_end_ends_the_range():
     _, _, cursor = ranged(5, 10)
     decoder = bounded(cursor, 4, 12)
     assert decoder.next_slice(10) is None
@@ -94,7 +94,7 @@ def test_a_batch_that_begins_behind_the_end_ends_the_range():
     assert cursor.is_delivered
 
 
-def test_poison_behind_the_end_is_not_this_ranges():
+def test_poison_after_the_end_is_not_this_ranges():
     def refuse(value):
         raise ValueError("unreadable")
 
@@ -273,7 +273,7 @@ def test_both_lanes_are_in_hand_and_settle():
     assert (live.ledger.committable, cursor.ledger.committable) == (1_003, 3)
 
 
-def test_poison_of_one_lane_is_told_and_the_other_lane_goes_on():
+def test_poison_of_one_lane_is_reported_and_the_other_lane_goes_on():
     delivery, live, cursor = two(40, 0)
 
     def refuse(value):
@@ -294,7 +294,7 @@ def test_poison_of_one_lane_is_told_and_the_other_lane_goes_on():
 
 def test_in_ordered_mode_the_head_waits_until_everything_before_is_handed_out():
     delivery, live, cursor = two(50, 0)
-    cursor.end, live.lanes = 30, SimpleNamespace(behind=cursor)
+    cursor.end, live.lanes = 30, SimpleNamespace(waits_for=cursor)
     cursor.put(bounded(cursor, 40, 0, lane="catch-up"))
     taken = offsets(delivery.take(100)[live.tp])
     assert taken == [*range(30), *range(1_000, 1_050)]

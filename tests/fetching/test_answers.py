@@ -39,8 +39,8 @@ class Fetch:
         )  # fmt: skip
         return take(self.lane, self.asked, data, 1_000, self.decoder)
 
-    def decoder(self, records, offset, aborted):
-        return PartitionDecoder(self.lane.tp, records, offset, aborted, DecodeSettings(), lambda record: None)
+    def decoder(self, lane, records, offset, aborted):
+        return PartitionDecoder(lane.tp, records, offset, aborted, DecodeSettings(), lambda record: None)
 
     @property
     def bounds(self):
@@ -51,7 +51,7 @@ class Fetch:
 UNHEARD = (None, None, None, None, None)
 
 
-def test_records_are_buffered_and_the_next_fetch_begins_behind_them():
+def test_records_are_buffered_and_the_next_fetch_begins_after_them():
     fetch = Fetch()
     taken = fetch.take()
     assert (taken.is_current, taken.is_buffered, taken.remedy) == (True, True, FetchRemedy.PROCEED)
@@ -108,7 +108,7 @@ def test_an_answer_without_records_heals_unless_a_long_batch_had_no_room():
     assert (fetch.lane.target.error, fetch.lane.target.failures_count) == ("", 0)
 
 
-def test_a_part_of_a_batch_is_asked_for_whole_then_told_then_raised():
+def test_a_part_of_a_batch_is_asked_for_whole_then_reported_then_raised():
     fetch = Fetch()
     taken = fetch.take(RECORDS[:-1])
     assert (taken.incomplete_bytes, taken.is_buffered) == (len(RECORDS), False)
@@ -135,10 +135,10 @@ def test_out_of_range_counts_at_the_position_only():
     assert not is_out_of_range(fetch.lane, 8)
 
 
-def test_what_a_topic_made_anew_has_is_not_what_the_old_one_had():
+def test_what_a_topic_recreated_has_is_not_what_the_old_one_had():
     fetch = Fetch()
     fetch.take()
-    fetch.lane.begin_anew(2, uuid.UUID(int=2))
+    fetch.lane.start_over(2, uuid.UUID(int=2))
     assert fetch.bounds == UNHEARD
     assert isinstance(fetch.lane.log, LogBounds)
     assert (fetch.lane.state, fetch.lane.buffer.size_bytes) == (PositionState.COMMITTED, 0)

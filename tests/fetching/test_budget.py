@@ -11,7 +11,8 @@ from tests.fetching import wire_batches
 from tests.support.records import assigned, fetched, offsets, read_all, tp
 
 COUNT, SIZE = 400, 1_000
-INFLATED = COUNT * SIZE
+INFLATED = 512 * 1024
+"""The decompressor's buffer for one batch: the smallest guess, grown once."""
 
 
 def packed(partition, codec=wire_batches.LZ4, count=COUNT, size=SIZE):
@@ -81,7 +82,7 @@ def test_one_batch_at_a_time_is_decompressed_where_there_is_no_room(at_once):
             seen[each] += offsets(records)
         most = max(most, assignment.buffered_bytes - before)
     assert seen == {each.tp: list(range(COUNT)) for each in partitions}
-    assert INFLATED < most < 1.5 * INFLATED
+    assert INFLATED <= most < 1.5 * INFLATED
 
 
 def test_with_room_partitions_take_turns():

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import random
+import tracemalloc
+from functools import partial
 
 import cramjam
 import pytest
 from aiokafka.structs import TopicPartition
 
+from aiogroup import native
+from aiogroup.fetching.range_cursor import BoundedDecoder
 from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches as w
 
@@ -78,7 +83,7 @@ def test_a_batch_before_the_position_is_not_even_decoded():
     assert offsets(drain(decoder(broken + w.built(3, base=3), 3))) == [3, 4, 5]
 
 
-def test_the_position_is_behind_what_was_returned_and_what_nobody_gets():
+def test_the_position_is_after_what_was_returned_and_what_nobody_gets():
     data = (
         w.batch([w.Sent(12), w.Sent(14)], base=10, last=19)
         + w.marker(20, 1, abort=False)
@@ -130,75 +135,18 @@ def test_formats_may_change_within_an_answer():
     assert got[0].headers == ()
 
 
-@pytest.mark.parametrize("codec", [w.GZIP, w.SNAPPY, w.LZ4])
-def test_compressed_sets_of_old_messages(codec):
-    relative = b"".join(w.message(n, None, b"%d" % n, timestamp=n) for n in range(4))
-    absolute = b"".join(w.message(20 + n, None, b"%d" % n, magic=0) for n in range(4))
-    stamped = w.wrapper(14, relative, codec, attributes=w.LOG_APPEND_TIME, timestamp=77)
-    data = w.wrapper(10, relative, codec) + stamped + w.wrapper(23, absolute, codec, magic=0)
-    decoding = decoder(data, 8)
-    got = drain(decoding, 3)
-    assert offsets(got) == [8, 9, 10, 11, 12, 13, 14, 20, 21, 22, 23]
-    assert [r.timestamp for r in got] == [1, 2, 3, 77, 77, 77, 77, -1, -1, -1, -1]
-    assert decoding.next_offset == 24
-
-
-def test_format_0_has_absolute_offsets_inside_whatever_the_wrapper_says():
-    inner = w.message(20, None, b"a", magic=0) + w.message(21, None, b"b", magic=0)
-    decoding = decoder(w.wrapper(25, inner, w.GZIP, magic=0), 20)
-    assert offsets(drain(decoding)) == [20, 21]
-    assert decoding.next_offset == 26
-
-
-def test_read_committed_skips_aborted_transactions_only():
-    data = (
-        w.batch([w.Sent(0)], attributes=w.TRANSACTIONAL, producer=1)
-        + w.batch([w.Sent(1)], attributes=w.TRANSACTIONAL, producer=2)
-        + w.batch([w.Sent(2)])
-        + w.batch([w.Sent(3)], producer=1)
-        + w.marker(4, 1, abort=True)
-        + w.marker(5, 2, abort=False)
-        + w.batch([w.Sent(6)], attributes=w.TRANSACTIONAL, producer=1)
-        + w.marker(7, 1, abort=False)
-        + w.batch([w.Sent(8)], attributes=w.TRANSACTIONAL, producer=1)
-        + w.marker(9, 1, abort=True)
-    )
-    aborted = [(1, 8), (1, 0)]
-    decoding = decoder(data, aborted=aborted, read_committed=True)
-    assert offsets(drain(decoding)) == [1, 2, 3, 6]
-    assert decoding.next_offset == 10
-    assert offsets(drain(decoder(data, aborted=aborted))) == [0, 1, 2, 3, 6, 8]
-
-
-def test_a_transaction_that_began_before_the_position_is_skipped_too():
-    data = w.batch([w.Sent(9), w.Sent(10)], attributes=w.TRANSACTIONAL, producer=1)
-    assert drain(decoder(data, 10, [(1, 4)], read_committed=True)) == []
-
-
-def test_a_marker_emptied_by_compaction_ends_nothing():
-    data = (
-        w.batch([], base=0, last=0, attributes=w.CONTROL | w.TRANSACTIONAL, producer=1)
-        + w.batch([w.Sent(1)], attributes=w.TRANSACTIONAL, producer=1)
-    )  # fmt: skip
-    assert drain(decoder(data, aborted=[(1, 0)], read_committed=True)) == []
-
-
-def test_a_cut_off_batch_at_the_end_is_left_for_the_next_fetch():
-    decoding = decoder(w.built(5) + w.built(5, base=5)[:-1])
-    assert decoding.incomplete_batch_bytes == 0
-    assert len(drain(decoding)) == 5
-    assert decoding.next_offset == 5
-
-
-@pytest.mark.parametrize("size", [1, 11, 12, 60, 61, 300])
-def test_a_cut_off_first_batch_says_what_it_needs(size):
-    whole = w.built(5)
-    decoding = decoder(whole[:size])
-    assert decoding.incomplete_batch_bytes == (len(whole) if size >= 12 else 61)
-    assert drain(decoding) == []
-    assert decoding.next_offset == 0
-    assert decoder(b"").incomplete_batch_bytes == 0
-    assert decoder(b"").exhausted
+@pytest.mark.parametrize("ratio", [1, 2.2, 3, 3.9, 12])
+@pytest.mark.parametrize("codec", [w.GZIP, w.SNAPPY, w.LZ4, w.ZSTD])
+def test_the_memory_of_a_decompressed_batch_is_counted_as_it_is(codec, ratio):
+    noise = random.Random(codec).randbytes(200_000)
+    decoding = decoder(w.built(1, codec=codec, value=noise + bytes(int(len(noise) * (ratio - 1)))))
+    tracemalloc.start()
+    try:
+        decoding.inflate()
+        held_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held_bytes <= 1.13 * decoding.inflated_bytes + 4_096  # a bytearray that grows has an eighth to spare
 
 
 def test_big_batches_ask_to_be_inflated_elsewhere():
@@ -254,3 +202,50 @@ def test_an_interrupt_in_a_deserializer_loses_no_record(late):
         decoding.next_slice(8)
     assert not decoding.exhausted
     assert offsets(drain(decoding, 3)) == list(range(5 if late else 0, 10))
+
+
+# What is read at once.
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="in Python nothing is read at once")
+@pytest.mark.parametrize("fetch_offset", [50, 52, 57])
+def test_a_short_plain_piece_is_read_at_once_as_slice_by_slice(fetch_offset):
+    data = w.built(5, base=50) + w.batch([w.Sent(55), w.Sent(57)], base=55, last=59)
+    at_once, slowly = decoder(data, fetch_offset), decoder(data, fetch_offset)
+    records = at_once.read_at_once(256)
+    assert offsets(records) == offsets(drain(slowly))
+    assert records == drain(decoder(data, fetch_offset))
+    assert at_once.next_offset == slowly.next_offset == 60
+    assert at_once.slice_bytes == len(data)
+    assert (at_once.exhausted, at_once.size_bytes, at_once.next_slice(256)) == (True, 0, None)
+    assert at_once.read_at_once(256) == []
+
+
+def begun(data):
+    decoding = decoder(data)
+    decoding.next_slice(1)
+    return decoding
+
+
+@pytest.mark.parametrize(
+    ("decoding", "count"),  # at most 100 are wanted
+    [
+        (decoder(w.built(3), value_deserializer=bytes), 3),
+        (decoder(w.built(3), aborted=[(9, 0)], read_committed=True), 3),
+        (decoder(w.built(90, value=b"v" * 200)), 90),
+        (decoder(w.built(101, value=b"")), 101),
+        (begun(w.built(5)), 4),
+        (decoder(w.built(3, codec=w.GZIP)), 3),
+        (BoundedDecoder(2, TP, w.built(3), 0, (), DecodeSettings(), lambda record: None), 2),
+    ],
+    ids=["deserialized", "beside aborted ones", "long", "too many", "begun", "compressed", "of a range"],
+)
+def test_what_is_unusual_about_a_piece_leaves_it_to_be_read_slice_by_slice(decoding, count):
+    assert decoding.read_at_once(100) == []
+    assert sum(map(len, iter(partial(decoding.next_slice, 256), None))) == count
+
+
+def test_a_piece_that_was_sought_into_is_read_at_once_from_there():
+    decoding = decoder(w.built(5))
+    assert decoding.skip_to(3)
+    assert offsets(decoding.read_at_once(256) or drain(decoding)) == [3, 4]

@@ -83,7 +83,7 @@ def test_a_checksum_is_checked_before_any_record_of_the_batch():
     assert len(records) == 20
 
 
-def test_a_bad_batch_before_the_position_is_told_at_the_position():
+def test_a_bad_batch_before_the_position_is_reported_at_the_position():
     assert poison(decoder(flipped(w.built(10), -3), 7))[1].offset == 7
     assert poison(decoder(flipped(w.built(10, base=20), -3), 7))[1].offset == 20
 
@@ -323,14 +323,14 @@ def test_random_compressed_bytes_never_crash(codec, packed, prefix):
 
 @pytest.mark.parametrize("offset", [2**63 - 1, 2**63 - 5, 2**63 - 2**31 + 3])
 @pytest.mark.parametrize("codec", [w.PLAIN, w.GZIP])
-def test_offsets_behind_which_no_position_is_are_damage(offset, codec):
+def test_offsets_after_which_no_position_is_are_damage(offset, codec):
     """The position behind it would be no number that Kafka can be told."""
     hostile = w.batch([w.Sent(offset - 3, value=b"v")], last=offset - 4 + 2**31, codec=codec)
     offsets, error = poison(decoder(w.built(2) + hostile))
     assert (offsets, error.offset) == ([0, 1], 2)
 
 
-def test_old_offsets_behind_which_no_position_is_are_damage():
+def test_old_offsets_after_which_no_position_is_are_damage():
     offsets, error = poison(decoder(w.message(4, None, b"v") + w.message(2**63 - 1, None, b"v")))
     assert (offsets, error.offset) == ([4], 5)
 
@@ -359,7 +359,7 @@ def outcomes(decoding, max_records):
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("max_records", [1, 3, 256])
 @pytest.mark.parametrize("bad", [{0}, {9}, {3, 4, 5}, {9, 10}, {19}, set(range(20)), {0, 5, 10, 15}])
-def test_what_stands_behind_a_refused_record_is_kept(bad, max_records, codec):
+def test_what_stands_after_a_refused_record_is_kept(bad, max_records, codec):
     called = []
 
     def refuse(key):
@@ -410,7 +410,7 @@ def test_a_skip_forwards_is_a_fetch_from_there(steps, bad, codec):
         assert decoding.next_offset == fresh.next_offset
 
 
-def test_damage_is_fetched_again_by_who_goes_on_behind_it():
+def test_damage_is_fetched_again_by_who_goes_on_after_it():
     decoding = decoder(w.built(3) + flipped(w.built(3, base=3), -3) + w.built(3, base=6))
     good, error = poison(decoding)
     assert (good, error.offset, decoding.poison_end) == ([0, 1, 2], 3, 6)

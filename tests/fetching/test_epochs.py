@@ -53,7 +53,7 @@ def test_only_the_newest_are_kept():
     assert len(epochs) == MAX_RUNS
 
 
-def test_a_broker_without_epochs_is_told_as_none():
+def test_a_broker_without_epochs_is_reported_as_none():
     epochs = started(0, 4)
     epochs.learn([(0, -7)])
     assert epochs.before(1) == NO_EPOCH

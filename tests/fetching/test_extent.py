@@ -16,7 +16,7 @@ def test_nothing_reaches_nowhere():
 
 
 @pytest.mark.parametrize("as_view", [False, True])
-def test_whole_batches_reach_behind_their_last_offset(as_view):
+def test_whole_batches_reach_past_their_last_offset(as_view):
     data = w.built(3, base=5) + w.built(2, base=8)
     assert extent_of(memoryview(data) if as_view else data, 5).end == 10
 
@@ -40,7 +40,7 @@ def test_fetch_offset_inside_of_a_batch_is_never_moved_back():
     assert extent_of(w.built(3, base=0), 50).end == 50
 
 
-def test_old_formats_reach_behind_each_message():
+def test_old_formats_reach_past_each_message():
     assert extent_of(w.message(7, b"k", b"v" * 20, magic=1) + w.message(8, b"k", b"v" * 20, magic=0), 7).end == 9
     shortest = w.message(9, None, b"", magic=0)
     assert len(shortest) == 26
@@ -60,7 +60,7 @@ def test_batch_that_claims_to_end_before_it_begins_is_damaged():
     assert extent_of(bytes(data), 0).end is None
 
 
-def test_epochs_are_told_where_they_change():
+def test_epochs_are_reported_where_they_change():
     data = w.built(3, base=5, epoch=2) + w.built(2, base=8, epoch=2) + w.built(1, base=10, epoch=7)
     assert w.epochs_of(data) == ((5, 2), (10, 7))
 
@@ -70,7 +70,7 @@ def test_old_formats_have_no_epoch():
     assert w.epochs_of(data) == ((7, -1), (8, 3))
 
 
-def test_epochs_before_the_damage_are_told():
+def test_epochs_before_the_damage_are_reported():
     bad = bytearray(w.built(1, base=3, epoch=4))
     bad[23:27] = b"\xff\xff\xff\xff"
     extent = extent_of(w.built(3, base=0, epoch=1) + bytes(bad), 0)

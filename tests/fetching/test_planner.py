@@ -171,7 +171,7 @@ def test_the_next_fetch_is_on_its_way_while_one_is_read():
     assert planning.asked() == []
 
 
-def test_partition_whose_offset_moved_goes_behind_the_others():
+def test_partition_whose_offset_moved_goes_after_the_others():
     planning = Planning(0, 2)
     planning.partitions[0].target.offset = 10
     planning.look()
@@ -237,10 +237,10 @@ def test_partition_that_comes_later_is_asked_for():
     assert planning.asked() == [0, 2]
 
 
-def test_partition_of_a_topic_that_was_made_anew_is_asked_for_under_the_new_id_once_it_has_a_position():
+def test_partition_of_a_topic_that_was_recreated_is_asked_for_under_the_new_id_once_it_has_a_position():
     planning = Planning(0, 2)
     for partition in planning.partitions:
-        planning.assignment.begin_anew(partition, uuid.UUID(int=2))
+        planning.assignment.start_over(partition, uuid.UUID(int=2))
     planning.look(seen=cluster(topic_id=2))
     assert planning.asked() == []
     for partition in planning.partitions:
@@ -304,7 +304,7 @@ def test_answer_is_of_interest_while_the_same_partition_is_at_the_same_broker():
     assert not planning.planner.is_at(1, tp(0), asked)
 
 
-def test_an_answer_without_news_confirms_what_was_heard_but_of_what_was_just_asked_anew():
+def test_an_answer_without_news_confirms_what_was_heard_but_of_what_was_just_asked_again():
     planning = Planning(0, 2)
     first, second = planning.partitions
     share = planning.planner.share(1)

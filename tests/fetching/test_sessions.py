@@ -116,7 +116,7 @@ def test_full_requests_bring_what_had_records_last():
     assert list(session.begin().partitions) == [tp(1), tp(2), tp(0)]
 
 
-def test_session_that_the_broker_forgot_begins_anew():
+def test_session_that_the_broker_forgot_starts_over():
     session = opened(0, 1)
     session.begin()
     session.answered(E.FETCH_SESSION_ID_NOT_FOUND, 0, ())
@@ -143,7 +143,7 @@ def test_after_no_answer_the_old_session_is_closed_by_the_request_that_opens_a_n
     assert head(session.begin()) == (7, 0)
 
 
-def test_session_that_the_broker_closed_begins_anew():
+def test_session_that_the_broker_closed_starts_over():
     session = opened(0)
     session.begin()
     session.answered(E.NONE, 0, [tp(0)])
@@ -167,12 +167,12 @@ def test_answer_that_names_what_was_not_asked_ends_the_session():
     assert head(session.begin()) == (7, 0)
 
 
-@pytest.mark.parametrize("anew", [{"partition": LATER}, {"topic_id": OTHER}])
-def test_another_partition_under_the_same_name_begins_a_new_session(anew):
+@pytest.mark.parametrize("another", [{"partition": LATER}, {"topic_id": OTHER}])
+def test_another_partition_under_the_same_name_begins_a_new_session(another):
     """A broker would add it, and forget it in the same request."""
     session = opened(0, 1)
     session.drop(tp(0))
-    session.want(tp(0), asked(**anew))
+    session.want(tp(0), asked(**another))
     request = session.begin()
     assert (head(request), len(request.partitions)) == ((7, 0), 2)
 

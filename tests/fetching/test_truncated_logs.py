@@ -131,7 +131,7 @@ def test_an_epoch_that_the_leader_never_had_is_searched_through():
         (Divergence(None), Action.RESET, Action.FAIL),
     ],
 )
-def test_a_policy_goes_on_by_itself_and_none_is_told(found, with_policy, without):
+def test_a_policy_goes_on_by_itself_and_none_is_reported(found, with_policy, without):
     assert (act(found, has_policy=True), act(found, has_policy=False)) == (with_policy, without)
 
 

@@ -1,4 +1,4 @@
-"""Batches as a broker would send them, from aiokafka's builders and by hand."""
+"""Batches as a broker would send them, from aiokafka's builders and byte by byte."""
 
 from __future__ import annotations
 

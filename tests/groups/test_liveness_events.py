@@ -31,7 +31,7 @@ def about(value):
     return pytest.approx(value, abs=TICKS_MS)
 
 
-async def test_while_nothing_is_wrong_nothing_of_it_is_told(group):
+async def test_while_nothing_is_wrong_nothing_of_it_is_reported(group):
     first, second = await group.joined("first", "second")
     for _ in range(20):
         group.produce(0, 1)
@@ -43,7 +43,7 @@ async def test_while_nothing_is_wrong_nothing_of_it_is_told(group):
     assert not second.count(*TROUBLE)
 
 
-async def test_heartbeats_are_told_as_they_are_sent_and_answered(group):
+async def test_heartbeats_are_reported_as_they_are_sent_and_answered(group):
     (member,) = await group.joined("m")
     await sleep_ms(5 * BEAT_MS + 10)
     sent = [each.at_ms for each in group.sent(HeartbeatRequest)]
@@ -114,7 +114,7 @@ async def test_the_poll_interval_of_a_static_member_says_when_the_broker_will_ac
     assert at_ms == about(last.arrived_ms + 30_000)
 
 
-async def test_a_rebalance_is_told_from_its_start_through_waiting_to_its_end(group):
+async def test_a_rebalance_is_reported_from_its_start_through_waiting_to_its_end(group):
     (busy,) = await group.joined("busy", rebalance_timeout_ms=10_000)
     (first,) = busy.all(events.RebalanceCompleted)
     assert (first.why, first.generation, first.partitions, first.is_leader) == ("joining", 1, BOTH, True)
@@ -141,7 +141,7 @@ async def test_a_rebalance_is_told_from_its_start_through_waiting_to_its_end(gro
     assert not busy.count(events.RebalanceFailed) + newcomer.count(events.RebalanceFailed)
 
 
-async def test_a_step_that_fails_is_told_with_its_reason_and_the_time_since_the_start(group):
+async def test_a_step_that_fails_is_reported_with_its_reason_and_the_time_since_the_start(group):
     (busy,) = await group.joined("busy")
     await group.holding(busy)
     newcomer = group.newcomer("newcomer")
@@ -154,10 +154,10 @@ async def test_a_step_that_fails_is_told_with_its_reason_and_the_time_since_the_
     assert failed.why == "the connection to node0:9092 broke"
     busy.release()
     await group.shared_out(busy, newcomer)
-    assert newcomer.count(events.RebalanceStarted, events.RebalanceCompleted) == 2  # repeated, not begun anew
+    assert newcomer.count(events.RebalanceStarted, events.RebalanceCompleted) == 2  # repeated, not started again
 
 
-async def test_a_step_that_the_coordinator_refuses_for_now_is_told_and_repeated(group):
+async def test_a_step_that_the_coordinator_refuses_for_now_is_reported_and_repeated(group):
     group.brokers.move_coordinator(0, 1_500)
     member = group.newcomer("m")
     await group.shared_out(member)
@@ -166,6 +166,37 @@ async def test_a_step_that_the_coordinator_refuses_for_now_is_told_and_repeated(
     assert [each.duration_ms for each in told] == sorted({each.duration_ms for each in told})
     assert told[-1].duration_ms <= 1_500
     assert member.count(events.RebalanceStarted, events.RebalanceCompleted) == 2
+
+
+async def test_a_coordinator_that_is_not_ready_when_a_member_starts_is_a_warning_only_after_ten_seconds(group):
+    group.brokers.move_coordinator(0, 12_000)
+    member = group.newcomer("m")
+    await group.shared_out(member)
+    failed = member.all(events.RebalanceFailed)
+    assert {each.level for each in failed} == {"info", "warning"}
+    assert all(each.level == ("info" if each.duration_ms < 10_000 else "warning") for each in failed)
+
+
+async def test_a_coordinator_that_a_member_finds_in_another_place_when_it_starts_is_no_warning(group):
+    group.brokers.move_coordinator(0, 5_000)
+    member = group.newcomer("m")
+    await until(lambda: member.count(events.RebalanceFailed))
+    group.brokers.move_coordinator(1, 500)
+    await group.shared_out(member)
+    (lost,) = member.all(events.CoordinatorLost)
+    assert (lost.why, lost.level) == ("JOIN_GROUP: NOT_COORDINATOR", "info")
+    assert {each.level for each in member.all(events.RebalanceFailed)} == {"info"}
+
+
+async def test_a_coordinator_that_is_not_ready_is_a_warning_to_a_member_of_the_group(group):
+    (member,) = await group.joined("m")
+    group.brokers.move_coordinator(1, 1_500)
+    await member.do(member.consumer.enforce_rebalance())
+    await until(lambda: member.count(events.RebalanceCompleted) == 2, what=member.tail)
+    lost, failed = member.all(events.CoordinatorLost), member.all(events.RebalanceFailed)
+    assert {each.level for each in (*lost, *failed)} == {"warning"}
+    assert lost
+    assert failed
 
 
 async def test_a_leader_that_does_not_answer_is_no_failed_rebalance(group):
@@ -198,7 +229,7 @@ async def test_a_generation_that_ends_in_the_assigned_callback_is_no_completed_r
 
 
 @pytest.mark.parametrize("heard_by", ["a heartbeat", "a commit", "JoinGroup"])
-async def test_a_member_that_the_coordinator_dropped_is_told_so_once(group, heard_by):
+async def test_a_member_that_the_coordinator_dropped_learns_it_once(group, heard_by):
     (member,) = await group.joined("m", heartbeat_interval_ms=2_000)
     record, _ = await group.holding(member)
     member_id = member.consumer.group_metadata().member_id
@@ -242,7 +273,7 @@ async def test_leaving_of_ones_own_accord_is_no_removal(group):
     assert not member.count(events.MemberRemoved)
 
 
-async def test_a_round_that_ended_in_its_callback_is_not_told_as_completed(group):
+async def test_a_round_that_ended_in_its_callback_is_not_reported_as_completed(group):
     member = group.member("m", reads=False)
     slow = [True]
 

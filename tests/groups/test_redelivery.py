@@ -51,7 +51,7 @@ async def failing(group):
     await asyncio.wait({running})
 
 
-async def test_the_same_record_comes_again_later_each_time_and_that_is_told_ever_more_rarely(failing):
+async def test_the_same_record_comes_again_later_each_time_and_that_is_reported_ever_more_rarely(failing):
     group, member, handler = failing
     group.produce(0, 0)
     await until(lambda: len(handler.attempts) == 13, seconds=30)

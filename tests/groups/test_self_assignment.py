@@ -1,4 +1,4 @@
-"""Partitions assigned by hand in a group, and topics that are not there: what is committed, and what is told."""
+"""Partitions that a member assigns to itself, and topics that are not there: what is committed and reported."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_nothing_is_without_auto_commit(group):
     assert await committed(group) is None
 
 
-async def test_a_partition_that_comes_back_at_once_goes_on_behind_it(group):
+async def test_a_partition_that_comes_back_at_once_goes_on_after_it(group):
     member = await self_assigned(group)
     member.call("assign", [B])
     member.call("assign", [A])
@@ -79,7 +79,7 @@ async def test_a_partition_that_comes_back_at_once_goes_on_behind_it(group):
     assert (await member.do(member.consumer.getone())).offset == 25
 
 
-async def test_the_commit_is_nobodys_though_a_subscription_follows_and_joins_behind_it(group):
+async def test_the_commit_is_nobodys_though_a_subscription_follows_and_joins_after_it(group):
     member = await self_assigned(group)
     member.call("unsubscribe")
     member.call("subscribe", [TOPIC])
@@ -91,7 +91,7 @@ async def test_the_commit_is_nobodys_though_a_subscription_follows_and_joins_beh
     assert not member.count("lost", *TROUBLE)
 
 
-async def test_one_that_fails_is_told(group):
+async def test_one_that_fails_is_reported(group):
     member = await self_assigned(group)
     await group.joined("m")  # by members: what is nobody's is refused
     member.call("assign", [B])
@@ -113,7 +113,7 @@ async def test_one_that_is_never_answered_is_in_the_report_of_a_stop(group, call
     assert "commits on their way: not done in time" in report.problems
 
 
-async def test_a_start_by_hand_fails_at_nothing(group):
+async def test_an_explicit_start_fails_at_nothing(group):
     member = group.member("hand", **AUTO)
     member.call("assign", [A])
     await member.start()
@@ -126,7 +126,7 @@ async def test_a_start_by_hand_fails_at_nothing(group):
 
 @pytest.mark.parametrize("group_id", ["billing", None])
 @pytest.mark.parametrize("how", ["subscribe", "assign"])
-async def test_a_topic_that_is_not_there_is_told_once_until_it_is(group, how, group_id):
+async def test_a_topic_that_is_not_there_is_reported_once_until_it_is(group, how, group_id):
     member = group.member("m", **AUTO, group_id=group_id)
     if how == "subscribe":
         member.call("subscribe", [TOPIC, "ordres"])

@@ -155,8 +155,8 @@ async def test_what_is_looked_up_late_begins_where_the_policy_says(group, group_
 
 
 @WITH_OR_WITHOUT
-@pytest.mark.parametrize("is_made_anew", [True, False])
-async def test_a_topic_whose_id_is_known_is_new_only_with_another_id(group, group_id, is_made_anew):
+@pytest.mark.parametrize("is_recreated", [True, False])
+async def test_a_topic_whose_id_is_known_is_new_only_with_another_id(group, group_id, is_recreated):
     """A broker that is behind says, too, that it is not there."""
     one, other = named(PAYMENTS, 0, 1)
     group.brokers.add_partitions(PAYMENTS, 2)
@@ -171,10 +171,10 @@ async def test_a_topic_whose_id_is_known_is_new_only_with_another_id(group, grou
     member.call("assign", [one, other])
     asked_count = len(group.sent(MetadataRequest))
     await until(lambda: len(group.sent(MetadataRequest)) >= asked_count + 3, 60)
-    if is_made_anew:
+    if is_recreated:
         group.brokers.made_counts[PAYMENTS] = 1
     group.brokers.hidden.clear()
-    start = 0 if is_made_anew else 5
+    start = 0 if is_recreated else 5
     assert await member.do(member.consumer.position(other)) == start
     assert await member.do(member.consumer.position(one)) == start
     assert not member.count(events.NewPartitionFromEarliest)
@@ -246,7 +246,7 @@ async def test_a_deleted_topic_is_not_matched_any_more(group, group_id):
 
 @pytest.mark.parametrize("is_by_pattern", [True, False])
 async def test_a_broker_that_is_behind_costs_no_position(group, is_by_pattern):
-    """Without a group nothing is committed: who gives the partition up begins anew."""
+    """Without a group nothing is committed: who gives the partition up starts over."""
     group.brokers.add_partitions(PAYMENTS, 1)
     group.brokers.append(PAYMENTS, 0, 3)
     member = group.member("m", **IDLE, group_id=None)
@@ -281,7 +281,7 @@ async def test_a_pattern_is_looked_for_although_metadata_were_on_their_way(group
 # By name.
 
 
-async def test_who_waits_for_a_partition_that_another_member_gets_is_told(group):
+async def test_who_waits_for_a_partition_that_another_member_gets_learns_it(group):
     member = await group.member("m", reads=False).start()
     await assigned(member, A, B)
     waiting = {tp: asyncio.ensure_future(first(member, tp)) for tp in (A, B)}
@@ -303,7 +303,7 @@ async def test_a_partition_may_be_asked_for_while_the_group_rebalances(group):
         await first(member, *named("nowhere", 0))
 
 
-async def test_a_partition_may_be_asked_for_while_a_cooperative_member_joins_anew(group):
+async def test_a_partition_may_be_asked_for_while_a_cooperative_member_joins_again(group):
     cooperative = {"partition_assignment_strategy": ["cooperative-sticky"]}
     member = await group.member("m", reads=False, **cooperative).start()
     await assigned(member, A, B)
@@ -381,7 +381,7 @@ async def test_a_seek_by_name_waits_for_the_group_to_be_left(group):
         member.call("seek", B, 0)
 
 
-async def test_what_is_committed_by_hand_is_committed_again(group):
+async def test_what_is_committed_explicitly_is_committed_again(group):
     """Offsets of a group without members expire."""
     member = await group.member("m", **IDLE).start()
     member.call("assign", [A])
@@ -419,7 +419,7 @@ async def test_what_waits_for_a_partition_that_is_not_there_ends_with_the_consum
     await assert_that_a_stop_ends(group, member, member.consumer.end_offsets(named("nowhere", 0)), 2_000)
 
 
-async def test_who_waits_for_a_position_is_told_of_the_end(group):
+async def test_who_waits_for_a_position_learns_of_the_end(group):
     group.brokers.withheld = (ListOffsetsResponse,)
     member = await group.member("m", **IDLE, group_id=None).start()
     member.call("assign", [A])
@@ -429,7 +429,7 @@ async def test_who_waits_for_a_position_is_told_of_the_end(group):
 # What is told.
 
 
-async def test_who_was_told_of_an_end_is_not_told_again_when_that_takes_too_long(group):
+async def test_a_listener_that_heard_of_an_end_does_not_hear_of_it_again_when_that_takes_too_long(group):
     (member,) = await group.joined("m")
 
     async def slowly(callback):

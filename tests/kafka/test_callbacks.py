@@ -411,7 +411,7 @@ async def test_unsubscribe_and_assign_in_one_go(make_place):
 
 
 @pytest.mark.parametrize("callback", ["revoked", "assigned"])
-async def test_one_that_awaits_something_cancelled_is_told_and_costs_nothing(make_place, callback):
+async def test_one_that_awaits_something_cancelled_is_reported_and_costs_nothing(make_place, callback):
     place, listener = make_place(), Listener()
     await place.produce(range(2))
 

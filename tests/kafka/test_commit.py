@@ -279,7 +279,7 @@ async def test_a_position_from_a_reset_is_committed_before_the_first_delivery(ma
         assert await take(consumer, 1) == ["while nobody was there"]
 
 
-async def test_so_is_one_of_a_partition_assigned_by_hand(make_place):
+async def test_so_is_one_of_a_self_assigned_partition(make_place):
     place = make_place()
     await place.produce(range(3))
     consumer = place.unsubscribed(auto_commit_interval_ms=600_000)
@@ -410,7 +410,7 @@ async def test_the_retry_of_an_older_commit_does_not_overwrite_a_newer_one(make_
     assert await place.committed() == 5
 
 
-async def test_offsets_of_a_partition_assigned_by_hand_are_committed_again_as_they_are(make_place, monkeypatch):
+async def test_offsets_of_a_self_assigned_partition_are_committed_again_as_they_are(make_place, monkeypatch):
     monkeypatch.setattr(committer, "REFRESH_MS", 300)
     place, ears = make_place(), Ears()
     await place.produce(range(3))

@@ -306,7 +306,7 @@ async def produce_in_a_transaction(place, producer, values):
         await eventually(is_there)
 
 
-async def test_a_seek_that_turns_out_impossible_when_the_lanes_are_known_is_told_and_stops_nothing(make_place):
+async def test_a_seek_that_turns_out_impossible_when_the_lanes_are_known_is_reported_and_stops_nothing(make_place):
     place, reading = make_place(), Reading()
     tp = place.tp()
     async with reading_behind_a_proxy(place, **MODE, **EAGER) as (proxy, consumer, _):

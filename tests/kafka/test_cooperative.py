@@ -65,7 +65,7 @@ async def spread(partitions_count, *members):
     await shared_out(partitions_count, *members)
 
 
-async def test_a_newcomer_takes_its_share_and_the_rest_stays_where_it_is(kafka_cluster, topic, group):
+async def test_a_newcomer_takes_its_part_and_the_rest_stays_where_it_is(kafka_cluster, topic, group):
     name = topic(4)
     first, second = Cooperative(kafka_cluster, group, name), Cooperative(kafka_cluster, group, name)
     async with running(first):

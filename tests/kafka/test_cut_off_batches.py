@@ -53,7 +53,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("kind", CHANGES)
 @pytest.mark.parametrize("settings", [{}, {"enable_auto_commit": False, "max_partition_fetch_bytes": 64}])
-async def test_a_batch_that_never_comes_whole_is_told_and_a_seek_goes_on_behind(kafka_cluster, two, kind, settings):
+async def test_a_batch_that_never_comes_whole_is_reported_and_a_seek_goes_on_after(kafka_cluster, two, kind, settings):
     bad, fine = two
     ears = Ears()
     async with Proxy(kafka_cluster.bootstrap_servers) as proxy:

@@ -155,7 +155,7 @@ async def test_rule_2_a_record_that_fails_again_and_again_waits_and_other_partit
     assert [(each.offset, each.redelivered_count) for each in ears.heard(RecordRedelivered)] == [(0, 1)]
 
 
-async def test_rule_2_skip_goes_on_behind_it(make_place):
+async def test_rule_2_skip_goes_on_after_it(make_place):
     place, ears = make_place(), Ears()
     await place.produce(range(3))
     async with place.consumer(observers=[ears]) as consumer:

@@ -375,7 +375,7 @@ async def _position(consumer, tp, offset):
     return await consumer.position(tp) == offset
 
 
-async def test_no_offset_and_out_of_range_are_told_until_a_seek(make_place):
+async def test_no_offset_and_out_of_range_are_reported_until_a_seek(make_place):
     place = make_place()
     await place.produce(range(3))
     async with place.consumer(auto_offset_reset="none") as consumer:

@@ -201,7 +201,7 @@ def test_the_workers_of_one_run_share_one_node_and_it_ends_with_the_run(tmp_path
     assert not Path(one["directory"]).exists()
 
 
-def test_who_asks_a_lender_that_is_gone_or_that_cannot_start_is_told(tmp_path):
+def test_who_asks_a_lender_that_is_gone_or_that_cannot_start_learns_it(tmp_path):
     with pytest.raises(DevKafkaError, match="is gone"):
         BorrowedCluster(str(tmp_path / "nobody")).start()
     lender = Lender(lambda: Cluster(properties={"num.io.threads": "-5"}))

@@ -98,7 +98,7 @@ async def test_a_leader_that_does_not_answer_is_asked_again(place, how):
     assert ears.heard(FetchFailed)
 
 
-async def test_a_leader_may_not_be_asked_and_the_application_is_told(place):
+async def test_a_leader_may_not_be_asked_and_the_application_learns_it(place):
     async with _proxied(place, Ears()) as (proxy, consumer):
         rule = proxy.rewrite(OffsetForLeaderEpochRequest, _saying(error_code=E.TOPIC_AUTHORIZATION_FAILED))
         async with consumer:
@@ -129,7 +129,7 @@ async def test_where_nobody_knows_since_when_the_policy_decides(place, policy):
 
 
 @pytest.mark.parametrize(("answer", "diverging"), [((-1, -1), None), ((0, 4), 4)])
-async def test_without_a_policy_the_application_is_told_once_and_seeks(place, answer, diverging):
+async def test_without_a_policy_the_application_learns_it_once_and_seeks(place, answer, diverging):
     ears = Ears()
     async with _proxied(place, ears, auto_offset_reset="none") as (proxy, consumer):
         epoch, end = answer
@@ -209,7 +209,7 @@ async def test_a_commit_of_a_newer_leader_than_the_metadata_knows_waits_for_newe
 
 
 async def test_a_newer_leader_that_never_comes_is_not_waited_for_without_end(place):
-    """A topic that was made anew has epochs that begin again."""
+    """A topic that was recreated has epochs that begin again."""
 
     ears = Ears()
     async with _proxied(place, ears, request_timeout_ms=1_000) as (proxy, consumer):

@@ -14,7 +14,7 @@ from aiogroup.protocol.messages.fetch import FetchRequest
 from aiogroup.telemetry.events import FetchFailed, FetchSessionLost
 from aiogroup.testing import CUT, Proxy
 from aiogroup.testing.frames import framed, read_frame
-from tests.kafka.test_topic_made_anew import make
+from tests.kafka.test_topic_recreated import make
 from tests.support.kafka import Ears, Place, eventually
 from tests.support.reading import read
 
@@ -122,7 +122,7 @@ async def test_partitions_that_are_paused_leave_the_session_and_come_back(watche
     assert not any(each.is_full for each in watch.fetches[1:])
 
 
-async def test_seeks_are_told_to_the_session(watched):
+async def test_seeks_are_reported_to_the_session(watched):
     place, consumer, watch, _ = watched
     await place.produce(range(20), partition=2)
     assert await values(consumer, 20) == list(range(20))
@@ -181,8 +181,8 @@ async def test_session_that_the_broker_refuses_is_replaced_at_once(watched, code
     assert await values(consumer, 10) == list(range(10, 20))
     (lost,) = ears.heard(FetchSessionLost)
     assert (lost.why, lost.partitions_count) == (code.name, MANY)
-    anew = next(each for each in watch.fetches[1:] if each.is_full)
-    assert (anew.request.session_id, len(anew.named)) == (0 if head == "without the old id" else old_id, MANY)
+    full = next(each for each in watch.fetches[1:] if each.is_full)
+    assert (full.request.session_id, len(full.named)) == (0 if head == "without the old id" else old_id, MANY)
     await watch.settle()
     assert not watch.fetches[-1].is_full
     await silence(consumer)
@@ -202,7 +202,7 @@ async def close_session(place, session_id):
     assert response.error_code == E.NONE
 
 
-async def test_session_that_the_broker_evicted_begins_anew(watched):
+async def test_session_that_the_broker_evicted_starts_over(watched):
     place, consumer, watch, ears = watched
     for round_ in range(3):
         await close_session(place, watch.fetches[-1].response.session_id)
@@ -221,15 +221,15 @@ async def test_lost_connection_closes_the_old_session_and_opens_a_new_one(watche
     watch.spoil = lambda _: CUT
     await place.produce(range(10), partition=1)
     assert await values(consumer, 10) == list(range(10))
-    anew = next(each for each in watch.fetches[1:] if each.is_full)
-    assert (anew.head, len(anew.named)) == ((old_id, 0), MANY)
+    full = next(each for each in watch.fetches[1:] if each.is_full)
+    assert (full.head, len(full.named)) == ((old_id, 0), MANY)
     await silence(consumer)
     assert not ears.heard(FetchSessionLost), "the broken connection was told"
     assert ears.heard(FetchFailed)
 
 
 @pytest.mark.parametrize("watched", [1], indirect=True)
-async def test_topic_that_is_made_anew_is_not_read_in_the_old_ones_session(watched):
+async def test_topic_that_is_recreated_is_not_read_in_the_old_ones_session(watched):
     place, consumer, watch, _ = watched
     await place.produce(range(5))
     assert await values(consumer, 5) == list(range(5))

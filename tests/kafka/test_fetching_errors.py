@@ -112,7 +112,7 @@ async def test_every_error_of_a_partition_is_backed_off_from(kafka_cluster, two,
     assert not _out_of_range(ears)
 
 
-async def test_a_topic_that_may_not_be_read_is_told_and_the_other_goes_on(kafka_cluster, two):
+async def test_a_topic_that_may_not_be_read_is_reported_and_the_other_goes_on(kafka_cluster, two):
     bad, fine = two
     async with Proxy(kafka_cluster.bootstrap_servers) as proxy:
         proxy.rewrite(FetchRequest, _fail(bad, proxy, 29))
@@ -266,7 +266,7 @@ async def test_a_deserializer_that_raises_gives_the_good_ones_first(kafka_cluste
         assert [record.value for record in await read(consumer, 2)] == [4, 5]
 
 
-async def test_async_for_raises_at_the_poison_and_goes_on_behind_it(kafka_cluster, unique_name):
+async def test_async_for_raises_at_the_poison_and_goes_on_after_it(kafka_cluster, unique_name):
     servers, tp = kafka_cluster.bootstrap_servers, TopicPartition(unique_name("poison"), 0)
     kafka_cluster.create_topic(tp.topic)
     await fill(servers, tp, [b"1", b"x", b"y", b"2"])

@@ -142,7 +142,7 @@ async def test_a_record_of_five_megabytes(kafka_cluster, unique_name):
         assert [record.value for record in await read(consumer, 3)] == values
 
 
-async def test_append_time_is_told_as_such(kafka_cluster, unique_name):
+async def test_append_time_is_reported_as_such(kafka_cluster, unique_name):
     servers, tp = kafka_cluster.bootstrap_servers, TopicPartition(unique_name("append"), 0)
     kafka_cluster.create_topic(tp.topic, config={"message.timestamp.type": "LogAppendTime"})
     async with producing(servers) as producer:

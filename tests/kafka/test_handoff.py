@@ -13,7 +13,7 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
 from aiogroup.recovery.ranges import Range
-from aiogroup.recovery.token import DoneRanges, Place, make_id, read_committed, second_group_mark, write_done
+from aiogroup.recovery.token import DoneRanges, LogId, make_id, read_committed, second_group_mark, write_done
 from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
@@ -30,7 +30,7 @@ async def where_of(place):
         cluster = await link.fetch_metadata({place.topic})
     finally:
         await link.wait_closed(link.close())
-    return Place(cluster.cluster_id, place.topic, cluster.topics[place.topic].topic_id, 0)
+    return LogId(cluster.cluster_id, place.topic, cluster.topics[place.topic].topic_id, 0)
 
 
 async def say_done(place, where, token_id, *ranges):
@@ -144,7 +144,7 @@ async def test_the_token_is_there_as_soon_as_the_partition_is_whatever_commits(m
     assert (await token_of(place, where)).id == token.id
 
 
-async def test_where_nothing_was_committed_the_backlog_is_told_to_jobs_too(make_place):
+async def test_where_nothing_was_committed_jobs_learn_of_the_backlog_too(make_place):
     place = make_place()
     await place.produce(range(120))
     where = await where_of(place)

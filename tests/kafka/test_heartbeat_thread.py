@@ -188,7 +188,7 @@ async def test_a_rebalance_waits_for_a_blocked_member(kafka_cluster, topic, grou
             assert member.count("revoked", since=since) == 1
 
 
-async def test_a_member_that_is_fenced_while_blocked_sends_no_more_and_is_told(kafka_cluster, topic, group, tmp_path):
+async def test_a_member_that_is_fenced_while_blocked_sends_no_more_and_learns_it(kafka_cluster, topic, group, tmp_path):
     static = {**SHORT, "group_instance_id": "a"}
     member = Member(kafka_cluster, group, topic, **static, heartbeat_thread=True)
     async with running(member):

@@ -6,7 +6,7 @@ from aiogroup.telemetry.events import HeartbeatAcknowledged, HeartbeatMissed, Pa
 from tests.support.kafka import Ears, Place, eventually
 
 
-async def test_a_request_that_times_out_is_not_told_as_the_sessions_end(cluster_1, unique_name):
+async def test_a_request_that_times_out_is_not_reported_as_the_sessions_end(cluster_1, unique_name):
     place = Place(cluster_1, unique_name("topic"), unique_name("group"))
     cluster_1.create_topic(place.topic)
     ears = Ears()

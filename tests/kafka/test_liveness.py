@@ -245,7 +245,7 @@ async def test_12_a_callback_longer_than_the_session_costs_nothing(kafka_cluster
 
 
 @pytest.mark.parametrize("session_ms", [10_000, 1_500], ids=["in-the-session", "beyond-the-session"])
-async def test_13_a_blocked_loop_is_told_and_beats_first(kafka_cluster, topic, group, session_ms):
+async def test_13_a_blocked_loop_is_reported_and_beats_first(kafka_cluster, topic, group, session_ms):
     member = Member(kafka_cluster, group, topic, **{**SHORT, "session_timeout_ms": session_ms})
     async with running(member):
         await shared_out(2, member)

@@ -102,7 +102,7 @@ async def test_no_offset_is_no_end(make_place):
 
 
 @pytest.mark.parametrize("blob", [b"\x00\x01\x7f\xff", write_assignment([TopicPartition("", 0)])])
-async def test_an_assignment_that_makes_no_sense_is_told_and_asked_for_again(make_place, blob):
+async def test_an_assignment_that_makes_no_sense_is_reported_and_asked_for_again(make_place, blob):
     place, ears = make_place(), Ears()
     await place.produce(range(2))
     async with Proxy(place.cluster.bootstrap_servers) as proxy:

@@ -102,7 +102,7 @@ async def test_one_unknown_name_removes_nobody(kafka_cluster, topic, group):
     assert [each.name for each in await list_members(group, **servers)] == ["one"]
 
 
-async def test_a_group_that_does_not_exist_is_told(kafka_cluster, group):
+async def test_a_group_that_does_not_exist_is_reported(kafka_cluster, group):
     servers = {"bootstrap_servers": kafka_cluster.bootstrap_servers}
     with pytest.raises(GroupNotFoundError, match=group):
         await list_members(group, **servers)
@@ -110,7 +110,7 @@ async def test_a_group_that_does_not_exist_is_told(kafka_cluster, group):
         await remove_members(group, ["one"], **servers)
 
 
-async def test_a_group_without_members_is_told_where_no_member_would_be_printed(kafka_cluster, topic, group, capsys):
+async def test_a_group_without_members_is_reported_as_such(kafka_cluster, topic, group, capsys):
     async with Consumer(topic, bootstrap_servers=kafka_cluster.bootstrap_servers, group_id=group) as consumer:
         assert len(await list_members(group, bootstrap_servers=kafka_cluster.bootstrap_servers)) == 1
         assert consumer.assignment()
@@ -125,7 +125,7 @@ async def test_a_group_without_members_is_told_where_no_member_would_be_printed(
     ("kind", "operation"),
     [(FindCoordinatorRequest, "DESCRIBE"), (DescribeGroupsRequest, "DESCRIBE"), (LeaveGroupRequest, "READ")],
 )
-async def test_who_may_not_is_told_what_to_grant(kafka_cluster, topic, group, kind, operation):
+async def test_who_may_not_learns_what_to_grant(kafka_cluster, topic, group, kind, operation):
     def refuse(exchange):
         response, code = exchange.response, ErrorCode.GROUP_AUTHORIZATION_FAILED
         if kind is LeaveGroupRequest:

@@ -508,7 +508,7 @@ async def test_a_record_without_a_time_is_named_or_skipped(make_place):
 
 
 @pytest.mark.parametrize("stalled", ["wait", "raise"])
-async def test_a_partition_that_no_broker_speaks_of_is_told(cluster_3, unique_name, make_place, stalled):
+async def test_a_partition_that_no_broker_speaks_of_is_reported(cluster_3, unique_name, make_place, stalled):
     cluster, ears = cluster_3, Ears()
     topic = unique_name("topic")
     cluster.create_topic(topic, 3)

@@ -1,4 +1,4 @@
-"""Reading without a group, and partitions assigned by hand (delivery.md, "Without a group")."""
+"""Reading without a group, and with partitions that the consumer assigns to itself (delivery.md, "Without a group")."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_an_assigned_topic_that_is_made_later_is_read_from_its_first_recor
     assert ears.heard(events.NewPartitionFromEarliest) == [events.NewPartitionFromEarliest(place.topic, 0)]
 
 
-async def test_by_hand_what_is_processed_is_committed_and_found_again(make_place):
+async def test_self_assigned_what_is_processed_is_committed_and_found_again(make_place):
     place = make_place()
     await place.produce(range(3))
     for expected in (["0", "1"], ["1", "2"]):
@@ -131,7 +131,7 @@ async def test_by_hand_what_is_processed_is_committed_and_found_again(make_place
             assert await take(consumer, 2) == expected
 
 
-async def test_a_group_with_members_refuses_commits_by_hand(make_place):
+async def test_a_group_with_members_refuses_commits_of_who_is_no_member(make_place):
     place = make_place()
     await place.produce(range(3))
     async with place.consumer():
@@ -143,7 +143,7 @@ async def test_a_group_with_members_refuses_commits_by_hand(make_place):
                 await consumer.commit()
 
 
-async def test_switching_between_by_hand_and_by_topic_while_a_request_waits(make_place):
+async def test_switching_between_self_assignment_and_topics_while_a_request_waits(make_place):
     place = make_place()
     consumer = place.unsubscribed()
     consumer.assign([place.tp()])
@@ -157,7 +157,7 @@ async def test_switching_between_by_hand_and_by_topic_while_a_request_waits(make
         assert (await asyncio.wait_for(waiting, 10)).value == b"later"
 
 
-async def test_by_hand_after_topics_that_were_never_asked_for(make_place):
+async def test_self_assignment_after_topics_that_were_never_asked_for(make_place):
     """Between two turns of the loop: the group never heard of the subscription."""
     place = make_place()
     await place.produce(range(2))

@@ -67,7 +67,7 @@ async def test_without_a_commit_the_policy_decides_and_is_durable_at_once(
     assert not ears.heard(OffsetReset)
 
 
-async def test_positions_that_are_looked_up_together_are_told_together(make_place):
+async def test_positions_that_are_looked_up_together_are_reported_together(make_place):
     place, ears = make_place(8), Ears()
     for number in range(8):
         await place.produce(["its leader is known now"], number)
@@ -172,7 +172,7 @@ async def test_what_retention_removed_is_an_error_without_a_policy(kafka_cluster
         assert (await consumer.getone()).offset == 6
 
 
-async def test_a_seek_behind_the_end_is_out_of_range(kafka_cluster, tp):
+async def test_a_seek_after_the_end_is_out_of_range(kafka_cluster, tp):
     servers = kafka_cluster.bootstrap_servers
     await fill(servers, tp, TEN)
     consumer = alone(servers)

@@ -33,7 +33,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.parametrize("chosen", ["1", ""])
-async def test_python_in_place_of_the_c_is_told_and_works(make_place, chosen):
+async def test_python_in_place_of_the_c_is_reported_and_works(make_place, chosen):
     # Another process is asked, as this one may have been told itself not to use the C.
     environment = os.environ | {"AIOGROUP_PURE_PYTHON": chosen, "PYTHONPATH": os.pathsep.join(sys.path)}
     asked = await asyncio.create_subprocess_exec(

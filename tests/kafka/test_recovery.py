@@ -123,7 +123,7 @@ async def test_3_a_failing_handler_of_the_catch_up_lane_stops_neither_lane(make_
 
 
 @pytest.mark.parametrize("way", ["seek", "skip"])
-async def test_3_a_poison_record_of_one_lane_is_told_with_its_lane_and_the_other_goes_on(make_place, way):
+async def test_3_a_poison_record_of_one_lane_is_reported_with_its_lane_and_the_other_goes_on(make_place, way):
     place, given, poisoned = make_place(), {"live": [], "catch-up": []}, []
     await leave_at(place, committed=70, end=120)
 

@@ -44,7 +44,7 @@ async def outcome(process, within_s=40):
 @pytest.mark.parametrize("step", STEPS)
 async def test_4_a_process_that_is_killed_at_any_step_skips_nothing(make_place, step, auto_commit):
     if "on its way" in step and auto_commit:
-        auto_commit = False  # only a commit by hand can be caught there
+        auto_commit = False  # only an explicit commit can be caught there
     place, processed, end = make_place(), [], 120
     await leave_at(place, committed=70, end=end)
     for _ in range(2):  # the second finds what the first has left
@@ -76,7 +76,7 @@ async def test_5_a_frozen_process_that_comes_back_changes_nothing(make_place):
         assert await written(place) == (end, "")
         await place.produce(range(end, end + 5))
         os.kill(frozen.pid, signal.SIGCONT)
-        # What it held is refused; it joins anew and reads on where the other one was.
+        # What it held is refused; it joins again and reads on where the other one was.
         found = []
         async with asyncio.timeout(30):
             while end + 4 not in found:

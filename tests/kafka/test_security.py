@@ -75,7 +75,7 @@ def _settings(cluster, protocol, mechanism="PLAIN", password=PASSWORD, user=USER
     return given | more
 
 
-def _told(error: BaseException) -> str:
+def _shown(error: BaseException) -> str:
     """All that an error says of itself, of its causes and of its contexts."""
     parts, todo, seen = [], [error], set()
     while todo:
@@ -89,11 +89,11 @@ def _told(error: BaseException) -> str:
     return "\n".join(parts)
 
 
-def _assert_untold(caplog, ears, consumer, *secrets, errors=()):
+def _assert_hidden(caplog, ears, consumer, *secrets, errors=()):
     logged = "\n".join(f"{record.getMessage()} {record.args!r} {record.exc_text}" for record in caplog.records)
     events = "\n".join(map(repr, ears.events))
     shown = [repr(consumer), str(consumer), repr(consumer.config), str(consumer.config), repr(consumer.health())]
-    shown += map(_told, errors)
+    shown += map(_shown, errors)
     assert logged
     for secret in secrets:
         for where in (logged, events, *shown):
@@ -105,7 +105,7 @@ def _assert_untold(caplog, ears, consumer, *secrets, errors=()):
     ("protocol", "mechanism"),
     [("SSL", "PLAIN")] + [(protocol, each) for protocol in ("SASL_SSL", "SASL_PLAINTEXT") for each in MECHANISMS],
 )
-async def test_each_listener_is_read_in_a_group_and_nothing_is_told(
+async def test_each_listener_is_read_in_a_group_and_nothing_is_reported(
     secure, unique_name, everything_logged, protocol, mechanism
 ):
     ears = Ears()
@@ -117,7 +117,7 @@ async def test_each_listener_is_read_in_a_group_and_nothing_is_told(
         assert await consumer.committed(TopicPartition("secured", 0)) == 3
     assert values == [b"0", b"1", b"2"]
     provider = settings.get("sasl_oauth_token_provider")
-    _assert_untold(everything_logged, ears, consumer, PASSWORD, *([provider.given] if provider else []))
+    _assert_hidden(everything_logged, ears, consumer, PASSWORD, *([provider.given] if provider else []))
 
 
 def test_tls_on_uvloop(secure, unique_name):
@@ -154,7 +154,7 @@ async def test_wrong_credentials_are_refused_at_once(secure, everything_logged, 
     assert asyncio.get_running_loop().time() - started_at < 5
     assert len(attempts) == 1
     await consumer.stop()
-    _assert_untold(everything_logged, ears, consumer, WRONG, errors=[raised.value])
+    _assert_hidden(everything_logged, ears, consumer, WRONG, errors=[raised.value])
 
 
 async def test_a_mechanism_that_the_broker_does_not_have_is_refused(secure, everything_logged):
@@ -162,7 +162,7 @@ async def test_a_mechanism_that_the_broker_does_not_have_is_refused(secure, ever
     consumer = Consumer("secured", **_settings(secure, "SASL_PLAINTEXT", bootstrap_servers=secure.bootstrap_servers))
     with pytest.raises(AiogroupError) as raised:
         await asyncio.wait_for(consumer.start(), 20)
-    assert PASSWORD not in _told(raised.value)
+    assert PASSWORD not in _shown(raised.value)
     assert not isinstance(raised.value, TimeoutError)
 
 
@@ -176,7 +176,7 @@ async def test_an_unknown_authority_is_named_with_what_to_do(secure, everything_
     with pytest.raises(ConnectionLostError, match="ssl_context") as raised:
         await consumer.start()
     assert "cafile" in str(raised.value)
-    _assert_untold(everything_logged, ears, consumer, PASSWORD, errors=[raised.value])
+    _assert_hidden(everything_logged, ears, consumer, PASSWORD, errors=[raised.value])
 
 
 async def test_plain_text_to_a_secure_listener_ends_with_a_typed_error(secure):
@@ -210,7 +210,7 @@ NO_SASL, SILENT, OTHER = "takes no credentials", "before the first answer", "ano
         ("SASL_SSL", "SASL_PLAINTEXT", OTHER, "security_protocol='SASL_SSL'"),
     ],
 )
-async def test_another_listeners_protocol_is_told_with_what_to_do(secure, ours, theirs, told, advice):
+async def test_another_listeners_protocol_is_reported_with_what_to_do(secure, ours, theirs, told, advice):
     settings = _settings(secure, ours, bootstrap_servers=secure.bootstrap(theirs), request_timeout_ms=3_000)
     consumer = Consumer("secured", **settings)
     with pytest.raises(AiogroupError) as raised:
@@ -230,10 +230,10 @@ async def test_a_token_provider_that_fails_is_a_typed_error_without_the_token(se
     consumer = Consumer("secured", observers=[ears], **settings)
     with pytest.raises(AiogroupError, match="sasl_oauth_token_provider") as raised:
         await asyncio.wait_for(consumer.start(), 10)
-    _assert_untold(everything_logged, ears, consumer, provider.given, errors=[raised.value])
+    _assert_hidden(everything_logged, ears, consumer, provider.given, errors=[raised.value])
 
 
-async def test_credentials_that_are_revoked_while_reading_are_told_to_the_application(secure, everything_logged):
+async def test_credentials_that_are_revoked_while_reading_are_reported_to_the_application(secure, everything_logged):
     """The broker goes away; when it is back it refuses the token: told once, no storm of attempts."""
     provider, ears = Token(), Ears()
     settings = _settings(secure, "SASL_PLAINTEXT", "OAUTHBEARER", sasl_oauth_token_provider=provider)

@@ -90,7 +90,7 @@ async def test_a_seek_back_does_not_wait_for_the_long_poll(make_place):
         assert (await consumer.getone(place.tp(0))).value == b"behind"
 
 
-async def test_seek_to_committed_fetches_anew_what_was_buffered(make_place):
+async def test_seek_to_committed_fetches_again_what_was_buffered(make_place):
     """As with aiokafka, whose users count on one answer at a time after it."""
     place = make_place()
     for size in (10, 50_000, 50):

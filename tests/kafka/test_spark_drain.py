@@ -24,7 +24,7 @@ from aiogroup.spark import (
 from aiogroup.spark.access import Access
 from aiogroup.spark.gaps import Gap, explain
 from tests.support.kafka import eventually
-from tests.support.spark import access, commit_by_hand, leave_behind, place_of, run
+from tests.support.spark import access, commit_explicitly, leave_behind, place_of, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -51,7 +51,7 @@ def place(make_place):
     place = make_place(2)
     for partition in range(2):
         run(place.produce(range(200), partition))
-    run(commit_by_hand(place, {place.tp(partition): OffsetAndMetadata(200, "") for partition in range(2)}))
+    run(commit_explicitly(place, {place.tp(partition): OffsetAndMetadata(200, "") for partition in range(2)}))
     return place
 
 
@@ -114,7 +114,7 @@ def test_two_drivers_share_the_partitions(spark, make_place):
         kept[number](frame)
         if number == 0 and len(kept[0].slices) == 2:
             begun.set()
-            run(eventually(lambda: is_told_to_share(place), within_s=60))
+            run(eventually(lambda: may_share(place), within_s=60))
 
     def work(number):
         reports[number] = drain(
@@ -134,7 +134,7 @@ def test_two_drivers_share_the_partitions(spark, make_place):
     assert len({partition for partition, _ in kept[1].all()}) == 2
 
 
-async def is_told_to_share(place):
+async def may_share(place):
     """Two members, and the first one has been told to give two of the four partitions up."""
     members = await list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)
     return len(members) == 2 and sum(len(each.partitions) for each in members) == 2
@@ -161,7 +161,7 @@ def test_a_group_that_is_reset_while_the_job_runs_is_not_called_done(spark, plac
 
     def process(frame):
         frame.count()
-        run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(5, "")}))
+        run(commit_explicitly(place, {place.tp(): OffsetAndMetadata(5, "")}))
 
     report = drain(spark, process, **access(place))
     assert (report.dropped_count, report.left_count, report.is_complete) == (1, 0, False)

@@ -17,7 +17,7 @@ from aiogroup.devkafka import Cluster, jars
 from aiogroup.errors import GroupNotFoundError
 from aiogroup.spark import ForeignTokenError, RangeBeyondEndError, TopicGoneError, drain, pending_ranges
 from tests.support.kafka import Place
-from tests.support.spark import CONF, access, commit_by_hand, leave_behind, run, why_no_spark
+from tests.support.spark import CONF, access, commit_explicitly, leave_behind, run, why_no_spark
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -36,7 +36,7 @@ def never(frame):
 
 
 def test_a_token_that_another_program_wrote(spark, place):
-    run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(3, "aiogroup/1 something else")}))
+    run(commit_explicitly(place, {place.tp(): OffsetAndMetadata(3, "aiogroup/1 something else")}))
     with pytest.raises(ForeignTokenError, match=rf"{place.topic}-0: it is not written as.* Start the service"):
         drain(spark, never, **access(place))
 
@@ -46,10 +46,10 @@ def test_a_token_that_a_mirror_or_an_editor_left(spark, place, make_place):
     other = make_place()
     run(other.produce(range(20)))
     metadata = run(metadata_of(place))
-    run(commit_by_hand(other, {other.tp(): OffsetAndMetadata(3, metadata)}))
+    run(commit_explicitly(other, {other.tp(): OffsetAndMetadata(3, metadata)}))
     with pytest.raises(ForeignTokenError, match="another cluster or topic"):
         pending_ranges(**access(other))
-    run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(4, metadata)}))
+    run(commit_explicitly(place, {place.tp(): OffsetAndMetadata(4, metadata)}))
     with pytest.raises(ForeignTokenError, match="checksum"):
         drain(spark, never, **access(place))
 
@@ -59,15 +59,15 @@ async def metadata_of(place):
         return (await admin.list_consumer_group_offsets(place.group))[place.tp()].metadata
 
 
-def test_a_commit_without_a_token_leaves_nothing_to_jobs_and_is_told_where_records_are_left(spark, place):
-    run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(3, "the application's own")}))
+def test_a_commit_without_a_token_leaves_nothing_to_jobs_and_is_reported_where_records_are_left(spark, place):
+    run(commit_explicitly(place, {place.tp(): OffsetAndMetadata(3, "the application's own")}))
     standing = pending_ranges(**access(place))
     assert standing == {}
     assert standing.lagging[place.tp()].lag_count == 17
     report = drain(spark, never, **access(place))
     assert not report.is_complete
     assert report.lagging == standing.lagging
-    run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(20, "the application's own")}))
+    run(commit_explicitly(place, {place.tp(): OffsetAndMetadata(20, "the application's own")}))
     assert drain(spark, never, **access(place)).is_complete
 
 
@@ -129,7 +129,7 @@ def properties_of(cluster, user):
     }
 
 
-def test_security_reaches_the_consumer_and_spark_and_who_may_not_is_told_so(spark, guarded, unique_name):
+def test_security_reaches_the_consumer_and_spark_and_who_may_not_learns_it(spark, guarded, unique_name):
     place = Place(guarded, unique_name("topic"), unique_name("group"))
     guarded.create_topic(place.topic)
     run(place.produce(range(20)))

@@ -14,7 +14,7 @@ from aiogroup.spark import CatchupGroupError, IsolationLevelError, NotHandedOffE
 from aiogroup.spark import __main__ as command
 from tests.support.kafka import eventually
 from tests.support.recovery import MANUAL, MODE
-from tests.support.spark import access, commit_by_hand, leave_behind, run
+from tests.support.spark import access, commit_explicitly, leave_behind, run
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ both = pytest.mark.parametrize("name", ["pending", "drain"])
 
 
 @both
-def test_a_group_that_is_behind_without_a_token_is_told_how_far_and_who_should_write_one(place, no_spark, capsys, name):
+def test_a_group_that_is_behind_without_a_token_is_reported_with_what_to_do(place, no_spark, capsys, name):
     """A tool has reset it while the service was down, or somebody committed without a token."""
-    run(commit_by_hand(place, {place.tp(): OffsetAndMetadata(5, "")}))
+    run(commit_explicitly(place, {place.tp(): OffsetAndMetadata(5, "")}))
     assert call(place, name) == 3
     out, err = capsys.readouterr()
     assert out == ""
@@ -55,11 +55,11 @@ def test_a_group_that_is_behind_without_a_token_is_told_how_far_and_who_should_w
 
 
 @both
-def test_a_group_that_has_committed_nothing_of_the_topic_is_told(place, make_place, no_spark, capsys, name):
+def test_a_group_that_has_committed_nothing_of_the_topic_is_reported(place, make_place, no_spark, capsys, name):
     other = make_place()
     other.group = place.group
     run(other.produce(range(10)))
-    run(commit_by_hand(other, {other.tp(): OffsetAndMetadata(10, "")}))
+    run(commit_explicitly(other, {other.tp(): OffsetAndMetadata(10, "")}))
     assert call(place, name) == 3
     assert "the group has committed nothing and is 3,000 offsets behind" in capsys.readouterr().err
     assert call(other, name) == 0  # at the end, with nothing to say
@@ -102,7 +102,7 @@ def test_what_a_service_reads_itself_is_not_processed_twice(place, no_spark, cap
     """A service in the mode, without hand-off: its ranges are pending, and its own catch-up lane reads them."""
 
     async def serve():
-        await commit_by_hand(place, {place.tp(): OffsetAndMetadata(5, "")})
+        await commit_explicitly(place, {place.tp(): OffsetAndMetadata(5, "")})
         async with place.consumer(**MODE) as consumer:
             consumer.pause(place.tp())
             await eventually(lambda: has_metadata(place))
@@ -123,9 +123,9 @@ async def has_metadata(place):
 
 
 @both
-def test_a_wrong_second_group_is_told_before_anything_is_read(place, no_spark, capsys, name):
+def test_a_wrong_second_group_is_reported_before_anything_is_read(place, no_spark, capsys, name):
     async def serve():
-        await commit_by_hand(place, {place.tp(): OffsetAndMetadata(5, "")})
+        await commit_explicitly(place, {place.tp(): OffsetAndMetadata(5, "")})
         settings = {**MODE, **MANUAL, "parallel_handoff": True, "parallel_group_id": "the-jobs"}
         async with place.consumer(**settings):
             codes = [await asyncio.to_thread(call, place, name, *more) for more in ((), ("--catchup-group", "other"))]

@@ -61,7 +61,7 @@ async def test_the_only_bootstrap_server_may_take_all_the_time_there_is(make_pla
             assert consumer.partitions_for_topic(place.topic) == {0}
 
 
-async def test_nobody_at_the_bootstrap_servers_is_told_by_what_was_given():
+async def test_nobody_at_the_bootstrap_servers_is_reported_by_what_was_given():
     consumer = Consumer("orders", bootstrap_servers="127.0.0.1:1", request_timeout_ms=1_000)
     with pytest.raises(ConnectionLostError, match=r"cannot connect to 127\.0\.0\.1:1 of bootstrap_servers: "):
         await consumer.start()

@@ -55,7 +55,7 @@ async def test_a_restart_is_not_noticed_by_the_others(kafka_cluster, topic, grou
 
 
 @pytest.mark.parametrize("leave_group", [None, False, True])
-async def test_stop_leaves_the_group_only_when_told_to(kafka_cluster, topic, group, leave_group):
+async def test_stop_leaves_the_group_only_when_asked_to(kafka_cluster, topic, group, leave_group):
     static = Member(kafka_cluster, group, topic, **NAMED, group_instance_id="one")
     other = Member(kafka_cluster, group, topic, **NAMED)
     async with running(static, other):
@@ -123,7 +123,7 @@ async def test_past_the_poll_interval_a_static_member_goes_silent_and_comes_back
         await until(lambda: static.count(events.PollIntervalExceeded), what=static.tail)
         since = len(other.log)
         await shared_out(3, other)
-        # No LeaveGroup: the broker waits for the session to end, which the last heartbeat began anew; it was told.
+        # No LeaveGroup: the broker waits for the session to end, which the last heartbeat restarted; it was told.
         (exceeded,) = static.all(events.PollIntervalExceeded)
         assert exceeded.broker_acts_within_ms == 1_200
         told_at = other.when(events.RebalanceStarted, since)

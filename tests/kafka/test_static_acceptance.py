@@ -173,7 +173,7 @@ async def test_5_a_partition_added_while_the_leader_is_down_is_noticed_too(kafka
         back = member("one")
         async with running(back):
             await shared_out(PARTITIONS_COUNT + 1, back, two)
-            assert back.all(events.RebalanceStarted)[-1].why == f"partitions of {topic} are in nobody's share"
+            assert back.all(events.RebalanceStarted)[-1].why == f"partitions of {topic} are assigned to no member"
             assert back.rebalances == 2
             sent = await produce(kafka_cluster, topic, PARTITIONS_COUNT + 1, PARTITIONS_COUNT + 1)
             await until(lambda: back.seen() | two.seen() >= sent, what=back.tail)

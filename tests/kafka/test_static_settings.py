@@ -1,4 +1,4 @@
-"""What a static member may be told (KIP-345) on a real broker: time-outs, leaving, old brokers, a rebalance by hand."""
+"""Static members (KIP-345) on a real broker: time-outs, leaving, old brokers, `enforce_rebalance`."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ async def test_a_coordinator_without_names_makes_the_member_dynamic_and_it_says_
         assert [one.group_instance_id for each in leaves for one in each.members] == [None]
 
 
-# A rebalance by hand (KIP-568).
+# A rebalance that the application asks for (KIP-568).
 
 
 @pytest.mark.parametrize("asked", ["leader", "follower"])

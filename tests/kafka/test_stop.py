@@ -352,7 +352,7 @@ async def test_a_commit_on_its_way_is_answered_before_the_member_leaves(make_pla
     assert await place.committed() == 2
 
 
-async def test_a_commit_that_is_never_answered_is_told(make_place):
+async def test_a_commit_that_is_never_answered_is_reported(make_place):
     place = make_place()
     await place.produce(range(2))
     async with Proxy(place.cluster.bootstrap_servers) as proxy:

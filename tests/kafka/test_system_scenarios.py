@@ -238,7 +238,7 @@ async def test_brokers_bounce_one_by_one(make_bench, cluster_3):
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
 async def test_a_broker_fails(make_bench, cluster_3, clean):
-    """It is the coordinator; a group that commits by hand and one with auto-commit do not rebalance."""
+    """It is the coordinator; a group that commits explicitly and one with auto-commit do not rebalance."""
     groups = [Consumers(make_bench(cluster_3), 2, commits=commits) for commits in (True, False)]
     async with groups[0].bench.load() as first, groups[1].bench.load() as second:
         for each in groups:

@@ -1,4 +1,4 @@
-"""A log's identity is its topic id: nothing that belongs to a deleted topic becomes an offset of the one made anew.
+"""A log's identity is its topic id: nothing that belongs to a deleted topic becomes an offset of the one recreated.
 
 Most stories run with one lane and with two (`enable_parallel_rebalance`). An offset of the old log that is carried over
 to the new one passes over records: then they are missed at the end, or the commit is seen in what the broker accepted.
@@ -32,7 +32,7 @@ from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.runtime.net.link import COMMIT, Link
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
-from tests.kafka.test_topic_made_anew import make
+from tests.kafka.test_topic_recreated import make
 from tests.support.kafka import Ears, Listener, eventually, take_batch
 from tests.support.recovery import MANUAL, MODE, leave_at, written
 
@@ -65,7 +65,7 @@ class Accepted:
         ]
 
 
-async def make_anew(place, partitions=1):
+async def recreate(place, partitions=1):
     """Delete the topic, make it again, and fill partition 0 of the new one."""
     async with place.admin() as admin:
         await admin.delete_topics([place.topic])
@@ -73,13 +73,13 @@ async def make_anew(place, partitions=1):
     await place.produce(NEW)
 
 
-async def make_anew_unseen(proxy, place):
+async def recreate_unseen(proxy, place):
     """Who asks through the proxy sees the old topic or the new one, and never that there is none.
 
     Returns the rule that keeps them from seeing anything yet.
     """
     rule = proxy.cut(MetadataRequest, before=True)
-    await make_anew(place)
+    await recreate(place)
     return rule
 
 
@@ -103,7 +103,7 @@ async def test_the_commit_at_the_hand_over_says_nothing_of_the_new_topic(make_pl
         settings = {"bootstrap_servers": proxy.bootstrap_servers, "heartbeat_thread": thread, **SLOW, **mode}
         async with place.consumer(partition_assignment_strategy=(strategy,), **settings) as consumer:
             await take_batch(consumer, OLD_COUNT)
-            rule = await make_anew_unseen(proxy, place)
+            rule = await recreate_unseen(proxy, place)
             await consumer.getmany(timeout_ms=0)
             accepted, before = Accepted(proxy), proxy.count(OffsetCommitRequest)
             await consumer.enforce_rebalance()
@@ -127,7 +127,7 @@ async def test_a_member_that_has_nothing_in_hand_reads_the_new_topic_from_its_st
             await consumer.getmany(timeout_ms=0)  # which makes what was in hand processed
             asking = asyncio.create_task(read_all_new(consumer))
             await eventually(lambda: place.committed_is(OLD_COUNT))
-            (await make_anew_unseen(proxy, place)).remove()
+            (await recreate_unseen(proxy, place)).remove()
             await asking
             (told,) = ears.heard(events.TopicRecreated)
             assert (told.topic, told.partition, told.position) == (place.topic, 0, OLD_COUNT)
@@ -138,7 +138,7 @@ async def test_a_member_that_has_nothing_in_hand_reads_the_new_topic_from_its_st
 
 
 async def test_auto_commit_says_nothing_of_the_new_topic(make_place, mode):
-    """What is processed after the topic was made anew was read before."""
+    """What is processed after the topic was recreated was read before."""
     place = make_place()
     await place.produce(OLD)
     async with (
@@ -146,7 +146,7 @@ async def test_auto_commit_says_nothing_of_the_new_topic(make_place, mode):
         place.consumer(bootstrap_servers=proxy.bootstrap_servers, **mode) as consumer,
     ):
         await take_batch(consumer, OLD_COUNT)
-        rule = await make_anew_unseen(proxy, place)
+        rule = await recreate_unseen(proxy, place)
         accepted, before = Accepted(proxy), proxy.count(OffsetCommitRequest)
         await consumer.getmany(timeout_ms=0)
         await eventually(lambda: proxy.count(OffsetCommitRequest) > before)
@@ -168,10 +168,10 @@ async def test_a_commit_of_what_the_old_topic_gave_is_refused(make_place, mode, 
             if not is_noticed:
                 proxy.drop(FetchRequest, before=True)  # a fetch would notice
                 proxy.disconnect()
-            (await make_anew_unseen(proxy, place)).remove()
+            (await recreate_unseen(proxy, place)).remove()
             if is_noticed:
                 await eventually(lambda: ears.heard(events.TopicRecreated))
-            with pytest.raises(CommitFailedError, match="made anew") as raised:
+            with pytest.raises(CommitFailedError, match="recreated") as raised:
                 await consumer.commit({tp: OLD_COUNT} if is_by_name else None)
             assert raised.value.not_owned == {tp}
             assert len(ears.heard(events.TopicRecreated)) == 1
@@ -180,7 +180,7 @@ async def test_a_commit_of_what_the_old_topic_gave_is_refused(make_place, mode, 
             proxy.disconnect()
             await read_all_new(consumer)
             if is_by_name:
-                with pytest.raises(CommitFailedError, match="made anew"):  # the others, if any, and once
+                with pytest.raises(CommitFailedError, match="recreated"):  # the others, if any, and once
                     await consumer.commit()
             await consumer.commit({tp: OLD_COUNT})  # of what the new one gave it is taken
             assert await place.committed() == OLD_COUNT
@@ -206,12 +206,12 @@ async def test_an_offset_of_the_old_topic_is_refused_also_for_transactions(make_
                 await make(place)
                 await eventually(consumer.assignment, 20)
             else:
-                (await make_anew_unseen(proxy, place)).remove()
+                (await recreate_unseen(proxy, place)).remove()
             await eventually(lambda: ears.heard(events.TopicRecreated))
             await consumer.position(place.tp())
-            with pytest.raises(CommitFailedError, match="made anew"):
+            with pytest.raises(CommitFailedError, match="recreated"):
                 consumer.offsets_for_transaction({place.tp(): OLD_COUNT})
-            with pytest.raises(CommitFailedError, match="made anew"):
+            with pytest.raises(CommitFailedError, match="recreated"):
                 await consumer.commit({place.tp(): OLD_COUNT})
             if is_seen:
                 await place.produce(NEW)
@@ -219,14 +219,14 @@ async def test_an_offset_of_the_old_topic_is_refused_also_for_transactions(make_
             assert consumer.offsets_for_transaction({place.tp(): NEW_COUNT})[place.tp()].offset == NEW_COUNT
 
 
-async def test_made_anew_while_the_member_is_down(make_place, mode):
+async def test_recreated_while_the_member_is_down(make_place, mode):
     """The coordinator forgets the offsets of a topic that is deleted."""
     place = make_place()
     await place.produce(OLD)
     async with place.consumer(**mode) as consumer:
         await take_batch(consumer, OLD_COUNT)
         await consumer.commit()
-    await make_anew(place)
+    await recreate(place)
     async with place.consumer(**mode) as consumer:
         await read_all_new(consumer)
 
@@ -243,7 +243,7 @@ async def test_a_token_of_the_old_topic_sends_nobody_past_the_start_of_the_new_o
     offset, token = await written(place)
     assert offset > 70
     assert token.startswith("aiogroup/1 ")
-    await make_anew(place)
+    await recreate(place)
     await written(place, offset, token)
     async with place.consumer(observers=[ears], auto_offset_reset=reset, **mode) as consumer:
         await read_all_new(consumer)
@@ -253,7 +253,7 @@ async def test_a_token_of_the_old_topic_sends_nobody_past_the_start_of_the_new_o
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("request_type", [JoinGroupRequest, SyncGroupRequest], ids=["JoinGroup", "SyncGroup"])
-async def test_made_anew_while_the_group_rebalances(make_place, mode, strategy, request_type):
+async def test_recreated_while_the_group_rebalances(make_place, mode, strategy, request_type):
     """Records of the old log are processed and, where the strategy lets a member keep the partition, not committed."""
     place, answered = make_place(), asyncio.Event()
     await place.produce(OLD)
@@ -268,7 +268,7 @@ async def test_made_anew_while_the_group_rebalances(make_place, mode, strategy, 
             asking = asyncio.create_task(read_all_new(consumer))
             await eventually(lambda: rule.used_count)
             accepted.offsets.clear()  # of the old topic, before it was deleted
-            await make_anew(place)
+            await recreate(place)
             answered.set()
             await asking
             assert OLD_COUNT not in accepted.offsets
@@ -287,11 +287,11 @@ async def test_a_pattern_reads_the_new_topic_from_its_start(make_place, mode, po
         async with asyncio.timeout(10):
             while not (await consumer.getmany(timeout_ms=200)).all():
                 pass
-        await make_anew(place)
+        await recreate(place)
         await read_all_new(consumer)
 
 
-async def test_assigned_by_hand_commits_nothing_of_the_old_topic(make_place):
+async def test_self_assigned_commits_nothing_of_the_old_topic(make_place):
     place, ears = make_place(), Ears()
     await place.produce(OLD)
     async with Proxy(place.cluster.bootstrap_servers) as proxy:
@@ -300,13 +300,13 @@ async def test_assigned_by_hand_commits_nothing_of_the_old_topic(make_place):
         consumer.assign([place.tp()])
         async with consumer:
             await take_batch(consumer, OLD_COUNT)
-            accepted, rule = Accepted(proxy), await make_anew_unseen(proxy, place)
+            accepted, rule = Accepted(proxy), await recreate_unseen(proxy, place)
             commit = asyncio.create_task(consumer.commit({place.tp(): OLD_COUNT}))
             await eventually(lambda: proxy.count(OffsetCommitRequest))
             rule.remove()
-            with pytest.raises(CommitFailedError, match="made anew"):
+            with pytest.raises(CommitFailedError, match="recreated"):
                 await commit
-            with pytest.raises(CommitFailedError, match="made anew"):
+            with pytest.raises(CommitFailedError, match="recreated"):
                 await consumer.commit({place.tp(): OLD_COUNT})  # it has heard of it by now
             await read_all_new(consumer)
             assert OLD_COUNT not in accepted.offsets
@@ -319,7 +319,7 @@ async def test_a_new_topic_with_fewer_partitions(make_place, mode):
     async with place.consumer(observers=[ears], max_poll_records=3 * OLD_COUNT, **mode) as consumer:
         for _ in range(3):
             await consumer.getmany(timeout_ms=10_000)
-        await make_anew(place)
+        await recreate(place)
         await read_all_new(consumer)
         await eventually(lambda: consumer.assignment() == {place.tp()})
         await consumer.commit()
@@ -327,7 +327,7 @@ async def test_a_new_topic_with_fewer_partitions(make_place, mode):
         assert await place.committed(1) is None
 
 
-async def test_a_broker_that_takes_names_only_is_told_nothing_of_the_old_topic(make_place, mode, monkeypatch):
+async def test_a_broker_that_takes_names_only_hears_nothing_of_the_old_topic(make_place, mode, monkeypatch):
     """Before Kafka 4.1: what the metadata says is compared before anything is sent."""
     monkeypatch.setattr(OffsetCommitRequest, "MAX_VERSION", 9)
     monkeypatch.setattr(OffsetFetchRequest, "MAX_VERSION", 9)
@@ -337,13 +337,13 @@ async def test_a_broker_that_takes_names_only_is_told_nothing_of_the_old_topic(m
         settings = {"bootstrap_servers": proxy.bootstrap_servers, "observers": [ears], **MANUAL, **mode}
         async with place.consumer(**settings) as consumer:
             await take_batch(consumer, OLD_COUNT)
-            (await make_anew_unseen(proxy, place)).remove()
+            (await recreate_unseen(proxy, place)).remove()
             await eventually(lambda: ears.heard(events.TopicRecreated))
-            with pytest.raises(CommitFailedError, match="made anew"):
+            with pytest.raises(CommitFailedError, match="recreated"):
                 await consumer.commit({place.tp(): OLD_COUNT})
             assert await place.committed() is None
             await read_all_new(consumer)
-            with pytest.raises(CommitFailedError, match="made anew"):  # of all that was lost, once
+            with pytest.raises(CommitFailedError, match="recreated"):  # of all that was lost, once
                 await consumer.commit()
             await consumer.commit()
             assert await place.committed() == NEW_COUNT

@@ -123,7 +123,7 @@ async def test_seek_to_end_under_read_committed_stops_before_an_open_transaction
         assert [record.value for record in await read(consumer, 1)] == [b"open"]
 
 
-async def test_interleaved_transactions_are_told_apart(kafka_cluster, unique_name, tp):
+async def test_interleaved_transactions_are_kept_apart(kafka_cluster, unique_name, tp):
     servers = kafka_cluster.bootstrap_servers
     async with (
         producing(servers, transactional_id=unique_name("a")) as good,

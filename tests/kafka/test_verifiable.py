@@ -61,7 +61,7 @@ async def ended(tool, by=None):
     return await asyncio.to_thread(tool.wait)
 
 
-@pytest.mark.parametrize("commits", [True, False], ids=["by hand", "auto-commit"])
+@pytest.mark.parametrize("commits", [True, False], ids=["explicit commits", "auto-commit"])
 async def test_one_member(bench, commits):
     await produce(bench, 400)
     member = bench.consumer(commits=commits)
@@ -75,7 +75,7 @@ async def test_one_member(bench, commits):
     assert bool(member.all("offsets_committed")) == commits
 
 
-@pytest.mark.parametrize("commits", [True, False], ids=["by hand", "auto-commit"])
+@pytest.mark.parametrize("commits", [True, False], ids=["explicit commits", "auto-commit"])
 async def test_a_member_that_is_terminated_repeats_nothing(bench, commits):
     first = bench.consumer(commits=commits)
     await shared(bench, first)
@@ -150,7 +150,7 @@ async def test_a_frozen_member_gives_way_and_comes_back(bench):
     assert sum(await committed(bench)) == 1_600
 
 
-@pytest.mark.parametrize("commits", [True, False], ids=["by hand", "auto-commit"])
+@pytest.mark.parametrize("commits", [True, False], ids=["explicit commits", "auto-commit"])
 async def test_it_ends_after_so_many_messages(bench, commits):
     await produce(bench, 1_500)
     member = bench.consumer("--max-messages", "777", "--verbose", commits=commits)
@@ -277,7 +277,7 @@ async def test_the_producer_tells_what_was_refused(bench, tmp_path):
     assert found[0] == found[1]
 
 
-async def test_create_times_begin_where_they_are_told_to(bench):
+async def test_create_times_begin_where_they_should(bench):
     await sent_by(bench, "--max-messages", "5", "--message-create-time", "1000")
     async with bench.place.consumer(auto_offset_reset="earliest") as consumer:
         times = []

@@ -8,11 +8,11 @@ from aiokafka.structs import TopicPartition
 from aiogroup.assignors import Held, MemberSubscription
 from aiogroup.errors import ProtocolError
 from aiogroup.membership.classic.requests import (
-    read_assignment,
     read_subscription,
     write_assignment,
     write_subscription,
 )
+from aiogroup.protocol.consumer_protocol import read_assignment
 
 
 def test_a_subscription_carries_what_is_owned_since_when_and_where():

@@ -115,7 +115,7 @@ def test_the_generation_ends_before_the_round_is_decided(member, code, by):
     if by == "sync":
         member.answer_sync(synced(error_code=code))
     else:
-        fact = f.HeartbeatAnswered if by == "heartbeat" else f.CommitRefused
+        fact = f.HeartbeatAnswered if by == "heartbeat" else f.CommitAnswered
         member.tell(fact(member.identity, code))
     assert member.state == "preparing"
     assert not member.ask(f.HandOver).keeps

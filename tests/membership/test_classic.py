@@ -34,7 +34,7 @@ def heartbeat(member, code, identity=None):
 
 
 def refuse_commit(member, code, identity=None):
-    member.tell(f.CommitRefused(identity or member.identity, code))
+    member.tell(f.CommitAnswered(identity or member.identity, code))
 
 
 def assert_failed(member, kind):
@@ -123,7 +123,7 @@ def test_leader_assigns_before_it_syncs():
     assert member.machine.leadership.is_leader
 
 
-def test_leader_told_to_skip_the_assignment_runs_no_assignor():
+def test_leader_that_is_to_skip_the_assignment_runs_no_assignor():
     member = Member("pod-1")
     member.to_joining()
     member.answer_join(joined("m1", 3, skip_assignment=True))
@@ -210,7 +210,7 @@ def test_heartbeat_that_tells_of_a_rebalance_starts_a_hand_over_and_keeps_the_ge
     assert not member.machine.may_heartbeat
 
 
-def test_rebalance_told_while_adopting_begins_when_it_is_adopted():
+def test_rebalance_reported_while_adopting_begins_when_it_is_adopted():
     member = Member()
     member.to_adopting()
     heartbeat(member, E.REBALANCE_IN_PROGRESS)
@@ -312,7 +312,7 @@ def test_enforced_rebalance_tells_why():
 
 @pytest.mark.parametrize(("code", "kind"), FATAL)
 @pytest.mark.parametrize("where", ["join", "sync", "heartbeat", "commit"])
-def test_fenced_and_unauthorized_members_fail_whoever_is_told(where, code, kind):
+def test_fenced_and_unauthorized_members_fail_whoever_hears_it(where, code, kind):
     member = Member("pod-1")
     if where == "join":
         member.to_joining()
@@ -411,7 +411,7 @@ def test_disconnect_keeps_the_member_id(way):
     assert member.ask(JoinGroupRequest).member_id == "m1"
 
 
-def test_backoff_grows_to_its_bound_and_begins_anew_when_partitions_are_assigned():
+def test_backoff_grows_to_its_bound_and_starts_over_when_partitions_are_assigned():
     member = Member()
     member.to_joining()
     waits = []

@@ -99,7 +99,7 @@ class MembershipUnderFaults(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 9), code=COMMIT_CODES)
     def commit_refused(self, pick, code):
-        self.member.tell(f.CommitRefused(self.who(pick), code))
+        self.member.tell(f.CommitAnswered(self.who(pick), code))
 
     @rule(generation=GENERATIONS)
     def done_out_of_turn(self, generation):

@@ -23,7 +23,7 @@ def cluster(count, topic_id=FIRST):
 def seen(*clusters):
     first_sight = FirstSight(LATEST, of_new=EARLIEST)
     for each in clusters:
-        first_sight.look(["orders"], each)
+        first_sight.note(["orders"], each)
     return first_sight
 
 
@@ -42,7 +42,7 @@ def test_a_topic_that_was_never_seen_counts_as_old():
 @pytest.mark.parametrize(
     "first_sight",
     [
-        pytest.param(seen(cluster(2), cluster(2, SECOND)), id="made anew"),
+        pytest.param(seen(cluster(2), cluster(2, SECOND)), id="recreated"),
         pytest.param(seen(Cluster(errors={"orders": 3}), cluster(2)), id="made after the first look"),
     ],
 )
@@ -57,7 +57,7 @@ def test_an_error_that_does_not_say_that_there_is_no_topic_says_nothing():
 def test_a_topic_that_began_to_match_is_new():
     first_sight = seen()
     first_sight.note_appeared(["orders"])
-    first_sight.look(["orders"], cluster(2))
+    first_sight.note(["orders"], cluster(2))
     assert policies(first_sight) == ["earliest"] * 3
 
 
@@ -67,5 +67,5 @@ def test_only_the_policy_that_differs_tells_of_a_new_partition():
     assert first_sight.was_new(first_sight.policy_of(new))
     assert not first_sight.was_new(first_sight.policy_of(old))
     same = FirstSight(LATEST, of_new=LATEST)
-    same.look(["orders"], cluster(2))
+    same.note(["orders"], cluster(2))
     assert not same.was_new(same.policy_of(new))

@@ -52,7 +52,7 @@ def test_metadata_that_says_nothing_of_a_topic_is_no_reason(now):
     assert leading().why_stale(now) is None
 
 
-def test_racks_count_only_where_a_member_told_its_own():
+def test_racks_count_only_where_a_member_names_its_own():
     assert leading(racks=False).why_stale(cluster(2, rack="b")) is None
 
 
@@ -67,7 +67,20 @@ def test_a_leader_watches_its_topics_until_another_member_leads():
     assert leadership.topics == frozenset()
 
 
-def test_a_partition_in_no_share_is_a_reason_for_another_round():
-    assert leading().why_incomplete(shares(0)) == "partitions of orders are in nobody's share"
-    assert leading().why_incomplete(shares(0, 1)) is None
-    assert leading().why_incomplete(shares()) is None  # the group is in another round already
+def test_a_partition_that_no_member_has_is_a_reason_for_another_round():
+    assert leading().why_unfit(shares(0)) == "partitions of orders are assigned to no member"
+    assert leading().why_unfit(shares(0, 1)) is None
+
+
+def test_a_topic_that_was_missing_when_it_was_assigned_is_a_reason_for_another_round():
+    assert leading().why_unfit(shares()) == "partitions of orders are assigned to no member"
+
+
+def test_a_partition_that_no_longer_exists_is_a_reason_for_another_round():
+    assert leading().why_unfit(shares(0, 1, 2)) == "partitions of orders are assigned, and do not exist"
+
+
+def test_a_topic_of_which_nothing_is_known_is_no_reason_for_another_round():
+    leadership = leading()
+    leadership.on_assigned({"orders": 0}, {})
+    assert leadership.why_unfit(shares(0, 1)) is None

@@ -51,7 +51,7 @@ def test_what_was_held_last_is_for_the_assignor_alone_unless_it_is_kept(assignor
     assert assignors[0].held == last
 
 
-def test_what_is_kept_is_told_to_all_as_of_the_claims_generation(assignors):
+def test_what_is_kept_is_claimed_under_the_generation_of_the_claim(assignors):
     read = offered(assignors, 5, Held(GIVEN, 4))["second"]
     assert (frozenset(read.owned), read.generation) == (KEPT, 5)
     assert assignors[1].held == Held(tuple(KEPT), 5)

@@ -53,7 +53,7 @@ def answers(member):
                     yield reply(index, f.SyncAnswered(as_who, synced(0, error_code=code)))
     for code in (E.REBALANCE_IN_PROGRESS, E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.NOT_COORDINATOR, 82):
         yield say(f.HeartbeatAnswered(who, code))
-        yield say(f.CommitRefused(who, code))
+        yield say(f.CommitAnswered(who, code))
     for topics in (ORDERS, frozenset()):
         yield say(f.SubscriptionChanged(topics, "subscribe"))
     yield say(f.RejoinWanted("metadata"))

@@ -36,7 +36,7 @@ def test_registration_timeout_is_the_session_timeout_that_a_static_member_announ
 @pytest.mark.parametrize(
     ("settings", "named"), [(REGISTERED, "registration_timeout_ms=900000"), (SETTINGS, "session_timeout_ms=10000")]
 )
-def test_refused_session_timeout_is_told_by_the_name_of_its_setting(settings, named):
+def test_refused_session_timeout_is_reported_by_the_name_of_its_setting(settings, named):
     member = Member("pod-1", settings=settings)
     member.to_joining()
     member.answer_join(joined("", -1, error_code=E.INVALID_SESSION_TIMEOUT))
@@ -134,7 +134,7 @@ def fenced_by_heartbeat(member, sent_by):
 
 
 def fenced_by_commit(member, sent_by):
-    member.tell(f.CommitRefused(sent_by, E.FENCED_INSTANCE_ID))
+    member.tell(f.CommitAnswered(sent_by, E.FENCED_INSTANCE_ID))
 
 
 def stays(_member):

@@ -67,7 +67,7 @@ def test_heartbeats_begin_again_with_the_next_era_even_of_the_same_identity(bord
     assert border.thread_member.identity == ME
 
 
-def test_it_speaks_for_whom_it_was_told_last(border):
+def test_it_speaks_for_the_member_that_it_got_last(border):
     border.snapshot = MemberSnapshot(dataclasses.replace(ME, member_id="m2"), may_heartbeat=True, era=1)
     assert border.thread_member.may_heartbeat
     assert border.thread_member.identity.member_id == "m2"

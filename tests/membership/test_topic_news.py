@@ -29,51 +29,51 @@ def names(*given):
         (ErrorCode.INVALID_TOPIC_EXCEPTION, InvalidTopicError),
     ],
 )
-def test_a_topic_that_may_not_be_read_is_told_once_until_that_changes(code, error):
+def test_a_topic_that_may_not_be_read_is_reported_once_until_that_changes(code, error):
     topics = Topics()
     refusing = cluster(orders=code)
-    (told,) = topics.look(names("orders"), refusing, 0).refused
+    (told,) = topics.news_in(names("orders"), refusing, 0).refused
     assert isinstance(told, error)
     assert "orders" in str(told)
-    assert topics.look(names("orders"), refusing, 10_000) == NOTHING
-    assert topics.look(names("orders"), cluster("orders"), 20_000) == NOTHING
-    assert len(topics.look(names("orders"), refusing, 30_000).refused) == 1
+    assert topics.news_in(names("orders"), refusing, 10_000) == NOTHING
+    assert topics.news_in(names("orders"), cluster("orders"), 20_000) == NOTHING
+    assert len(topics.news_in(names("orders"), refusing, 30_000).refused) == 1
 
 
-def test_a_missing_topic_is_told_when_every_broker_had_time_to_hear_of_it():
+def test_a_missing_topic_is_reported_when_every_broker_had_time_to_hear_of_it():
     topics, without = Topics(), cluster(orders=UNKNOWN)
-    assert topics.look(names("orders"), without, 0) == NOTHING
-    assert topics.look(names("orders"), without, 1_999) == NOTHING
-    assert topics.look(names("orders"), without, 2_000).missing == (("orders", "UNKNOWN_TOPIC_OR_PARTITION"),)
-    assert topics.look(names("orders"), without, 60_000) == NOTHING
+    assert topics.news_in(names("orders"), without, 0) == NOTHING
+    assert topics.news_in(names("orders"), without, 1_999) == NOTHING
+    assert topics.news_in(names("orders"), without, 2_000).missing == (("orders", "UNKNOWN_TOPIC_OR_PARTITION"),)
+    assert topics.news_in(names("orders"), without, 60_000) == NOTHING
 
 
-def test_one_that_comes_and_goes_is_told_again():
+def test_one_that_comes_and_goes_is_reported_again():
     topics = Topics()
     for at_ms in (0, 2_000):
-        topics.look(names("orders"), cluster(orders=UNKNOWN), at_ms)
-    assert topics.look(names("orders"), cluster("orders"), 3_000) == NOTHING
-    assert topics.look(names("orders"), cluster(orders=UNKNOWN), 4_000) == NOTHING
-    assert [each for each, _ in topics.look(names("orders"), cluster(orders=UNKNOWN), 6_000).missing] == ["orders"]
+        topics.news_in(names("orders"), cluster(orders=UNKNOWN), at_ms)
+    assert topics.news_in(names("orders"), cluster("orders"), 3_000) == NOTHING
+    assert topics.news_in(names("orders"), cluster(orders=UNKNOWN), 4_000) == NOTHING
+    assert [each for each, _ in topics.news_in(names("orders"), cluster(orders=UNKNOWN), 6_000).missing] == ["orders"]
 
 
 def test_an_answer_about_all_topics_says_what_is_not_there_by_leaving_it_out():
     topics = Topics()
     for at_ms in (0, 2_000):
-        news = topics.look(names("orders"), cluster("others", is_of_all=True), at_ms)
+        news = topics.news_in(names("orders"), cluster("others", is_of_all=True), at_ms)
     assert [each for each, _ in news.missing] == ["orders"]
 
 
-def test_missing_is_what_nobody_found_since_and_gone_what_was_told():
+def test_missing_is_what_nobody_found_since_and_gone_what_was_reported():
     topics, without = Topics(), cluster(orders=UNKNOWN)
-    topics.look(names("orders"), without, 0)
+    topics.news_in(names("orders"), without, 0)
     assert (set(topics.missing(without)), set(topics.gone(without))) == ({"orders"}, set())
-    topics.look(names("orders"), without, 2_000)
+    topics.news_in(names("orders"), without, 2_000)
     assert (set(topics.missing(without)), set(topics.gone(without))) == ({"orders"}, {"orders"})
     assert (set(topics.missing(cluster("orders"))), set(topics.gone(cluster("orders")))) == (set(), set())
 
 
-def test_a_topic_that_is_read_no_more_is_not_told():
+def test_a_topic_that_is_read_no_more_is_not_reported():
     topics = Topics()
-    topics.look(names("orders"), cluster(orders=UNKNOWN), 0)
-    assert topics.look(names(), cluster(orders=UNKNOWN), 2_000) == NOTHING
+    topics.news_in(names("orders"), cluster(orders=UNKNOWN), 0)
+    assert topics.news_in(names(), cluster(orders=UNKNOWN), 2_000) == NOTHING

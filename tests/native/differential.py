@@ -90,6 +90,7 @@ def check_reader(how, given):
         behind = sealed(behind)
     from_offset = int.from_bytes(first[:8], "big") + how[3] % 8
     checksum = {"check": crc32c} if flags & 1 else {}
+    plain = check_plain(how, sealed(given) if flags & 8 else given, from_offset)
     reading = reader_of(native, first, exactly(behind) if flags & 2 else None, committed=bool(flags & 4), **checksum)
     mine = drained([reading], at_most, from_offset)
     batches = [first]
@@ -103,7 +104,31 @@ def check_reader(how, given):
         return "reader attributes"
     theirs = drained([reader_of(pure, each) for each in batches], at_most, from_offset)
     assert mine == theirs
-    return f"reader {mine[1]} batches={min(len(batches), 3)} records={min(len(mine[0]), 3)}"
+    return f"reader {mine[1]} batches={min(len(batches), 3)} records={min(len(mine[0]), 3)} plain={plain}"
+
+
+def check_plain(how, given, from_offset):
+    """What is read at once is what Python reads batch by batch, of batches that are all plain. How many were there."""
+    flags, at_most = how[1], how[2] % 16 + 1
+    check, committed = crc32c if flags & 1 else None, bool(flags & 4)
+    told = native.read_plain(exactly(given), from_offset, at_most, ORIGIN, check, committed)
+    if told is None:
+        return 0
+    batches = []
+    while given:
+        batch, given = cut(given)
+        attributes = int.from_bytes(batch[21:23], "big")
+        assert batch[16] == 2
+        assert not attributes & (0x3F if committed else 0x2F)
+        assert check is None or check(batch[21:]) == int.from_bytes(batch[17:21], "big")
+        batches.append(batch)
+    records, next_offset = told
+    assert 1 <= len(records) <= at_most
+    if not any(map(has_long_attributes, batches)):
+        theirs = [reader_of(pure, each) for each in batches]
+        assert drained(theirs, at_most, from_offset) == (list(map(fields, records)), "fine", 0)
+        assert next_offset == theirs[-1].next_offset
+    return min(len(batches), 3)
 
 
 def cut(data):
@@ -124,13 +149,17 @@ def reader_of(kind, batch, behind=None, check=None, committed=False):
     return kind.Reader(exactly(batch[:HEADER]), exactly(batch[HEADER:]), ORIGIN, behind, check, committed)
 
 
+def fields(record):
+    return record.offset, record.timestamp, record.key, record.value, record.headers
+
+
 def drained(readers, at_most, from_offset):
     """The records of readers that stand behind each other, and how it ended."""
     records = []
     for reading in readers:
         try:
             while got := reading.read(at_most, from_offset):
-                records += [(each.offset, each.timestamp, each.key, each.value, each.headers) for each in got]
+                records += map(fields, got)
         except ValueError:
             return records, "damaged", reading.left
         try:

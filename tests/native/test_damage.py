@@ -69,7 +69,7 @@ def test_a_header_must_have_a_name(kind, size):
 
 
 @kinds
-def test_a_record_cannot_end_behind_its_batch(kind):
+def test_a_record_cannot_end_after_its_batch(kind):
     whole = batch_of(record(0, b"\0\0\x80\0"))  # no headers, in two bytes: what lies behind the cut looks the same
     assert len(reader(kind, whole).read(1, 0)) == 1
     with pytest.raises(ValueError, match="size"):

@@ -38,31 +38,31 @@ def versions(site, cwd=None, **variables):
     ).stdout
 
 
-def test_what_was_switched_off_is_told(site):
+def test_what_was_switched_off_is_reported(site):
     told = versions(site, AIOGROUP_PURE_PYTHON="1")
     assert f"\nPython {sys.version_info.major}.{sys.version_info.minor}." in told
     assert "AIOGROUP_PURE_PYTHON is set in the environment\nwhat to do: unset AIOGROUP_PURE_PYTHON\n" in told
 
 
-def test_an_extension_that_cannot_be_imported_is_told_with_the_error_and_does_without(site):
+def test_an_extension_that_cannot_be_imported_is_reported_with_the_error_and_does_without(site):
     (site / "aiogroup/native" / EXTENSION).write_bytes(b"compiled for something else")
     told = versions(site)
     assert re.search(rf"could not be imported: .*{re.escape(EXTENSION)}.*\nwhat to do: install aiogroup again", told)
 
 
-def test_an_extension_that_is_older_than_the_package_is_told(site):
+def test_an_extension_that_is_older_than_the_package_is_reported(site):
     (site / "aiogroup/native/_native.py").write_text("Cursor = Heads = Reader = None\n")
     assert "could not be imported: cannot import name 'Record'" in versions(site)
 
 
-def test_an_extension_for_another_python_is_told(site):
+def test_an_extension_for_another_python_is_reported(site):
     (site / "aiogroup/native/_native.cpython-39-x86_64-linux-gnu.so").touch()
     told = versions(site)
     assert "compiled for another Python (_native.cpython-39-x86_64-linux-gnu.so)" in told
     assert sys.implementation.cache_tag in told
 
 
-def test_a_clone_that_hides_the_installed_package_is_told(site, tmp_path):
+def test_a_clone_that_hides_the_installed_package_is_reported(site, tmp_path):
     installed = tmp_path / "installed"
     shutil.copytree(site, installed)
     (installed / "aiogroup/native" / EXTENSION).touch()
@@ -71,7 +71,7 @@ def test_a_clone_that_hides_the_installed_package_is_told(site, tmp_path):
     assert "start Python from another folder" in told
 
 
-def test_what_was_missing_when_it_was_installed_is_told(site, monkeypatch, tmp_path):
+def test_what_was_missing_when_it_was_installed_is_reported(site, monkeypatch, tmp_path):
     monkeypatch.setattr(native, "IS_COMPILED", False)
     monkeypatch.setattr(native, "IMPORT_ERROR", ModuleNotFoundError("none", name="aiogroup.native._native"))
     monkeypatch.setattr(native, "__file__", str(site / "aiogroup/native/__init__.py"))
@@ -94,7 +94,7 @@ def test_what_was_missing_when_it_was_installed_is_told(site, monkeypatch, tmp_p
     assert told.what_to_do.startswith("install aiogroup again")
 
 
-def test_nothing_is_told_where_it_is_compiled(monkeypatch):
+def test_nothing_is_reported_where_it_is_compiled(monkeypatch):
     monkeypatch.setattr(native, "IS_COMPILED", True)
     assert why_not_compiled() is None
 

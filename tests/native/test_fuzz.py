@@ -48,9 +48,17 @@ def test_a_difference_is_seen(target, monkeypatch):
 
 
 @compiled
-def test_what_stands_behind_a_batch_is_compared_too():
+def test_what_stands_after_a_batch_is_compared_too():
     told = check(bytes([0, 3, 3, 0]) + w.built(2) + w.built(2, 9))
-    assert told == "reader fine batches=2 records=3"
+    assert told == "reader fine batches=2 records=3 plain=2"
+
+
+@compiled
+def test_a_difference_in_what_is_read_at_once_is_seen(monkeypatch):
+    read_plain = native.read_plain
+    monkeypatch.setattr(native, "read_plain", lambda *args: (read_plain(*args)[0], 5))
+    with pytest.raises(AssertionError):
+        check(bytes([0, 3, 3, 0]) + w.built(2))
 
 
 def test_a_mutation_leaves_the_length_within_bounds():

@@ -176,7 +176,7 @@ def test_nothing_leaks():
     assert after == before
 
 
-def test_a_record_is_as_late_as_it_is_told(kind):
+def test_a_record_is_as_late_as_it_was_made(kind):
     fields = {"tp": TopicPartition("orders", 3), "offset": 7, "timestamp": 5, "timestamp_type": 1}
     record = kind.Record(**fields, key=None, value=b"v", headers=())
     other = kind.Record(**fields, key=None, value=b"v", headers=())

@@ -217,7 +217,7 @@ def drained(kind, first, behind, **settings):
 
 
 @pytest.mark.skipif(not native.IS_COMPILED, reason="the Python reads one batch")
-def test_a_reader_goes_on_to_plain_batches_behind():
+def test_a_reader_goes_on_to_plain_batches_after():
     behind = [w.built(5, 10), w.built(1, 20), w.built(3, 21)]
     offsets, passed = drained(native, w.built(4), b"".join(behind), check=crc32c)
     assert offsets == [*range(4), *range(10, 15), 20, *range(21, 24)]
@@ -251,7 +251,7 @@ def test_a_reader_leaves_transactions_where_only_what_is_committed_may_be_read(k
 
 
 @pytest.mark.skipif(not native.IS_COMPILED, reason="the Python reads one batch")
-def test_damage_in_a_batch_behind_gives_what_stands_before_it():
+def test_damage_in_a_batch_after_gives_what_stands_before_it():
     hurt = bytearray(w.built(3, 10))
     hurt[HEADER] = 0x7E  # the first record's size
     view, behind = memoryview(w.built(4)), w.seal(hurt)
@@ -302,6 +302,104 @@ def test_a_batch_that_says_it_holds_nothing_gives_nothing(kind, count):
 def test_a_reader_refuses_what_is_no_request(kind):
     with pytest.raises(ValueError, match="at least 1"):
         reader(kind, w.built(1)).read(0, 0)
+
+
+# What is read at once.
+
+
+def read_plain(data, *, from_offset=0, most=100, check=crc32c, committed=False):
+    return native.read_plain(data, from_offset, most, (TP, 0, "live", None), check, committed)
+
+
+compiled = pytest.mark.skipif(not native.IS_COMPILED, reason="in Python nothing is read at once")
+
+
+@compiled
+@pytest.mark.parametrize("as_view", [False, True])
+def test_plain_batches_are_read_at_once(as_view):
+    batches = [w.built(3, 5, value=b"v"), w.batch([w.Sent(8, b"k", b"x", 7, [("h", b"1")])], base=8, last=11)]
+    data = b"".join(batches)
+    records, end = read_plain(memoryview(data) if as_view else data, from_offset=6)
+    assert told(records) == [each for batch in batches for each in told(reader(pure, batch).read(10, 6))]
+    assert [each.offset for each in records] == [6, 7, 8]
+    assert (end, records[0].tp, records[0].timestamp_type, records[0].lane) == (12, TP, 0, "live")
+
+
+def wrong_checksum(data):
+    return data[:30] + bytes([data[30] ^ 1]) + data[31:]
+
+
+PLAIN = w.built(2, 5)
+UNUSUAL = {
+    "nothing": b"",
+    "cut off": PLAIN[:-1],
+    "a part behind": PLAIN + PLAIN[:20],
+    "a wrong checksum": wrong_checksum(PLAIN),
+    "a second one with a wrong checksum": PLAIN + wrong_checksum(w.built(2, 7)),
+    "compressed": w.batch([w.Sent(5)], codec=w.GZIP),
+    "the broker's time": w.batch([w.Sent(5)], attributes=w.LOG_APPEND_TIME),
+    "a marker": w.marker(5, 3, abort=True),
+    "an old format": w.message(5, b"k", b"v"),
+    "offsets that fall": w.built(2, 7) + PLAIN,
+    "no record": w.batch([], base=5, last=5),
+    "a record too many": w.batch([w.Sent(5), w.Sent(6)], count=1),
+    "a record too few": w.batch([w.Sent(5)], count=2),
+    "a damaged record": w.seal(PLAIN[:61] + b"\xff" + PLAIN[62:]),
+}
+
+
+@compiled
+@pytest.mark.parametrize("data", UNUSUAL.values(), ids=UNUSUAL)
+def test_what_is_not_plain_is_left_to_be_read_batch_by_batch(data):
+    assert read_plain(PLAIN) is not None
+    assert read_plain(data) is None
+
+
+@compiled
+def test_records_of_a_transaction_are_read_at_once_unless_only_committed_ones_may_be():
+    data = w.batch([w.Sent(5)], attributes=w.TRANSACTIONAL, producer=3)
+    assert len(read_plain(data)[0]) == 1
+    assert read_plain(data, committed=True) is None
+
+
+@compiled
+def test_more_records_than_asked_for_or_none_that_are_wanted_are_left():
+    assert read_plain(PLAIN, most=1) is None
+    assert len(read_plain(PLAIN, most=2)[0]) == 2
+    assert read_plain(PLAIN, from_offset=7) is None
+    assert read_plain(PLAIN, most=0) is None
+
+
+@compiled
+def test_without_a_check_checksums_do_not_matter():
+    assert len(read_plain(wrong_checksum(PLAIN), check=None)[0]) == 2
+
+
+@compiled
+def test_an_error_of_the_check_is_raised():
+    def check(_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        read_plain(PLAIN, check=check)
+
+
+@compiled
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        (PLAIN, 0, 9, (TP, 0, "live"), None, False),
+        (PLAIN, 0, 9, ("orders", 0, "live", None), None, False),
+        (PLAIN, 0, 9, None, None, False),
+        (PLAIN, 2**80, 9, (TP, 0, "live", None), None, False),
+        (PLAIN, 0, 2**80, (TP, 0, "live", None), None, False),
+        ("text", 0, 9, (TP, 0, "live", None), None, False),
+    ],
+)
+def test_what_cannot_be_read_at_once_is_refused(args):
+    with pytest.raises((TypeError, OverflowError)):
+        native.read_plain(*args)
 
 
 # A buffer.

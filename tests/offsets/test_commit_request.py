@@ -11,7 +11,7 @@ from aiogroup.errors import (
     RebalanceInProgressError,
     TopicAuthorizationError,
 )
-from aiogroup.offsets.commit_request import Again, Durable, Refused, TellGroup, refusal_of, verdict_of
+from aiogroup.offsets.commit_request import AboutMembership, Again, Durable, Refused, refusal_of, verdict_of
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.structs import TopicPartition
 
@@ -47,7 +47,7 @@ def test_what_passes_is_sent_again_after_what_the_code_says_was_looked_up(code, 
 @pytest.mark.parametrize("code", ABOUT_THE_MEMBER)
 def test_a_member_hears_what_is_about_it_and_nobody_else_does(code):
     tell = verdict(code)
-    assert isinstance(tell, TellGroup)
+    assert isinstance(tell, AboutMembership)
     assert isinstance(tell.error, RebalanceInProgressError)
     refused = verdict(code, is_member=False)
     assert isinstance(refused, Refused)

@@ -35,7 +35,7 @@ def test_acknowledgements_in_any_order_commit_the_gap_free_part():
     assert ledger.committable == 6
 
 
-def test_commit_that_closes_the_gap_frees_what_was_acknowledged_behind_it():
+def test_commit_that_closes_the_gap_frees_what_was_acknowledged_after_it():
     ledger = in_hand(3, 4, 5)
     ledger.ack(4)
     ledger.process_below(4)

@@ -81,7 +81,7 @@ def test_long_records_are_apart_and_need_no_copy(version):
         assert len(each.obj) == len(each)
 
 
-def test_behind_short_records_the_rest_comes_in_one_piece():
+def test_after_short_records_the_rest_comes_in_one_piece():
     frame = answer(LONG, LONG - 1, LONG)
     rest, apart = received(frame, FetchRequest.MAX_VERSION)
     assert len(apart) == 1

@@ -147,7 +147,7 @@ def test_leaving_in_old_versions_has_the_error_of_the_one_member() -> None:
     assert (old.error_code, old.first_error_code) == (25, 25)
 
 
-def test_all_topics_and_no_topics_are_told_apart() -> None:
+def test_all_topics_and_no_topics_differ() -> None:
     for version in range(14):
         assert decode_request(encode_request(MetadataRequest(None), version, 1, None))[1].topics is None
     for version in range(1, 14):

@@ -11,11 +11,11 @@ from uuid import UUID
 
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.recovery.book import Book
+from aiogroup.recovery.lane_starts import Log, last_known, recover
 from aiogroup.recovery.ranges import find, read, union
-from aiogroup.recovery.recovery import Log, last_known, recover
-from aiogroup.recovery.token import DoneRanges, HandOffNote, Place, make_id, read_committed, read_done, write_done
+from aiogroup.recovery.token import DoneRanges, HandOffNote, LogId, make_id, read_committed, read_done, write_done
 
-PLACE = Place("cluster", "orders", UUID(int=7), 3)
+PLACE = LogId("cluster", "orders", UUID(int=7), 3)
 
 
 class World:
@@ -286,7 +286,7 @@ class Member:
 
     def commit_named(self, offset):
         """Only what it holds no record below of: what the application calls processed, is."""
-        lanes = self.book.told
+        lanes = self.book.reported
         try:
             after = lanes.commit(offset)
         except ValueError:

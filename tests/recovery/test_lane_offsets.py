@@ -9,8 +9,8 @@ from aiogroup.records import CATCH_UP, LIVE
 from aiogroup.recovery.book import Book
 from aiogroup.recovery.handoff import HandOffWatch
 from aiogroup.recovery.lane_offsets import LaneOffsets, Mark, Moved, PartitionOffsets
+from aiogroup.recovery.lane_starts import Log, fold, recover
 from aiogroup.recovery.ranges import Range
-from aiogroup.recovery.recovery import Log, fold, recover
 from aiogroup.recovery.token import DoneRanges, HandOffNote, Token, read_committed, write_committed
 from tests.recovery.model import PLACE, Reading
 
@@ -68,7 +68,7 @@ def test_a_small_backlog_is_no_range_and_a_token_is_obeyed_all_the_same():
     assert after(85, Log(0, 1_150), token, min_backlog=1_000).live == 1_150
 
 
-def test_what_retention_removed_is_told_and_the_rest_is_read():
+def test_what_retention_removed_is_reported_and_the_rest_is_read():
     token = Token(OLD, 150, 7, (Range(85, 100), Range(110, 120)))
     recovery = after(85, Log(115, 200), token)
     assert recovery.gone == (Range(85, 100), Range(110, 115))
@@ -241,10 +241,10 @@ def test_what_a_seek_cut_off_is_done_with_the_rest_of_the_range():
     deliver(one.ranges[0], 90, processed=True)
     one.commit_named(75)
     one.move(one.seek(130))
-    assert one.told.pending == (Range(75, 90), Range(90, 120))
+    assert one.reported.pending == (Range(75, 90), Range(90, 120))
     assert one.commit_named(120).offset == 75  # the live lane's, as nothing more was delivered of the range
     deliver(one.ranges[1], 120)
-    assert (one.commit_named(120).offset, one.told.pending) == (120, ())
+    assert (one.commit_named(120).offset, one.reported.pending) == (120, ())
 
 
 def test_offsets_without_a_record_are_done_with_the_last_record_before_them():
@@ -254,7 +254,7 @@ def test_offsets_without_a_record_are_done_with_the_last_record_before_them():
     deliver(one.live, 130)
     assert one.commit_named(99).offset == 99
     assert one.commit_named(130).offset == 99
-    assert (one.commit_named(100).offset, one.told.pending) == (130, ())
+    assert (one.commit_named(100).offset, one.reported.pending) == (130, ())
 
 
 def test_a_range_without_a_record_is_done_when_it_was_read():
@@ -297,7 +297,7 @@ def test_a_broker_that_takes_less_gets_a_shorter_token_and_then_none():
     assert one.shorter(commit, 2).metadata == ""
 
 
-def test_who_knows_no_tokens_is_told_the_epoch_before_the_low_water_mark():
+def test_who_knows_no_tokens_learns_the_epoch_before_the_low_water_mark():
     one = book(after(70, Log(0, 120), epoch=3))
     assert one.commit_processed().leader_epoch == 3
     assert one.commit_processed().offset == 70

@@ -91,7 +91,7 @@ class Play:
         self.start()
 
     def foreign(self, number):
-        """A commit without metadata, by hand or by a transaction: as far as that member was."""
+        """A commit without metadata, by the application or by a transaction: as far as that member was."""
         world, offset = self.world, self.earlier(number)
         world.generation += 1
         world.committed = (offset, "", world.epoch_before(offset))
@@ -149,7 +149,7 @@ class Play:
             member.process(200)
         if self.is_named:
             member.commit_last()
-            lanes, told = member.book.offsets, member.book.told
+            lanes, told = member.book.offsets, member.book.reported
             assert member.is_cut or told.pending == lanes.pending, f"stuck: {told.pending} for who commits by name"
 
 

@@ -9,13 +9,13 @@ import pytest
 from aiogroup.config import ConsumerConfig
 from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.offsets.commit_plan import Committed
+from aiogroup.recovery.lane_starts import Recovery
 from aiogroup.recovery.partition_lanes import PartitionLanes
 from aiogroup.recovery.ranges import read
-from aiogroup.recovery.recovery import Recovery
-from aiogroup.recovery.token import Place, read_committed
+from aiogroup.recovery.token import LogId, read_committed
 from tests.support.records import LATEST, tp
 
-PLACE = Place("c", "orders", UUID(int=7), 0)
+PLACE = LogId("c", "orders", UUID(int=7), 0)
 NOTHING_TO_DO = ("settle", "close_cursor", "forget", "on_fetchable", "on_deliverable", "share_out", "drop")
 
 
@@ -27,6 +27,7 @@ class Owner:
         self.fetched, self.told, self.asked = LaneTable(), [], []
         self.at_ms = 0
         self.tell = self.told.append
+        self.delivery = self
         for name in NOTHING_TO_DO:
             setattr(self, name, lambda *_, name=name: self.asked.append(name))
 

@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.planted_bugs import ROOT, Bug
 
 OFFSETS = "aiogroup/recovery/lane_offsets.py"
-RECOVERY = "aiogroup/recovery/recovery.py"
+RECOVERY = "aiogroup/recovery/lane_starts.py"
 BOOK = "aiogroup/recovery/book.py"
 TOKEN = "aiogroup/recovery/token.py"
 RANGES = "aiogroup/recovery/ranges.py"
@@ -65,14 +65,19 @@ BUGS = (
         "id=fresh_id if token is None or cut is not None else token.id",
         "id=fresh_id if token is None else token.id",
     ),
-    Bug("retention is not told", RECOVERY, "gone=gone", "gone=()"),
+    Bug("what retention removed is not reported", RECOVERY, "gone=gone", "gone=()"),
     Bug(
         "a job's result counts under another id",
         RECOVERY,
         "done is None or done.id != token_id",
         "done is None",
     ),
-    Bug("a job's result says that what is in hand is done", BOOK, "self._told[at] = told", "self._told[at] = at"),
+    Bug(
+        "a job's result says that what is in hand is done",
+        BOOK,
+        "self._reported[at] = reported",
+        "self._reported[at] = at",
+    ),
     Bug(
         "a job's result counts for what it has not done",
         BOOK,
@@ -88,7 +93,7 @@ BUGS = (
     Bug(
         "a token counts with any offset and checksum",
         TOKEN,
-        'if match["checksum"] != _checksum(body, place, offset):',
+        'if match["checksum"] != _checksum(body, log_id, offset):',
         "if False:",
     ),
     Bug(
@@ -100,10 +105,10 @@ BUGS = (
     Bug(
         "where the live lane is committed is its position",
         BOOK,
-        "processed(live, self._told_live), live.position",
+        "processed(live, self._reported_live), live.position",
         "live.position, live.position",
     ),
-    Bug("a range is done as soon as it is read", BOOK, "ledger.committable, told)", "ledger.position, told)"),
+    Bug("a range is done as soon as it is read", BOOK, "ledger.committable, reported)", "ledger.position, reported)"),
     Bug(
         "what a seek cut off of a range is left to be named by itself",
         OFFSETS,

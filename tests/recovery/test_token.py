@@ -16,7 +16,7 @@ from aiogroup.recovery.ranges import Range
 from aiogroup.recovery.token import (
     DoneRanges,
     HandOffNote,
-    Place,
+    LogId,
     Token,
     is_ours,
     make_id,
@@ -29,7 +29,7 @@ from aiogroup.recovery.token import (
 from tests.recovery.test_ranges import offsets, some_ranges
 from tests.support.effort import examples
 
-PLACE = Place("cluster", "orders", UUID(int=7), 3)
+PLACE = LogId("cluster", "orders", UUID(int=7), 3)
 TOKEN = Token("0123456789abcdef", 150, 7, (Range(85, 120),))
 TEXT = "aiogroup/1 0123456789abcdef live=150@7 pending=85-120 "
 users = st.text("aZ09 :=-,@\t\n\0ä€😀", max_size=40)  # all of Unicode is a table that takes seconds to make
@@ -96,14 +96,14 @@ def test_a_hand_off_that_makes_no_sense_is_not_obeyed(note, why):
 
 
 @pytest.mark.parametrize("text", ["aiogroup/2 0123456789abcdef anything", "aiogroup/17 ", "aiogroup/01 x"])
-def test_a_token_of_another_version_is_told_and_not_taken_for_the_applications(text):
+def test_a_token_of_another_version_is_reported_and_not_taken_for_the_applications(text):
     found = read_committed(85, text, PLACE)
     assert (found.token, found.user) == (None, "")
     assert "version" in found.foreign
     assert is_ours(text)
 
 
-def test_what_older_versions_wrote_behind_a_token_of_one_that_they_could_not_read_is_dropped():
+def test_what_older_versions_wrote_after_a_token_of_one_that_they_could_not_read_is_dropped():
     found = read_committed(85, write_committed(TOKEN, PLACE, "aiogroup/2 0123456789abcdef what is this"), PLACE)
     assert (found.token, found.user) == (TOKEN, "")
 
@@ -148,7 +148,7 @@ def test_no_edited_token_is_obeyed(data):
         (84, PLACE, "checksum"),
         (86, PLACE, "checksum"),
         (85, replace(PLACE, partition=4), "checksum"),
-        (85, replace(PLACE, topic_id=UUID(int=8)), "deleted and made anew"),
+        (85, replace(PLACE, topic_id=UUID(int=8)), "deleted and recreated"),
         (85, replace(PLACE, cluster_id="mirror"), "another cluster or topic"),
         (85, replace(PLACE, topic="source.orders"), "another cluster or topic"),
     ],
@@ -177,7 +177,7 @@ def test_a_token_that_was_written_without_its_topic_is_read_and_proves_nothing_o
 @pytest.mark.parametrize(
     ("token", "why"),
     [
-        (replace(TOKEN, live=119), "behind live"),
+        (replace(TOKEN, live=119), "above live"),
         (replace(TOKEN, pending=(Range(85, 90), Range(89, 120))), "disjoint"),
         (replace(TOKEN, pending=(Range(85, 85),)), "no range"),
         (replace(TOKEN, pending=(Range(85, 90), Range(10, 20))), "ascending"),
@@ -207,7 +207,7 @@ def test_the_offset_must_be_the_first_pending_one_whatever_the_checksum_says():
 
 
 @pytest.mark.parametrize("tail", [" ", " 5:hell", " 4:hello", " 05:hello", " 0:", "5:hello", " hello", "\n"])
-def test_what_stands_behind_a_token_must_be_written_as_we_do(tail):
+def test_what_stands_after_a_token_must_be_written_as_we_do(tail):
     text = write_committed(TOKEN, PLACE) + tail
     found = read_committed(85, text, PLACE)
     assert (found.token, found.user) == (None, "")

@@ -15,9 +15,9 @@ from aiogroup.errors import RecordDeserializationError
 from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.range_cursor import BoundedDecoder
+from aiogroup.recovery.lane_starts import Log, Recovery
 from aiogroup.recovery.ranges import read
-from aiogroup.recovery.recovery import Log, Recovery
-from aiogroup.recovery.token import DoneRanges, Place
+from aiogroup.recovery.token import DoneRanges, LogId
 from aiogroup.runtime.loop.clock import Signal
 from aiogroup.runtime.offsets.committed import Committed
 from aiogroup.runtime.recovery import catch_up as catching_up
@@ -73,10 +73,10 @@ class Home:
         self.catch_up = CatchUp(self.context, self.beside, self.leaders)
         (self.live,) = self.assignment.make({tp(0): LATEST})
         self.live.start_at(live)
-        self.catch_up.begin(self.live, Place("c", "orders", UUID(int=7), 0), recovered(*pending, live=live))
+        self.catch_up.begin(self.live, LogId("c", "orders", UUID(int=7), 0), recovered(*pending, live=live))
 
     def take_over(self):
-        self.assignment.take([self.live])
+        self.assignment.put([self.live])
         self.catch_up.follow()
         return self
 
@@ -136,7 +136,7 @@ async def test_what_a_paused_partition_had_to_drop_is_fetched_before_what_follow
     home.put(first, 20)
     first.bar(Bar.PAUSED)
     first.drop_buffer()
-    home.live.lanes.look()
+    home.live.lanes.note_done()
     assert home.fetched_from == (10, 20)
     assert first.target.offset == 10
     home.put(second, 40)
@@ -175,15 +175,15 @@ async def test_a_seek_in_one_lane_leaves_the_buffer_of_the_other(home):
     assert home.live.lanes.book.pending == ((10, 20), (35, 40))
 
 
-async def test_what_is_done_is_told_once_and_the_lane_stands_by(home):
+async def test_what_is_done_is_reported_once_and_the_lane_stands_by(home):
     for cursor in home.live.lanes.cursors:
         home.put(cursor, cursor.end)
     home.context.delivery.take(100)
     assert home.catch_up.is_catching_up()
-    home.live.lanes.look()
+    home.live.lanes.note_done()
     home.context.delivery.process_all()
     for _ in range(2):
-        home.live.lanes.look()
+        home.live.lanes.note_done()
     assert not home.catch_up.is_catching_up()
     assert [(each.start_offset, each.end_offset) for each in home.heard(events.RangeDone)] == [(10, 20), (30, 40)]
     assert len(home.heard(events.CatchUpDone)) == 1
@@ -259,14 +259,14 @@ async def test_a_jobs_result_under_another_id_moves_nothing(home):
     assert len(home.context.delivery.take(100)[tp(0)]) == 10
 
 
-async def test_a_topic_that_was_made_anew_is_read_in_one_lane(home):
-    home.live.lanes.abandon("the topic was deleted and made anew")
+async def test_a_topic_that_was_recreated_is_read_in_one_lane(home):
+    home.live.lanes.abandon("the topic was deleted and recreated")
     assert home.live.lanes is None
     assert home.beside.get(tp(0)) is None
     assert len(home.heard(events.RangesDropped)) == 1
 
 
-async def test_what_waits_behind_catch_up_lanes_shares_one_bound():
+async def test_what_waits_for_catch_up_lanes_shares_one_bound():
     home = Home((10, 20), live=50, parallel_order="ordered", parallel_buffer_bytes=1_000_000).take_over()
     assert home.live.target.most_bytes == 500_000
     assert not home.live.is_open
@@ -287,7 +287,7 @@ async def test_lanes_that_are_closed_do_not_come_back_to_life(home):
     assert home.beside.get(tp(0)) is None
 
 
-async def test_a_reset_below_what_was_told_takes_it_back(home):
+async def test_a_reset_below_what_was_reported_takes_it_back(home):
     """Records come again from 60 on: until these are processed no commit may say so."""
     home.live.put(fetched(home.live, 20, 50))
     home.context.delivery.take(20)
@@ -314,9 +314,9 @@ async def test_to_ask_whether_something_is_uncommitted_changes_nothing(home):
     home.live.put(fetched(home.live, 20, 50))
     home.context.delivery.take(20)
     home.context.delivery.process_all()
-    told = book.told
+    told = book.reported
     assert lanes.has_uncommitted
-    assert book.told == told
+    assert book.reported == told
     entry = lanes.processed()
     home.live.committed = Committed(entry.offset, entry.metadata)
     assert not lanes.has_uncommitted
@@ -328,7 +328,7 @@ async def test_to_ask_whether_something_is_uncommitted_changes_nothing(home):
 
 
 @pytest.mark.parametrize("way", ["seek", "seek_to_committed"])
-async def test_a_lane_that_is_sent_where_it_stands_reads_anew(home, way):
+async def test_a_lane_that_is_sent_where_it_stands_reads_again(home, way):
     """A deserializer may have failed for a moment: what it said of a record is not kept."""
 
     def refuse(value):
@@ -390,9 +390,9 @@ async def test_doubts_do_not_put_off_the_look_at_where_logs_begin(home, monkeypa
         task.cancel()
 
 
-async def test_a_frozen_leader_asked_where_logs_begin_does_not_put_off_what_is_told(home):
-    is_asked, is_told = asyncio.Event(), asyncio.Event()
-    home.context.tell = lambda event: is_told.set() if type(event) is events.RangeDone else None
+async def test_a_frozen_leader_asked_where_logs_begin_does_not_put_off_what_is_reported(home):
+    is_asked, is_reported = asyncio.Event(), asyncio.Event()
+    home.context.tell = lambda event: is_reported.set() if type(event) is events.RangeDone else None
 
     async def ask_for_ever(*_, **__):
         is_asked.set()
@@ -406,7 +406,7 @@ async def test_a_frozen_leader_asked_where_logs_begin_does_not_put_off_what_is_t
             await is_asked.wait()
             home.live.lanes.cursors[0].rise_to(20)
             home.catch_up.wanted.pulse()
-            await is_told.wait()
+            await is_reported.wait()
     finally:
         for task in tasks:
             task.cancel()

@@ -65,7 +65,7 @@ class FakeCoordinator:
         )
         return OffsetCommitResponse(topics=topics)
 
-    async def tell(self, fact):
+    async def report(self, fact):
         self.member.tell(fact)
         self.changed.pulse()
 
@@ -126,7 +126,7 @@ async def test_member_without_a_generation_never_commits(committing, way, code):
     assert committing.coordinator.written == []
 
 
-async def test_partition_that_leaves_while_the_commit_connects_is_told_and_the_others_go_out(committing):
+async def test_partition_that_leaves_while_the_commit_connects_is_reported_and_the_others_go_out(committing):
     committing.member.to_stable()
     committing.coordinator.before_writing = lambda: committing.assignment.remove([tp(0)])
     with pytest.raises(CommitFailedError) as failed:
@@ -146,7 +146,7 @@ async def test_offsets_of_an_earlier_ownership_are_never_sent(committing):
     assert committing.coordinator.written == []
 
 
-async def test_an_answer_by_hand_says_nothing_of_a_later_ownership(committing):
+async def test_an_answer_for_a_self_assigned_partition_says_nothing_of_a_later_ownership(committing):
     """Nobody's offsets go out all the same, but what was delivered since is not processed by them."""
 
     def come_back():
@@ -318,14 +318,14 @@ async def test_what_was_never_committed_is_not_committed_again():
     await committing.supervisor.close()
 
 
-async def test_the_text_of_a_commit_by_hand_is_known_afterwards(committing):
+async def test_the_text_of_an_explicit_commit_is_known_afterwards(committing):
     committing.member.to_stable()
     entry = CommitEntry(5, "mine", committing.partitions[0].ownership)
     await committing.committer.commit({tp(0): entry}, 1_000)
     assert committing.partitions[0].committed == Committed(5, "mine")
 
 
-async def test_a_commit_that_was_nobodys_is_not_sent_again_behind_a_members(committing):
+async def test_a_commit_that_was_nobodys_is_not_sent_again_after_a_members(committing):
     committing.committer.is_member = False
     committing.coordinator.codes = [E.COORDINATOR_LOAD_IN_PROGRESS]
     nobodys = await begun(committing, committing.entries(8))

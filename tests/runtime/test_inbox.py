@@ -38,7 +38,7 @@ def test_the_place_where_another_error_was_raised_is_kept():
     assert "failed_in_a_task" in [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
 
 
-def test_an_error_that_no_call_will_raise_any_more_is_told():
+def test_an_error_that_no_call_will_raise_any_more_is_reported():
     told = []
     inbox = Inbox(lambda: None, told.append)
     for number in range(ERRORS_LIMIT):

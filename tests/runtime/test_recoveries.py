@@ -19,7 +19,7 @@ from aiogroup.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from aiogroup.runtime.metadata.refresher import EARLIEST, Listed
-from aiogroup.runtime.recovery.recovery import Recoveries
+from aiogroup.runtime.recovery.recoveries import Recoveries
 from aiogroup.telemetry import events
 from tests.support.records import LATEST, tp
 
@@ -84,14 +84,14 @@ async def test_answers_of_two_leaders_decide_nothing():
     assert len(world.begun) == 1
 
 
-async def test_a_topic_that_is_made_anew_meanwhile_decides_nothing():
+async def test_a_topic_that_is_recreated_meanwhile_decides_nothing():
     world = World()
     world.after_epochs = cluster(1, 4, topic_id=8)
     assert "leader moved" in await world.begin()
     assert world.begun == []
 
 
-async def test_a_truncation_that_the_leader_proves_is_told():
+async def test_a_truncation_that_the_leader_proves_is_reported():
     world = World(epoch_end=60)
     assert await world.begin() == ""
     assert world.begun[0].pending == ((60, 120),)
@@ -115,7 +115,7 @@ async def test_a_topic_that_is_not_known_is_looked_up_later():
 
 
 @pytest.mark.parametrize("text", ["aiogroup/2 0123456789abcdef of tomorrow", "aiogroup/1 0123456789abcdef damaged"])
-async def test_a_token_that_cannot_be_read_is_told_and_not_written_again_as_the_applications(text):
+async def test_a_token_that_cannot_be_read_is_reported_and_not_written_again_as_the_applications(text):
     world = World()
     assert await world.begin(Committed(70, text, 3)) == ""
     (recovery,) = world.begun

@@ -133,7 +133,7 @@ async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_
     async def send(entries, _timeout):
         committed.append({each.partition: entry.offset for each, entry in entries.items()})
         if len(committed) == 1:
-            first.start_at(5, was_reset=True)  # out of range again, and looked up anew
+            first.start_at(5, was_reset=True)  # out of range again, and looked up again
             first.bar(Bar.HELD)
         await asyncio.sleep(0)
         for each, entry in entries.items():

@@ -337,7 +337,7 @@ async def test_nothing_is_handed_out_after_stop(reading):
 # A new loop.
 
 
-async def test_new_loop_gets_the_record_that_the_last_one_left_in_hand_and_it_is_told(reading):
+async def test_new_loop_gets_the_record_that_the_last_one_left_in_hand_and_it_is_reported(reading):
     reading.put(3)
     reading.requests.iterate()
     assert (await reading.requests.next()).offset == 0
@@ -365,7 +365,7 @@ def put_bad(reading, number, *offsets):
     partition.put(fetched(partition, 4, **bad_at(*offsets)))
 
 
-async def test_skip_goes_on_behind_the_poison_record_that_the_last_request_raised(reading):
+async def test_skip_goes_on_after_the_poison_record_that_the_last_request_raised(reading):
     put_bad(reading, 0, 0, 1)
     for offset in (0, 1):
         with pytest.raises(RecordDeserializationError) as raised:
@@ -445,7 +445,7 @@ async def told(signal):
     return task
 
 
-async def test_a_fetcher_that_waits_for_room_is_told_once_by_the_record_that_makes_some(reading):
+async def test_a_fetcher_that_waits_for_room_is_woken_once_by_the_record_that_makes_some(reading):
     supply = reading.delivery.supply
     reading.put(1)
     reading.put(1, base=1)
@@ -467,7 +467,7 @@ async def test_a_fetcher_that_waits_for_room_is_told_once_by_the_record_that_mak
     task.cancel()
 
 
-async def test_a_fetcher_is_not_told_while_nothing_was_used_up(reading):
+async def test_a_fetcher_is_not_woken_while_nothing_was_used_up(reading):
     reading.put(2)
     reading.delivery.supply.is_room_wanted = True
     task = await told(reading.context.fetchable)

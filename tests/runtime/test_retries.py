@@ -38,7 +38,7 @@ async def test_the_last_attempt_is_followed_by_no_wait():
     assert await waits(Retries(CONFIG, most_attempts=1)) == []
 
 
-async def test_after_a_success_the_waits_begin_anew():
+async def test_after_a_success_the_waits_start_over():
     retries = Retries(CONFIG)
     assert await waits(retries, 3) == [100, 200, 400]
     retries.on_success()

@@ -13,7 +13,7 @@ from aiogroup.runtime.net.connection import SocketReceiver
 from tests.protocol.test_receiver import feed, filled, framed
 
 
-async def test_the_end_of_the_socket_is_told_once():
+async def test_the_end_of_the_socket_is_reported_once():
     frames: list[bytes] = []
     ends: list[Exception] = []
     closed = asyncio.get_running_loop().create_future()
@@ -27,7 +27,7 @@ async def test_the_end_of_the_socket_is_told_once():
     assert frames == [b"good"]
 
 
-async def test_what_ended_the_socket_is_told():
+async def test_what_ended_the_socket_is_reported():
     ends: list[Exception] = []
     receiver = SocketReceiver(asyncio.get_running_loop().create_future(), lambda *_: None, ends.append)
     receiver.connection_lost(ConnectionResetError())

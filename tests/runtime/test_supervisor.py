@@ -41,7 +41,7 @@ async def fail(after_ms=0, error=None):
     raise error or ValueError("broken")
 
 
-async def test_when_one_task_dies_all_end_and_the_failure_is_told_once(supervisor):
+async def test_when_one_task_dies_all_end_and_the_failure_is_reported_once(supervisor):
     ended = []
     supervisor.spawn("one", forever, ended)
     supervisor.spawn("two", forever, ended)

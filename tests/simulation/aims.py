@@ -72,8 +72,7 @@ class Aims:
             return
         member.tell("asks for a round")
         task = self.loop.create_task(_asked(member.consumer), context=member.process.context.copy())
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.track(task)
 
 
 async def _asked(consumer):

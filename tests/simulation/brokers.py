@@ -58,7 +58,7 @@ from aiogroup.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from aiogroup.recovery.token import Place
+from aiogroup.recovery.token import LogId
 from tests.simulation.fetches import Sessions
 from tests.simulation.log import Log
 
@@ -76,7 +76,7 @@ class Brokers:
         self.nodes = dict.fromkeys(range(nodes), True)
         self.tell = tell
         self.topics = {}
-        self.made_counts = {}  # by topic: how often it was made anew
+        self.made_counts = {}  # by topic: how often it was recreated
         self.gone = set()  # topics that are deleted now
         self.log = CoordinatorLog()
         self.settings = settings or GroupSettings(initial_rebalance_delay_ms=300)
@@ -117,14 +117,14 @@ class Brokers:
         self.tell("brokers", f"{topic} is deleted")
         self.checker.on_deleted(topic)
         self._look_at_fetches()
-        self.loop.call_later(after_ms / 1000, self._make_anew, topic, partitions, context=self.outside)
+        self.loop.call_later(after_ms / 1000, self._recreate, topic, partitions, context=self.outside)
 
-    def _make_anew(self, topic, partitions):
+    def _recreate(self, topic, partitions):
         self.made_counts[topic] = self.made_counts.get(topic, 0) + 1
         self.topics[topic] = []
         self.add_partitions(topic, partitions)
         self.gone.discard(topic)
-        self.tell("brokers", f"{topic} is made anew with {partitions} partitions")
+        self.tell("brokers", f"{topic} is recreated with {partitions} partitions")
         self._look_at_fetches()
 
     def append(self, topic, partition, count):
@@ -140,7 +140,7 @@ class Brokers:
         return is_there and (partition is None or partition < len(self.topics[topic]))
 
     def place(self, tp):
-        return Place(CLUSTER_ID, tp.topic, self.topic_id(tp.topic), tp.partition)
+        return LogId(CLUSTER_ID, tp.topic, self.topic_id(tp.topic), tp.partition)
 
     def now_ms(self):
         return int(self.loop.time() * 1000)
@@ -148,7 +148,7 @@ class Brokers:
     # Faults.
 
     def move_coordinator(self, node, loading_ms):
-        """In order: who waits is told, and the log is read anew."""
+        """In order: who waits is told, and the log is read again."""
         if self.coordinator is not None:
             self._answer_all(self.coordinator.resign())
         self._hand_over(node, loading_ms)
@@ -339,6 +339,8 @@ class Brokers:
         if transport.node != self.coordinator_node:
             self._answer(ticket, refusal(request, E.NOT_COORDINATOR))
         elif self.coordinator is None:
+            if isinstance(request, HeartbeatRequest):
+                self.checker.on_blind_answer(transport.process)
             self._answer(ticket, refusal(request, E.COORDINATOR_LOAD_IN_PROGRESS))
         else:
             now_ms = self.now_ms()

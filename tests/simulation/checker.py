@@ -12,7 +12,7 @@ from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
-from aiogroup.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup.records import CATCH_UP
 from aiogroup.recovery.ranges import find
 from aiogroup.recovery.token import read_committed
@@ -49,7 +49,9 @@ class Checker:
         self.owners = {}  # (generation, partition) -> who adopted it
         self.keeps = False  # the protocol is cooperative
         self.both_give_ms = 0  # for so long two members may hand out records of one partition
-        self.given = defaultdict(dict)  # by partition: (process, which of its ownerships) -> its first record's instant
+        self.given = defaultdict(dict)  # by partition: (process, which ownership) -> granted when, first record when
+        self.granted_at = {}  # by process: when the coordinator told it its assignment
+        self.blind_at = {}  # by process: when a coordinator that was loading last answered its heartbeat
         self.thawed_at = {}  # by process: what it was given before, it may see now
         self.is_over = False  # processes are cleared away, the dead too: what they say then is no finding
         self.is_calm = False  # the whole simulation is without faults, stalls and crashes
@@ -61,7 +63,7 @@ class Checker:
         self.is_exact = True  # nothing that is processed comes again
         self.may_repeat = set()  # (partition, offset): a stop has told that its application still held it
         self.let_go = {None}  # member ids that somebody was refused under, or gave up himself
-        self.made_counts = {}  # by topic: how often it was made anew; records say it as their timestamp
+        self.made_counts = {}  # by topic: how often it was recreated; records say it as their timestamp
         self.excused = set()  # processes that may fall silent: they end, or their application stalls
 
     def now(self):
@@ -107,16 +109,25 @@ class Checker:
             reached += 1
         self.gap_free[tp] = reached
 
-    def on_given(self, who, began_at, tp):
-        """A record, to (process, which of its ownerships of the partition, and that since when)."""
+    def on_given(self, who, granted_at, tp):
+        """A record, to (process, which of its ownerships of the partition, and that granted when).
+
+        Of two owners the coordinator has replaced the one that it granted the partition to first. Neither the order of
+        their callbacks nor that of their first records says which one that is: the one that was replaced may be late
+        with both, and the other one rightly goes on after it has been fenced.
+        """
         now, given = self.loop.time(), self.given[tp]
-        given.setdefault(who, now)
+        given.setdefault(who, (granted_at, now))
         if now == self.thawed_at.get(who[0]):
             return
-        for (other, _), first_at in given.items():
-            both_ms = (now - first_at) * 1000
-            if other != who[0] and first_at >= began_at and both_ms > self.both_give_ms:
-                self.fail(f"{who[0]} and {other} are both given {tp} for {both_ms:.0f} ms")
+        for (other, _), (other_granted_at, first_at) in given.items():
+            both_ms = (now - max(first_at, self.blind_at.get(who[0], 0.0))) * 1000
+            if other != who[0] and other_granted_at > granted_at and both_ms > self.both_give_ms:
+                self.fail(f"{who[0]} is given {tp} {both_ms:.0f} ms after {other}, which has it now")
+
+    def on_blind_answer(self, process):
+        """While it loads, a coordinator answers every heartbeat with no error, also a replaced member's."""
+        self.blind_at[process.name] = self.loop.time()
 
     def on_generation(self, group):
         if group.state is not GroupState.EMPTY:
@@ -131,6 +142,8 @@ class Checker:
         for each in answers:
             if getattr(each.response, "error_code", 0) in REFUSED or isinstance(request, LeaveGroupRequest):
                 self.let_go.add(self.ids.get(each.ticket[0].process.name))
+            if isinstance(each.response, SyncGroupResponse) and not each.response.error_code:
+                self.granted_at[each.ticket[0].process.name] = self.loop.time()
         match request:
             case OffsetCommitRequest():
                 response = next(each.response for each in answers if each.response is not None)
@@ -244,14 +257,14 @@ class Ownerships:
         self.name = name
         self.next = {}  # by owned partition: the next offset, None: any
         self.reached = {}  # by partition: behind what was delivered last
-        self.began_at = {}  # by partition
+        self.granted_at = {}  # by partition: when the coordinator told of the assignment with it
         self.logs = {}  # by partition: of which topic of that name that was
         self.numbers = defaultdict(int)  # by partition: which ownership of it this is
 
     def assigned(self, tps):
         for tp in tps:
             self.numbers[tp] += 1
-            self.began_at[tp] = self.checker.loop.time()
+            self.granted_at[tp] = self.checker.granted_at[self.name]
             self.next.setdefault(tp, None)
 
     def revoked(self, tps):
@@ -272,7 +285,7 @@ class Ownerships:
             self.checker.fail(f"{self.name} was given {tp}@{record.offset}, which it does not own")
             return
         checker = self.checker
-        checker.on_given((self.name, self.numbers[tp]), self.began_at[tp], tp)
+        checker.on_given((self.name, self.numbers[tp]), self.granted_at[tp], tp)
         self.logs[tp] = record.timestamp
         if checker.is_of_former(record):
             self.next[tp] = record.offset + 1

@@ -20,7 +20,7 @@ START_SECONDS = 1_000.0
 
 
 class StuckError(AssertionError):
-    """Every task waits, and no timer will wake one."""
+    """Every task waits, and no timer will wake one; or timers that are due make new ones that are due as well."""
 
 
 class Process:
@@ -112,6 +112,9 @@ class SimLoop(asyncio.SelectorEventLoop):
 
 
 TURN_MS = 3_600_000
+TURNS_AT_ONE_INSTANT = 100_000
+INSTANT_SECONDS = 1e-6
+"""A simulation has a few hundred turns in so short a time."""
 
 
 class _Clock(selectors.DefaultSelector):
@@ -120,11 +123,19 @@ class _Clock(selectors.DefaultSelector):
     def __init__(self, loop):
         super().__init__()
         self._loop = loop
+        self._turns_count = 0  # in this instant
+        self._instant_at = 0.0
 
     def select(self, timeout=None):
         if timeout is None:
             raise StuckError("every task waits and no timer will wake one")
         self._loop.jumped_seconds += max(0.0, timeout)
+        self._turns_count += 1
+        if self._loop.time() > self._instant_at + INSTANT_SECONDS:
+            self._instant_at, self._turns_count = self._loop.time(), 0
+        if self._turns_count > TURNS_AT_ONE_INSTANT:
+            self._turns_count = 0
+            raise StuckError(f"time has not gone on for {TURNS_AT_ONE_INSTANT:,} turns of the loop")
         return []
 
 

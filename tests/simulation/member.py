@@ -61,6 +61,7 @@ class Member:
         self.commit_ended_at = 0.0  # its application's last one, which waits for a join
         self.hand_over_ends_at = 0.0  # when a stop waits no longer for what is in hand
         self.on_busy = None
+        self.intruding = set()  # tasks of its application that read on beside the other one
         self.intrusions = itertools.cycle((_by_getone, _by_getmany, _by_anext, _by_loop))
         self.task = None
         if self.is_slow:
@@ -197,6 +198,12 @@ class Member:
                 if self.checker.is_calm:
                     self.checker.fail(f"{self.process.name}: {error!r}, and nothing was wrong")
 
+    def begin_intrusion(self):
+        """Nobody waits for it: in a process that dies in this turn of the loop it never ends."""
+        task = asyncio.get_running_loop().create_task(self._intrude())
+        self.intruding.add(task)
+        task.add_done_callback(self.intruding.discard)
+
     async def _intrude(self):
         """A mistake of the application: it asks for records while its other task works at one, and is refused."""
         if self.is_stopping or not self.in_hand & self.consumer.assignment():
@@ -221,7 +228,7 @@ class Member:
                 await sleep_ms(busy_ms)
             if habits.work_ms:
                 if self.style != "acks" and record.offset % INTRUDES_EVERY == 0:
-                    self.world.spawn(self._intrude())
+                    self.begin_intrusion()
                 await sleep_ms(rng.randrange(habits.work_ms))
             if habits.stall_ms and rng.random() < habits.stall_share:
                 self.tell(f"stalls for {habits.stall_ms} ms")

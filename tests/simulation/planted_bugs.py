@@ -1,6 +1,6 @@
 """Bugs that the simulation must find: each is one change of the library's text, with seeds that find it.
 
-A bug whose old text is gone fails its test: somebody changed the place, and the bug is to be planted anew.
+A bug whose old text is gone fails its test: somebody changed the place, and the bug must be planted again.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ BUGS = (
     Bug(
         "does not leave when it stops",
         "aiogroup/runtime/departure.py",
-        'await steps.take("LeaveGroup", self._coordinator.leave(leave))',
+        'await steps.run("LeaveGroup", self._coordinator.leave(leave))',
         "pass",
         ("quick",),
         (1366, 612),
@@ -314,15 +314,15 @@ BUGS = (
         COMMITTER,
         "at_most = None if commit.pending.keys() <= commit.topic_ids.keys() else BY_NAME",
         "at_most = BY_NAME",
-        ("anew",),
+        ("recreated",),
         (74, 44),
     ),
     Bug(
-        "goes on in a topic that was made anew where it stood in the old one",
+        "goes on in a topic that was recreated where it stood in the old one",
         "aiogroup/runtime/fetching/positions.py",
-        "                self._begin_anew(partition, former_id, topic_id)",
+        "                self._start_over(partition, former_id, topic_id)",
         "                partition.topic_id = topic_id",
-        ("anew",),
+        ("recreated",),
         (14, 44),
     ),
     Bug(
@@ -330,7 +330,7 @@ BUGS = (
         "aiogroup/fetching/partition.py",
         "return (self.position or 0) < offset <= self.former_end",
         "return False",
-        ("anew",),
+        ("recreated",),
         (134,),
     ),
 )

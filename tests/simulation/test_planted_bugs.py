@@ -23,7 +23,7 @@ def test_there_are_enough_bugs_and_each_has_a_name_of_its_own():
     assert len({each.name for each in BUGS}) == len(BUGS) >= 20
 
 
-def test_a_bug_that_can_no_longer_be_planted_is_told():
+def test_a_bug_that_can_no_longer_be_planted_is_reported():
     for text in ("nothing of this kind", "self"):
         with pytest.raises(LookupError):
             Bug("gone", "aiogroup/consumer.py", text, "").applied()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aiogroup.errors import ConfigError, InvalidTopicError
 from aiogroup.recovery.ranges import Range, count, read, subtract
-from aiogroup.recovery.token import Place, Token
+from aiogroup.recovery.token import LogId, Token
 from aiogroup.spark import JavaMissingError, Missing, Pending, Progress, PySparkMissingError, make_session
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import IncompleteError
@@ -26,7 +26,7 @@ TP = TopicPartition("orders", 0)
 
 
 def pending(*pairs, done=(), log_start=0):
-    place = Place("cluster", TP.topic, UUID(int=1), TP.partition)
+    place = LogId("cluster", TP.topic, UUID(int=1), TP.partition)
     token = Token("0" * 16, 10**6, 0, read(pairs))
     return Pending(place, token, tuple(Range(*each) for each in done), log_start, 10**6)
 
@@ -81,7 +81,7 @@ def test_a_layer_has_a_partition_once_and_one_topic():
 # What is given.
 
 
-def test_both_clients_are_told_of_security_and_of_the_isolation_level():
+def test_both_clients_get_security_and_the_isolation_level():
     properties = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",

@@ -308,7 +308,7 @@ def stable(script, *actors, leader=None):
 # The scripts.
 
 
-def a_first_member_is_told_its_id_then_leads(s):
+def a_first_member_gets_its_id_then_leads(s):
     a = s.actor("a")
     assert a.join().error_code == 79
     assert a.commit(generation=0) == 25

@@ -12,8 +12,7 @@ from aiogroup import ConsumerConfig, TopicPartition
 from aiogroup.devkafka import jars
 from aiogroup.devkafka.errors import DevKafkaError
 from aiogroup.recovery import ranges
-from aiogroup.recovery.token import HandOffNote, Token, make_id, second_group_mark, write_committed
-from aiogroup.recovery.token import Place as TokenPlace
+from aiogroup.recovery.token import HandOffNote, LogId, Token, make_id, second_group_mark, write_committed
 from aiogroup.runtime.net.link import Link
 from aiogroup.spark import make_session
 from aiogroup.spark.errors import JavaMissingError, PySparkMissingError
@@ -44,14 +43,14 @@ def start_spark(master: str = "local[2]"):
     return make_session(master, jars=jars.spark_jars(), conf=CONF)
 
 
-async def place_of(place: Place, partition: int = 0) -> TokenPlace:
+async def place_of(place: Place, partition: int = 0) -> LogId:
     """What a token of this partition is bound to."""
     link = Link(ConsumerConfig(bootstrap_servers=place.cluster.bootstrap_servers))
     try:
         cluster = await link.fetch_metadata([place.topic])
     finally:
         await link.wait_closed(link.close())
-    return TokenPlace(cluster.cluster_id or "", place.topic, cluster.topics[place.topic].topic_id, partition)
+    return LogId(cluster.cluster_id or "", place.topic, cluster.topics[place.topic].topic_id, partition)
 
 
 async def leave_behind(
@@ -74,11 +73,11 @@ async def leave_behind(
         token = Token(token_id, live, 0, spans, note)
         text = write_committed(token, await place_of(place, partition))
         entries[place.tp(partition)] = OffsetAndMetadata(token.pending[0].start, text)
-    await commit_by_hand(place, entries)
+    await commit_explicitly(place, entries)
     return token_id
 
 
-async def commit_by_hand(place: Place, entries: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+async def commit_explicitly(place: Place, entries: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
     async with place.unsubscribed(enable_auto_commit=False) as consumer:
         consumer.assign(list(entries))
         await consumer.commit(dict(entries))

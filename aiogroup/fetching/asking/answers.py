@@ -7,7 +7,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from aiogroup.config import ConsumerConfig
@@ -23,8 +23,8 @@ from aiogroup.protocol.messages.fetch import PartitionData
 
 __all__ = ["MakeDecoder", "Taken", "ask_for_whole", "is_out_of_range", "standing_alone", "take"]
 
-MakeDecoder: TypeAlias = Callable[[bytes | memoryview, int, list[tuple[int, int]]], PartitionDecoder]
-"""(records, offset of the first one that is wanted, aborted transactions) -> what decodes them."""
+MakeDecoder: TypeAlias = Callable[[Lane, bytes | memoryview, int, Sequence[tuple[int, int]]], PartitionDecoder]
+"""(lane, records, offset of the first one that is wanted, aborted transactions) -> what decodes them."""
 
 ALONE_SHARE: Final = 0.9
 """Records that are at least this share of the buffer that they keep in memory are not copied."""
@@ -47,6 +47,9 @@ class Taken(NamedTuple):
     is_buffered: bool = False
     incomplete_bytes: int = 0
     """The length that the first batch declares, if only a part of it arrived; otherwise 0."""
+
+
+_BUFFERED: Final = Taken(is_current=True, is_buffered=True)
 
 
 def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, make_decoder: MakeDecoder) -> Taken:
@@ -76,9 +79,11 @@ def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, mak
         if not target.batch_bytes:  # otherwise the answer may have had no space for the long batch
             lane.heal()
         return Taken(is_current, names_replica=names_replica)
-    aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
+    aborted: Sequence[tuple[int, int]] = ()
+    if data.aborted_transactions:
+        aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions]
     records = standing_alone(data.records)
-    decoder = make_decoder(records, asked.fetch_offset, aborted)
+    decoder = make_decoder(lane, records, asked.fetch_offset, aborted)
     if decoder.incomplete_batch_bytes:
         return Taken(is_current, names_replica=names_replica, incomplete_bytes=decoder.incomplete_batch_bytes)
     lane.heal()
@@ -88,7 +93,7 @@ def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, mak
         target.is_broken = is_broken
     target.offset = asked.fetch_offset if extent.end is None else extent.end
     lane.put(decoder, extent.epochs)
-    return Taken(is_current, names_replica=names_replica, is_buffered=True)
+    return Taken(is_current, names_replica=True, is_buffered=True) if names_replica else _BUFFERED
 
 
 def ask_for_whole(

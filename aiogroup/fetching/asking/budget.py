@@ -38,7 +38,9 @@ class FetchBudget:
     def share_bytes(self, waiting_count: int) -> int:
         """The bytes that are free for one of `waiting_count` brokers."""
         free_bytes = self._free_bytes()
-        return max(free_bytes // max(1, waiting_count), min(free_bytes, self._least_bytes))
+        if waiting_count <= 1:
+            return free_bytes
+        return max(free_bytes // waiting_count, min(free_bytes, self._least_bytes))
 
     @property
     def _least_bytes(self) -> int:
@@ -46,7 +48,7 @@ class FetchBudget:
 
     def _free_bytes(self) -> int:
         free_bytes = self._left_bytes()
-        if free_bytes >= self._least_bytes:
+        if free_bytes >= self.largest_bytes and free_bytes >= RESPONSE_FLOOR_BYTES:
             return free_bytes
         # The buffers of paused partitions must not starve the others: they are dropped, and fetched again after a
         # resume.

@@ -69,10 +69,11 @@ def node_for(partition: Lane, cluster: Cluster, now_ms: int) -> int:
     """The broker to read from: the preferred replica until its time ends (KIP-392), otherwise the leader; -1 if
     unknown.
     """
-    if partition.target.preferred_replica != UNKNOWN:
-        if now_ms < partition.target.preferred_until_ms and partition.target.preferred_replica in cluster.brokers:
-            return partition.target.preferred_replica
-        partition.target.preferred_replica = UNKNOWN
+    target = partition.target
+    if target.preferred_replica != UNKNOWN:
+        if now_ms < target.preferred_until_ms and target.preferred_replica in cluster.brokers:
+            return target.preferred_replica
+        target.preferred_replica = UNKNOWN
     return cluster.leader(partition.tp)
 
 
@@ -181,8 +182,9 @@ class Planner:
         share = self.share(node_id)
         share.members.add(tp)
         self._note_due(partition, now_ms)
-        if self._is_asked_for(partition, share, now_ms):
-            self._ask(partition, share, cluster)
+        partition_bytes = self._partition_bytes(partition, share)
+        if self._is_asked_for(partition, share, partition_bytes, now_ms):
+            self._ask(partition, share, partition_bytes, cluster)
         else:
             share.session.drop(tp)
 
@@ -190,27 +192,24 @@ class Planner:
         at_ms = partition.target.backoff_until_ms
         if at_ms <= now_ms:
             if partition.target.preferred_replica == UNKNOWN:
-                self._due.pop(partition.tp, None)
+                if self._due:
+                    self._due.pop(partition.tp, None)
                 return
             at_ms = partition.target.preferred_until_ms
         if self._due.get(partition.tp) != at_ms:
             self._due[partition.tp] = at_ms
             heapq.heappush(self._due_heap, (at_ms, partition.tp))
 
-    def _is_asked_for(self, partition: Lane, share: Share, now_ms: int) -> bool:
+    def _is_asked_for(self, partition: Lane, share: Share, partition_bytes: int, now_ms: int) -> bool:
         if not partition.is_fetched or partition.is_paused or partition.target.is_broken:
             return False
         if now_ms < partition.target.backoff_until_ms:
             return False
-        partition.is_left_out = (
-            partition.buffer.fetched_bytes >= self._full_bytes(partition, share) or partition.has_enough
-        )
+        full_bytes = partition.target.most_bytes or FETCHES_AHEAD * partition_bytes
+        partition.is_left_out = partition.buffer.fetched_bytes >= full_bytes or partition.has_enough
         if partition.is_left_out:
             share.full.add(partition.tp)
         return not partition.is_left_out
-
-    def _full_bytes(self, partition: Lane, share: Share) -> int:
-        return partition.target.most_bytes or FETCHES_AHEAD * self._partition_bytes(partition, share)
 
     def _partition_bytes(self, partition: Lane, share: Share) -> int:
         """The most bytes of a partition per answer. A merge needs records of all partitions, so one answer should hold
@@ -228,14 +227,14 @@ class Planner:
         share_bytes = min(room_bytes, config.fetch_max_bytes // max(1, len(share.members)))
         return min(most_bytes, max(share_bytes, 2 * tally.batch_bytes, SHARE_FLOOR_BYTES))
 
-    def _ask(self, partition: Lane, share: Share, cluster: Cluster) -> None:
+    def _ask(self, partition: Lane, share: Share, partition_bytes: int, cluster: Cluster) -> None:
         tp, info = partition.tp, cluster.partition(partition.tp)
         if partition.topic_id is None:
             partition.topic_id = cluster.topic_id(tp.topic)
         topic_id = partition.topic_id or ZERO_UUID
         if partition.target.batch_bytes:
             share.large[tp] = partition.target.batch_bytes
-        max_bytes = max(self._partition_bytes(partition, share), partition.target.batch_bytes)
+        max_bytes = max(partition_bytes, partition.target.batch_bytes)
         # KIP-320: a broker that knows a newer or an older leader than we do refuses instead of answering.
         epoch = UNKNOWN if info is None else info.leader_epoch
         share.session.want(

@@ -130,7 +130,8 @@ class Batch:
         self._frame = memoryview(bytes(self._frame[: _V2.size]))
         self._payload = payload
         self.packed_bytes = 0
-        self.inflated_bytes = len(payload)
+        # The memory that is held, which may be up to twice the output: the decompressor's buffer has a guessed size.
+        self.inflated_bytes = memoryview(payload.obj).nbytes if isinstance(payload, memoryview) else len(payload)
 
     @property
     def payload_bytes(self) -> int:
@@ -208,7 +209,8 @@ class LegacyBatch:
         if self._magic:  # offsets inside are relative (KIP-31); the wrapper has the last absolute one
             self._shift = self.next_offset - 1 - _INT64.unpack_from(self._messages[-1])[0]
         self.packed_bytes = 0
-        self.inflated_bytes = len(payload)
+        # The memory that is held, which may be up to twice the output: the decompressor's buffer has a guessed size.
+        self.inflated_bytes = memoryview(payload.obj).nbytes if isinstance(payload, memoryview) else len(payload)
 
     @property
     def payload_bytes(self) -> int:

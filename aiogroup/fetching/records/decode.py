@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from aiogroup.errors import RecordDeserializationError
 from aiogroup.fetching.records import batches
 from aiogroup.fetching.records.batches import Batch, BatchError, LegacyBatch
+from aiogroup.native import read_plain
+from aiogroup.native.checksums import crc32c
 from aiogroup.records import LIVE, Record
 from aiogroup.values import dataclass
 
@@ -25,6 +27,8 @@ __all__ = ["DecodeSettings", "PartitionDecoder"]
 Deserializer: TypeAlias = Callable[[bytes], Any]
 
 SLICE_BYTES: Final = 1024 * 1024
+SHORT_BYTES: Final = 16 * 1024
+"""At most this many bytes may be read at once. If the attempt fails, they are read a second time."""
 _OFFSET: Final = attrgetter("offset")
 _NO_DATA = memoryview(b"")
 
@@ -53,7 +57,7 @@ class DecodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Poison:
-    """A record or batch that cannot be delivered. Its error is created anew each time, since each raise of one error
+    """A record or batch that cannot be delivered. Its error is created again each time, since each raise of one error
     lengthens its traceback.
 
     `end` is the first offset after it. If only a deserializer refused the record, then `batch`, `reader` and `raw` (the
@@ -156,6 +160,31 @@ class PartitionDecoder:
         if self._data and self._batch is None:
             self._find_batch()
         return self._batch is None and self._poison is None and not self._undelivered
+
+    def read_at_once(self, max_records: int) -> list[Record]:
+        """All records, if that takes a single call: at the head a piece mostly holds one plain record.
+
+        Returns none, and leaves all to `next_slice`, if the piece is long or was begun, if anything about it is
+        unusual, or if it holds more than `max_records`.
+        """
+        settings, self.slice_bytes = self._settings, len(self._data)
+        is_begun = self._pos > 0 or not self.slice_bytes
+        if is_begun or self.slice_bytes > SHORT_BYTES or self._aborted or settings.deserializes:
+            return []
+        read = read_plain(
+            self._data,
+            self.next_offset,
+            max_records,
+            (self._tp, 0, settings.lane, self._acknowledge),
+            crc32c if settings.check_crcs else None,
+            settings.read_committed,
+        )
+        if read is None:
+            return []
+        # No call from here on: Ctrl-C cannot come in between, and lose the records.
+        records, self.next_offset = read
+        self._data = _NO_DATA
+        return records
 
     def needs_inflate(self) -> bool:
         """Whether the next step is a decompression long enough for a thread; `next_slice` would do it in place."""

@@ -51,19 +51,22 @@ class Leadership:
             return f"replicas of {', '.join(sorted(moved))} moved to other racks"
         return None
 
-    def why_incomplete(self, shares: Collection[TopicPartition]) -> str | None:
-        """The reason for another round when `shares`, those of all members together, lack a partition.
+    def why_unfit(self, assigned: Collection[TopicPartition]) -> str | None:
+        """The reason for another round when `assigned`, those of all members together, are not the topics' partitions.
 
-        A static leader that comes back keeps the assignment that it made before it went, and partitions that were added
-        meanwhile are not in it. Java's leader compares later metadata with that which it finds when it comes back, and
-        so leaves such a partition unread until the next rebalance.
+        A static leader that comes back keeps the assignment that it made before it went. Partitions that were added
+        meanwhile are not in it, also where the topic was missing then; and partitions of a topic that was recreated
+        with fewer are in it still. Java's leader compares later metadata with that which it finds when it comes back,
+        and so leaves such a partition unread until the next rebalance.
         """
         orphaned = {
             topic
             for topic, count in self._counts.items()
             for number in range(count)
-            if TopicPartition(topic, number) not in shares
+            if TopicPartition(topic, number) not in assigned
         }
-        if not shares or not orphaned:
-            return None
-        return f"partitions of {', '.join(sorted(orphaned))} are in nobody's share"
+        if orphaned:
+            return f"partitions of {', '.join(sorted(orphaned))} are assigned to no member"
+        # Nothing is known of a topic with the count 0.
+        gone = {tp.topic for tp in assigned if 0 < self._counts.get(tp.topic, 0) <= tp.partition}
+        return f"partitions of {', '.join(sorted(gone))} are assigned, and do not exist" if gone else None

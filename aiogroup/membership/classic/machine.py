@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from aiogroup.cluster import Cluster
 from aiogroup.config import backoff_ms
 from aiogroup.errors import AiogroupError, ProtocolError
 from aiogroup.membership import facts as f
 from aiogroup.membership.classic.leadership import Leadership
-from aiogroup.membership.classic.requests import join_request, leave_request, read_assignment, sync_request
+from aiogroup.membership.classic.requests import join_request, leave_request, sync_request
 from aiogroup.membership.identity import NO_GENERATION, Identity, NewMemberId
 from aiogroup.membership.member import MemberObserver
-from aiogroup.membership.remedies import HOPELESS, Remedy, Rpc, failure_of, mismatch_of, remedy_for
+from aiogroup.membership.remedies import FATAL_TO_HEARTBEATS, Remedy, Rpc, failure_of, mismatch_of, remedy_for
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.membership.states import ENDS, HEARTBEATING, MOVES, MemberState
+from aiogroup.protocol.consumer_protocol import read_assignment
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.values import dataclass
 
 __all__ = ["Backoff", "ClassicMembership", "JoinOffers"]
+
+_STABLE: Final = MemberState.STABLE  # a module constant: looking it up on the enum each time would cost more
 
 
 class JoinOffers(Protocol):
@@ -85,7 +88,7 @@ class ClassicMembership:
         self._keeps = False  # the hand-over under way gives up only the topics that are not subscribed to any more
         self._asked = False  # the request or effect of this state was asked for and is not answered yet
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-        self._rejoin_since_ms: int | None = None  # when the fact came in that `rejoin_why` tells of
+        self._rejoin_since_ms: int | None = None  # when the fact came in that `rejoin_why` is about
         self._rejoin_at_ms: int | None = None  # the group rebalances, and this member delays its rejoin until then
         self._new_member_id = NewMemberId()
         self._effects: f.Outbox[f.Effect] = f.Outbox()
@@ -116,11 +119,11 @@ class ClassicMembership:
             case f.Adopted():
                 if self.state is MemberState.ADOPTING and fact.generation == self._round.generation:
                     self._move(MemberState.STABLE, f"adopted generation {fact.generation}")
-            case f.HeartbeatAnswered() | f.CommitRefused() if fact.error_code == ErrorCode.FENCED_INSTANCE_ID:
+            case f.HeartbeatAnswered() | f.CommitAnswered() if fact.error_code == ErrorCode.FENCED_INSTANCE_ID:
                 self._on_fenced(fact.identity)
             case f.HeartbeatAnswered():
                 self._on_news(Rpc.HEARTBEAT, fact, now_ms)
-            case f.CommitRefused():
+            case f.CommitAnswered():
                 self._on_news(Rpc.OFFSET_COMMIT, fact, now_ms)
             case f.CoordinatorGone():
                 self._new_member_id.on_coordinator_doubtful()
@@ -208,8 +211,8 @@ class ClassicMembership:
     @property
     def may_deliver(self) -> bool:
         """As `Membership.may_deliver`: a cooperative member delivers during a rebalance too."""
-        if not self.is_rebalancing:
-            return True
+        if self.state is _STABLE and self.rejoin_why is None and self.identity.is_member:
+            return True  # mostly, and asked for several times for each record: see `is_rebalancing`
         return self._settings.is_cooperative and (self.may_heartbeat or self.claim >= 0)
 
     # Moves.
@@ -361,7 +364,7 @@ class ClassicMembership:
         if mismatch is not None:
             self._fail(mismatch)
             return
-        self._new_member_id.begin_anew()
+        self._new_member_id.start_over()
         try:
             partitions = read_assignment(bytes(answer.assignment))
         except ProtocolError as error:  # the leader's fault: the next round may have another leader
@@ -384,7 +387,7 @@ class ClassicMembership:
             # claim would look older than theirs and be ignored: the kept partitions would have two owners.
             self._effects.append(self._give_up(fact.why))
 
-    def _on_news(self, rpc: Rpc, fact: f.HeartbeatAnswered | f.CommitRefused, now_ms: int) -> None:
+    def _on_news(self, rpc: Rpc, fact: f.HeartbeatAnswered | f.CommitAnswered, now_ms: int) -> None:
         """An answer to a heartbeat or a commit says that something is wrong with this generation."""
         if fact.identity != self.identity or not self.may_heartbeat:
             return
@@ -398,7 +401,7 @@ class ClassicMembership:
                 self._lose_generation(self.identity.without_generation(), why)
             case Remedy.FORGET_MEMBER:
                 self._lose_generation(self._removed(why), why)
-            case remedy if remedy is Remedy.NOT_AUTHORIZED or (rpc is Rpc.HEARTBEAT and remedy in HOPELESS):
+            case remedy if remedy is Remedy.NOT_AUTHORIZED or (rpc is Rpc.HEARTBEAT and remedy in FATAL_TO_HEARTBEATS):
                 self._refuse(remedy, fact.error_code)
             case _:
                 pass  # the coordinator moved, or is not ready: the task that asked looks it up and asks again
@@ -432,7 +435,7 @@ class ClassicMembership:
             case Remedy.FENCED | Remedy.NOT_AUTHORIZED | Remedy.INCONSISTENT | Remedy.FATAL:
                 self._refuse(remedy, code)
             case Remedy.FORGET_MEMBER:
-                self._new_member_id.begin_anew()
+                self._new_member_id.start_over()
                 self.identity, failed_before = self._removed(why), self._backoff.failures_count > 0
                 self._join_again(why, now_ms, backoff=rpc is Rpc.JOIN_GROUP and failed_before, is_lost=True)
             case Remedy.NEXT_GENERATION:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from aiogroup.assignors import Assignor, Held, MemberSubscription
-from aiogroup.errors import ProtocolError
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.protocol.consumer_protocol import (
@@ -18,7 +17,6 @@ from aiogroup.protocol.consumer_protocol import (
     Assignment,
     Subscription,
     TopicPartitions,
-    decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
@@ -33,7 +31,6 @@ __all__ = [
     "Offers",
     "join_request",
     "leave_request",
-    "read_assignment",
     "read_subscription",
     "sync_request",
     "write_assignment",
@@ -158,18 +155,6 @@ def read_subscription(blob: bytes, instance_id: str | None) -> MemberSubscriptio
 
 def write_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     return encode_assignment(Assignment(assigned_partitions=_by_topic(partitions)))
-
-
-def read_assignment(blob: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions of an assignment.
-
-    Raises:
-        ProtocolError: the bytes are no assignment.
-    """
-    partitions = _flat(decode_assignment(blob).assigned_partitions)
-    if nowhere := [tp for tp in partitions if not tp.topic or tp.partition < 0]:
-        raise ProtocolError(f"an assignment of {nowhere[0]}, which cannot exist")
-    return partitions
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:

@@ -118,6 +118,9 @@ class ReplicaState(Structure):
     replica_epoch: int = wire(INT64, default=-1)
 
 
+NO_REPLICA = ReplicaState()
+
+
 @structure
 class FetchPartition(Structure):
     """One partition and the offset to read on from."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol, TypeVar
+from typing import Final, NoReturn, Protocol, TypeVar
 
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS
 from aiogroup.delivery.redelivery import Redeliveries
@@ -100,7 +100,8 @@ class Requests:
         Raises:
             StopAsyncIteration: the consumer was stopped.
         """
-        self._check_iterable()
+        if self._context.is_stopped:
+            self._end_iteration()
         who = self._begin(_NONE_NAMED)
         try:
             has_waited, self._has_waited = self._has_waited, False
@@ -125,7 +126,8 @@ class Requests:
         enough_count: int,
     ) -> Record:
         """The next record of a merge, for which `enough_count` buffered records per partition are enough."""
-        self._check_iterable()
+        if self._context.is_stopped:
+            self._end_iteration()
         who = self._begin(_NONE_NAMED, enough_count=enough_count)
         try:
             await asyncio.sleep(0)
@@ -139,11 +141,10 @@ class Requests:
             raise StopAsyncIteration
         return record
 
-    def _check_iterable(self) -> None:
-        if self._context.is_stopped:
-            self._check_outside_callback()
-            self.ask_too_late()
-            raise StopAsyncIteration
+    def _end_iteration(self) -> NoReturn:
+        self._check_outside_callback()
+        self.ask_too_late()
+        raise StopAsyncIteration
 
     async def one(self, only: frozenset[TopicPartition]) -> Record:
         def take() -> Record | None:
@@ -251,7 +252,7 @@ class Requests:
             told = self._told_poison.get(tp)
             if told is None:
                 continue
-            # If a lane was moved since then (by a seek, or because the topic was made anew), another record may stand
+            # If a lane was moved since then (by a seek, or because the topic was recreated), another record may stand
             # at that offset, which was never raised and may be good.
             offset, moves = told
             now = self._moves(tp)

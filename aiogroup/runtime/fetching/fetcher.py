@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 from weakref import ref
@@ -29,7 +30,7 @@ from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.target import UNKNOWN
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.protocol.errors import ErrorCode, lookup
-from aiogroup.protocol.messages.fetch import FetchResponse, PartitionData
+from aiogroup.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from aiogroup.records import LIVE, Record
 from aiogroup.recovery.token import is_ours
 from aiogroup.runtime.context import Context
@@ -244,26 +245,20 @@ class Fetchers:
                 await context.fetchable.wait(until_ms)
 
     async def _fetch(self, node_id: int, plan: FetchPlan, wait_ms: int, now: int) -> bool:
-        """Send one request and handle its answer. Returns False if the broker did not answer."""
+        """Send one request, and further ones while `_take_at_once` takes the answers; handle the last answer. Returns
+        False if the broker did not give it.
+        """
         context, share = self._context, self._planner.share(node_id)
         session = share.session
-        begun = session.begin()
-        share.named = begun.partitions
-        if self._tally.moved:
-            for tp in [each for each in self._tally.moved if each in session.held]:
-                del self._tally.moved[tp]
-        request = request_for(begun, context.config, max_bytes=plan.max_bytes, max_wait_ms=wait_ms)
-        sent = _Sent(node_id, share, begun, plan.max_bytes, max(plan.max_bytes, self._budget.largest_bytes))
-        self._tally.in_flight_bytes += sent.reserved_bytes
-        self._sent_at_ms[node_id] = now
-        self._tried_since_ms.setdefault(node_id, now)
+        sent = _Sent(node_id, share, session.begin(), plan.max_bytes)
+        request = self._begin_request(sent, wait_ms, now)
         response: FetchResponse | None = None
         try:
             response = await context.link.send(
                 node_id,
                 request,
                 self._channel,
-                at_most=None if begun.has_ids else BY_NAME,
+                at_most=None if sent.begun.has_ids else BY_NAME,
                 on_answer=partial(self._take_at_once, sent),
             )
             return sent.is_taken or await self._take_answer(sent, response)
@@ -281,6 +276,19 @@ class Fetchers:
                 context.delivery.look_again()
                 context.changed.pulse()  # once per answer, so that a waiting request sees all its partitions
             self._end_request(sent)
+
+    def _begin_request(self, sent: _Sent, wait_ms: int, now: int) -> FetchRequest:
+        """The request that is to be sent now. What it needs of the memory is reserved for it."""
+        begun, tally = sent.begun, self._tally
+        sent.share.named = begun.partitions
+        if tally.moved:
+            for tp in [each for each in tally.moved if each in sent.share.session.held]:
+                del tally.moved[tp]
+        sent.reserved_bytes = max(sent.max_bytes, self._budget.largest_bytes)
+        tally.in_flight_bytes += sent.reserved_bytes
+        self._sent_at_ms[sent.node_id] = now
+        self._tried_since_ms.setdefault(sent.node_id, now)
+        return request_for(begun, self._context.config, max_bytes=sent.max_bytes, max_wait_ms=wait_ms)
 
     def _end_request(self, sent: _Sent) -> None:
         """Give back what the request reserved, once."""
@@ -358,23 +366,23 @@ class Fetchers:
 
     # The answer.
 
-    def _take_at_once(self, sent: _Sent, response: FetchResponse) -> None:
+    def _take_at_once(self, sent: _Sent, response: FetchResponse, answer: asyncio.Future[FetchResponse]) -> bool:
         """Take a short answer without an error as soon as it is read: at the head there is one for each record, and
-        every turn of the loop costs time.
+        every turn of the loop costs time. Every other answer is left to the fetcher.
 
-        If it has all records that there are, whoever waits for them is woken here, and so runs before the fetcher
-        writes its next request. Every other answer is left to the fetcher.
+        If it has all records that there are, whoever waits for them is woken here, and so runs before the next request
+        is written. For this the fetcher, which waits for `answer`, is not woken: returns True.
         """
         if response.error_code or sent.begun.is_full:
-            return
+            return False
         size_bytes = 0
         for topic in response.responses:
             for data in topic.partitions:
                 if data.error_code:
-                    return
+                    return False
                 size_bytes += len(data.records or b"")
         if not 0 < size_bytes <= AT_ONCE_BYTES:
-            return
+            return False
         answers = self._open_answer(sent, response)
         held, is_more_there = sent.share.session.held, False
         sent.is_taken = True
@@ -384,10 +392,48 @@ class Fetchers:
                 self._take_partition(sent.node_id, asked, data, self._answered_at_ms)
                 is_more_there = is_more_there or not self._is_at_end(asked.partition)
         self._end_request(sent)
-        if not is_more_there:
-            sent.is_told = True
-            self._context.delivery.look_again()
-            self._context.changed.pulse()
+        if is_more_there:
+            return False
+        sent.is_told = True
+        self._context.delivery.look_again()
+        self._context.changed.pulse()
+        if response.throttle_time_ms:
+            return False
+        answer.get_loop().call_soon(self._ask_on, sent, response, answer)
+        return True
+
+    def _ask_on(self, sent: _Sent, response: FetchResponse, answer: asyncio.Future[FetchResponse]) -> None:
+        """Write the next request for the fetcher that waits for `answer`, or wake it if there is anything else to do.
+
+        At the head this saves a task's step, a future and three coroutines for each record.
+        """
+        if answer.done():  # the fetcher was ended
+            return
+        try:
+            if not self._write_next(sent, answer):
+                answer.set_result(response)
+        except Exception as error:  # noqa: BLE001 (handed to the fetcher)
+            answer.set_exception(error)
+
+    def _write_next(self, sent: _Sent, answer: asyncio.Future[FetchResponse]) -> bool:
+        """Returns False, and changes nothing, if more must be done than to write a request."""
+        connection = self._context.link.ready(sent.node_id, self._channel)
+        if connection is None or self._lets_others_go_on:
+            return False
+        now = self._look()
+        plan = self._planner.plan(sent.node_id, self._budget.share_bytes(len(self._running) - len(self._sent_at_ms)))
+        if plan.full_count or not plan.max_bytes:
+            return False
+        sent.begin(sent.share.session.begin(), plan.max_bytes)
+        config = self._context.config
+        connection.write(
+            self._begin_request(sent, config.fetch_max_wait_ms, now),
+            at_most=None if sent.begun.has_ids else BY_NAME,
+            on_answer=partial(self._take_at_once, sent),
+            answer=answer,
+        )
+        connection.wait_on(answer, now, config.request_timeout_ms)
+        return True
 
     def _open_answer(self, sent: _Sent, response: FetchResponse) -> dict[TopicPartition, PartitionData]:
         """Note what the answer says about the broker and the session. Returns the partitions that it names."""
@@ -457,12 +503,7 @@ class Fetchers:
         if not self._planner.is_at(node_id, lane.tp, asked):
             self._planner.share(node_id).session.miss(lane.tp)
             return
-
-        def make_decoder(records: bytes | memoryview, offset: int, aborted: list[tuple[int, int]]) -> PartitionDecoder:
-            acknowledge = _Acknowledge(context, lane.ledger)
-            return self._rules.decoder(lane, records, offset, aborted, self._settings, acknowledge)
-
-        taken = take(lane, asked, data, received_at_ms, make_decoder)
+        taken = take(lane, asked, data, received_at_ms, self._make_decoder)
         if not taken.is_current:
             return
         if taken.remedy is not FetchRemedy.PROCEED:
@@ -479,6 +520,12 @@ class Fetchers:
             self._ask_for_whole(node_id, asked, taken.incomplete_bytes, len(data.records or b""))
         elif taken.is_buffered:
             self._rules.on_buffered(lane)
+
+    def _make_decoder(
+        self, lane: Lane, records: bytes | memoryview, offset: int, aborted: Sequence[tuple[int, int]]
+    ) -> PartitionDecoder:
+        acknowledge = _Acknowledge(self._context, lane.ledger)
+        return self._rules.decoder(lane, records, offset, aborted, self._settings, acknowledge)
 
     def _ask_for_whole(self, node_id: int, asked: Asked, batch_bytes: int, received_bytes: int) -> None:
         why = ask_for_whole(asked, batch_bytes, received_bytes, now_ms(), self._context.config)
@@ -507,16 +554,19 @@ class Fetchers:
 
 
 class _Sent:
-    """A request to a broker, and what was done with its answer."""
+    """The request to a broker that is under way, and what was done with its answer."""
 
     __slots__ = ("begun", "is_over", "is_taken", "is_told", "max_bytes", "node_id", "reserved_bytes", "share")
 
-    def __init__(self, node_id: int, share: Share, begun: SessionRequest, max_bytes: int, reserved_bytes: int) -> None:
+    def __init__(self, node_id: int, share: Share, begun: SessionRequest, max_bytes: int) -> None:
         self.node_id = node_id
         self.share = share
+        self.reserved_bytes = 0
+        self.begin(begun, max_bytes)
+
+    def begin(self, begun: SessionRequest, max_bytes: int) -> None:
         self.begun = begun
         self.max_bytes = max_bytes
-        self.reserved_bytes = reserved_bytes
         self.is_taken = False  # the answer was, as soon as it was read
         self.is_told = False  # whoever waits for records was woken
         self.is_over = False  # what was reserved for it is given back

@@ -17,7 +17,7 @@ from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.offsets.commit_plan import Committed
 from aiogroup.protocol.errors import ErrorCode
-from aiogroup.recovery.token import Place, is_ours, read_committed
+from aiogroup.recovery.token import LogId, is_ours, read_committed
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import now_ms, wall_ms
 from aiogroup.runtime.loop.retries import Retries
@@ -29,7 +29,7 @@ from aiogroup.telemetry import events
 __all__ = ["Positions"]
 
 NOT_COMMITTED: Final = "nothing is committed"
-MADE_ANEW: Final = "the topic was deleted and made anew"
+RECREATED: Final = "the topic was deleted and recreated"
 EARLIEST_POLICY: Final = ResetPolicy("earliest")
 
 
@@ -84,9 +84,9 @@ class Positions:
                 await self._context.positions_wanted.wait()
                 continue
             try:
-                # One round of leaders only: a position that is wanted meanwhile must not wait until the last of these
-                # has a leader.
-                await self.resolve(wanted, now_ms() + self._context.config.request_timeout_ms, rounds=1)
+                # Each leader is asked once only: a position that is wanted meanwhile must not wait until the last of
+                # these has a leader.
+                await self.resolve(wanted, now_ms() + self._context.config.request_timeout_ms, most_attempts=1)
                 retries.on_success()
             except AiogroupError as error:
                 if not error.retriable:
@@ -102,10 +102,10 @@ class Positions:
         await self._committer.commit_held(held, self._context.config.request_timeout_ms // 3)
         self._context.changed.pulse()
 
-    async def resolve(self, partitions: list[Partition], until_ms: int, rounds: int | None = None) -> None:
+    async def resolve(self, partitions: list[Partition], until_ms: int, most_attempts: int | None = None) -> None:
         """Give each partition its position, except one that is moved or lost meanwhile.
 
-        A partition gets it as soon as its own leader has answered. Leaders are asked at most `rounds` times.
+        A partition gets it as soon as its own leader has answered. Leaders are asked at most `most_attempts` times.
 
         Raises:
             AiogroupError: a position could not be looked up until `until_ms`; those partitions stay as they are.
@@ -118,10 +118,10 @@ class Positions:
             ours = [each for each in of if each in self._recovering]
             failure = None
             try:
-                await self._recover(ours, until_ms, rounds)
+                await self._recover(ours, until_ms, most_attempts)
             except AiogroupError as error:
                 failure = error  # other partitions do not wait for the leaders of these
-            await self._resolve_policy([each for each in of if each not in ours], until_ms, rounds)
+            await self._resolve_policy([each for each in of if each not in ours], until_ms, most_attempts)
             if failure is not None:
                 raise failure
         finally:
@@ -157,7 +157,7 @@ class Positions:
             elif committed is not None and self.is_of_former_topic(tp, committed):
                 topic_id = str(partition.topic_id)
                 self._context.tell(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
-                self.reset(partition, EARLIEST_POLICY, why=MADE_ANEW)
+                self.reset(partition, EARLIEST_POLICY, why=RECREATED)
                 self._afterwards.pop(partition, lambda: None)()
             elif committed is not None:
                 leader = leader_of(self._context.link.cluster, tp)
@@ -167,9 +167,9 @@ class Positions:
                 self.reset(partition, partition.reset.policy, why=NOT_COMMITTED)
                 self._afterwards.pop(partition, lambda: None)()
 
-    async def _recover(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
+    async def _recover(self, partitions: list[Partition], until_ms: int, most_attempts: int | None) -> None:
         """Start both lanes of newly assigned partitions (KIP-333)."""
-        recoveries, retries = self._recoveries, Retries(self._context.config, until_ms, most_attempts=rounds)
+        recoveries, retries = self._recoveries, Retries(self._context.config, until_ms, most_attempts=most_attempts)
         while recoveries is not None:
             self.follow_topics(partitions)
             if not (left := [each for each in partitions if each in self._recovering]):
@@ -208,12 +208,12 @@ class Positions:
         topic_id = cluster.topic_id(tp.topic)
         if topic_id is None or not is_ours(committed.metadata):
             return False
-        place = Place(cluster.cluster_id or "", tp.topic, topic_id, tp.partition)
-        return read_committed(committed.offset, committed.metadata, place).is_of_former_topic
+        log_id = LogId(cluster.cluster_id or "", tp.topic, topic_id, tp.partition)
+        return read_committed(committed.offset, committed.metadata, log_id).is_of_former_topic
 
     def follow_topics(self, partitions: Iterable[Partition] | None = None) -> None:
-        """Begin anew each partition whose topic id in the metadata has changed; by default all partitions that are ours
-        are checked.
+        """Start over with each partition whose topic id in the metadata has changed, of `partitions` or of all that are
+        ours.
         """
         context, tell = self._context, self._context.tell
         for partition in context.assignment if partitions is None else partitions:
@@ -222,9 +222,9 @@ class Positions:
             if topic_id is None or topic_id == former_id:
                 continue
             if former_id is not None and not partition.starts_count:
-                self._look_up_anew(partition, topic_id)
+                self._look_up_again(partition, topic_id)
             elif former_id is not None:
-                self._begin_anew(partition, former_id, topic_id)
+                self._start_over(partition, former_id, topic_id)
             elif (former := context.assignment.name_topic(partition, topic_id)) is not None:
                 tell(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
 
@@ -234,7 +234,7 @@ class Positions:
 
         `answer` was requested after the partitions became ours: older metadata may be stale. A broker that lags behind
         may not know a topic that has existed for long; then more records are read than the policy asks for. But if the
-        topic's id is known, only another id proves that the topic was made anew. With `auto_offset_reset="none"` the
+        topic's id is known, only another id proves that the topic was recreated. With `auto_offset_reset="none"` the
         application says where to begin.
         """
         ids = {each.tp.topic: each.topic_id for each in self._context.assignment if each.topic_id is not None}
@@ -250,7 +250,7 @@ class Positions:
             if is_missing and policy.kind != "none" and policy != self._new_policy:
                 partition.reset.policy = self._new_policy
 
-    def _look_up_anew(self, partition: Partition, topic_id: UUID) -> None:
+    def _look_up_again(self, partition: Partition, topic_id: UUID) -> None:
         """Look up the position in the new topic. Nothing of the old one was read in this ownership, and another member
         may already have committed an offset of the new one.
         """
@@ -260,8 +260,8 @@ class Positions:
         partition.move(PositionState.COMMITTED)
         self._context.positions_wanted.pulse()
 
-    def _begin_anew(self, partition: Partition, former_id: UUID, topic_id: UUID) -> None:
-        """The topic was made anew, and other records stand at the same offsets: drop everything buffered, in hand or to
+    def _start_over(self, partition: Partition, former_id: UUID, topic_id: UUID) -> None:
+        """The topic was recreated, and other records stand at the same offsets: drop everything buffered, in hand or to
         be committed.
 
         The whole new log was written after we had subscribed, so it is read like a new partition.
@@ -273,12 +273,12 @@ class Positions:
             context.assignment.failed_commit.add(tp)
         context.delivery.forget([partition])
         if partition.lanes is not None:
-            partition.lanes.abandon(MADE_ANEW)
+            partition.lanes.abandon(RECREATED)
         self._recovering.pop(partition, None)
         self._afterwards.pop(partition, None)
-        context.assignment.begin_anew(partition, topic_id)
+        context.assignment.start_over(partition, topic_id)
         context.tell(events.TopicRecreated(tp.topic, tp.partition, position, str(former_id), str(topic_id)))
-        self.reset(partition, self._new_policy, why=MADE_ANEW)
+        self.reset(partition, self._new_policy, why=RECREATED)
         context.group_changed.pulse()  # none of its records is in hand any more
         context.changed.pulse()
 
@@ -291,12 +291,12 @@ class Positions:
         partition.await_reset(policy, why)
         self._context.positions_wanted.pulse()
 
-    async def _resolve_policy(self, partitions: list[Partition], until_ms: int, rounds: int | None) -> None:
+    async def _resolve_policy(self, partitions: list[Partition], until_ms: int, most_attempts: int | None) -> None:
         asked = self._ask(partitions)
         wanted = {tp: _timestamp(each.reset.policy) for tp, (each, _) in asked.items()}
         started: dict[TopicPartition, tuple[str, int]] = {}
 
-        def take(found: Offsets) -> None:
+        def note(found: Offsets) -> None:
             for tp, answer in found.items():
                 partition, changes_count = asked[tp]
                 if answer.offset < 0 and wanted[tp] != LATEST:
@@ -310,11 +310,11 @@ class Positions:
                             self._context.tell(events.NewPartitionFromEarliest(tp.topic, tp.partition))
                     self._start_at(partition, answer.offset)
 
-        retries = Retries(self._context.config, until_ms, most_attempts=rounds)
+        retries = Retries(self._context.config, until_ms, most_attempts=most_attempts)
         while wanted:
             read_committed = self._context.config.read_committed
             try:
-                why = await self._refresher.ask_leaders(dict(wanted), until_ms, take, read_committed=read_committed)
+                why = await self._refresher.ask_leaders(dict(wanted), until_ms, note, read_committed=read_committed)
             finally:
                 for event in events.PositionFromPolicy.of_round(started):
                     self._context.tell(event)

@@ -77,7 +77,7 @@ class Validator:
     def _is_ahead(self, partition: Partition, now: int) -> bool:
         """Whether the position has a newer epoch than the leader in the metadata, which then cannot check it.
 
-        That ends after a while: if the topic was made anew, its epochs began again.
+        That ends after a while: if the topic was recreated, its epochs began again.
         """
         if partition.search.leader_epoch <= partition.leader.epoch:
             self._ahead_since_ms.pop(partition, None)

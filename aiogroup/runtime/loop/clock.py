@@ -19,6 +19,7 @@ FOREVER_MS: Final = 2**62
 
 class _Here(threading.local):
     loop: asyncio.AbstractEventLoop | None = None
+    time: Callable[[], float] = time.monotonic
 
 
 _here = _Here()
@@ -38,6 +39,8 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     loop = _here.loop
     if loop is None or not loop.is_running():
         loop = _here.loop = asyncio.get_running_loop()
+        is_usual = getattr(loop.time, "__func__", None) is asyncio.BaseEventLoop.time
+        _here.time = time.monotonic if is_usual else loop.time
         _forget_in_forked_processes()
     return loop
 
@@ -46,8 +49,8 @@ def now_ms() -> int:
     """The running loop's clock in whole milliseconds. It is monotonic; a test may replace it."""
     loop = _here.loop
     if loop is None or not loop.is_running():
-        loop = _running_loop()
-    return int(loop.time() * 1000)
+        _running_loop()
+    return int(_here.time() * 1000)
 
 
 def wall_ms() -> int:
@@ -96,7 +99,7 @@ class Alarm:
 
 
 class Signal:
-    """Tells waiters that something changed, so that they check again. A pulse wakes every waiter, the oldest first;
+    """Wakes waiters when something has changed, so that they check again. A pulse wakes every waiter, the oldest first;
     without a waiter it is forgotten.
 
     Check your condition, then `await wait()`. If there is no await in between, no pulse is missed.

@@ -33,7 +33,7 @@ class Retries:
         self._failures_count = 0
 
     def last_error(self, what: str, last: AiogroupError) -> AiogroupError:
-        """The error to raise when the time is over: for a time-out of the last attempt it tells of all of them."""
+        """The error to raise when the time is over: for a time-out of the last attempt it names all of them."""
         if not isinstance(last, KafkaTimeoutError) or self._failures_count <= 1:
             return last
         took_ms = now_ms() - self._began_at_ms

@@ -28,7 +28,7 @@ class Steps:
         """The time left for all steps but LeaveGroup and closing."""
         return max(0, self.until_ms - min(LEAVE_RESERVE_MS, self.timeout // 4) - now_ms())
 
-    async def take(self, what: str, work: Awaitable[object], limit_ms: int | None = None) -> None:
+    async def run(self, what: str, work: Awaitable[object], limit_ms: int | None = None) -> None:
         """Await the work. A time-out or an `AiogroupError` is noted as a problem."""
         until_ms = self.until_ms if limit_ms is None else min(self.until_ms, now_ms() + limit_ms)
         try:

@@ -1,4 +1,4 @@
-"""The only place where tasks and threads are born. If a task dies they all end, and the application is told why."""
+"""The only place where tasks and threads are born. If a task dies they all end, and the application gets the error."""
 
 from __future__ import annotations
 

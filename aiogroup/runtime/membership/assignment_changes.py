@@ -1,4 +1,4 @@
-"""Tells every part that must know of a changed assignment, in the order in which the parts rely on each other."""
+"""Informs every part that must know of a changed assignment, in the order in which the parts rely on each other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AssignmentChanges:
         self._recovery = recovery
         self._poll_clock = poll_clock
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Call this after every change of the assignment."""
         context = self._context
         self._positions.follow_topics()  # positions may have been looked up before the topic was recreated

@@ -28,15 +28,15 @@ class Callbacks:
         self._subscription = subscription
         self._coordinator = coordinator
         self._poll_clock = poll_clock
-        self._announced: frozenset[TopicPartition] = frozenset()
-        self.told: frozenset[TopicPartition] = frozenset()
+        self._revoked: frozenset[TopicPartition] = frozenset()
+        self.announced: frozenset[TopicPartition] = frozenset()
         """Partitions that the assigned callback named and that are still owned: no other callback may name others."""
         self.is_running = False
 
     @property
-    def unannounced(self) -> frozenset[TopicPartition]:
+    def unrevoked(self) -> frozenset[TopicPartition]:
         """Partitions that the assigned callback named, and that no revoked callback has named since."""
-        return self.told - self._announced
+        return self.announced - self._revoked
 
     @property
     def has_listener(self) -> bool:
@@ -44,23 +44,23 @@ class Callbacks:
 
     async def revoked(self, tps: Collection[TopicPartition]) -> None:
         """Call the revoked callback, once for each end of an ownership. It may still commit offsets of `tps`."""
-        new = frozenset(tps) - self._announced
+        new = frozenset(tps) - self._revoked
         if tps and not new:
             return  # stop() came between the callback and the end of the ownership
-        self._announced |= new
+        self._revoked |= new
         await self._call("on_partitions_revoked", new)
 
     async def lost(self, tps: Collection[TopicPartition]) -> None:
         await self._call("on_partitions_lost", tps)
 
     async def assigned(self, tps: Collection[TopicPartition]) -> None:
-        self.told |= frozenset(tps)
+        self.announced |= frozenset(tps)
         await self._call("on_partitions_assigned", tps)
 
     def forget(self, tps: Collection[TopicPartition]) -> None:
-        """The ownership is over: the next one of the same partitions is announced anew."""
-        self._announced -= frozenset(tps)
-        self.told -= frozenset(tps)
+        """The ownership is over: the next one of the same partitions gets its own callbacks."""
+        self._revoked -= frozenset(tps)
+        self.announced -= frozenset(tps)
 
     async def _call(self, callback: str, tps: Collection[TopicPartition]) -> None:
         listener = self._subscription.listener

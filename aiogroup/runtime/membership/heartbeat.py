@@ -40,7 +40,7 @@ class Heartbeat:
         self.clock = HeartbeatClock(config.heartbeat_interval_ms, config.session_timeout_ms, now_ms())
         self.acknowledged_at_ms: int | None = None
         self.counts_until_ms = FOREVER_MS
-        """Until then the coordinator counts this member, as its answers tell: one session after the last of them.
+        """Until then the coordinator counts this member, by its answers: one session after the last of them.
 
         It is replaced as a whole: the main loop reads it while the heartbeat thread sets it.
         """
@@ -58,7 +58,7 @@ class Heartbeat:
             elif identity != self._identity:
                 self._identity = identity
                 self.clock.on_joined(now)
-                self._count_anew(now)
+                self._restart_count(now)
                 # Connect now: a loop that is blocked until the first heartbeat is due has no time for a handshake then.
                 await self._coordinator.get_ready(HEARTBEAT, self.clock.due_at_ms - now)
             elif self.clock.is_session_over(now) and self._coordinator.node_id >= 0:
@@ -83,14 +83,14 @@ class Heartbeat:
             self.counts_until_ms = until_ms
             self._on_count(until_ms)
 
-    def _count_anew(self, now: int) -> None:
+    def _restart_count(self, now: int) -> None:
         """The coordinator has just shown that it counts this member. A static one has a time-out of its own."""
         assert self._identity is not None
         is_over = now >= self.counts_until_ms
         config = self._context.config
         self._count_until(now + (self._named_session_ms if self._identity.is_static else config.session_timeout_ms))
         if is_over:
-            self._context.group_changed.pulse()  # the outage that the session watchdog told of is over
+            self._context.group_changed.pulse()  # the outage that the session watchdog reported is over
 
     def _give_up_coordinator(self) -> None:
         """No answer came for a whole session (KIP-62): look for another coordinator, and keep the generation."""
@@ -121,7 +121,7 @@ class Heartbeat:
                 response = await self._coordinator.exchange(HEARTBEAT, self._context.config.request_timeout_ms, request)
         except AiogroupError as error:
             if isinstance(error, GroupAuthorizationError | AuthenticationFailedError):
-                await self._coordinator.tell(Failed(error))
+                await self._coordinator.report(Failed(error))
                 return
             self._context.tell(events.HeartbeatMissed(str(error)))
             self.clock.on_failed(now_ms(), self._context.config.retry_backoff_ms)
@@ -139,7 +139,7 @@ class Heartbeat:
             self.clock.on_acknowledged(now)
             self.acknowledged_at_ms = now
             if identity == self._identity:
-                self._count_anew(now)
+                self._restart_count(now)
             self._context.tell(events.HeartbeatAcknowledged(identity.generation, now - sent_at_ms))
         else:
             self._context.tell(events.HeartbeatMissed(lookup(error_code).name))
@@ -147,4 +147,4 @@ class Heartbeat:
         if remedy is Remedy.REDISCOVER:
             self._coordinator.lose(lookup(error_code).name)
         if remedy is not Remedy.PROCEED:
-            await self._coordinator.tell(HeartbeatAnswered(identity, error_code))
+            await self._coordinator.report(HeartbeatAnswered(identity, error_code))

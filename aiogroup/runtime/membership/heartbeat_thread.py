@@ -6,7 +6,7 @@ The thread runs the heartbeat task and the poll watchdog, which else run in the 
 The member itself stays in the main loop; the thread has a `ThreadMember` in its place. Two things cross the border:
 
 - From the main loop to the thread: a `MemberSnapshot` after each change of identity, state or coordinator. It is one
-  immutable value behind one reference, so the thread never reads half of an old one and half of a new one. The instant
+  immutable value with one reference, so the thread never reads half of an old one and half of a new one. The instant
   at which the application was last seen (`PollClock.running_since_ms`) is one value too, read without a lock.
 - From the thread to the main loop: facts, all of which are kept until the main loop takes them, and events, of which
   the newest are kept. The main loop applies them before anything that the application does next, and drops facts about
@@ -128,7 +128,7 @@ class _Surroundings:
 
 
 class _ThreadLine(Line):
-    """Follows the main loop to the coordinator that it finds, and tells it when that coordinator is lost."""
+    """Follows the main loop to the coordinator that it finds, and reports when that coordinator is lost."""
 
     def __init__(self, surroundings: _Surroundings, member: ThreadMember, news: News) -> None:
         super().__init__(surroundings, member)
@@ -146,10 +146,10 @@ class _ThreadLine(Line):
             self.node_id = snapshot.node_id
         self._on_changed()
 
-    def lose(self, why: str) -> None:
+    def lose(self, why: str, *, is_expected: bool = False) -> None:
         if self.node_id != UNKNOWN_NODE:
             self._news.add_loss(self.node_id, why)
-        super().lose(why)
+        super().lose(why, is_expected=is_expected)
 
 
 class HeartbeatThread:
@@ -315,7 +315,7 @@ class HeartbeatThread:
         answered.add_done_callback(lambda each: _settle(done, each.exception()))
 
     def _tell(self, event: Event) -> None:
-        if not isinstance(event, events.CoordinatorFound | events.CoordinatorLost):  # the main loop tells its own
+        if not isinstance(event, events.CoordinatorFound | events.CoordinatorLost):  # the main loop emits its own
             self._news.add_event(event)
 
     def _wake_main_loop(self) -> None:

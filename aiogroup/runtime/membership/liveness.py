@@ -69,7 +69,7 @@ class Liveness:
                 self._coordinator.handle(RecordsWanted())
 
     def _on_expired(self) -> None:
-        """Give up the partitions of a member that was parked, and tell the application.
+        """Give up the partitions of a member that was parked, and inform the application.
 
         A member that had failed or left before is not parked. Its end is under way already, and waits for the callback
         that took longer than the interval.

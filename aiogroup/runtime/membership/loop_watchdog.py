@@ -1,4 +1,4 @@
-"""The loop watchdog task: it wakes up late when something in this process has blocked the event loop, and tells so."""
+"""The loop watchdog task: when something in this process blocks the event loop, it wakes up late and reports it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LoopWatchdog"]
 
 TICK_MS: Final = 250
 BLOCKED_MS: Final = 500
-"""A wake-up that is later than this is told: another task held the loop."""
+"""A wake-up that is later than this is reported: another task held the loop."""
 
 
 class LoopWatchdog:

@@ -58,8 +58,8 @@ class Ownership:
         """Own these partitions; none of their records is delivered until the assigned callback has returned."""
         for partition in added:
             partition.bar(Bar.NEW)
-        self._context.assignment.take(added)
-        self._changes.tell()
+        self._context.assignment.put(added)
+        self._changes.publish()
 
     async def announce(self, added: Collection[Partition], still: Still) -> None:
         """Run the assigned callback with the added partitions, also when there are none."""
@@ -118,16 +118,16 @@ class Ownership:
                 await checkpoint_if_cancelled()
         finally:
             self._revoking = frozenset()
-        behind = tuple(sorted(self._committer.processed(leaving)))
-        if behind and not self._context.config.enable_auto_commit:
-            self._context.tell(events.UncommittedAtRevoke(behind))
+        uncommitted = tuple(sorted(self._committer.processed(leaving)))
+        if uncommitted and not self._context.config.enable_auto_commit:
+            self._context.tell(events.UncommittedAtRevoke(uncommitted))
         self._remove(tps)
         self._context.tell(events.PartitionsRevoked(tuple(sorted(tps))))
         return True
 
     async def lose(self, why: str) -> None:
         """Another member may own the partitions already: remove them, then run the lost callback."""
-        known = self.callbacks.told | self._dropped
+        known = self.callbacks.announced | self._dropped
         tps = self.drop_all() | self._dropped
         self._dropped = frozenset()
         if tps:
@@ -146,14 +146,14 @@ class Ownership:
 
     def drop_all_and_defer_callback(self) -> None:
         """Remove all partitions at once; the lost callback runs at the next request for records, or in `stop`."""
-        self._dropped |= self.callbacks.unannounced
+        self._dropped |= self.callbacks.unrevoked
         self.drop_all()
 
     def _remove(self, tps: Collection[TopicPartition]) -> None:
         self.callbacks.forget(tps)
         removed = self._context.assignment.remove(tps)
         self._context.delivery.forget(removed)
-        self._changes.tell()
+        self._changes.publish()
 
     # The hand-over point.
 
@@ -185,7 +185,7 @@ class Ownership:
             while still() and not self.skips_hand_over and delivery.is_in_hand(wanted):
                 if warnings and now_ms() >= warnings[0]:
                     warnings.pop(0)
-                    why, waited_ms = self._context.round.why, now_ms() - since_ms
+                    why, waited_ms = self._context.rebalance.why, now_ms() - since_ms
                     self._context.tell(events.RebalanceWaitingForApplication(why, waited_ms, timeout))
                 await self._context.group_changed.wait(warnings[0] if warnings else None)
         finally:

@@ -19,9 +19,9 @@ __all__ = ["PollWatchdog"]
 
 
 class PollWatchdog:
-    """Watches a `PollClock`. `on_expired()` is called once per expiry, right after the membership was told of it.
+    """Watches a `PollClock`. `on_expired()` is called once per expiry, right after the membership got the fact.
 
-    Nothing tells when the clock begins to run, so it is looked at often enough not to miss its warning.
+    Nothing signals when the clock begins to run, so it is looked at often enough not to miss its warning.
     """
 
     def __init__(

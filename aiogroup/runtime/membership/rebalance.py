@@ -19,7 +19,7 @@ from aiogroup.membership import facts as f
 from aiogroup.membership.assignments import Change, reconcile
 from aiogroup.membership.first_sight import FirstSight
 from aiogroup.membership.states import MemberState
-from aiogroup.runtime.context import Context, Round
+from aiogroup.runtime.context import Context, CurrentRebalance
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.loop.clock import now_ms
@@ -39,7 +39,7 @@ class Rounds(Protocol):
 
     async def perform(self, effect: f.ComputeAssignment) -> None: ...
     async def exchange(self, request: f.Request) -> None:
-        """Send the request and tell the membership the answer, or that there is none."""
+        """Send the request and give the membership the answer as a fact, or that there is none."""
         ...
 
     def on_adopted(self, effect: f.Adopt) -> None:
@@ -97,7 +97,7 @@ class Rebalance:
 
     async def _hand_over(self, effect: f.HandOver) -> None:
         membership, ownership = self._coordinator.membership, self.ownership
-        self._context.round = Round(effect.why, now_ms())
+        self._context.rebalance = CurrentRebalance(effect.why, now_ms(), is_first=not self.completed_count)
         self._context.tell(events.RebalanceStarted(effect.why, membership.identity.generation))
         since_ms = effect.since_ms
         if since_ms is None:  # a start has just looked its topics up
@@ -140,7 +140,7 @@ class Rebalance:
             if not await committer.settled(config.request_timeout_ms):
                 self._context.tell_rebalance_failed("a commit did not settle before JoinGroup")
             if not self.is_ending:
-                await self._coordinator.tell(f.HandedOver())
+                await self._coordinator.report(f.HandedOver())
         finally:
             committer.is_held_back = False
 
@@ -157,18 +157,18 @@ class Rebalance:
         if still():
             await self._take_over(reconcile(self._context.assignment.names, effect.partitions), still)
         is_current = still()
-        await self._coordinator.tell(f.Adopted(generation))
+        await self._coordinator.report(f.Adopted(generation))
         if is_current:
-            self._tell_completed(effect)
+            self._emit_completed(effect)
         else:
             self._context.tell_rebalance_failed(f"generation {generation} ended before its partitions were taken over")
         self._context.fetchable.pulse()
         self._context.positions_wanted.pulse()
         self._context.changed.pulse()
 
-    def _tell_completed(self, effect: f.Adopt) -> None:
+    def _emit_completed(self, effect: f.Adopt) -> None:
         self.completed_count += 1
-        why, duration_ms = self._context.round.why, now_ms() - self._context.round.began_at_ms
+        why, duration_ms = self._context.rebalance.why, now_ms() - self._context.rebalance.began_at_ms
         self._context.tell(
             events.RebalanceCompleted(why, effect.generation, effect.partitions, duration_ms, effect.is_leader)
         )
@@ -176,7 +176,7 @@ class Rebalance:
     async def _take_over(self, change: Change, still: Still) -> None:
         first_sight, membership = self.first_sight, self._coordinator.membership
         # The metadata may have come in by another way than the refresher.
-        first_sight.look(membership.topics, self._context.link.cluster)
+        first_sight.note(membership.topics, self._context.link.cluster)
         added = self._context.assignment.make({tp: first_sight.policy_of(tp) for tp in sorted(change.added)})
         if not change.revoked:
             self.ownership.take_over(added)
@@ -188,7 +188,7 @@ class Rebalance:
             await self.ownership.announce(added, still)
         elif await self.ownership.exchange(change.revoked, added, still):
             # Others can get these partitions once the group knows that they were given up: in another round (KIP-429).
-            await self._coordinator.tell(f.RejoinWanted(f"gave up {len(change.revoked)} partitions for others"))
+            await self._coordinator.report(f.RejoinWanted(f"gave up {len(change.revoked)} partitions for others"))
         if still():
             await self._committer.commit_held(added, self._context.config.request_timeout_ms // 3)
         if still():
@@ -215,7 +215,7 @@ class Rebalance:
                     return
                 self._context.tell_rebalance_failed(f"positions: {error}")
                 if not error.retriable:
-                    await self._coordinator.tell(f.Failed(error))
+                    await self._coordinator.report(f.Failed(error))
                     return
 
     # Failure.

@@ -43,9 +43,9 @@ class SelfAssignment:
         self._group.commit_leaving([each for each in assignment if each.tp not in wanted])
         self._context.delivery.forget(assignment.remove(assignment.names - wanted))
         added = dict.fromkeys(wanted - assignment.names, self._new_policy if new else self._default_policy)
-        assignment.take([self._prepared.get(tp) or assignment.make({tp: each})[0] for tp, each in added.items()])
+        assignment.put([self._prepared.get(tp) or assignment.make({tp: each})[0] for tp, each in added.items()])
         self._prepared.clear()
-        self._changes.tell()
+        self._changes.publish()
 
     def assign_all_of(self, topics: frozenset[str], appeared: frozenset[str] = frozenset()) -> None:
         """Assign all partitions of these topics. `appeared`: topics that were made after they were subscribed to."""

@@ -2,7 +2,7 @@
 
 By then the coordinator may have given the partitions to another member. So no more records are handed out until an
 answer says whether this member still counts. Requests for records look at the clock themselves, because they may run
-before this task when the event loop was blocked. The task closes an open iteration, tells of the outage once, and wakes
+before this task when the event loop was blocked. The task closes an open iteration, reports the outage once, and wakes
 the requests that have waited through it.
 """
 
@@ -35,17 +35,17 @@ class SessionWatchdog:
         return now_ms() >= self._heartbeat.counts_until_ms
 
     async def run(self) -> None:
-        context, is_told = self._context, False
+        context, is_reported = self._context, False
         while True:
             until_ms = self._heartbeat.counts_until_ms
             if now_ms() < until_ms:
-                if is_told:
-                    is_told = False
+                if is_reported:
+                    is_reported = False
                     context.changed.pulse()
                 await context.group_changed.wait(until_ms if until_ms != FOREVER_MS else None)
                 continue
-            if not is_told:
-                is_told = True
+            if not is_reported:
+                is_reported = True
                 context.interrupt()
                 setting, session_ms = self._coordinator.membership.session
                 context.tell(events.SessionUnanswered(setting, session_ms, tuple(sorted(context.assignment.names))))

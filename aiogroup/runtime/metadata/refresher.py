@@ -125,7 +125,7 @@ class Refresher:
     async def match_since(self, since_ms: int, until_ms: int) -> None:
         """Return when a pattern was compared with the topics that there were at `since_ms`, or later ones.
 
-        Also returns when no broker tells them, at the latest at `until_ms`; at once where topics are named.
+        Also returns when no broker answers, at the latest at `until_ms`; at once where topics are named.
         """
         # Metadata that were on their way at `since_ms` may be older, unless they are what happened then.
         if self._refreshed_at_ms >= since_ms or not isinstance(self._reader.wanted(), re.Pattern):

@@ -12,7 +12,7 @@ import io
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
 from aiokafka.errors import KafkaConnectionError
@@ -27,10 +27,13 @@ from aiogroup.protocol.receiver import Receiver
 from aiogroup.protocol.schema import R_co, Request, Response, negotiate
 from aiogroup.runtime.loop.clock import Alarm, now_ms
 
-__all__ = ["Connection", "SocketReceiver"]
+__all__ = ["Connection", "OnAnswer", "SocketReceiver"]
 
 
 _SIZE: Final = struct.Struct(">i")
+
+OnAnswer: TypeAlias = Callable[[R_co, "asyncio.Future[R_co]"], bool]
+"""Gets an answer, and the future that will hold it; returns True if the future shall not hold it."""
 
 
 class TokenError(Exception):
@@ -59,9 +62,7 @@ class _Pending:
 
     __slots__ = ("on_answer", "request_type", "version")
 
-    def __init__(
-        self, request_type: type[Request[Any]], version: int, on_answer: Callable[[Any], None] | None = None
-    ) -> None:
+    def __init__(self, request_type: type[Request[Any]], version: int, on_answer: OnAnswer[Any] | None = None) -> None:
         self.request_type = request_type
         self.version = version
         self.on_answer = on_answer
@@ -74,6 +75,8 @@ class _Pending:
 
 class _Untold:
     """A request of aiokafka's own, wrapped so that its log gets only the name: SASL requests hold the password."""
+
+    on_answer: Final = None
 
     def __init__(self, request: Any) -> None:  # noqa: ANN401 (aiokafka's, which has no types)
         self._request = request
@@ -212,12 +215,18 @@ class Connection(AIOKafkaConnection):
         return version
 
     def write(
-        self, request: Request[R_co], *, at_most: int | None = None, on_answer: Callable[[R_co], None] | None = None
+        self,
+        request: Request[R_co],
+        *,
+        at_most: int | None = None,
+        on_answer: OnAnswer[R_co] | None = None,
+        answer: asyncio.Future[R_co] | None = None,
     ) -> asyncio.Future[R_co]:
-        """Write a request now, without waiting. The future returned will hold the answer.
+        """Write a request now, without waiting. The future returned will hold the answer: `answer`, if one is given.
 
-        `on_answer` gets the answer before that, in the step of the loop that reads it from the socket; not if the
-        future was cancelled. What it raises becomes the error of the future.
+        `on_answer` gets the answer and the future before that, in the step of the loop that reads it from the socket;
+        not if the future was cancelled. What it raises becomes the error of the future. If it returns True the future
+        stays open, and it must give it to another request or end it.
 
         Raises:
             ConnectionLostError: the connection is closed.
@@ -231,11 +240,12 @@ class Connection(AIOKafkaConnection):
         correlation_id = self._next_correlation_id()
         frame = encode_request(request, version, correlation_id, self._client_id)
         try:
-            self._writer.write(_SIZE.pack(len(frame)) + frame)
+            self._writer.transport.write(_SIZE.pack(len(frame)) + frame)
         except OSError as error:
             self.close(reason=CloseReason.CONNECTION_BROKEN)
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke: {error}") from error
-        answer: asyncio.Future[R_co] = self._loop.create_future()
+        if answer is None:
+            answer = self._loop.create_future()
         self._requests.append((correlation_id, _Pending(type(request), version, on_answer), answer))
         return answer
 
@@ -258,6 +268,10 @@ class Connection(AIOKafkaConnection):
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke{self.why_silent}") from error
         finally:
             del self._limits[answer]
+
+    def wait_on(self, answer: asyncio.Future[Any], now: int, timeout: int) -> None:
+        """Whoever waits for this answer goes on waiting, from now on at most `timeout` milliseconds."""
+        self._limits[answer] = now + timeout, timeout  # the alarm, which is earlier, then rings by this limit
 
     def _give_up(self) -> None:
         """Close the connection if an answer is overdue; otherwise look again when the next one would be."""
@@ -286,19 +300,19 @@ class Connection(AIOKafkaConnection):
         if pending is None:  # a SASL token without a header
             super()._handle_frame(bytes(frame))
             return
-        if isinstance(pending, _Pending):
+        if self.why_silent and isinstance(pending, _Pending):
             self.why_silent = ""
         answered_id = int.from_bytes(frame[:4], "big", signed=True)
         if answered_id != correlation_id:
             raise ProtocolError(f"answer {answered_id} came where {correlation_id} was expected")
         if not answer.done():
-            response = pending.decoded(frame, apart)
-            if isinstance(pending, _Pending) and pending.on_answer is not None:
+            response, stays_open = pending.decoded(frame, apart), False
+            if pending.on_answer is not None:
                 try:
-                    pending.on_answer(response)
+                    stays_open = pending.on_answer(response, answer)
                 except Exception as error:  # noqa: BLE001 (handed to whoever waits; the connection is as it was)
                     answer.set_exception(error)
-            if not answer.done():
+            if not stays_open and not answer.done():
                 answer.set_result(response)
         self._last_action = self._loop.time()
         self._requests.popleft()

@@ -1,8 +1,8 @@
-"""The table of connections, through which every request is sent to a broker.
+"""Sends requests to brokers, over a table of connections: one for each broker and channel.
 
-Kafka answers one request at a time per connection, so a JoinGroup that stays unanswered for minutes, heartbeats,
-commits and fetches travel on channels of their own. Connecting has a lock per connection, a time-out and a backoff.
-aiokafka's client has one lock for all, so a broker that hangs in its handshake holds up every other.
+Kafka answers one request at a time per connection. So JoinGroup, which may stay unanswered for minutes, heartbeats,
+commits and fetches have a channel each. Connecting has a lock per connection, a time-out and a backoff. In aiokafka's
+client one lock is for all connections, so a broker that hangs in its handshake holds up the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aiogroup.protocol.schema import R_co, Request
 from aiogroup.runtime.loop.clock import FOREVER_MS, now_ms, sleep_ms, timeout_ms
-from aiogroup.runtime.net.connection import Connection, TokenError
+from aiogroup.runtime.net.connection import Connection, OnAnswer, TokenError
 
 __all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "Link"]
 
@@ -117,7 +117,7 @@ class Link:
         timeout: int | None = None,
         *,
         at_most: int | None = None,
-        on_answer: Callable[[R_co], None] | None = None,
+        on_answer: OnAnswer[R_co] | None = None,
     ) -> R_co:
         """Connect, send and wait for the answer, all in `timeout` milliseconds (request_timeout_ms by default).
 
@@ -127,10 +127,8 @@ class Link:
             ConnectionLostError, KafkaTimeoutError, ProtocolError, AuthenticationFailedError, UnsupportedVersionError
         """
         limit_ms = timeout or self._config.request_timeout_ms
-        slot = self._slots.get((node_id, channel))
-        connection = None if slot is None else slot.connection
-        is_ready = connection is not None and connection.is_open and node_id not in self._throttled_until_ms
-        if connection is None or not is_ready or self.is_heartbeat_late():
+        connection = self.ready(node_id, channel)
+        if connection is None:
             until_ms = now_ms() + limit_ms
             connection = await self._reach(node_id, channel, limit_ms)
             await self.give_way()
@@ -139,6 +137,14 @@ class Link:
         response = await connection.answer(answer, limit_ms)
         self.note_throttle(node_id, response)
         return response
+
+    def ready(self, node_id: int, channel: str) -> Connection | None:
+        """The open connection to a node, if a request may be written to it now."""
+        slot = self._slots.get((node_id, channel))
+        connection = None if slot is None else slot.connection
+        if connection is None or not connection.is_open:
+            return None
+        return None if node_id in self._throttled_until_ms or self.is_heartbeat_late() else connection
 
     async def _reach(self, node_id: int, channel: str, limit_ms: int) -> Connection:
         """The open connection to a node, after its throttle time and a late heartbeat."""

@@ -16,23 +16,17 @@ from aiogroup.errors import (
 )
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
-from aiogroup.membership.facts import CommitRefused
+from aiogroup.membership.facts import CommitAnswered
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.states import MemberState
-from aiogroup.offsets.commit_plan import (
-    Commit,
-    CommitEntry,
-    CommitOrder,
-    Committed,
-    entries_of,
-    lost_error,
-    not_owned_error,
-)
+from aiogroup.offsets.commit_errors import lost_error, not_owned_error
+from aiogroup.offsets.commit_order import Commit, CommitOrder
+from aiogroup.offsets.commit_plan import CommitEntry, Committed, entries_of
 from aiogroup.offsets.commit_request import (
+    AboutMembership,
     Again,
     Durable,
     Refused,
-    TellGroup,
     codes_of,
     commit_request,
     refusal_of,
@@ -126,7 +120,7 @@ class Committer:
                     partition.lift(Bar.HELD)
 
     async def commit_first(self, held: Iterable[Partition], timeout: int) -> None:
-        """Commit where partitions begin, before the first delivery. An error is told as an event, not raised.
+        """Commit where partitions begin, before the first delivery. An error is emitted as an event, not raised.
 
         A position that the policy gave is committed because after a crash the policy could give another one. Pending
         ranges that are left to jobs (KIP-333) are committed because jobs see only what is committed. Without
@@ -138,14 +132,14 @@ class Committer:
         begun = {each.tp: each.lanes.begun() for each in held if each.lanes is not None}
         entries = {tp: entry for tp, entry in begun.items() if entry is not None}
         if entries:
-            await self._told(entries, self.commit(entries, timeout))
+            await self._emitting_failure(entries, self.commit(entries, timeout))
 
     async def commit_processed(self, partitions: Iterable[Partition], timeout: int, *, again: bool = False) -> bool:
-        """Commit processed offsets; True when all are durable. An error is told as an event, not raised."""
+        """Commit processed offsets; True when all are durable. An error is emitted as an event, not raised."""
         entries = self.processed(partitions, again=again)
-        return not entries or await self._told(entries, self.commit(entries, timeout, automatic=True))
+        return not entries or await self._emitting_failure(entries, self.commit(entries, timeout, automatic=True))
 
-    async def _told(self, entries: Entries, committing: Awaitable[None]) -> bool:
+    async def _emitting_failure(self, entries: Entries, committing: Awaitable[None]) -> bool:
         try:
             await committing
         except AiogroupError as error:
@@ -159,7 +153,7 @@ class Committer:
         if entries:
             commit, limit_ms = self._begin(entries, automatic=True), self._context.config.request_timeout_ms
             begin = self._context.supervisor.begin
-            begin("commit", lambda: self._told(entries, self._commit_counted(commit, limit_ms)))
+            begin("commit", lambda: self._emitting_failure(entries, self._commit_counted(commit, limit_ms)))
 
     async def settled(self, timeout: int) -> bool:
         """Wait until no commit is under way, at most `timeout` milliseconds; True when none is.
@@ -278,10 +272,10 @@ class Committer:
             raise refused
         if not_owned:
             raise self._coordinator.membership.failure or not_owned_error(
-                not_owned, committed, made_anew=commit.made_anew, is_stopping=self.is_stopping
+                not_owned, committed, recreated=commit.recreated, is_stopping=self.is_stopping
             )
 
-    # Leaves.
+    # The parts of one commit.
 
     async def _look_again(self, commit: Commit, until_ms: int) -> None:
         stale, commit.stale = {tp.topic for tp in commit.stale & commit.pending.keys()}, set()
@@ -298,10 +292,10 @@ class Committer:
 
     def _drop_not_owned(self, commit: Commit, not_owned: set[TopicPartition]) -> None:
         cluster = self._context.link.cluster
-        commit.made_anew |= {
+        commit.recreated |= {
             tp for tp, topic_id in commit.topic_ids.items() if cluster.topic_id(tp.topic) not in (None, topic_id)
         }
-        for tp in commit.made_anew & commit.pending.keys():
+        for tp in commit.recreated & commit.pending.keys():
             not_owned.add(tp)
             del commit.pending[tp]
         if not commit.is_member:
@@ -371,8 +365,8 @@ class Committer:
                     if again.metadata_is_stale:
                         commit.stale.add(tp)
                     retry = again.error
-                case TellGroup(error):
-                    await self._coordinator.tell(CommitRefused(identity, code))
+                case AboutMembership(error):
+                    await self._coordinator.report(CommitAnswered(identity, code))
                     retry = error
                 case Refused(error):
                     refused.append(error)

@@ -14,7 +14,8 @@ from typing import Protocol
 from aiogroup.errors import ConsumerStoppedError, IllegalStateError, KafkaTimeoutError, named
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
-from aiogroup.offsets.commit_plan import CommitEntry, Offsets, read_offsets
+from aiogroup.offsets.commit_plan import CommitEntry
+from aiogroup.offsets.named_offsets import Offsets, read_offsets
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.structs import TopicPartition

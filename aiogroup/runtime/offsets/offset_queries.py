@@ -73,18 +73,18 @@ class OffsetQueries:
         until_ms = now_ms() + self._context.config.default_api_timeout_ms
         assignment = self._context.assignment
         ends = await self.list_offsets(dict.fromkeys(assignment.names, LATEST))
-        told_at_ms = now_ms()
+        answered_at_ms = now_ms()
         lags: dict[TopicPartition, int] = {}
         for tp, end in ends.items():
             partition = assignment.get(tp)
             if partition is not None:
                 lags[tp] = max(0, end.offset - await self.position(partition, until_ms))
-        age_ms = now_ms() - told_at_ms
-        behind = {each.tp: each.lanes.left_count for each in assignment if each.lanes is not None and each.tp in lags}
+        age_ms = now_ms() - answered_at_ms
+        pending = {each.tp: each.lanes.left_count for each in assignment if each.lanes is not None and each.tp in lags}
         return Lag(
             sum(lags.values()),
-            sum(behind.values()),
-            {tp: PartitionLag(lag + behind.get(tp, 0), age_ms) for tp, lag in lags.items()},
+            sum(pending.values()),
+            {tp: PartitionLag(lag + pending.get(tp, 0), age_ms) for tp, lag in lags.items()},
         )
 
     def current_lag(self, partition: Partition) -> int | None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 from weakref import WeakSet
 
 from aiogroup.config import ConsumerConfig
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.assignment import LaneTable
-from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.fetching.truncation import leader_of
+from aiogroup.recovery.lane_starts import Recovery
 from aiogroup.recovery.partition_lanes import PartitionLanes
 from aiogroup.recovery.progress import LOOK_MS
 from aiogroup.recovery.ranges import count
-from aiogroup.recovery.recovery import Recovery
-from aiogroup.recovery.token import ID_BYTES, Place, make_id
+from aiogroup.recovery.token import ID_BYTES, LogId, make_id
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import Signal, now_ms, wall_ms
 from aiogroup.runtime.metadata.refresher import EARLIEST, Refresher
@@ -53,7 +53,7 @@ class CatchUp:
 
     def is_catching_up(self) -> bool:
         """Whether a catch-up lane has work."""
-        self.settle()
+        self.delivery.settle()
         return any(each.book.is_catching_up for each in self.lanes)
 
     # The owner of lanes.
@@ -61,6 +61,10 @@ class CatchUp:
     @property
     def config(self) -> ConsumerConfig:
         return self._context.config
+
+    @property
+    def delivery(self) -> Delivery:
+        return self._context.delivery
 
     def now_ms(self) -> int:
         return now_ms()
@@ -74,17 +78,8 @@ class CatchUp:
     def tell(self, event: Event) -> None:
         self._context.tell(event)
 
-    def settle(self) -> None:
-        self._context.delivery.settle()
-
-    def close_cursor(self) -> None:
-        self._context.delivery.close_cursor()
-
-    def forget(self, lanes: Collection[Lane]) -> None:
-        self._context.delivery.forget(lanes)
-
     def move_live(self, live: Partition, offset: int, leader_epoch: int, *, is_seek: bool) -> None:
-        delivery, leader = self._context.delivery, leader_of(self._context.link.cluster, live.tp)
+        delivery, leader = self.delivery, leader_of(self._context.link.cluster, live.tp)
         if is_seek:
             delivery.seek(live, offset, leader_epoch=leader_epoch, leader=leader)
         else:
@@ -105,11 +100,11 @@ class CatchUp:
         self._context.changed.pulse()
 
     def share_out(self) -> None:
-        """Divide one bound among the live lanes that wait behind catch-up lanes.
+        """Divide one bound among the live lanes that wait for catch-up lanes.
 
         Each may fill half of its part, because an answer to a request already sent may still come.
         """
-        waiting = [each for each in self._context.assignment if each.is_behind]
+        waiting = [each for each in self._context.assignment if each.waits_for_range]
         for each in waiting:
             each.target.most_bytes = max(1, self.config.parallel_buffer_bytes // (2 * len(waiting)))
 
@@ -118,9 +113,9 @@ class CatchUp:
 
     # The lanes of an assignment.
 
-    def begin(self, live: Partition, place: Place, recovery: Recovery) -> None:
+    def begin(self, live: Partition, log_id: LogId, recovery: Recovery) -> None:
         """Begin the lanes of an assigned partition where `recovery` says."""
-        live.lanes = lanes = PartitionLanes(self, live, place, recovery)
+        live.lanes = lanes = PartitionLanes(self, live, log_id, recovery)
         self._begun.add(lanes)
         pending = recovery.pending
         if pending:
@@ -156,12 +151,12 @@ class CatchUp:
             lanes.fetch_next()
 
     async def run(self) -> None:
-        """Tell of ranges that are done, and let live lanes that waited for them go on."""
+        """Emit events for ranges that are done, and let live lanes that waited for them go on."""
         while True:
-            lanes = self._untold
-            self.settle()
+            lanes = self._unfinished
+            self.delivery.settle()
             for each in lanes:
-                each.look()
+                each.note_done()
             if [each for each in self.lanes if each.let_live_go_on()]:
                 self.share_out()
                 self._context.fetchable.pulse()
@@ -172,7 +167,7 @@ class CatchUp:
         """Notice what retention removes. A task of its own: a frozen leader must not delay the events of `run`."""
         asked_at_ms = now_ms()
         while True:
-            lanes = self._untold
+            lanes = self._unfinished
             is_due = bool(lanes) and now_ms() - asked_at_ms >= LOG_START_MS
             if is_due or self._doubted:
                 asked_at_ms = now_ms() if is_due else asked_at_ms
@@ -181,8 +176,8 @@ class CatchUp:
             await self.wanted.wait(asked_at_ms + LOG_START_MS if lanes else None)
 
     @property
-    def _untold(self) -> list[PartitionLanes]:
-        return [each for each in self.lanes if not each.is_told]
+    def _unfinished(self) -> list[PartitionLanes]:
+        return [each for each in self.lanes if not each.is_done]
 
     async def _ask_log_starts(self, tps: set[TopicPartition]) -> None:
         self._doubted.clear()
@@ -196,7 +191,7 @@ class CatchUp:
             self.tell(events.FetchFailed(-1, None, None, f"looking up where logs begin: {error}"))
 
     def _note_log_starts(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
-        self.settle()
+        self.delivery.settle()
         for tp, start in found.items():
             live = self._context.assignment.get(tp)
             lanes = None if live is None else _lanes_of(live)

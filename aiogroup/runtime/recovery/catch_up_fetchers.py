@@ -46,7 +46,7 @@ class CatchUpRules:
         return BoundedDecoder(lane.end, lane.tp, *settings)
 
     def on_answer(self, lane: Lane) -> None:
-        """Do nothing: the fetches of the live lane tell of the partition's bounds."""
+        """Do nothing: the fetches of the live lane bring the bounds of the log."""
 
     def on_buffered(self, lane: Lane) -> None:
         assert isinstance(lane, RangeCursor)
@@ -54,6 +54,6 @@ class CatchUpRules:
             self._catch_up.fetch_next(lane.live)
 
     def on_out_of_range(self, lane: Lane, offset: int) -> None:
-        # Below the log's start records are gone, and `RangeTruncated` tells so. Beyond the log's end the lane waits.
+        # Below the log's start records are gone, and `RangeTruncated` reports it. Beyond the log's end the lane waits.
         lane.back_off(now_ms(), self._context.config)
         self._catch_up.doubt(lane.tp)

@@ -54,6 +54,6 @@ class SecondLog:
                 for tp, lanes in pending.items():
                     if self._context.assignment.get(tp) is lanes.live and lanes.live.lanes is lanes:
                         done = found.get(tp)
-                        lanes.fold(None if done is None else read_done(done.metadata, lanes.book.place))
+                        lanes.fold(None if done is None else read_done(done.metadata, lanes.book.log_id))
                 self._catch_up.wanted.pulse()
             await sleep_ms(LOOK_MS)

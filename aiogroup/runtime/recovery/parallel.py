@@ -18,7 +18,7 @@ from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.recovery.catch_up import CatchUp
 from aiogroup.runtime.recovery.catch_up_fetchers import CatchUpRules
 from aiogroup.runtime.recovery.job_progress import SecondLog
-from aiogroup.runtime.recovery.recovery import Recoveries
+from aiogroup.runtime.recovery.recoveries import Recoveries
 
 __all__ = ["NoParallelRecovery", "ParallelRecovery", "ParallelRecoveryOrNone"]
 

@@ -11,7 +11,8 @@ from aiogroup.assignors.checks import run
 from aiogroup.errors import AiogroupError, AssignorError, BrokerError, ProtocolError
 from aiogroup.membership import facts as f
 from aiogroup.membership.classic.leadership import Leadership
-from aiogroup.membership.classic.requests import read_assignment, read_subscription, write_assignment
+from aiogroup.membership.classic.requests import read_subscription, write_assignment
+from aiogroup.protocol.consumer_protocol import read_assignment
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.runtime.context import Context
@@ -19,6 +20,8 @@ from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.net.link import COMMIT
 
 __all__ = ["Leader"]
+
+STABLE: Final = "Stable"
 
 INLINE_ASSIGNMENT: Final = 200
 """An assignor over more partitions than this runs in a worker thread."""
@@ -51,8 +54,8 @@ class Leader:
         racks = cluster.partition_racks(topics) if have_racks else {}
         self._leadership.on_assigned({topic: counts.get(topic, 0) for topic in topics}, racks)
         if effect.only_watch:
-            await self._coordinator.tell(f.AssignmentComputed(effect.generation, {}))
-            await self._look_for_what_nobody_has()
+            await self._coordinator.report(f.AssignmentComputed(effect.generation, {}))
+            await self._compare_assignments()
             return
         assignor = self._assignors[effect.assignor]
         try:
@@ -61,13 +64,13 @@ class Leader:
             else:
                 assigned = run(assignor, members, counts, racks)
         except AssignorError as error:
-            await self._coordinator.tell(f.Failed(error))
+            await self._coordinator.report(f.Failed(error))
             return
         blobs = {member: write_assignment(assigned.get(member, ())) for member in members}
-        await self._coordinator.tell(f.AssignmentComputed(effect.generation, blobs))
+        await self._coordinator.report(f.AssignmentComputed(effect.generation, blobs))
 
-    async def _look_for_what_nobody_has(self) -> None:
-        """Ask for another round if a partition is in no member's share."""
+    async def _compare_assignments(self) -> None:
+        """Ask for another round if the members' assignments are not the partitions that there are."""
         group_id = self._coordinator.identity.group_id
         request = DescribeGroupsRequest(groups=(group_id,))
         limit_ms = self._context.config.request_timeout_ms // 3
@@ -76,14 +79,16 @@ class Leader:
             if response and (code := next((each.error_code for each in response.groups if each.error_code), 0)):
                 row = lookup(code)
                 raise BrokerError(code, row.name, row.message, retriable=row.retriable)
-            shares = [each.member_assignment for group in response.groups for each in group.members] if response else []
-            held = {tp for share in shares if share for tp in read_assignment(bytes(share))}
+            groups = [group for group in response.groups if group.group_state == STABLE] if response else []
+            assignments = [each.member_assignment for group in groups for each in group.members]
+            held = {tp for each in assignments if each for tp in read_assignment(bytes(each))}
         except AiogroupError as error:
-            # The coordinator may have died since JoinGroup. Nobody would ask again, and a partition in no share would
-            # stay unread. A round that was not needed does less harm.
-            why = f"the shares of group {group_id!r} are not known: {error}"
+            # The coordinator may have died since JoinGroup. Nobody would ask again, and a partition that no member has
+            # would stay unread. A round that was not needed does less harm.
+            why = f"the assignments of group {group_id!r} are not known: {error}"
             self._context.tell_rebalance_failed(why)
-            await self._coordinator.tell(f.RejoinWanted(why))
+            await self._coordinator.report(f.RejoinWanted(why))
             return
-        if (incomplete_why := self._leadership.why_incomplete(held)) is not None:
-            await self._coordinator.tell(f.RejoinWanted(incomplete_why))
+        # A group that is not stable is in another round already, and reports no assignments.
+        if groups and (unfit_why := self._leadership.why_unfit(held)) is not None:
+            await self._coordinator.report(f.RejoinWanted(unfit_why))

@@ -10,7 +10,7 @@ from aiogroup.membership import facts as f
 from aiogroup.membership.classic.leadership import Leadership
 from aiogroup.membership.classic.requests import Offers
 from aiogroup.membership.identity import Identity
-from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.membership.remedies import Remedy, Rpc, is_expected_at_start, remedy_for
 from aiogroup.membership.states import MemberState
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -18,6 +18,7 @@ from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupResponse
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.membership.classic.leader import Leader
 from aiogroup.runtime.net.link import COMMIT, JOIN
 
@@ -66,13 +67,13 @@ class ClassicRounds:
             response = await self._coordinator.exchange(JOIN, self._context.config.join_timeout_ms, still_wanted)
         except (ConnectionLostError, KafkaTimeoutError) as error:
             self._context.tell_rebalance_failed(str(error))
-            await self._coordinator.tell(f.RequestLost(identity, str(error)))
+            await self._coordinator.report(f.RequestLost(identity, str(error)))
             return
         except AiogroupError as error:
-            await self._coordinator.tell(f.Failed(error))
+            await self._coordinator.report(f.Failed(error))
             return
         if response is None:
-            await self._coordinator.tell(f.RequestDropped())
+            await self._coordinator.report(f.RequestDropped())
             return
         await self._take_answer(identity, response)
 
@@ -84,12 +85,14 @@ class ClassicRounds:
                 rpc, fact = Rpc.SYNC_GROUP, f.SyncAnswered(identity, response)  # type: ignore[assignment]
             case _:
                 raise AssertionError(f"unexpected answer {response!r}")
-        remedy, why = remedy_for(rpc, response.error_code), f"{rpc.name}: {lookup(response.error_code).name}"
+        code, under_way = response.error_code, self._context.rebalance
+        remedy, why = remedy_for(rpc, code), f"{rpc.name}: {lookup(code).name}"
+        is_expected = under_way.is_first and is_expected_at_start(code, now_ms() - under_way.began_at_ms)
         if remedy is Remedy.REDISCOVER:
-            self._coordinator.lose(why)
+            self._coordinator.lose(why, is_expected=is_expected)
         if remedy in (Remedy.REDISCOVER, Remedy.RETRY, Remedy.NEXT_GENERATION):
-            self._context.tell_rebalance_failed(why)
+            self._context.tell_rebalance_failed(why, is_expected=is_expected)
         was_syncing = self._coordinator.membership.state is MemberState.SYNCING
-        await self._coordinator.tell(fact)
+        await self._coordinator.report(fact)
         if remedy is Remedy.PROCEED and was_syncing and self._coordinator.membership.state is MemberState.JOINING:
             self._context.tell_rebalance_failed("SYNC_GROUP: the leader's assignment cannot be read")

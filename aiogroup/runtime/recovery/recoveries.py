@@ -1,4 +1,4 @@
-"""Finds where the lanes of a newly assigned partition begin: asks its leader, and lets `recovery/` decide (KIP-333)."""
+"""Finds where the lanes of newly assigned partitions begin: asks their leaders; `recovery/lane_starts.py` decides."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.truncation import EpochEnd, Remedy, leader_of
 from aiogroup.offsets.commit_plan import Committed
-from aiogroup.recovery.recovery import Log, Recovery, last_known, recover
-from aiogroup.recovery.token import NO_EPOCH, Found, Place, read_committed
+from aiogroup.recovery.lane_starts import Log, Recovery, last_known, recover
+from aiogroup.recovery.token import NO_EPOCH, Found, LogId, read_committed
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.fetching.epoch_ends import ANSWER_MS, ask_epoch_ends
 from aiogroup.runtime.loop.clock import now_ms
@@ -24,6 +24,8 @@ __all__ = ["Recoveries"]
 
 
 class Recoveries:
+    """Begins the lanes of newly assigned partitions (KIP-333), once all that decides about them is known."""
+
     def __init__(self, context: Context, refresher: Refresher, catch_up: CatchUp) -> None:
         self._context = context
         self._refresher = refresher
@@ -56,12 +58,12 @@ class Recoveries:
         times = {tp: each for tp, each in times.items() if tp in asked}
         # All answers must come from one leader: another may lack the records that this one has just confirmed
         # (KIP-320).
-        meant = {tp: (self._place(tp), leader_of(cluster, tp)) for tp in asked}
+        meant = {tp: (self._log_id(tp), leader_of(cluster, tp)) for tp in asked}
         starts: dict[TopicPartition, OffsetAndTimestamp] = {}
         ends: dict[TopicPartition, OffsetAndTimestamp] = {}
         by_time: dict[TopicPartition, OffsetAndTimestamp] = {}
         said = {tp: each for tp, each in found.items() if each is not None}
-        texts = {tp: read_committed(each.offset, each.metadata, self._place(tp)) for tp, each in said.items()}
+        texts = {tp: read_committed(each.offset, each.metadata, self._log_id(tp)) for tp, each in said.items()}
         known = {tp: last_known(each.offset, each.leader_epoch, texts[tp]) for tp, each in said.items()}
         epochs = await self._ask_epochs({tp: epoch for tp, (_, epoch) in known.items() if epoch >= 0}, until_ms)
         started: dict[TopicPartition, tuple[str, int]] = {}
@@ -82,7 +84,7 @@ class Recoveries:
             if partition.target.changes_count != changes_count:
                 continue
             now = self._context.link.cluster
-            if tp.topic not in now.topics or (self._place(tp), leader_of(now, tp)) != meant[tp]:
+            if tp.topic not in now.topics or (self._log_id(tp), leader_of(now, tp)) != meant[tp]:
                 why = why or "the leader moved while it was asked"
                 continue
             log = self._log(starts[tp], ends[tp], epochs.get(tp), known.get(tp))
@@ -133,9 +135,9 @@ class Recoveries:
             return Log(start.offset, end.offset, end_epoch)
         return Log(start.offset, end.offset, end_epoch, answer.end_offset, answer.epoch)
 
-    def _place(self, tp: TopicPartition) -> Place:
+    def _log_id(self, tp: TopicPartition) -> LogId:
         cluster = self._context.link.cluster
-        return Place(cluster.cluster_id or "", tp.topic, cluster.topics[tp.topic].topic_id, tp.partition)
+        return LogId(cluster.cluster_id or "", tp.topic, cluster.topics[tp.topic].topic_id, tp.partition)
 
     def _take_up(self, partition: Partition, committed: Committed, found: Found, log: Log) -> None:
         config, tp, tell = self._context.config, partition.tp, self._context.tell
@@ -159,9 +161,9 @@ class Recoveries:
         partition.bar(Bar.HELD, when=self._concerns_jobs(recovery))
         if recovery.truncated_at is not None:
             offset, epoch = last_known(committed.offset, committed.leader_epoch, found)
-            self._tell_truncated(partition, offset, epoch, recovery.truncated_at)
+            self._emit_truncated(partition, offset, epoch, recovery.truncated_at)
 
-    def _tell_truncated(self, partition: Partition, offset: int, epoch: int, cut: int) -> None:
+    def _emit_truncated(self, partition: Partition, offset: int, epoch: int, cut: int) -> None:
         tp, is_raised = partition.tp, self._context.config.auto_offset_reset == "none"
         if is_raised:
             partition.stick(LogTruncationError(tp, offset, cut))
@@ -170,7 +172,7 @@ class Recoveries:
 
     def _take_up_former(self, partition: Partition, committed: Committed, log: Log) -> None:
         """The committed offset is of a topic that was deleted, so no record of the present topic was read."""
-        tp, topic_id = partition.tp, self._place(partition.tp).topic_id
+        tp, topic_id = partition.tp, self._log_id(partition.tp).topic_id
         self._context.tell(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", str(topic_id)))
         self._take_up_new(partition, log.start, log)
 
@@ -193,7 +195,7 @@ class Recoveries:
         leader = leader_of(self._context.link.cluster, partition.tp)
         partition.start_at(recovery.live, leader_epoch=recovery.live_epoch, leader=leader, was_reset=was_reset)
         partition.trust()  # the leader has just been asked
-        self._catch_up.begin(partition, self._place(partition.tp), recovery)
+        self._catch_up.begin(partition, self._log_id(partition.tp), recovery)
 
     async def _ask_epochs(self, wanted: Mapping[TopicPartition, int], until_ms: int) -> dict[TopicPartition, EpochEnd]:
         """Where these epochs ended, as their leaders say; unknown (-1) for leaders that are too old to say."""

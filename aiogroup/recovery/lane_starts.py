@@ -41,7 +41,7 @@ class Recovery:
 
     `live_epoch` and `low_epoch` are the epochs of the records before `live` and before the low-water mark, -1 when not
     known. `mark` is the usable token's, `None` when the id is new. The ranges `gone` were to be read, and retention has
-    removed them: they are told as `range_truncated`. `foreign` says why a token was not obeyed. `added` is the part of
+    removed them: `range_truncated` reports them. `foreign` says why a token was not obeyed. `added` is the part of
     `pending` that is new by this recovery. `since_s` has, by the ends of ranges that were left to jobs before, the
     second since which each has been waiting.
     """

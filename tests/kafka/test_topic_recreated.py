@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew is another topic: what is produced to it is read from its first record on."""
+"""A topic that is deleted and recreated is another topic: what is produced to it is read from its first record on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_position_of_the_old_one_means_nothing_in_the_new_one(make_place
         await place.produce([f"new {number}" for number in range(10)])
         assert await take(consumer, 10) == [f"new {number}" for number in range(10)]
         (reset,) = ears.heard(events.OffsetReset)
-        assert (reset.offset, reset.why) == (0, "the topic was deleted and made anew")
+        assert (reset.offset, reset.why) == (0, "the topic was deleted and recreated")
 
 
 async def test_a_member_reads_it_from_its_first_record_whatever_the_policy(make_place):
@@ -76,7 +76,7 @@ async def test_a_member_reads_it_from_its_first_record_whatever_the_policy(make_
             assert await take(consumer, 9) == [f"new {number}" for number in range(1, 10)]
 
 
-async def test_a_head_that_waits_behind_records_of_the_old_one_waits_no_more(make_place):
+async def test_a_head_that_waits_for_records_of_the_old_one_waits_no_more(make_place):
     """KIP-333, ordered: its buffer is full, so that nothing is asked of the partition but by the catch-up lane."""
     place, produced, values = make_place(), asyncio.Event(), []
     await leave_at(place, committed=10, end=3_000)

@@ -1,0 +1,88 @@
+"""The order of the commits under way: of two commits of a partition the later call's offset must stay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from aiogroup.offsets.commit_plan import CommitEntry
+from aiogroup.structs import TopicPartition
+
+__all__ = ["Commit", "CommitOrder"]
+
+
+class Commit:
+    """One call of a commit: the entries that are still `pending`, and those of them that were `sent` last.
+
+    With `is_member` it is sent under the member's generation; without (manual `assign`) it is sent without any. That
+    does not change during the call. `topic_ids` are the ids of the offsets' topics, as far as they are known.
+    Partitions in `recreated` are of a topic that was deleted: the topic that has its name now holds other records. For
+    those in `stale` the last answer said that the metadata may be out of date.
+    """
+
+    __slots__ = ("is_member", "pending", "recreated", "sent", "stale", "topic_ids", "tps")
+
+    def __init__(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
+        self.tps = frozenset(entries)
+        self.pending = dict(entries)
+        self.is_member = True
+        self.sent: dict[TopicPartition, CommitEntry] = {}
+        self.topic_ids: dict[TopicPartition, UUID] = {}
+        self.recreated: set[TopicPartition] = set()
+        self.stale: set[TopicPartition] = set()
+
+
+class CommitOrder:
+    """The commits under way, for each partition in the order of their calls: the offset of the last call must stay.
+
+    An earlier commit that has to be sent again would undo a later one. So the earlier one waits for the later one, and
+    is done when the later one is durable.
+    """
+
+    def __init__(self) -> None:
+        self._commits: dict[TopicPartition, list[Commit]] = {}
+
+    def begin(self, entries: Mapping[TopicPartition, CommitEntry], *, automatic: bool) -> Commit:
+        """Put a new commit in order: after all others, or an `automatic` one before the first that covers it.
+
+        The ledger does not yet contain what an unfinished `commit(offsets)` names, so an auto-commit that was sent
+        after it would move the committed offset back.
+        """
+        commit = Commit(entries)
+        for tp, entry in entries.items():
+            commits = self._commits.setdefault(tp, [])
+            place = (at for at, other in enumerate(commits) if automatic and _covers(other.pending.get(tp), entry))
+            commits.insert(next(place, len(commits)), commit)
+        return commit
+
+    def due(self, commit: Commit) -> dict[TopicPartition, CommitEntry]:
+        """The entries that may be sent now: those of partitions for which no later commit is under way."""
+        return {tp: entry for tp, entry in commit.pending.items() if self._last(tp) is commit}
+
+    def acknowledge(self, commit: Commit, tp: TopicPartition) -> None:
+        """The commit's offset of `tp` is durable: earlier commits of it are done, unless made in a former ownership."""
+        ownership, commits = commit.pending[tp].ownership, self._commits[tp]
+        for earlier in commits[: commits.index(commit)]:
+            entry = earlier.pending.get(tp)
+            is_of_same_log = earlier.topic_ids.get(tp) == commit.topic_ids.get(tp)
+            if entry is not None and (entry.ownership == ownership or (not earlier.is_member and is_of_same_log)):
+                del earlier.pending[tp]
+
+    def end(self, commit: Commit) -> None:
+        for tp in commit.tps:
+            self._commits[tp].remove(commit)
+            if not self._commits[tp]:
+                del self._commits[tp]
+
+    def _last(self, tp: TopicPartition) -> Commit | None:
+        return next((commit for commit in reversed(self._commits[tp]) if tp in commit.pending), None)
+
+
+def _covers(other: CommitEntry | None, entry: CommitEntry) -> bool:
+    """Both are of the same ownership with no seek between them, and the other one's offset is not below this one's."""
+    return (
+        other is not None
+        and other.lanes is None  # with two lanes each commit also carries what the earlier ones said
+        and (other.ownership, other.starts_count) == (entry.ownership, entry.starts_count)
+        and other.offset >= entry.offset
+    )
