@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from aiogroup.embedded.coordinator import Answer
 from aiokafka.structs import TopicPartition
 
+from aiogroup.embedded.machine.groups.coordinator import Answer
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup.records import LIVE
