@@ -78,7 +78,7 @@ class Consumer:
         self._listener = listener
         self._subscription = Subscription()
         # No bound method of ours: what the tasks hold must not keep a forgotten consumer from being noticed.
-        self._tell = Observers(Log(self.config.group_id, self.config.client_id), _check_observers(observers)).tell
+        self._emit = Observers(Log(self.config.group_id, self.config.client_id), _check_observers(observers)).emit
         self._engine: Engine | None = None
         self._starting: Engine | None = None
         self._stopping: asyncio.Future[StopReport] | None = None
@@ -104,7 +104,7 @@ class Consumer:
         self._check_not_stopped()
         if self._engine is not None or self._starting is not None:
             raise IllegalStateError("the consumer was started already")
-        engine = self._starting = build(self.config, self._assignors, self._subscription, self._tell)
+        engine = self._starting = build(self.config, self._assignors, self._subscription, self._emit)
         try:
             await engine.start()
             self._engine = engine

@@ -50,8 +50,8 @@ class UnprintableError(Exception):
 def test_a_faulty_observer_is_reported_once_and_left_out():
     log, first, faulty, last = Ears(), Ears(), Faulty(), Ears()
     observers = Observers(log, [first, faulty, last])
-    observers.tell(BEAT)
-    observers.tell(BEAT)
+    observers.emit(BEAT)
+    observers.emit(BEAT)
     assert faulty.told_count == 1
     for ears in (log, first, last):
         (failed,) = ears.failures()
@@ -63,14 +63,14 @@ def test_a_faulty_observer_is_reported_once_and_left_out():
 def test_the_same_object_given_twice_is_one_failure():
     log, faulty = Ears(), Faulty()
     observers = Observers(log, [faulty, faulty])
-    observers.tell(BEAT)
-    observers.tell(BEAT)
+    observers.emit(BEAT)
+    observers.emit(BEAT)
     assert (faulty.told_count, len(log.failures())) == (2, 1)
 
 
 def test_neither_the_observer_nor_its_error_needs_a_repr():
     log = Ears()
-    Observers(log, [Unprintable(UnprintableError())]).tell(BEAT)
+    Observers(log, [Unprintable(UnprintableError())]).emit(BEAT)
     (failed,) = log.failures()
     assert failed.observer.startswith("<test_observers.Unprintable")
     assert failed.error.startswith("<test_observers.UnprintableError")
@@ -81,17 +81,17 @@ def test_what_ends_the_process_passes(error):
     log, faulty = Ears(), Faulty(error)
     observers = Observers(log, [faulty])
     with pytest.raises(type(error)):
-        observers.tell(BEAT)
+        observers.emit(BEAT)
     faulty.error = ZeroDivisionError()
-    observers.tell(BEAT)  # it was not its fault
+    observers.emit(BEAT)  # it was not its fault
     assert (faulty.told_count, len(log.failures())) == (2, 1)
 
 
 def test_a_log_that_raises_is_left_out_and_reported_on_stderr(capsys):
     log, ears = Faulty(), Ears()
     observers = Observers(log, [ears])
-    observers.tell(BEAT)
-    observers.tell(BEAT)
+    observers.emit(BEAT)
+    observers.emit(BEAT)
     assert (log.told_count, len(ears.failures())) == (1, 1)
     told = capsys.readouterr().err
     assert told.count("gets no more events") == 1
@@ -101,7 +101,7 @@ def test_a_log_that_raises_is_left_out_and_reported_on_stderr(capsys):
 
 def test_without_a_log_an_observer_that_raises_is_reported_on_stderr_too(capsys):
     observers = Observers(Faulty(), [Faulty(KeyError("second"))])
-    observers.tell(BEAT)
+    observers.emit(BEAT)
     told = capsys.readouterr().err
     assert told.count("gets no more events") == 2
     assert "KeyError: 'second'" in told
@@ -118,7 +118,7 @@ def test_where_nothing_can_be_written_nothing_is(monkeypatch, broken, tmp_path):
             with (tmp_path / "closed").open("w") as closed:
                 monkeypatch.setattr(sys, "stderr", closed)
     ears = Ears()
-    Observers(Faulty(), [ears]).tell(BEAT)
+    Observers(Faulty(), [ears]).emit(BEAT)
     assert ears.heard[0] == BEAT
 
 
@@ -127,12 +127,12 @@ def test_what_an_observer_causes_is_emitted_after_what_it_got():
         def on_event(self, event):
             super().on_event(event)
             if event == BEAT:
-                observers.tell(events.CoordinatorFound(1))
+                observers.emit(events.CoordinatorFound(1))
                 assert self.heard == [BEAT]
 
     log, causing, last = Ears(), Causing(), Ears()
     observers = Observers(log, [causing, last])
-    observers.tell(BEAT)
+    observers.emit(BEAT)
     assert log.heard == causing.heard == last.heard == [BEAT, events.CoordinatorFound(1)]
 
 
@@ -140,12 +140,12 @@ def test_an_observer_that_causes_events_without_end_is_left_out():
     class Endless(Ears):
         def on_event(self, event):
             super().on_event(event)
-            observers.tell(event)
+            observers.emit(event)
 
     log, endless, last = Ears(), Endless(), Ears()
     observers = Observers(log, [endless, last])
     for _ in range(2):
-        observers.tell(BEAT)
+        observers.emit(BEAT)
     (failed,) = log.failures()
     assert "RuntimeError" in failed.error
     assert len(endless.heard) == CAUSED_LIMIT + 1

@@ -79,7 +79,7 @@ class LanesOwner(Protocol):
 
     @property
     def delivery(self) -> DeliveryOfLanes: ...
-    def tell(self, event: Event) -> None: ...
+    def emit(self, event: Event) -> None: ...
     def move_live(self, live: Partition, offset: int, leader_epoch: int, *, is_seek: bool) -> None:
         """The live lane goes on at `offset`. If that is a seek of the application, what is buffered there stays."""
 
@@ -319,7 +319,7 @@ class PartitionLanes:
     def _emit_dropped(self, dropped: Ranges, why: str) -> None:
         tp = self.live.tp
         spans = tuple((each.start, each.end) for each in dropped)
-        self._owner.tell(events.RangesDropped(tp.topic, tp.partition, spans, why))
+        self._owner.emit(events.RangesDropped(tp.topic, tp.partition, spans, why))
 
     # The progress of the ranges.
 
@@ -339,11 +339,11 @@ class PartitionLanes:
             if each.is_done and each.end not in self._emitted_ends:
                 self._emitted_ends.add(each.end)
                 owner.on_deliverable()
-                owner.tell(events.RangeDone(tp.topic, tp.partition, each.start, each.end, count(self.book.pending)))
+                owner.emit(events.RangeDone(tp.topic, tp.partition, each.start, each.end, count(self.book.pending)))
         if not self.is_done and not self.book.is_catching_up:
             self.is_done = True
             owner.fetched.remove([tp])
-            owner.tell(events.CatchUpDone(tp.topic, tp.partition, owner.now_ms() - self._began_at_ms))
+            owner.emit(events.CatchUpDone(tp.topic, tp.partition, owner.now_ms() - self._began_at_ms))
 
     def fold(self, done: DoneRanges | None) -> None:
         """Take a job's result in, and take back ranges that no job moves. The caller has settled the delivery."""
@@ -360,14 +360,14 @@ class PartitionLanes:
         pending, tp = self.book.pending, self.live.tp
         self._watch.note_moved(before, pending, self._wall_ms(), done.at_s)
         left_count = count(pending)
-        self._owner.tell(events.JobProgressed(tp.topic, tp.partition, count(before) - left_count, left_count))
+        self._owner.emit(events.JobProgressed(tp.topic, tp.partition, count(before) - left_count, left_count))
         self.link()
         self._owner.on_deliverable()
 
     def _take_back(self, log_start: int | None) -> None:
         tp, news = self.live.tp, self._watch.take_back(self.book.pending, self._wall_ms(), log_start)
         for each in news:
-            self._owner.tell(events.HandOffOverdue(tp.topic, tp.partition, each.start, each.end))
+            self._owner.emit(events.HandOffOverdue(tp.topic, tp.partition, each.start, each.end))
         if news:
             for cursor in self.cursors:
                 cursor.target.is_broken = False
@@ -383,5 +383,5 @@ class PartitionLanes:
             start, end = each.ledger.position, min(log_start, each.end)
             if start < end and not each.buffer.size_bytes:
                 each.rise_to(end)
-                self._owner.tell(events.RangeTruncated(tp.topic, tp.partition, start, end))
+                self._owner.emit(events.RangeTruncated(tp.topic, tp.partition, start, end))
         self.fetch_next()

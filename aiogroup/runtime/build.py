@@ -43,15 +43,15 @@ from aiogroup.runtime.offsets.offset_queries import OffsetQueries
 from aiogroup.runtime.recovery.catch_up_fetchers import make_delivery
 from aiogroup.runtime.recovery.parallel import NoParallelRecovery, ParallelRecovery, ParallelRecoveryOrNone
 from aiogroup.subscription import Subscription
-from aiogroup.telemetry.events import Tell
+from aiogroup.telemetry.events import Emit
 
 __all__ = ["build"]
 
 
-def build(config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription: Subscription, tell: Tell) -> Engine:
+def build(config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription: Subscription, emit: Emit) -> Engine:
     """Call this in the loop that is to run the consumer. Nothing runs yet, and nothing is connected."""
     assignment, beside = Assignment(), LaneTable[RangeCursor]()
-    context = Context(config, Link(config), assignment, make_delivery(config, assignment, beside), tell)
+    context = Context(config, Link(config), assignment, make_delivery(config, assignment, beside), emit)
     following = Following(context, subscription)
     refresher = Refresher(context, following)
     recovery: ParallelRecoveryOrNone = NoParallelRecovery()

@@ -19,7 +19,7 @@ from aiogroup.runtime.loop.clock import FOREVER_MS, Signal, now_ms
 from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
-from aiogroup.telemetry.events import Tell
+from aiogroup.telemetry.events import Emit
 
 __all__ = ["Context", "CurrentRebalance", "Inbox"]
 
@@ -54,16 +54,16 @@ event.
 class Inbox:
     """Errors on their way to the application: a fatal one is raised by every call, the others once, in order."""
 
-    def __init__(self, on_error: Callable[[], None], tell: Tell) -> None:
+    def __init__(self, on_error: Callable[[], None], emit: Emit) -> None:
         self.fatal: BaseException | None = None
         self._trace: TracebackType | None = None
         self._on_error = on_error
-        self._tell = tell
+        self._emit = emit
         self._once: deque[BaseException] = deque()
 
     def put(self, error: BaseException) -> None:
         if len(self._once) == ERRORS_LIMIT:
-            self._tell(events.ErrorDropped(repr(self._once.popleft())))
+            self._emit(events.ErrorDropped(repr(self._once.popleft())))
         self._once.append(error)
         self._on_error()
 
@@ -105,7 +105,7 @@ class Context:
     link: Link
     assignment: Assignment
     delivery: Delivery
-    tell: Tell
+    emit: Emit
     supervisor: Supervisor = field(init=False)
     inbox: Inbox = field(init=False)
     is_stopped: bool = False
@@ -127,7 +127,7 @@ class Context:
     number: int = field(default_factory=itertools.count().__next__, init=False)
 
     def __post_init__(self) -> None:
-        self.inbox = Inbox(self.interrupt, self.tell)
+        self.inbox = Inbox(self.interrupt, self.emit)
         self.supervisor = Supervisor(self._on_task_failed)
 
     @property
@@ -149,7 +149,7 @@ class Context:
             _callback_runs.reset(token)
 
     def _on_task_failed(self, name: str, error: BaseException) -> None:
-        self.tell(events.TaskFailed(name, repr(error)))
+        self.emit(events.TaskFailed(name, repr(error)))
         self.inbox.fail(error)
 
     async def know(self, topics: Collection[str]) -> None:
@@ -159,10 +159,10 @@ class Context:
             try:
                 await self.link.fetch_metadata({*cluster.topics, *unknown})
             except AiogroupError as error:
-                self.tell(events.MetadataFailed(str(error)))
+                self.emit(events.MetadataFailed(str(error)))
 
-    def tell_rebalance_failed(self, why: str, *, is_expected: bool = False) -> None:
-        self.tell(events.RebalanceFailed(why, now_ms() - self.rebalance.began_at_ms, is_expected))
+    def emit_rebalance_failed(self, why: str, *, is_expected: bool = False) -> None:
+        self.emit(events.RebalanceFailed(why, now_ms() - self.rebalance.began_at_ms, is_expected))
 
     def interrupt(self) -> None:
         """Make the application's next request, and one that waits, check for pending work before it takes a record."""

@@ -40,7 +40,7 @@ from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.net.connection import Connection
 from aiogroup.runtime.net.link import COMMIT, HEARTBEAT, JOIN, Link
 from aiogroup.telemetry import events
-from aiogroup.telemetry.events import Tell
+from aiogroup.telemetry.events import Emit
 
 __all__ = ["Coordinator", "Line", "Surroundings"]
 
@@ -60,7 +60,7 @@ class Surroundings(Protocol):
     @property
     def link(self) -> Link: ...
     @property
-    def tell(self) -> Tell: ...
+    def emit(self) -> Emit: ...
     @property
     def group_changed(self) -> Signal: ...
 
@@ -128,7 +128,7 @@ class Line:
         node_id, self.node_id = self.node_id, UNKNOWN_NODE
         if node_id == UNKNOWN_NODE or self._context.link.is_closed:
             return  # a stop closes connections under the application's last requests: the coordinator is not lost
-        self._context.tell(events.CoordinatorLost(node_id, why, is_expected))
+        self._context.emit(events.CoordinatorLost(node_id, why, is_expected))
         self._context.link.disconnect(node_id, JOIN, HEARTBEAT, COMMIT)
         self._on_changed()
 
@@ -195,7 +195,7 @@ class Line:
         name = self.identity.instance_id
         if name is None or (version := connection.version_of(JoinGroupRequest)) >= FIRST_WITH_NAMES:
             return
-        self._context.tell(events.StaticMembershipDowngraded(name, self.node_id, version))
+        self._context.emit(events.StaticMembershipDowngraded(name, self.node_id, version))
         self.handle(NameNotCarried())
 
     async def leave(self, request: LeaveGroupRequest) -> None:
@@ -235,7 +235,7 @@ class Line:
             await self._context.link.fetch_metadata(self._context.link.cluster.topics)
         self.node_id = found.node_id
         self._was_found = True
-        self._context.tell(events.CoordinatorFound(found.node_id))
+        self._context.emit(events.CoordinatorFound(found.node_id))
         self._on_changed()
 
 

@@ -56,7 +56,7 @@ class Engine:
             from aiogroup.native.diagnosis import why_not_compiled  # noqa: PLC0415 (looks at folders: few need it)
 
             if (slow := why_not_compiled()) is not None:
-                context.tell(events.SlowDecoder(slow.why, slow.what_to_do))
+                context.emit(events.SlowDecoder(slow.why, slow.what_to_do))
         await supervisor.start()
         try:
             await supervisor.finish("first metadata", self.refresher.refresh)

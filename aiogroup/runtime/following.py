@@ -124,7 +124,7 @@ class Following(MemberObserver):
         for error in news.refused:
             context.inbox.put(error)
         for name, code in news.missing:
-            context.tell(events.TopicMissing(name, code))
+            context.emit(events.TopicMissing(name, code))
         if context.is_stopped or subscription.is_manual:
             return
         appeared = subscription.match_again(
@@ -135,9 +135,9 @@ class Following(MemberObserver):
     # Told by the membership.
 
     def on_move(self, old: MemberState, new: MemberState, why: str) -> None:
-        self._context.tell(events.MemberMoved(old.value, new.value, why))
+        self._context.emit(events.MemberMoved(old.value, new.value, why))
         if new is MemberState.LEFT and self._subscription.is_manual and not self._context.is_stopped:
             self.follow(Cause.GROUP_LEFT)
 
     def on_removed(self, member_id: str, why: str) -> None:
-        self._context.tell(events.MemberRemoved(member_id, why))
+        self._context.emit(events.MemberRemoved(member_id, why))

@@ -58,7 +58,7 @@ class Shutdown:
             await steps.close(self._engine.close())
         problems = (*steps.problems, *(f"not raised any more: {error!r}" for error in context.inbox.take_rest()))
         report = StopReport(not_committed, in_hand, problems)
-        context.tell(events.ConsumerStopped(report.is_clean, now_ms() - steps.started_at_ms))
+        context.emit(events.ConsumerStopped(report.is_clean, now_ms() - steps.started_at_ms))
         return report
 
     async def _wait_for_hand_over(self) -> None:

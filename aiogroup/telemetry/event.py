@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Literal, Protocol
 
 from aiogroup.values import dataclass
 
-__all__ = ["Event", "Observer", "Tell"]
+__all__ = ["Emit", "Event", "Observer"]
 
 Level = Literal["debug", "info", "warning", "error"]
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
@@ -44,4 +44,4 @@ class Observer(Protocol):
     def on_event(self, event: Event) -> None: ...
 
 
-Tell = Callable[[Event], None]
+Emit = Callable[[Event], None]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from aiogroup.structs import TopicPartition
-from aiogroup.telemetry.event import Event, Level, Observer, Tell
+from aiogroup.telemetry.event import Emit, Event, Level, Observer
 from aiogroup.telemetry.recovery_events import (
     CatchUpDone,
     CatchUpStarted,
@@ -25,6 +25,7 @@ from aiogroup.values import dataclass
 __all__ = [
     "CatchUpDone",
     "CatchUpStarted",
+    "Emit",
     "Event",
     "ForeignToken",
     "HandOffOverdue",
@@ -33,7 +34,6 @@ __all__ = [
     "RangeDone",
     "RangeTruncated",
     "RangesDropped",
-    "Tell",
 ]
 
 

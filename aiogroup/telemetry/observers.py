@@ -35,7 +35,7 @@ class Observers:
         self._is_emitting = False
         self._caused_count = 0
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Emit an event. If an observer causes another one by its own call, that is emitted after this one."""
         self._waiting.append(event)
         if self._is_emitting:
@@ -43,20 +43,20 @@ class Observers:
         self._is_emitting, self._caused_count = True, 0
         try:
             while self._waiting:
-                self._tell_all(self._waiting.popleft())
+                self._emit_to_all(self._waiting.popleft())
         finally:
             self._is_emitting = False
 
-    def _tell_all(self, event: Event) -> None:
+    def _emit_to_all(self, event: Event) -> None:
         for observer in tuple(self._observers):
             try:
-                self._tell_one(observer, event)
+                self._emit_to_one(observer, event)
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:  # noqa: BLE001 (whatever it is, it is the observer's fault)
                 self._leave_out(observer, event, error)
 
-    def _tell_one(self, observer: Observer, event: Event) -> None:
+    def _emit_to_one(self, observer: Observer, event: Event) -> None:
         waiting_count = len(self._waiting)
         observer.on_event(event)
         self._caused_count += len(self._waiting) - waiting_count

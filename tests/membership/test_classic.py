@@ -30,11 +30,11 @@ FATAL = [
 
 
 def heartbeat(member, code, identity=None):
-    member.tell(f.HeartbeatAnswered(identity or member.identity, code))
+    member.report(f.HeartbeatAnswered(identity or member.identity, code))
 
 
 def refuse_commit(member, code, identity=None):
-    member.tell(f.CommitAnswered(identity or member.identity, code))
+    member.report(f.CommitAnswered(identity or member.identity, code))
 
 
 def assert_failed(member, kind):
@@ -60,7 +60,7 @@ def test_member_hands_over_before_it_joins():
     assert member.ask(f.HandOver).why
     assert member.state == "preparing"
     assert member.poll() == []
-    member.tell(f.HandedOver())
+    member.report(f.HandedOver())
     assert member.state == "joining"
 
 
@@ -90,7 +90,7 @@ def test_id_that_is_required_again_and_again_is_asked_for_after_a_wait():
 def test_request_that_was_not_sent_is_asked_for_again_and_costs_no_coordinator():
     member = Member()
     member.to_joining()
-    member.tell(f.RequestDropped())
+    member.report(f.RequestDropped())
     assert [type(each) for each in member.poll()] == [JoinGroupRequest]
 
 
@@ -117,7 +117,7 @@ def test_leader_assigns_before_it_syncs():
     assert (compute.generation, compute.assignor) == (3, "range")
     assert [each[0] for each in compute.members] == ["m1"]
     assert member.poll() == []
-    member.tell(f.AssignmentComputed(3, {"m1": b"mine", "m2": b"theirs"}))
+    member.report(f.AssignmentComputed(3, {"m1": b"mine", "m2": b"theirs"}))
     sync = member.ask(SyncGroupRequest)
     assert {each.member_id: each.assignment for each in sync.assignments} == {"m1": b"mine", "m2": b"theirs"}
     assert member.machine.leadership.is_leader
@@ -128,7 +128,7 @@ def test_leader_that_is_to_skip_the_assignment_runs_no_assignor():
     member.to_joining()
     member.answer_join(joined("m1", 3, skip_assignment=True))
     assert member.ask(f.ComputeAssignment).only_watch
-    member.tell(f.AssignmentComputed(3, {}))
+    member.report(f.AssignmentComputed(3, {}))
     assert member.ask(SyncGroupRequest).assignments == ()
     member.answer_sync(synced(0))
     assert member.ask(f.Adopt).is_leader
@@ -139,7 +139,7 @@ def test_assignment_of_an_older_generation_is_not_sent():
     member.to_joining()
     member.answer_join(joined("m1", 3))
     member.ask(f.ComputeAssignment)
-    member.tell(f.AssignmentComputed(2, {"m1": b"old"}))
+    member.report(f.AssignmentComputed(2, {"m1": b"old"}))
     assert member.poll() == []
 
 
@@ -149,9 +149,9 @@ def test_member_is_stable_only_after_it_adopted_its_partitions():
     assert [(tp.topic, tp.partition) for tp in adopt.partitions] == [("orders", 0), ("orders", 1)]
     assert adopt.generation == 7
     assert member.machine.is_rebalancing
-    member.tell(f.Adopted(6))
+    member.report(f.Adopted(6))
     assert member.state == "adopting"
-    member.tell(f.Adopted(7))
+    member.report(f.Adopted(7))
     assert member.state == "stable"
     assert not member.machine.is_rebalancing
 
@@ -205,7 +205,7 @@ def test_heartbeat_that_tells_of_a_rebalance_starts_a_hand_over_and_keeps_the_ge
     assert member.state == "preparing"
     assert member.identity.generation == 5
     assert member.machine.may_heartbeat
-    member.tell(f.HandedOver())
+    member.report(f.HandedOver())
     assert member.ask(JoinGroupRequest).member_id == "m1"
     assert not member.machine.may_heartbeat
 
@@ -215,7 +215,7 @@ def test_rebalance_reported_while_adopting_begins_when_it_is_adopted():
     member.to_adopting()
     heartbeat(member, E.REBALANCE_IN_PROGRESS)
     assert member.poll() == []
-    member.tell(f.Adopted(1))
+    member.report(f.Adopted(1))
     member.ask(f.HandOver)
 
 
@@ -277,12 +277,12 @@ def test_commit_that_meets_a_rebalance_keeps_identity_and_rejoins():
 def test_generation_that_ends_while_preparing_still_ends_in_a_join(code):
     member = Member()
     member.to_stable()
-    member.tell(f.RejoinWanted("enforced"))
+    member.report(f.RejoinWanted("enforced"))
     member.ask(f.HandOver)
     heartbeat(member, code)
     assert not member.identity.is_member
     assert member.state == "preparing"
-    member.tell(f.HandedOver())
+    member.report(f.HandedOver())
     assert member.ask(JoinGroupRequest).member_id == ("m1" if code == E.ILLEGAL_GENERATION else "")
 
 
@@ -291,11 +291,11 @@ def test_generation_that_ends_while_preparing_still_ends_in_a_join(code):
 def test_commit_refused_while_a_join_is_under_way_does_not_leave_the_member_waiting_for_ever(code, ending):
     member = Member()
     member.to_stable(generation=5)
-    member.tell(f.RejoinWanted("enforced"))
+    member.report(f.RejoinWanted("enforced"))
     member.to_joining()
     sent_as = member.identity
     refuse_commit(member, code)
-    member.tell(f.RequestLost(sent_as, "closed") if ending == "lost" else f.JoinAnswered(sent_as, joined("m1", 6)))
+    member.report(f.RequestLost(sent_as, "closed") if ending == "lost" else f.JoinAnswered(sent_as, joined("m1", 6)))
     member.serve()
     assert member.state == "stable"
 
@@ -303,7 +303,7 @@ def test_commit_refused_while_a_join_is_under_way_does_not_leave_the_member_wait
 def test_enforced_rebalance_tells_why():
     member = Member()
     member.to_stable()
-    member.tell(f.RejoinWanted("enforce_rebalance"))
+    member.report(f.RejoinWanted("enforce_rebalance"))
     assert member.ask(f.HandOver).why == "enforce_rebalance"
 
 
@@ -339,7 +339,7 @@ def test_failure_is_final():
         f.HandedOver(),
         f.Failed(AiogroupError("another")),
     ):
-        member.tell(fact)
+        member.report(fact)
         assert member.poll() == []
         assert member.state == "failed"
     assert isinstance(member.machine.failure, FencedInstanceIdError)
@@ -365,7 +365,7 @@ def test_join_that_no_retry_mends_says_what_to_change(code, kind, word):
 def test_failure_from_outside_ends_the_member():
     member = Member()
     member.to_joining()
-    member.tell(f.Failed(GroupAuthorizationError("no rights")))
+    member.report(f.Failed(GroupAuthorizationError("no rights")))
     assert_failed(member, GroupAuthorizationError)
 
 
@@ -405,7 +405,7 @@ def test_disconnect_keeps_the_member_id(way):
     member.to_stable()
     heartbeat(member, E.REBALANCE_IN_PROGRESS)
     getattr(member, way)()
-    member.tell(f.RequestLost(member.asked_as, "connection closed"))
+    member.report(f.RequestLost(member.asked_as, "connection closed"))
     assert member.poll() == []
     member.pass_ms(100)
     assert member.ask(JoinGroupRequest).member_id == "m1"
@@ -433,8 +433,8 @@ def test_backoff_grows_to_its_bound_and_starts_over_when_partitions_are_assigned
     member.ask(SyncGroupRequest)
     member.answer_sync(synced(0))
     member.ask(f.Adopt)
-    member.tell(f.Adopted(2))
-    member.tell(f.RejoinWanted("enforced"))
+    member.report(f.Adopted(2))
+    member.report(f.RejoinWanted("enforced"))
     member.to_joining()
     member.answer_join(joined("", -1, error_code=E.COORDINATOR_LOAD_IN_PROGRESS))
     member.poll()
@@ -459,7 +459,7 @@ def test_backoff_grows_over_assignments_that_cannot_be_read():
 def test_first_unknown_member_answer_to_a_join_is_retried_at_once_and_later_ones_are_not():
     member = Member()
     member.to_stable()
-    member.tell(f.RejoinWanted("enforced"))
+    member.report(f.RejoinWanted("enforced"))
     member.to_joining()
     member.answer_join(joined("", -1, error_code=E.UNKNOWN_MEMBER_ID))
     assert member.ask(JoinGroupRequest).member_id == ""
@@ -504,7 +504,7 @@ def test_late_answers_to_an_older_self_change_nothing(code):
         refuse_commit(member, code, older)
         member.answer_join(joined("m0", 9, error_code=code), older)
         member.answer_sync(synced(error_code=code), older)
-        member.tell(f.RequestLost(older, "closed"))
+        member.report(f.RequestLost(older, "closed"))
         assert member.poll() == []
         assert member.state == "stable"
         assert member.identity.generation == 5
@@ -529,7 +529,7 @@ def test_join_answered_after_the_member_was_parked_changes_nothing():
     member = Member()
     member.to_joining()
     asked_as = member.asked_as
-    member.tell(f.PollIntervalPassed())
+    member.report(f.PollIntervalPassed())
     member.answer_join(joined("m1", 1), asked_as)
     assert member.state == "parked"
     assert member.identity.member_id == ""
@@ -553,16 +553,16 @@ def test_join_answered_to_an_older_self_does_not_end_the_new_join():
 def test_member_that_stops_polling_leaves_and_waits():
     member = Member()
     member.to_stable()
-    member.tell(f.PollIntervalPassed())
+    member.report(f.PollIntervalPassed())
     leave = member.ask(LeaveGroupRequest)
     assert [(each.member_id, each.reason) for each in leave.members] == [("m1", "max_poll_interval_ms passed")]
     assert member.state == "parked"
     assert not member.identity.is_member
     for fact in (f.RejoinWanted("metadata"), f.SubscriptionChanged(frozenset({"a", "b"}), "pattern"), f.HandedOver()):
-        member.tell(fact)
+        member.report(fact)
         assert member.poll() == []
         assert member.state == "parked"
-    member.tell(f.RecordsWanted())
+    member.report(f.RecordsWanted())
     request = member.to_joining()
     assert request.member_id == ""
     assert request.protocols[0].metadata == b"a,b"
@@ -571,7 +571,7 @@ def test_member_that_stops_polling_leaves_and_waits():
 def test_static_member_that_stops_polling_goes_silent_without_leaving():
     member = Member("pod-1")
     member.to_stable()
-    member.tell(f.PollIntervalPassed())
+    member.report(f.PollIntervalPassed())
     assert member.poll() == []
     assert member.state == "parked"
     assert not member.machine.may_heartbeat
@@ -583,7 +583,7 @@ def test_stall_is_noticed_in_every_state(way):
     member.to_stable()
     heartbeat(member, E.REBALANCE_IN_PROGRESS)
     getattr(member, way)(generation=2) if way != "to_joining" else member.to_joining()
-    member.tell(f.PollIntervalPassed())
+    member.report(f.PollIntervalPassed())
     member.ask(LeaveGroupRequest)
     assert member.state == "parked"
 
@@ -591,13 +591,13 @@ def test_stall_is_noticed_in_every_state(way):
 def test_unsubscribing_hands_over_then_leaves_and_a_new_subscription_joins_as_a_newcomer():
     member = Member()
     member.to_stable()
-    member.tell(f.SubscriptionChanged(frozenset(), "unsubscribe"))
+    member.report(f.SubscriptionChanged(frozenset(), "unsubscribe"))
     member.ask(f.HandOver)
-    member.tell(f.HandedOver())
+    member.report(f.HandedOver())
     assert member.ask(LeaveGroupRequest).members[0].member_id == "m1"
     assert member.state == "left"
     assert member.poll() == []
-    member.tell(f.SubscriptionChanged(ORDERS, "subscribe"))
+    member.report(f.SubscriptionChanged(ORDERS, "subscribe"))
     assert member.to_joining().member_id == ""
     member.answer_join(joined("m2", 1, leader="another"))
     assert member.state == "syncing"
@@ -605,8 +605,8 @@ def test_unsubscribing_hands_over_then_leaves_and_a_new_subscription_joins_as_a_
 
 def test_unsubscribing_before_anything_was_asked_for_is_as_if_nothing_had_been_subscribed():
     member = Member()
-    member.tell(f.SubscriptionChanged(ORDERS, "subscribe"))
-    member.tell(f.SubscriptionChanged(frozenset(), "unsubscribe"))
+    member.report(f.SubscriptionChanged(ORDERS, "subscribe"))
+    member.report(f.SubscriptionChanged(frozenset(), "unsubscribe"))
     assert member.poll() == []
     assert member.state == "left"
 
@@ -616,8 +616,8 @@ def test_unsubscribing_while_a_join_waits_to_be_retried_leaves_at_once():
     member.to_joining()
     member.answer_join(joined("m1", -1, error_code=E.MEMBER_ID_REQUIRED))
     member.ask(JoinGroupRequest)
-    member.tell(f.RequestLost(member.asked_as, "closed"))
-    member.tell(f.SubscriptionChanged(frozenset(), "unsubscribe"))
+    member.report(f.RequestLost(member.asked_as, "closed"))
+    member.report(f.SubscriptionChanged(frozenset(), "unsubscribe"))
     member.ask(LeaveGroupRequest)
     assert member.state == "left"
 
@@ -625,9 +625,9 @@ def test_unsubscribing_while_a_join_waits_to_be_retried_leaves_at_once():
 def test_static_member_that_unsubscribes_keeps_its_name_in_the_group():
     member = Member("pod-1")
     member.to_stable()
-    member.tell(f.SubscriptionChanged(frozenset(), "unsubscribe"))
+    member.report(f.SubscriptionChanged(frozenset(), "unsubscribe"))
     member.ask(f.HandOver)
-    member.tell(f.HandedOver())
+    member.report(f.HandedOver())
     assert member.poll() == []
     assert member.state == "left"
 
@@ -635,21 +635,21 @@ def test_static_member_that_unsubscribes_keeps_its_name_in_the_group():
 def test_subscription_changed_during_a_join_is_joined_with_afterwards():
     member = Member()
     member.to_joining()
-    member.tell(f.SubscriptionChanged(frozenset({"payments"}), "subscribe"))
+    member.report(f.SubscriptionChanged(frozenset({"payments"}), "subscribe"))
     member.answer_join(joined("m1", 1, leader="another"))
     member.ask(SyncGroupRequest)
     member.answer_sync(synced(0))
     member.ask(f.Adopt)
-    member.tell(f.Adopted(1))
+    member.report(f.Adopted(1))
     assert member.ask(f.HandOver).why == "subscribe"
-    member.tell(f.HandedOver())
+    member.report(f.HandedOver())
     assert member.ask(JoinGroupRequest).protocols[0].metadata == b"payments"
 
 
 def test_subscription_that_did_not_change_rejoins_nothing():
     member = Member()
     member.to_stable()
-    member.tell(f.SubscriptionChanged(ORDERS, "subscribe"))
+    member.report(f.SubscriptionChanged(ORDERS, "subscribe"))
     assert member.poll() == []
     assert not member.machine.is_rebalancing
 
@@ -657,13 +657,13 @@ def test_subscription_that_did_not_change_rejoins_nothing():
 def test_stopped_member_stays_out_until_it_subscribes_again():
     member = Member()
     member.to_stable()
-    member.tell(f.LeaveWanted("stop"))
+    member.report(f.LeaveWanted("stop"))
     assert member.state == "left"
     assert member.poll() == []
-    member.tell(f.RecordsWanted())
-    member.tell(f.RejoinWanted("metadata"))
+    member.report(f.RecordsWanted())
+    member.report(f.RejoinWanted("metadata"))
     assert member.poll() == []
-    member.tell(f.SubscriptionChanged(ORDERS, "subscribe"))
+    member.report(f.SubscriptionChanged(ORDERS, "subscribe"))
     assert member.state == "unjoined"
 
 

@@ -50,7 +50,7 @@ class MembershipUnderFaults(RuleBasedStateMachine):
 
     @rule(topics=TOPICS)
     def subscribe(self, topics):
-        self.member.tell(f.SubscriptionChanged(topics, "subscribe"))
+        self.member.report(f.SubscriptionChanged(topics, "subscribe"))
 
     @rule(
         fact=st.sampled_from(
@@ -58,11 +58,11 @@ class MembershipUnderFaults(RuleBasedStateMachine):
         )
     )
     def something_else(self, fact):
-        self.member.tell(fact)
+        self.member.report(fact)
 
     @rule()
     def stop(self):
-        self.member.tell(f.LeaveWanted("stop"))
+        self.member.report(f.LeaveWanted("stop"))
 
     @precondition(lambda self: self.member.pending)
     @rule(pick=st.integers(0, 5), code=JOIN_CODES, blob=BLOBS, lost=st.booleans(), leads=st.booleans())
@@ -71,40 +71,40 @@ class MembershipUnderFaults(RuleBasedStateMachine):
         asked, who = member.pending.pop(pick % len(member.pending))
         match asked:
             case JoinGroupRequest() | SyncGroupRequest() if lost:
-                member.tell(f.RequestLost(who, "closed"))
+                member.report(f.RequestLost(who, "closed"))
             case JoinGroupRequest():
                 leader = None if leads else "another"
-                member.tell(f.JoinAnswered(who, joined("m1", 3, error_code=code, leader=leader)))
+                member.report(f.JoinAnswered(who, joined("m1", 3, error_code=code, leader=leader)))
             case SyncGroupRequest():
                 code = code if code not in (79, 13) else 0
-                member.tell(f.SyncAnswered(who, synced(0, error_code=code, assignment=blob)))
+                member.report(f.SyncAnswered(who, synced(0, error_code=code, assignment=blob)))
             case _:
                 member.do(asked)
 
     @rule(pick=st.integers(0, 9), code=JOIN_CODES, generation=GENERATIONS, member_id=IDS)
     def join_answered_out_of_turn(self, pick, code, generation, member_id):
-        self.member.tell(f.JoinAnswered(self.who(pick), joined(member_id, generation, error_code=code)))
+        self.member.report(f.JoinAnswered(self.who(pick), joined(member_id, generation, error_code=code)))
 
     @rule(pick=st.integers(0, 9), code=SYNC_CODES, blob=BLOBS)
     def sync_answered_out_of_turn(self, pick, code, blob):
-        self.member.tell(f.SyncAnswered(self.who(pick), synced(0, error_code=code, assignment=blob)))
+        self.member.report(f.SyncAnswered(self.who(pick), synced(0, error_code=code, assignment=blob)))
 
     @rule(pick=st.integers(0, 9))
     def request_lost(self, pick):
-        self.member.tell(f.RequestLost(self.who(pick), "closed"))
+        self.member.report(f.RequestLost(self.who(pick), "closed"))
 
     @rule(pick=st.integers(0, 9), code=BEAT_CODES)
     def heartbeat_answered(self, pick, code):
-        self.member.tell(f.HeartbeatAnswered(self.who(pick), code))
+        self.member.report(f.HeartbeatAnswered(self.who(pick), code))
 
     @rule(pick=st.integers(0, 9), code=COMMIT_CODES)
     def commit_refused(self, pick, code):
-        self.member.tell(f.CommitAnswered(self.who(pick), code))
+        self.member.report(f.CommitAnswered(self.who(pick), code))
 
     @rule(generation=GENERATIONS)
     def done_out_of_turn(self, generation):
-        self.member.tell(f.AssignmentComputed(generation, {}))
-        self.member.tell(f.Adopted(generation))
+        self.member.report(f.AssignmentComputed(generation, {}))
+        self.member.report(f.Adopted(generation))
 
     @invariant()
     def what_it_says_of_itself_fits(self):

@@ -25,14 +25,14 @@ def answers(member):
     """Every kind of answer to what is pending, and every other fact, as functions of a member."""
 
     def reply(index, fact):
-        def tell(other):
+        def report(other):
             other.pending.pop(index)
-            other.tell(fact)
+            other.report(fact)
 
-        return tell
+        return report
 
     def say(fact):
-        return lambda other: other.tell(fact)
+        return lambda other: other.report(fact)
 
     who = member.identity
     for index, (asked, as_who) in enumerate(member.pending):
@@ -111,9 +111,9 @@ def walk():
     seen, todo, moves = {snapshot(first): fork(first) for first in firsts}, deque(firsts), set()
     while todo:
         member = todo.popleft()
-        for tell in answers(member):
+        for report in answers(member):
             other = fork(member)
-            tell(other)
+            report(other)
             for _ in range(2):  # what follows when nothing is asked in between, and when it is
                 moves.update(other.moves)
                 if len(other.pending) <= 1 and snapshot(other) not in seen:

@@ -21,7 +21,7 @@ LEAVING = dataclasses.replace(SETTINGS, leave_on_poll_interval=True)
 
 
 def heartbeat(member, code, identity=None):
-    member.tell(f.HeartbeatAnswered(identity or member.identity, code))
+    member.report(f.HeartbeatAnswered(identity or member.identity, code))
 
 
 # What JoinGroup announces.
@@ -76,7 +76,7 @@ def test_static_member_rejoins_when_the_expansion_timeout_is_over_and_works_unti
     assert member.machine.may_heartbeat
     member.pass_ms(1)
     assert "held back for 60000 ms" in member.ask(f.HandOver).why
-    member.tell(f.HandedOver())
+    member.report(f.HandedOver())
     assert member.ask(JoinGroupRequest).member_id == "m1"
 
 
@@ -96,7 +96,7 @@ def test_hold_back_that_began_while_positions_were_looked_up_goes_on():
     member.to_adopting()
     heartbeat(member, E.REBALANCE_IN_PROGRESS)
     member.pass_ms(1_000)
-    member.tell(f.Adopted(1))
+    member.report(f.Adopted(1))
     assert member.poll() == []
     assert member.wake_at_ms == 60_000
 
@@ -111,9 +111,9 @@ def test_other_reasons_to_rejoin_are_not_held_back(fact):
     member.to_stable()
     heartbeat(member, E.REBALANCE_IN_PROGRESS)
     assert member.poll() == []
-    heartbeat(member, fact) if isinstance(fact, E) else member.tell(fact)
+    heartbeat(member, fact) if isinstance(fact, E) else member.report(fact)
     member.ask(f.HandOver)
-    member.tell(f.HandedOver())
+    member.report(f.HandedOver())
     member.ask(JoinGroupRequest)
     member.pass_ms(60_000)
     assert member.poll() == []
@@ -134,7 +134,7 @@ def fenced_by_heartbeat(member, sent_by):
 
 
 def fenced_by_commit(member, sent_by):
-    member.tell(f.CommitAnswered(sent_by, E.FENCED_INSTANCE_ID))
+    member.report(f.CommitAnswered(sent_by, E.FENCED_INSTANCE_ID))
 
 
 def stays(_member):
@@ -161,13 +161,13 @@ def lost_its_generation(member):
 
 
 def is_parked(member):
-    member.tell(f.PollIntervalPassed())
+    member.report(f.PollIntervalPassed())
 
 
 def unsubscribed(member):
-    member.tell(f.SubscriptionChanged(frozenset(), "unsubscribe"))
+    member.report(f.SubscriptionChanged(frozenset(), "unsubscribe"))
     member.ask(f.HandOver)
-    member.tell(f.HandedOver())
+    member.report(f.HandedOver())
 
 
 @pytest.mark.parametrize("answered", [fenced_by_heartbeat, fenced_by_commit])
@@ -213,9 +213,9 @@ def test_join_or_sync_that_is_fenced_is_fatal(kind):
 def test_member_that_was_silent_comes_back_under_its_old_id_so_that_a_successor_fences_it():
     member = Member("pod-1")
     member.to_stable()
-    member.tell(f.PollIntervalPassed())
+    member.report(f.PollIntervalPassed())
     assert member.poll() == []
-    member.tell(f.RecordsWanted())
+    member.report(f.RecordsWanted())
     assert member.to_joining().member_id == "m1"
     member.answer_join(joined("", -1, error_code=E.FENCED_INSTANCE_ID))
     assert isinstance(member.machine.failure, FencedInstanceIdError)
@@ -224,8 +224,8 @@ def test_member_that_was_silent_comes_back_under_its_old_id_so_that_a_successor_
 def test_member_that_was_silent_for_too_long_comes_back_as_a_newcomer_with_its_name():
     member = Member("pod-1")
     member.to_stable()
-    member.tell(f.PollIntervalPassed())
-    member.tell(f.RecordsWanted())
+    member.report(f.PollIntervalPassed())
+    member.report(f.RecordsWanted())
     member.to_joining()
     member.answer_join(joined("", -1, error_code=E.UNKNOWN_MEMBER_ID))
     again = member.ask(JoinGroupRequest)
@@ -236,7 +236,7 @@ def test_static_member_that_subscribes_again_comes_back_under_its_id():
     member = Member("pod-1")
     member.to_stable()
     unsubscribed(member)
-    member.tell(f.SubscriptionChanged(ORDERS, "subscribe"))
+    member.report(f.SubscriptionChanged(ORDERS, "subscribe"))
     assert member.to_joining().member_id == "m1"
 
 
@@ -253,7 +253,7 @@ def test_illegal_generation_keeps_the_member_id():
 def test_leave_on_poll_interval_leaves_by_id_and_name():
     member = Member("pod-1", settings=LEAVING)
     member.to_stable()
-    member.tell(f.PollIntervalPassed())
+    member.report(f.PollIntervalPassed())
     (left,) = member.ask(LeaveGroupRequest).members
     assert (left.member_id, left.group_instance_id, left.reason) == ("m1", "pod-1", "max_poll_interval_ms passed")
     assert member.state == "parked"
@@ -266,15 +266,15 @@ def test_leave_on_poll_interval_leaves_by_id_and_name():
 def test_member_whose_name_is_not_carried_is_dynamic_in_all_it_does(way):
     member = Member("pod-1", settings=dataclasses.replace(REGISTERED, rejoin_delay_ms=60_000))
     getattr(member, way)()
-    member.tell(f.NameNotCarried())
+    member.report(f.NameNotCarried())
     assert not member.identity.is_static
     member.recover()
     assert member.state == "stable"
     heartbeat(member, E.REBALANCE_IN_PROGRESS)
     member.ask(f.HandOver)
-    member.tell(f.HandedOver())
+    member.report(f.HandedOver())
     request = member.ask(JoinGroupRequest)
     assert (request.group_instance_id, request.session_timeout_ms) == (None, 10_000)
-    member.tell(f.PollIntervalPassed())
+    member.report(f.PollIntervalPassed())
     (left,) = member.ask(LeaveGroupRequest).members
     assert left.group_instance_id is None

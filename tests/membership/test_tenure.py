@@ -15,10 +15,10 @@ UNDECIDED = [E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NO
 
 def lose_sync(member, code):
     if code == GONE:
-        member.tell(f.CoordinatorGone())
+        member.report(f.CoordinatorGone())
         member.answer_sync(synced(error_code=E.REBALANCE_IN_PROGRESS))
     elif code is None:
-        member.tell(f.RequestLost(member.asked_as, "connection lost"))
+        member.report(f.RequestLost(member.asked_as, "connection lost"))
     else:
         member.answer_sync(synced(error_code=code))
     member.pass_ms(5_000)
@@ -53,7 +53,7 @@ def test_a_late_heartbeat_says_nothing_that_join_group_will_not_say_better():
     member.to_syncing()
     sent_by = member.identity
     lose_sync(member, E.NOT_COORDINATOR)
-    member.tell(f.HeartbeatAnswered(sent_by, E.FENCED_INSTANCE_ID))
+    member.report(f.HeartbeatAnswered(sent_by, E.FENCED_INSTANCE_ID))
     assert member.state == "joining"
 
 
@@ -61,7 +61,7 @@ def test_a_late_heartbeat_says_nothing_that_join_group_will_not_say_better():
 def test_an_id_that_a_round_was_decided_with_is_fenced(code):
     member = Member("pod-1")
     member.to_stable()
-    member.tell(f.RejoinWanted("somebody came"))
+    member.report(f.RejoinWanted("somebody came"))
     member.to_syncing(generation=2)
     lose_sync(member, code)
     member.answer_join(joined("", -1, error_code=E.FENCED_INSTANCE_ID))
@@ -71,8 +71,8 @@ def test_an_id_that_a_round_was_decided_with_is_fenced(code):
 def test_another_coordinator_that_refuses_the_first_thing_it_is_asked():
     member = Member("pod-1")
     member.to_syncing()
-    member.tell(f.CoordinatorGone())
-    member.tell(f.HeartbeatAnswered(member.identity, E.FENCED_INSTANCE_ID))
+    member.report(f.CoordinatorGone())
+    member.report(f.HeartbeatAnswered(member.identity, E.FENCED_INSTANCE_ID))
     member.answer_sync(synced(error_code=E.FENCED_INSTANCE_ID))
     again = member.ask(JoinGroupRequest)
     assert (again.member_id, again.group_instance_id) == ("", "pod-1")
@@ -80,10 +80,10 @@ def test_another_coordinator_that_refuses_the_first_thing_it_is_asked():
 
 def test_a_coordinator_that_was_lost_before_the_id_was_given_or_after_it_was_decided_with_says_nothing():
     member = Member("pod-1")
-    member.tell(f.CoordinatorGone())
+    member.report(f.CoordinatorGone())
     member.to_stable()
-    member.tell(f.CoordinatorGone())
-    member.tell(f.HeartbeatAnswered(member.identity, E.FENCED_INSTANCE_ID))
+    member.report(f.CoordinatorGone())
+    member.report(f.HeartbeatAnswered(member.identity, E.FENCED_INSTANCE_ID))
     assert member.state == "failed"
 
 

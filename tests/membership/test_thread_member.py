@@ -97,7 +97,7 @@ def test_no_heartbeat_where_the_membership_wants_none(border):
 def test_the_member_leaves_itself_unless_the_thread_has_done_so(left_as, leaves_count):
     member = Member()
     member.to_stable("m1", 7)
-    member.tell(f.PollIntervalPassed(left_as))
+    member.report(f.PollIntervalPassed(left_as))
     assert member.state == "parked"
     assert sum(isinstance(each, LeaveGroupRequest) for each in member.poll()) == leaves_count
 

@@ -63,7 +63,7 @@ class Home:
             config=config,
             assignment=self.assignment,
             delivery=delivery,
-            tell=self.told.append,
+            emit=self.told.append,
             link=SimpleNamespace(cluster=Cluster()),
             fetchable=Signal(),
             positions_wanted=Signal(),
@@ -392,7 +392,7 @@ async def test_doubts_do_not_put_off_the_look_at_where_logs_begin(home, monkeypa
 
 async def test_a_frozen_leader_asked_where_logs_begin_does_not_put_off_what_is_reported(home):
     is_asked, is_reported = asyncio.Event(), asyncio.Event()
-    home.context.tell = lambda event: is_reported.set() if type(event) is events.RangeDone else None
+    home.context.emit = lambda event: is_reported.set() if type(event) is events.RangeDone else None
 
     async def ask_for_ever(*_, **__):
         is_asked.set()

@@ -66,7 +66,7 @@ class FakeCoordinator:
         return OffsetCommitResponse(topics=topics)
 
     async def report(self, fact):
-        self.member.tell(fact)
+        self.member.report(fact)
         self.changed.pulse()
 
     def lose(self, why):
@@ -119,7 +119,7 @@ async def test_commit_goes_out_under_the_generation_that_is_ours(committing):
 @pytest.mark.parametrize("code", [E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION])
 async def test_member_without_a_generation_never_commits(committing, way, code):
     getattr(committing.member, way)()
-    committing.member.tell(f.HeartbeatAnswered(committing.member.identity, code))
+    committing.member.report(f.HeartbeatAnswered(committing.member.identity, code))
     with pytest.raises(CommitFailedError) as failed:
         await committing.committer.commit(committing.entries(), 1_000)
     assert failed.value.not_owned == {tp(0), tp(1)}

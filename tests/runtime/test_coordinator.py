@@ -93,5 +93,5 @@ async def test_a_coordinator_that_was_never_found_is_not_said_to_be_silent():
 
 
 def fenced(member):
-    member.tell(f.HeartbeatAnswered(member.identity, E.FENCED_INSTANCE_ID))
+    member.report(f.HeartbeatAnswered(member.identity, E.FENCED_INSTANCE_ID))
     return member.state

@@ -40,7 +40,7 @@ class World:
         context = SimpleNamespace(
             config=ConsumerConfig.of(group_id="billing", enable_parallel_rebalance=True, parallel_min_backlog=1),
             link=self.link,
-            tell=self.told.append,
+            emit=self.told.append,
         )
         refresher = SimpleNamespace(ask_leaders=self.ask_leaders, want=lambda: None)
         catch_up = SimpleNamespace(

@@ -79,7 +79,7 @@ class Member(MemberObserver):
         self.keeps = False
         self.pending = []  # (what was asked for, who we were): not answered yet
         if topics:
-            self.tell(f.SubscriptionChanged(topics, "subscribe"))
+            self.report(f.SubscriptionChanged(topics, "subscribe"))
 
     def on_move(self, old, new, why):
         assert new in MOVES[old]
@@ -94,7 +94,7 @@ class Member(MemberObserver):
     def identity(self):
         return self.machine.identity
 
-    def tell(self, fact):
+    def report(self, fact):
         match fact:
             case f.HandedOver():
                 self.holds = self.holds and self.keeps and self.identity.is_member
@@ -135,21 +135,21 @@ class Member(MemberObserver):
 
     def to_joining(self):
         self.ask(f.HandOver)
-        self.tell(f.HandedOver())
+        self.report(f.HandedOver())
         return self.ask(JoinGroupRequest)
 
     def answer_join(self, response, identity=None):
-        self.tell(f.JoinAnswered(identity or self.asked_as, response))
+        self.report(f.JoinAnswered(identity or self.asked_as, response))
 
     def answer_sync(self, response, identity=None):
-        self.tell(f.SyncAnswered(identity or self.asked_as, response))
+        self.report(f.SyncAnswered(identity or self.asked_as, response))
 
     def to_syncing(self, member_id="m1", generation=1, *, leader="another"):
         self.to_joining()
         self.answer_join(joined(member_id, generation, leader=leader))
         if leader == member_id:
             self.ask(f.ComputeAssignment)
-            self.tell(f.AssignmentComputed(generation, {member_id: write_assignment([TopicPartition("orders", 0)])}))
+            self.report(f.AssignmentComputed(generation, {member_id: write_assignment([TopicPartition("orders", 0)])}))
         return self.ask(SyncGroupRequest)
 
     def to_adopting(self, member_id="m1", generation=1, *, leader="another"):
@@ -159,7 +159,7 @@ class Member(MemberObserver):
 
     def to_stable(self, member_id="m1", generation=1, *, leader="another"):
         adopt = self.to_adopting(member_id, generation, leader=leader)
-        self.tell(f.Adopted(generation))
+        self.report(f.Adopted(generation))
         assert self.state == "stable"
         assert self.poll() == []
         return adopt
@@ -169,24 +169,24 @@ class Member(MemberObserver):
         pending, self.pending = self.pending, []
         for asked, identity in pending:
             if isinstance(asked, JoinGroupRequest | SyncGroupRequest):
-                self.tell(f.RequestLost(identity, "timed out"))
+                self.report(f.RequestLost(identity, "timed out"))
             else:
                 self.do(asked)
 
     def do(self, effect):
         match effect:
             case f.HandOver():
-                self.tell(f.HandedOver())
+                self.report(f.HandedOver())
             case f.ComputeAssignment():
-                self.tell(f.AssignmentComputed(effect.generation, {}))
+                self.report(f.AssignmentComputed(effect.generation, {}))
             case f.Adopt():
-                self.tell(f.Adopted(effect.generation))
+                self.report(f.Adopted(effect.generation))
 
     def recover(self):
         """The faults are over and the application does its part: afterwards the member is stable, or failed."""
         self.settle_pending()
-        self.tell(f.RecordsWanted())
-        self.tell(f.SubscriptionChanged(ORDERS, "subscribe"))
+        self.report(f.RecordsWanted())
+        self.report(f.SubscriptionChanged(ORDERS, "subscribe"))
         self.serve()
 
     def serve(self, step_count=30):

@@ -22,7 +22,7 @@ from aiogroup.telemetry import events
 
 __all__ = ["MergeSettings", "Merged"]
 
-TELL_MS: Final = 1_000
+EMIT_MS: Final = 1_000
 """The shortest interval between two reports that the merge goes on without a partition: with topics that have no
 backlog that happens at every record.
 """
@@ -85,7 +85,7 @@ class Merged(AsyncIterator[Record]):
         self._iterated = iterated
         self._merging: Merging | None = None
         self._is_closed = False
-        self._told_at_ms = -TELL_MS
+        self._emitted_at_ms = -EMIT_MS
 
     def __repr__(self) -> str:
         waiting = ", ".join(f"{tp.topic}-{tp.partition}: {each.state}" for tp, each in self.waiting_for.items())
@@ -181,7 +181,7 @@ class Merged(AsyncIterator[Record]):
             if record is None:
                 self._wait(running, now)
             elif merging.is_enforced:
-                self._tell_enforced(running, now)
+                self._emit_enforced(running, now)
             return record
 
         return await requests.next_merged(
@@ -204,7 +204,7 @@ class Merged(AsyncIterator[Record]):
         told = [f"{each.tp.topic}-{each.tp.partition} is {each.state} ({_why(running, each)})" for each in stalls]
         for each in stalls:
             tp = each.tp
-            running.context.tell(
+            running.context.emit(
                 events.MergeStalled(tp.topic, tp.partition, each.state.value, each.blocked_ms, _why(running, each))
             )
         if stalls and self._settings.stalled == "raise":
@@ -214,10 +214,10 @@ class Merged(AsyncIterator[Record]):
                 partitions=[each.tp for each in stalls],
             )
 
-    def _tell_enforced(self, running: Running, now: int) -> None:
-        if now - self._told_at_ms >= TELL_MS:
-            self._told_at_ms = now
-            running.context.tell(events.MergeEnforced(self._rule.missing, self._rule.enforced_count))
+    def _emit_enforced(self, running: Running, now: int) -> None:
+        if now - self._emitted_at_ms >= EMIT_MS:
+            self._emitted_at_ms = now
+            running.context.emit(events.MergeEnforced(self._rule.missing, self._rule.enforced_count))
 
     def _settle(self) -> None:
         if self._merging is not None:

@@ -85,7 +85,7 @@ class Requests:
         self._subscription = subscription
         # The poison record of each partition that was raised last: its offset, and each lane's `starts_count` at that
         # time.
-        self._told_poison: dict[TopicPartition, tuple[int, dict[Lane, int]]] = {}
+        self._poison_emitted: dict[TopicPartition, tuple[int, dict[Lane, int]]] = {}
         self._redeliveries = Redeliveries(context.config)
         self._raised: TopicPartition | None = None  # the partition of the poison record that the last request raised
         self._asking_of: list[frozenset[TopicPartition]] = []  # what each request under way named; empty: all
@@ -210,7 +210,7 @@ class Requests:
                 del self._needed[only]
             else:
                 self._needed[only] = None
-            self._tell_needed()
+            self._announce_needed()
 
     def _forget_needed(self, only: frozenset[TopicPartition]) -> None:
         """A request begins. The partitions of requests that ended without a record still count, since such requests may
@@ -219,9 +219,9 @@ class Requests:
         self._needed.pop(only, None)
         now = now_ms()
         self._needed = {each: at for each, at in self._needed.items() if at is None or (only and at > now)}
-        self._tell_needed()
+        self._announce_needed()
 
-    def _tell_needed(self) -> None:
+    def _announce_needed(self) -> None:
         if self._context.assignment.need(frozenset().union(*self._needed)):
             self._context.fetchable.pulse()
 
@@ -237,7 +237,7 @@ class Requests:
         if record is not None and delivery.taken_back_from is not None:
             count = self._redeliveries.note(delivery.taken_back_from, record, now_ms())
             if count == 10 ** (len(str(count)) - 1):  # the 1st, 10th, 100th time
-                self._context.tell(events.RecordRedelivered(record.topic, record.partition, record.offset, count))
+                self._context.emit(events.RecordRedelivered(record.topic, record.partition, record.offset, count))
 
     def skip(self, only: frozenset[TopicPartition]) -> None:
         """Mark the records in hand as processed, and pass over the poison record: the one that the last request raised,
@@ -249,7 +249,7 @@ class Requests:
         if self._raised in tps:
             self._raised = None
         for tp in tps:
-            told = self._told_poison.get(tp)
+            told = self._poison_emitted.get(tp)
             if told is None:
                 continue
             # If a lane was moved since then (by a seek, or because the topic was recreated), another record may stand
@@ -257,7 +257,7 @@ class Requests:
             offset, moves = told
             now = self._moves(tp)
             if any(context.delivery.pass_over(each, offset) for each in now if moves.get(each) == now[each]):
-                del self._told_poison[tp]
+                del self._poison_emitted[tp]
         context.fetchable.pulse()
         context.group_changed.pulse()
         context.changed.pulse()
@@ -423,7 +423,7 @@ class Requests:
                 try:
                     taken = take()
                 except (RecordDeserializationError, TimestampError) as error:
-                    self._tell_poison(error)
+                    self._emit_poison(error)
                     raise
                 if supply.has_drained:
                     supply.has_drained = False
@@ -443,13 +443,13 @@ class Requests:
             self._has_waited = True
             self.begin_turn()
 
-    def _tell_poison(self, error: RecordDeserializationError | TimestampError) -> None:
+    def _emit_poison(self, error: RecordDeserializationError | TimestampError) -> None:
         """Report each poison record once, although every request that meets it raises it again."""
         self._raised = error.tp
-        told, _ = self._told_poison.get(error.tp, (None, None))
-        self._told_poison[error.tp] = error.offset, self._moves(error.tp)
+        told, _ = self._poison_emitted.get(error.tp, (None, None))
+        self._poison_emitted[error.tp] = error.offset, self._moves(error.tp)
         if told != error.offset:
-            self._context.tell(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
+            self._context.emit(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
 
     def _moves(self, tp: TopicPartition) -> dict[Lane, int]:
         """How often the position of each lane of a partition was set."""

@@ -265,7 +265,7 @@ class Fetchers:
         except (AuthenticationFailedError, ConsumerStoppedError):
             raise
         except AiogroupError as error:
-            context.tell(events.FetchFailed(node_id, None, None, str(error)))
+            context.emit(events.FetchFailed(node_id, None, None, str(error)))
             for asked in session.held.values():
                 asked.partition.target.error = str(error)
             return False
@@ -355,7 +355,7 @@ class Fetchers:
         except (AuthenticationFailedError, ConsumerStoppedError):
             raise
         except AiogroupError as error:
-            context.tell(events.FetchFailed(node_id, None, None, str(error)))
+            context.emit(events.FetchFailed(node_id, None, None, str(error)))
             for tp in asked:
                 self._tally.moved.pop(tp, None)  # the session's next request asks for them
             return False
@@ -454,7 +454,7 @@ class Fetchers:
         session.answered(response.error_code, response.session_id, answers)
         if not begun.is_full and not session.is_open:
             why = lookup(response.error_code).name if response.error_code else "the broker closed it"
-            self._context.tell(events.FetchSessionLost(node_id, why, len(session.held)))
+            self._context.emit(events.FetchSessionLost(node_id, why, len(session.held)))
         if not response.error_code:
             share.named, share.answered_at_ms = (), received_at_ms
             for tp, named in begun.partitions.items():
@@ -495,7 +495,7 @@ class Fetchers:
             self._refresher.want()
         if error_code in SESSION_ERRORS and not begun.is_full:
             return True
-        self._context.tell(events.FetchFailed(node_id, None, None, lookup(error_code).name))
+        self._context.emit(events.FetchFailed(node_id, None, None, lookup(error_code).name))
         return False
 
     def _take_partition(self, node_id: int, asked: Asked, data: PartitionData, received_at_ms: int) -> None:
@@ -531,12 +531,12 @@ class Fetchers:
         why = ask_for_whole(asked, batch_bytes, received_bytes, now_ms(), self._context.config)
         if why is not None:
             tp, offset = asked.partition.tp, asked.fetch_offset
-            self._context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, f"offset {offset}: {why}"))
+            self._context.emit(events.FetchFailed(node_id, tp.topic, tp.partition, f"offset {offset}: {why}"))
 
     def _mend(self, node_id: int, lane: Lane, offset: int, error_code: int, remedy: FetchRemedy) -> None:
         context, tp, name = self._context, lane.tp, lookup(error_code).name
         lane.target.error = name
-        context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, name))
+        context.emit(events.FetchFailed(node_id, tp.topic, tp.partition, name))
         # Compare with the present leader: the preferred replica may have changed while the answer was under way.
         is_leader = node_id == context.link.cluster.leader(tp)
         if lane.target.preferred_replica != UNKNOWN:

@@ -92,7 +92,7 @@ class Positions:
                 if not error.retriable:
                     self._context.inbox.put(error)
                     self._context.changed.pulse()
-                self._context.tell(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
+                self._context.emit(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
                 await retries.back_off()
 
     async def _commit_held(self) -> None:
@@ -156,7 +156,7 @@ class Positions:
                 partition.move(PositionState.RESET)  # its leader must be asked
             elif committed is not None and self.is_of_former_topic(tp, committed):
                 topic_id = str(partition.topic_id)
-                self._context.tell(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
+                self._context.emit(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
                 self.reset(partition, EARLIEST_POLICY, why=RECREATED)
                 self._afterwards.pop(partition, lambda: None)()
             elif committed is not None:
@@ -215,7 +215,7 @@ class Positions:
         """Start over with each partition whose topic id in the metadata has changed, of `partitions` or of all that are
         ours.
         """
-        context, tell = self._context, self._context.tell
+        context, emit = self._context, self._context.emit
         for partition in context.assignment if partitions is None else partitions:
             tp, former_id = partition.tp, partition.topic_id
             topic_id = context.link.cluster.topic_id(tp.topic)
@@ -226,7 +226,7 @@ class Positions:
             elif former_id is not None:
                 self._start_over(partition, former_id, topic_id)
             elif (former := context.assignment.name_topic(partition, topic_id)) is not None:
-                tell(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
+                emit(events.TopicRecreated(tp.topic, tp.partition, partition.former_end, str(former), str(topic_id)))
 
     def note_sight(self, answer: Cluster) -> None:
         """Note partitions that do not exist when we first look: they begin by `new_partition_reset`, since all their
@@ -277,7 +277,7 @@ class Positions:
         self._recovering.pop(partition, None)
         self._afterwards.pop(partition, None)
         context.assignment.start_over(partition, topic_id)
-        context.tell(events.TopicRecreated(tp.topic, tp.partition, position, str(former_id), str(topic_id)))
+        context.emit(events.TopicRecreated(tp.topic, tp.partition, position, str(former_id), str(topic_id)))
         self.reset(partition, self._new_policy, why=RECREATED)
         context.group_changed.pulse()  # none of its records is in hand any more
         context.changed.pulse()
@@ -307,7 +307,7 @@ class Positions:
                     if partition.reset.why == NOT_COMMITTED:
                         started[tp] = partition.reset.policy.kind, answer.offset
                         if self._was_missing.get(partition) and partition.reset.policy is self._new_policy:
-                            self._context.tell(events.NewPartitionFromEarliest(tp.topic, tp.partition))
+                            self._context.emit(events.NewPartitionFromEarliest(tp.topic, tp.partition))
                     self._start_at(partition, answer.offset)
 
         retries = Retries(self._context.config, until_ms, most_attempts=most_attempts)
@@ -317,7 +317,7 @@ class Positions:
                 why = await self._refresher.ask_leaders(dict(wanted), until_ms, note, read_committed=read_committed)
             finally:
                 for event in events.PositionFromPolicy.of_round(started):
-                    self._context.tell(event)
+                    self._context.emit(event)
                 started.clear()
             if not wanted or not why:
                 continue
@@ -331,7 +331,7 @@ class Positions:
         partition.bar(Bar.HELD, when=self.is_committed_at_once)
         tp, policy = partition.tp, partition.reset.policy
         if partition.reset.why != NOT_COMMITTED:
-            self._context.tell(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset.why))
+            self._context.emit(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset.why))
         self._context.fetchable.pulse()
         self._context.changed.pulse()
 

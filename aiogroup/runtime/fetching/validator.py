@@ -95,7 +95,7 @@ class Validator:
             for partition in self._unchanged(asked):
                 partition.trust()
         except AiogroupError as error:
-            context.tell(events.FetchFailed(node_id, None, None, f"checking positions: {error}"))
+            context.emit(events.FetchFailed(node_id, None, None, f"checking positions: {error}"))
             self._retry(self._unchanged(asked))
         else:
             self._take_answers(node_id, answers, asked)
@@ -130,7 +130,7 @@ class Validator:
                 self._go_on(partition, found.end)
                 continue
             why = "the answer lacks it" if found is None else found.error
-            self._context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, f"checking the position: {why}"))
+            self._context.emit(events.FetchFailed(node_id, tp.topic, tp.partition, f"checking the position: {why}"))
             if found is not None and found.remedy is Remedy.NOT_AUTHORIZED:
                 self._context.inbox.put(TopicAuthorizationError([tp.topic]))
             self._retry([partition])
@@ -160,6 +160,6 @@ class Validator:
             partition.truncate(found.offset, found.leader_epoch)
             partition.bar(Bar.HELD, when=self._positions.is_committed_at_once)
         count = None if found.offset is None else position - found.offset
-        self._context.tell(
+        self._context.emit(
             events.LogTruncated(tp.topic, tp.partition, position, leader_epoch, found.offset, count, action.value)
         )

@@ -72,7 +72,7 @@ class Callbacks:
             with self._context.in_callback():
                 await call_listener(listener, callback, frozenset(tps))
         except Exception as error:  # noqa: BLE001 (it does not stop the rebalance; the next call raises it)
-            self._context.tell(events.ListenerFailed(callback, repr(error)))
+            self._context.emit(events.ListenerFailed(callback, repr(error)))
             self._context.inbox.put(error)
             self._context.changed.pulse()
         finally:

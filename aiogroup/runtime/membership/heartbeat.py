@@ -95,7 +95,7 @@ class Heartbeat:
     def _give_up_coordinator(self) -> None:
         """No answer came for a whole session (KIP-62): look for another coordinator, and keep the generation."""
         config = self._context.config
-        self._context.tell(events.HeartbeatMissed(f"no answer for session_timeout_ms={config.session_timeout_ms}"))
+        self._context.emit(events.HeartbeatMissed(f"no answer for session_timeout_ms={config.session_timeout_ms}"))
         self._coordinator.lose(f"no heartbeat answered for {config.session_timeout_ms} ms")
         self.clock.on_coordinator_found(now_ms())
 
@@ -107,7 +107,7 @@ class Heartbeat:
         def request() -> HeartbeatRequest | None:
             if self._coordinator.membership.heartbeats_as != identity:
                 return None
-            self._context.tell(events.HeartbeatSent(identity.generation))
+            self._context.emit(events.HeartbeatSent(identity.generation))
             return HeartbeatRequest(
                 group_id=identity.group_id,
                 generation_id=identity.generation,
@@ -123,7 +123,7 @@ class Heartbeat:
             if isinstance(error, GroupAuthorizationError | AuthenticationFailedError):
                 await self._coordinator.report(Failed(error))
                 return
-            self._context.tell(events.HeartbeatMissed(str(error)))
+            self._context.emit(events.HeartbeatMissed(str(error)))
             self.clock.on_failed(now_ms(), self._context.config.retry_backoff_ms)
             return
         except TimeoutError:  # the session ended; a request that timed out raised KafkaTimeoutError, caught above
@@ -140,9 +140,9 @@ class Heartbeat:
             self.acknowledged_at_ms = now
             if identity == self._identity:
                 self._restart_count(now)
-            self._context.tell(events.HeartbeatAcknowledged(identity.generation, now - sent_at_ms))
+            self._context.emit(events.HeartbeatAcknowledged(identity.generation, now - sent_at_ms))
         else:
-            self._context.tell(events.HeartbeatMissed(lookup(error_code).name))
+            self._context.emit(events.HeartbeatMissed(lookup(error_code).name))
             self.clock.on_failed(now, self._context.config.retry_backoff_ms)
         if remedy is Remedy.REDISCOVER:
             self._coordinator.lose(lookup(error_code).name)

@@ -60,7 +60,7 @@ from aiogroup.runtime.membership.heartbeat import Heartbeat
 from aiogroup.runtime.membership.poll_watchdog import PollWatchdog
 from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
-from aiogroup.telemetry.events import Event, Tell
+from aiogroup.telemetry.events import Emit, Event
 
 __all__ = ["HeartbeatThread", "News"]
 
@@ -123,7 +123,7 @@ class _Surroundings:
 
     config: ConsumerConfig
     link: Link
-    tell: Tell
+    emit: Emit
     group_changed: Signal = field(default_factory=Signal)
 
 
@@ -252,9 +252,9 @@ class HeartbeatThread:
         try:
             news = self._news.take()
             if news.dropped_count:
-                self._context.tell(events.HeartbeatEventsDropped(news.dropped_count))
+                self._context.emit(events.HeartbeatEventsDropped(news.dropped_count))
             for event in news.events:
-                self._context.tell(event)
+                self._context.emit(event)
             for node_id, why in news.losses.items():
                 if self._coordinator.node_id == node_id:
                     self._coordinator.lose(why)
@@ -285,7 +285,7 @@ class HeartbeatThread:
 
     async def _live(self) -> None:
         config = self._context.config
-        surroundings = _Surroundings(config, Link(config), self._tell)
+        surroundings = _Surroundings(config, Link(config), self._emit)
         self._line = _ThreadLine(surroundings, ThreadMember(lambda: self._snapshot, self._news.add_fact), self._news)
         self._heartbeat = Heartbeat(surroundings, self._line, self._on_count)
         watchdog = PollWatchdog(surroundings, self._line, self._poll_clock, lambda: None)
@@ -314,7 +314,7 @@ class HeartbeatThread:
         answered = self._supervisor.begin("LeaveGroup", leave)
         answered.add_done_callback(lambda each: _settle(done, each.exception()))
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         if not isinstance(event, events.CoordinatorFound | events.CoordinatorLost):  # the main loop emits its own
             self._news.add_event(event)
 

@@ -82,6 +82,6 @@ class Liveness:
         is_silent = membership.identity.is_static and not context.config.leave_on_poll_interval
         acts_within_ms = self._coordinator.membership.session[1] if is_silent else 0
         self._ownership.drop_all_and_defer_callback()
-        context.tell(events.PollIntervalExceeded(partitions, interval_ms, acts_within_ms))
+        context.emit(events.PollIntervalExceeded(partitions, interval_ms, acts_within_ms))
         if context.config.raise_on_poll_interval:
             context.inbox.put(PollIntervalExceeded(partitions, interval_ms))

@@ -27,14 +27,14 @@ class LoopWatchdog:
             await sleep_ms(TICK_MS)
             late_ms = now_ms() - wake_at_ms
             if late_ms >= BLOCKED_MS:
-                self._tell(late_ms)
+                self._emit(late_ms)
 
-    def _tell(self, blocked_ms: int) -> None:
+    def _emit(self, blocked_ms: int) -> None:
         setting, session_ms = self._coordinator.membership.session
-        self._context.tell(events.EventLoopBlocked(blocked_ms, session_ms))
+        self._context.emit(events.EventLoopBlocked(blocked_ms, session_ms))
         if 2 * blocked_ms > session_ms and not self._context.config.heartbeat_thread:
             why = (
                 f"no heartbeat for {blocked_ms} ms of {setting}={session_ms}, because a call did not await; run it in "
                 f"a thread, set heartbeat_thread=True, or raise {setting}"
             )
-            self._context.tell(events.SessionEndangered(blocked_ms, session_ms, why))
+            self._context.emit(events.SessionEndangered(blocked_ms, session_ms, why))

@@ -120,9 +120,9 @@ class Ownership:
             self._revoking = frozenset()
         uncommitted = tuple(sorted(self._committer.processed(leaving)))
         if uncommitted and not self._context.config.enable_auto_commit:
-            self._context.tell(events.UncommittedAtRevoke(uncommitted))
+            self._context.emit(events.UncommittedAtRevoke(uncommitted))
         self._remove(tps)
-        self._context.tell(events.PartitionsRevoked(tuple(sorted(tps))))
+        self._context.emit(events.PartitionsRevoked(tuple(sorted(tps))))
         return True
 
     async def lose(self, why: str) -> None:
@@ -131,7 +131,7 @@ class Ownership:
         tps = self.drop_all() | self._dropped
         self._dropped = frozenset()
         if tps:
-            self._context.tell(events.PartitionsLost(tuple(sorted(tps)), why))
+            self._context.emit(events.PartitionsLost(tuple(sorted(tps)), why))
         if known:
             await self.callbacks.lost(known)
 
@@ -186,7 +186,7 @@ class Ownership:
                 if warnings and now_ms() >= warnings[0]:
                     warnings.pop(0)
                     why, waited_ms = self._context.rebalance.why, now_ms() - since_ms
-                    self._context.tell(events.RebalanceWaitingForApplication(why, waited_ms, timeout))
+                    self._context.emit(events.RebalanceWaitingForApplication(why, waited_ms, timeout))
                 await self._context.group_changed.wait(warnings[0] if warnings else None)
         finally:
             self.is_waiting = False

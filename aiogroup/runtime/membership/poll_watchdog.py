@@ -46,7 +46,7 @@ class PollWatchdog:
                     await self._expire(stall.since_ms)
                 elif now >= stall.warns_at_ms and stall.since_ms != self._warned_since_ms:
                     self._warned_since_ms = stall.since_ms
-                    self._context.tell(events.PollIntervalWarning(now - stall.since_ms, stall.interval_ms))
+                    self._context.emit(events.PollIntervalWarning(now - stall.since_ms, stall.interval_ms))
                 wake_at_ms = min(wake_at_ms, stall.warns_at_ms if now < stall.warns_at_ms else stall.expires_at_ms)
             await self._context.group_changed.wait(until_ms=max(wake_at_ms, now + 1))
 
@@ -64,4 +64,4 @@ class PollWatchdog:
             try:
                 await coordinator.leave(leave)
             except AiogroupError as error:
-                self._context.tell(events.HeartbeatMissed(f"LeaveGroup: {error}"))
+                self._context.emit(events.HeartbeatMissed(f"LeaveGroup: {error}"))

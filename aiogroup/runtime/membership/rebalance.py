@@ -98,7 +98,7 @@ class Rebalance:
     async def _hand_over(self, effect: f.HandOver) -> None:
         membership, ownership = self._coordinator.membership, self.ownership
         self._context.rebalance = CurrentRebalance(effect.why, now_ms(), is_first=not self.completed_count)
-        self._context.tell(events.RebalanceStarted(effect.why, membership.identity.generation))
+        self._context.emit(events.RebalanceStarted(effect.why, membership.identity.generation))
         since_ms = effect.since_ms
         if since_ms is None:  # a start has just looked its topics up
             since_ms = now_ms() - self._context.config.retry_backoff_ms
@@ -138,7 +138,7 @@ class Rebalance:
         committer.is_held_back = keeps
         try:
             if not await committer.settled(config.request_timeout_ms):
-                self._context.tell_rebalance_failed("a commit did not settle before JoinGroup")
+                self._context.emit_rebalance_failed("a commit did not settle before JoinGroup")
             if not self.is_ending:
                 await self._coordinator.report(f.HandedOver())
         finally:
@@ -161,7 +161,7 @@ class Rebalance:
         if is_current:
             self._emit_completed(effect)
         else:
-            self._context.tell_rebalance_failed(f"generation {generation} ended before its partitions were taken over")
+            self._context.emit_rebalance_failed(f"generation {generation} ended before its partitions were taken over")
         self._context.fetchable.pulse()
         self._context.positions_wanted.pulse()
         self._context.changed.pulse()
@@ -169,7 +169,7 @@ class Rebalance:
     def _emit_completed(self, effect: f.Adopt) -> None:
         self.completed_count += 1
         why, duration_ms = self._context.rebalance.why, now_ms() - self._context.rebalance.began_at_ms
-        self._context.tell(
+        self._context.emit(
             events.RebalanceCompleted(why, effect.generation, effect.partitions, duration_ms, effect.is_leader)
         )
 
@@ -183,7 +183,7 @@ class Rebalance:
         await self._find_positions(added, still)
         for partition in added:
             if partition.was_reset and first_sight.was_new(partition.reset.policy):
-                self._context.tell(events.NewPartitionFromEarliest(partition.tp.topic, partition.tp.partition))
+                self._context.emit(events.NewPartitionFromEarliest(partition.tp.topic, partition.tp.partition))
         if not change.revoked:
             await self.ownership.announce(added, still)
         elif await self.ownership.exchange(change.revoked, added, still):
@@ -211,9 +211,9 @@ class Rebalance:
             except AiogroupError as error:
                 if not any(each.state is PositionState.COMMITTED for each in wanted):
                     # Only leaders did not answer. The positions task asks on, and the rebalance need not wait for it.
-                    self._context.tell(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
+                    self._context.emit(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
                     return
-                self._context.tell_rebalance_failed(f"positions: {error}")
+                self._context.emit_rebalance_failed(f"positions: {error}")
                 if not error.retriable:
                     await self._coordinator.report(f.Failed(error))
                     return
@@ -221,7 +221,7 @@ class Rebalance:
     # Failure.
 
     async def _fail(self, error: AiogroupError) -> None:
-        self._context.tell(events.MemberFailed(str(error)))
+        self._context.emit(events.MemberFailed(str(error)))
         self._context.inbox.fail(error)
         self._context.changed.pulse()
         await self.ownership.lose(str(error))

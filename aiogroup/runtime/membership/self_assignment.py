@@ -55,7 +55,7 @@ class SelfAssignment:
         if choice.new:
             self.assign((assignment.names & choice.wanted) | choice.new, new=True)
             for tp in choice.new:
-                self._context.tell(events.NewPartitionFromEarliest(tp.topic, tp.partition))
+                self._context.emit(events.NewPartitionFromEarliest(tp.topic, tp.partition))
         if choice.wanted != assignment.names:
             self.assign(choice.wanted)
 

@@ -48,5 +48,5 @@ class SessionWatchdog:
                 is_reported = True
                 context.interrupt()
                 setting, session_ms = self._coordinator.membership.session
-                context.tell(events.SessionUnanswered(setting, session_ms, tuple(sorted(context.assignment.names))))
+                context.emit(events.SessionUnanswered(setting, session_ms, tuple(sorted(context.assignment.names))))
             await context.group_changed.wait()

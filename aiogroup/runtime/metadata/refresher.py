@@ -103,7 +103,7 @@ class Refresher:
             except AiogroupError as error:
                 self._failed_at_ms = now_ms()
                 self._refreshed.pulse()
-                self._context.tell(events.MetadataFailed(str(error)))
+                self._context.emit(events.MetadataFailed(str(error)))
                 await retries.back_off()
 
     def is_incomplete(self) -> bool:
@@ -292,7 +292,7 @@ class Refresher:
             except (AuthenticationFailedError, ConsumerStoppedError):
                 raise
             except AiogroupError as error:
-                self._context.tell(events.MetadataFailed(str(error)))
+                self._context.emit(events.MetadataFailed(str(error)))
             if all(self._context.link.cluster.partition(tp) is not None for tp in missing):
                 return
             if now_ms() >= until_ms:

@@ -143,7 +143,7 @@ class Committer:
         try:
             await committing
         except AiogroupError as error:
-            self._context.tell(events.CommitFailed(tuple(entries), str(error)))
+            self._context.emit(events.CommitFailed(tuple(entries), str(error)))
             return False
         return True
 
@@ -263,7 +263,7 @@ class Committer:
                 refused = refused or refusal
                 committed |= done
                 if done:
-                    self._context.tell(events.OffsetsCommitted(len(done), now_ms() - sent_at_ms))
+                    self._context.emit(events.OffsetsCommitted(len(done), now_ms() - sent_at_ms))
             self._settled.pulse()  # an earlier commit may wait for this one
             if pending and last is not None:
                 await self._look_again(commit, until_ms)

@@ -75,8 +75,8 @@ class CatchUp:
     def fresh_id(self) -> str:
         return make_id(secrets.token_bytes(ID_BYTES))
 
-    def tell(self, event: Event) -> None:
-        self._context.tell(event)
+    def emit(self, event: Event) -> None:
+        self._context.emit(event)
 
     def move_live(self, live: Partition, offset: int, leader_epoch: int, *, is_seek: bool) -> None:
         delivery, leader = self.delivery, leader_of(self._context.link.cluster, live.tp)
@@ -120,7 +120,7 @@ class CatchUp:
         pending = recovery.pending
         if pending:
             spans = tuple((each.start, each.end) for each in pending)
-            self.tell(
+            self.emit(
                 events.CatchUpStarted(
                     live.tp.topic, live.tp.partition, spans, recovery.live, count(pending), recovery.id
                 )
@@ -188,7 +188,7 @@ class CatchUp:
                 dict.fromkeys(tps, EARLIEST), until_ms, self._note_log_starts, read_committed=read_committed
             )
         except AiogroupError as error:
-            self.tell(events.FetchFailed(-1, None, None, f"looking up where logs begin: {error}"))
+            self.emit(events.FetchFailed(-1, None, None, f"looking up where logs begin: {error}"))
 
     def _note_log_starts(self, found: Mapping[TopicPartition, OffsetAndTimestamp]) -> None:
         self.delivery.settle()

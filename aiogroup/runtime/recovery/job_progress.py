@@ -48,7 +48,7 @@ class SecondLog:
                 try:
                     found = await self._committed.fetch(pending, now_ms() + self._context.config.request_timeout_ms)
                 except AiogroupError as error:
-                    self._context.tell(events.FetchFailed(-1, None, None, f"reading the second commit log: {error}"))
+                    self._context.emit(events.FetchFailed(-1, None, None, f"reading the second commit log: {error}"))
                     found = {}
                 self._context.delivery.settle()
                 for tp, lanes in pending.items():

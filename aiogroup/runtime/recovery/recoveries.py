@@ -97,7 +97,7 @@ class Recoveries:
                 self._take_up_new(partition, offset, log)
                 started[tp] = partition.reset.policy.kind, offset
         for event in events.PositionFromPolicy.of_round(started):
-            self._context.tell(event)
+            self._context.emit(event)
         if unauthorized is not None:
             raise unauthorized
         return why
@@ -140,7 +140,7 @@ class Recoveries:
         return LogId(cluster.cluster_id or "", tp.topic, cluster.topics[tp.topic].topic_id, tp.partition)
 
     def _take_up(self, partition: Partition, committed: Committed, found: Found, log: Log) -> None:
-        config, tp, tell = self._context.config, partition.tp, self._context.tell
+        config, tp, emit = self._context.config, partition.tp, self._context.emit
         if found.is_of_former_topic:
             self._take_up_former(partition, committed, log)
             return
@@ -153,9 +153,9 @@ class Recoveries:
             fresh_id=self._catch_up.fresh_id(),
         )
         if found.foreign:
-            tell(events.ForeignToken(tp.topic, tp.partition, committed.offset, found.foreign))
+            emit(events.ForeignToken(tp.topic, tp.partition, committed.offset, found.foreign))
         for gone in recovery.gone:
-            tell(events.RangeTruncated(tp.topic, tp.partition, gone.start, gone.end))
+            emit(events.RangeTruncated(tp.topic, tp.partition, gone.start, gone.end))
         self._start(partition, recovery)
         partition.committed = committed
         partition.bar(Bar.HELD, when=self._concerns_jobs(recovery))
@@ -168,12 +168,12 @@ class Recoveries:
         if is_raised:
             partition.stick(LogTruncationError(tp, offset, cut))
         action = "raised LogTruncationError" if is_raised else "went to the diverging offset"
-        self._context.tell(events.LogTruncated(tp.topic, tp.partition, offset, epoch, cut, offset - cut, action))
+        self._context.emit(events.LogTruncated(tp.topic, tp.partition, offset, epoch, cut, offset - cut, action))
 
     def _take_up_former(self, partition: Partition, committed: Committed, log: Log) -> None:
         """The committed offset is of a topic that was deleted, so no record of the present topic was read."""
         tp, topic_id = partition.tp, self._log_id(partition.tp).topic_id
-        self._context.tell(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", str(topic_id)))
+        self._context.emit(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", str(topic_id)))
         self._take_up_new(partition, log.start, log)
 
     def _take_up_new(self, partition: Partition, offset: int, log: Log) -> None:
@@ -213,7 +213,7 @@ class Recoveries:
                 found |= dict.fromkeys(asked, EpochEnd(NO_EPOCH, -1))
                 continue
             except AiogroupError as error:
-                self._context.tell(events.FetchFailed(node_id, None, None, f"checking what was read: {error}"))
+                self._context.emit(events.FetchFailed(node_id, None, None, f"checking what was read: {error}"))
                 self._refresher.want()
                 continue
             for tp, answer in answers.items():
@@ -221,6 +221,6 @@ class Recoveries:
                     found[tp] = answer.end
                     continue
                 why = f"checking what was read: {answer.error}"
-                self._context.tell(events.FetchFailed(node_id, tp.topic, tp.partition, why))
+                self._context.emit(events.FetchFailed(node_id, tp.topic, tp.partition, why))
                 self._refresher.want()
         return found

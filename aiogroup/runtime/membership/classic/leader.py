@@ -45,7 +45,7 @@ class Leader:
                 members[member_id] = read_subscription(blob, instance_id)
             except ProtocolError as error:  # this member gets no partitions; the others still get theirs
                 members[member_id] = MemberSubscription(topics=(), user_data=None, instance_id=instance_id)
-                self._context.tell_rebalance_failed(f"subscription of {member_id}: {error}")
+                self._context.emit_rebalance_failed(f"subscription of {member_id}: {error}")
         topics = {topic for member in members.values() for topic in member.topics}
         await self._context.know(topics)
         cluster = self._context.link.cluster
@@ -86,7 +86,7 @@ class Leader:
             # The coordinator may have died since JoinGroup. Nobody would ask again, and a partition that no member has
             # would stay unread. A round that was not needed does less harm.
             why = f"the assignments of group {group_id!r} are not known: {error}"
-            self._context.tell_rebalance_failed(why)
+            self._context.emit_rebalance_failed(why)
             await self._coordinator.report(f.RejoinWanted(why))
             return
         # A group that is not stable is in another round already, and reports no assignments.

@@ -51,7 +51,7 @@ class ClassicRounds:
             try:
                 await self._coordinator.leave(request)
             except AiogroupError as error:
-                self._context.tell_rebalance_failed(f"LeaveGroup: {error}")
+                self._context.emit_rebalance_failed(f"LeaveGroup: {error}")
             return
         is_join = isinstance(request, JoinGroupRequest)
         if is_join:  # committed offsets are asked for as soon as the group has answered: connect for that now
@@ -66,7 +66,7 @@ class ClassicRounds:
         try:
             response = await self._coordinator.exchange(JOIN, self._context.config.join_timeout_ms, still_wanted)
         except (ConnectionLostError, KafkaTimeoutError) as error:
-            self._context.tell_rebalance_failed(str(error))
+            self._context.emit_rebalance_failed(str(error))
             await self._coordinator.report(f.RequestLost(identity, str(error)))
             return
         except AiogroupError as error:
@@ -91,8 +91,8 @@ class ClassicRounds:
         if remedy is Remedy.REDISCOVER:
             self._coordinator.lose(why, is_expected=is_expected)
         if remedy in (Remedy.REDISCOVER, Remedy.RETRY, Remedy.NEXT_GENERATION):
-            self._context.tell_rebalance_failed(why, is_expected=is_expected)
+            self._context.emit_rebalance_failed(why, is_expected=is_expected)
         was_syncing = self._coordinator.membership.state is MemberState.SYNCING
         await self._coordinator.report(fact)
         if remedy is Remedy.PROCEED and was_syncing and self._coordinator.membership.state is MemberState.JOINING:
-            self._context.tell_rebalance_failed("SYNC_GROUP: the leader's assignment cannot be read")
+            self._context.emit_rebalance_failed("SYNC_GROUP: the leader's assignment cannot be read")
