@@ -119,7 +119,7 @@ SANITIZED_PY = cd $(SANITIZED) && LD_PRELOAD=$$(gcc -print-file-name=libasan.so)
 sanitized: $(STAMP)
 	rm -rf $(SANITIZED)
 	mkdir -p $(SANITIZED)
-	cp -R aiogroup tests pyproject.toml setup.py README.md LICENSE $(SANITIZED)
+	cp -R aiogroup aiogroup_pytest.py tests pyproject.toml setup.py README.md LICENSE $(SANITIZED)
 	find $(SANITIZED) -name '*.so' -delete
 	gcc -O2 -g -fPIC -c tests/native/coverage.c -o $(SANITIZED)/coverage.o
 	cd $(SANITIZED) && CC=gcc CFLAGS="$(SANITIZE) -fsanitize-coverage=trace-pc -fno-omit-frame-pointer -g" \

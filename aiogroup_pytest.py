@@ -1,0 +1,171 @@
+"""The pytest plug-in of aiogroup: a test asks for `aiogroup_broker` and has a Kafka broker inside of its own process.
+
+pytest loads it by itself where aiogroup is installed (entry point `pytest11`); `-p no:aiogroup_pytest` leaves it out.
+It is a module beside the package: a plug-in inside of it would import the package before coverage is measured. It
+imports nothing but pytest until a test asks for a fixture.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from aiogroup.embedded import Broker
+
+__all__ = ["MakeBroker", "aiogroup_broker", "make_aiogroup_broker"]
+
+EXPECTED: Final = "expected_troubles"
+EXCHANGES_COUNT: Final = 10
+LINE_LENGTH: Final = 300
+
+
+class MakeBroker(Protocol):
+    """What the fixture `make_aiogroup_broker` is."""
+
+    def __call__(self, nodes: int = 1, **settings: Any) -> Broker:  # noqa: ANN401 (those of Broker, by name)
+        """A broker that runs until the test ends; the arguments are those of `aiogroup.embedded.Broker`."""
+
+
+class _Lent:
+    """A broker that a test has."""
+
+    def __init__(self, broker: Broker, seed: int) -> None:
+        self.broker = broker
+        self.seed = seed
+        self.address = broker.bootstrap_servers
+        self.troubles_seen = 0
+        self._is_over = False
+        self._exchanges: list[Any] = []
+
+    def look(self) -> None:
+        """Note what it was asked last, as long as it runs."""
+        if not self._is_over:
+            self._exchanges = getattr(self.broker, "requests", list)()
+
+    def end(self) -> None:
+        """It is closed next."""
+        self.look()
+        self._is_over = True
+
+    def new_troubles(self) -> Sequence[Any]:
+        """Those since the last call."""
+        new = self.broker.troubles[self.troubles_seen :]
+        self.troubles_seen += len(new)
+        return new
+
+    def describe(self) -> str:
+        """What a failing test's report says of it."""
+        lines = [f"seed {self.seed} (seeds come from the test's name: the same test has the same)"]
+        lines += [f"trouble: {each}" for each in self.broker.troubles]
+        self.look()
+        last = self._exchanges[-EXCHANGES_COUNT:]
+        lines.append(f"the last {len(last)} exchanges:" if last else "nobody has asked anything")
+        for each in last:
+            line = str(each)
+            lines.append(line if len(line) <= LINE_LENGTH else f"{line[:LINE_LENGTH]} ...")
+        return "\n".join(lines)
+
+
+_LENT: Final = pytest.StashKey[list[_Lent]]()
+_HAS_FAILED: Final = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        f"{EXPECTED}(*names): the test's embedded broker gets requests that it refuses; each name of a refusal "
+        "(aiogroup.embedded.REFUSALS) must occur, and no other may",
+    )
+
+
+@pytest.fixture
+def make_aiogroup_broker(request: pytest.FixtureRequest) -> Iterator[MakeBroker]:
+    """Makes embedded brokers, each in a thread of its own: `make_aiogroup_broker(nodes=3)`. They end with the test."""
+    from aiogroup.embedded import Broker  # noqa: PLC0415 (nothing is imported for tests that need no broker)
+
+    item = request.node
+    _expected(item)
+    lent = item.stash.setdefault(_LENT, [])
+    with ExitStack() as brokers:
+
+        def make(nodes: int = 1, **settings: Any) -> Broker:  # noqa: ANN401 (those of Broker)
+            seed = settings.pop("seed", None)
+            if seed is None:
+                seed = _seed_of(item, len(lent))
+            broker = brokers.enter_context(Broker(nodes, seed=seed, **settings))
+            lent.append(_Lent(broker, seed))
+            return broker
+
+        yield make
+        for each in lent:
+            each.end()
+        unexpected = _unexpected(item)
+    if unexpected and not item.stash.get(_HAS_FAILED, False):
+        pytest.fail(unexpected, pytrace=False)
+
+
+@pytest.fixture
+def aiogroup_broker(make_aiogroup_broker: MakeBroker) -> Broker:
+    """An embedded broker of one node, in a thread of its own, for this test alone.
+
+    Its ids come from the test's name. The test fails if a client asked it for something that it refuses: the marker
+    `expected_troubles` names what is meant to be refused.
+    """
+    return make_aiogroup_broker()
+
+
+def _seed_of(item: pytest.Item, number: int) -> int:
+    """The same for a test wherever it runs: a node id has pytest-xdist's group at its end."""
+    from zlib import crc32  # noqa: PLC0415 (not for tests that need no broker)
+
+    path, _, name = item.location
+    return crc32(f"{path}::{name}#{number}".encode())
+
+
+def _expected(item: pytest.Item) -> set[str]:
+    """The refusals that the test's markers name."""
+    from aiogroup.embedded.machine.refusals import REFUSALS  # noqa: PLC0415 (not for tests that need no broker)
+
+    names = {name for marker in item.iter_markers(EXPECTED) for name in marker.args}
+    if unknown := names - REFUSALS.keys():
+        there = ", ".join(sorted(REFUSALS))
+        raise pytest.UsageError(f"{EXPECTED}: there is no refusal {', '.join(sorted(unknown))}, but {there}")
+    return names
+
+
+def _unexpected(item: pytest.Item) -> str:
+    """Why the test fails because of what its brokers refused since the last look; empty: it does not."""
+    expected = _expected(item)
+    new = [trouble for lent in item.stash.get(_LENT, []) for trouble in lent.new_troubles()]
+    return "\n".join(str(each) for each in new if each.refusal.name not in expected)
+
+
+def _missing(item: pytest.Item) -> str:
+    """Which expected refusals did not happen."""
+    happened = {each.refusal.name for lent in item.stash.get(_LENT, []) for each in lent.broker.troubles}
+    missing = sorted(_expected(item) - happened)
+    return f"{EXPECTED}: {', '.join(missing)} did not happen" if missing else ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a test that passed although its brokers refused something."""
+    yield
+    if _LENT in item.stash and (why := _unexpected(item) or _missing(item)):
+        pytest.fail(why, pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Append the troubles and the last exchanges of each broker that the test had."""
+    report = yield
+    if report.failed and _LENT in item.stash:
+        item.stash[_HAS_FAILED] = True
+        for lent in item.stash[_LENT]:
+            report.sections.append((f"the embedded broker at {lent.address}", lent.describe()))
+    return report

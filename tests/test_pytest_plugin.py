@@ -1,0 +1,213 @@
+"""The pytest plug-in, as an empty project has it: what it loads and gives, when it fails a test, what it prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LIMIT_S = 120
+PROJECT = {
+    "pytest.ini": """
+[pytest]
+addopts = -p no:cacheprovider --strict-markers
+""",
+    "client.py": """
+import socket
+
+def ask(broker, frame):
+    with socket.create_connection(("127.0.0.1", broker.nodes[0].port), timeout=10) as peer:
+        peer.sendall(len(frame).to_bytes(4, "big") + frame)
+        return peer.recv(4)
+
+def ask_for_what_is_not_there(broker):
+    assert ask(broker, b"\\0\\x24\\0\\1\\0\\0\\0\\1\\0\\4mine") == b""  # SASL's second step
+""",
+    "test_a_first.py": """
+import sys
+
+def loaded():
+    return {name for name in sys.modules if name.split(".")[0] == "aiogroup"}
+
+def test_without():
+    assert "aiogroup_pytest" in sys.modules
+    assert loaded() == set()
+
+def test_with(aiogroup_broker):
+    assert "aiogroup.embedded.broker" in loaded()
+""",
+    "test_brokers.py": """
+import socket, threading
+import pytest
+
+ports = []
+
+def test_one(aiogroup_broker):
+    assert threading.active_count() == 2
+    aiogroup_broker.create_topic("orders")
+    ports.append(aiogroup_broker.nodes[0].port)
+    socket.create_connection(("127.0.0.1", ports[0])).close()
+
+def test_many(aiogroup_broker, make_aiogroup_broker):
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", ports[0]))
+    aiogroup_broker.create_topic("orders")
+    other = make_aiogroup_broker(nodes=3, failover_ms=10)
+    assert len(other.nodes) == 3
+    assert other.cluster_id != aiogroup_broker.cluster_id
+    assert len({aiogroup_broker.bootstrap_servers, other.bootstrap_servers}) == 2
+
+def test_none():
+    assert threading.active_count() == 1
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_given(make_aiogroup_broker, n):
+    make_aiogroup_broker(seed=7)
+    assert n == 2
+""",
+    "test_troubles.py": """
+import pytest
+from client import ask, ask_for_what_is_not_there
+
+@pytest.fixture
+def application(aiogroup_broker):
+    yield
+    ask_for_what_is_not_there(aiogroup_broker)
+
+def test_refused(aiogroup_broker):
+    ask_for_what_is_not_there(aiogroup_broker)
+
+def test_refused_at_the_end(application):
+    pass
+
+@pytest.mark.expected_troubles("api")
+def test_as_expected(aiogroup_broker):
+    ask_for_what_is_not_there(aiogroup_broker)
+
+@pytest.mark.expected_troubles("api")
+def test_too_little(aiogroup_broker):
+    pass
+
+@pytest.mark.expected_troubles("api")
+def test_another(aiogroup_broker):
+    ask_for_what_is_not_there(aiogroup_broker)
+    ask(aiogroup_broker, b"?")
+
+@pytest.mark.expected_troubles("apis")
+def test_misspelt(aiogroup_broker):
+    pass
+
+def test_failing(aiogroup_broker, make_aiogroup_broker):
+    for number in range(12):  # ApiVersions 0, with its correlation id
+        ask(aiogroup_broker, b"\\0\\x12\\0\\0\\0\\0\\0" + bytes([number]) + b"\\0\\4mine")
+    ask_for_what_is_not_there(aiogroup_broker)
+    make_aiogroup_broker()
+    assert 1 == 2
+""",
+}
+OUTCOMES = {
+    "PASSED": "without with one many none given[2] refused_at_the_end as_expected",
+    "FAILED": "given[1] refused too_little another failing",
+    "ERROR": "refused_at_the_end misspelt",
+}
+"""Which tests of the project end how. The last test but one passes, and its fixture's end is an error."""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """What pytest prints there; started once for all tests, as that takes longer than they do."""
+    folder = tmp_path_factory.mktemp("project")
+    for name, text in PROJECT.items():
+        folder.joinpath(name).write_text(text)
+    # Other plug-ins have nothing to do with this one, and some take seconds to load.
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "aiogroup_pytest", "-rA", "-v"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def report_of(told, test):
+    """The part of the output about one test."""
+    _, found = re.split(rf"^_+ {test} _+$", told, flags=re.MULTILINE)
+    return re.split(r"^(?:_+ .+ _+|=+ .+ =+)$", found, flags=re.MULTILINE)[0]
+
+
+def brokers_in(report):
+    """What a report says of each broker."""
+    return re.split(r"^-+ the embedded broker at 127\.0\.0\.1:\d+ -+\n", report, flags=re.MULTILINE)[1:]
+
+
+def test_each_test_ends_as_it_should(told):
+    """Also: nothing of the package is loaded before a fixture is asked for, and a broker is its test's alone."""
+    for outcome, tests in OUTCOMES.items():
+        ended = re.findall(rf"^{outcome} test_\w+\.py::test_(\S+)", told, re.MULTILINE)
+        assert sorted(ended) == sorted(tests.split()), told
+
+
+def test_its_module_imports_pytest_alone():
+    code = "import sys, pytest; before = set(sys.modules); import aiogroup_pytest; print(set(sys.modules) - before)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert told == "{'aiogroup_pytest'}\n"
+
+
+def test_ids_come_from_the_tests_name_or_from_the_seed_that_is_given(told):
+    (given,) = brokers_in(report_of(told, r"test_given\[1\]"))
+    assert given.startswith("seed 7 ")
+    for number, told_of in enumerate(brokers_in(report_of(told, "test_failing"))):
+        assert told_of.startswith(f"seed {crc32(b'test_troubles.py::test_failing#%d' % number)} ")
+
+
+def test_a_passing_test_prints_nothing_of_its_broker(told):
+    assert len(brokers_in(told)) == 7
+
+
+def test_what_a_client_asks_in_vain_fails_a_test_that_passed_otherwise(told):
+    report = report_of(told, "test_refused")
+    assert re.match(r"\nthe embedded broker: mine asked for what is not offered.*What helps: ", report)
+    assert len(brokers_in(report)) == 1
+
+
+def test_a_refusal_while_fixtures_end_is_an_error_of_the_test(told):
+    report = report_of(told, "ERROR at teardown of test_refused_at_the_end")
+    assert re.match(r"\nthe embedded broker: mine asked for what is not offered.*What helps: ", report)
+    assert len(brokers_in(report)) == 1
+
+
+def test_a_refusal_that_is_expected_must_happen_and_no_other_may(told):
+    assert report_of(told, "test_too_little").startswith("\nexpected_troubles: api did not happen\n")
+    assert re.match("\nthe embedded broker: .*no request", report_of(told, "test_another"))
+    assert "expected_troubles: there is no refusal apis, but api, " in report_of(
+        told, "ERROR at setup of test_misspelt"
+    )
+
+
+def test_a_failing_tests_report_has_the_seed_the_troubles_and_the_last_exchanges(told):
+    report = report_of(told, "test_failing")
+    assert "assert 1 == 2" in report
+    first, second = brokers_in(report)
+    assert re.search("^trouble: the embedded broker: mine asked for", first, re.MULTILINE)
+    assert "nobody has asked anything" in second
+
+
+def test_the_artifacts_have_the_module_and_the_entry_point():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (name,) = project["tool"]["setuptools"]["py-modules"]
+    assert (ROOT / f"{name}.py").exists()
+    # Under its own name, so that `pytest_plugins` in a conftest.py does not load it twice.
+    assert project["project"]["entry-points"]["pytest11"] == {name: name}
+    assert f"{name}.py" in project["tool"]["mypy"]["files"]
