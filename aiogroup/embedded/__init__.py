@@ -7,14 +7,47 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aiogroup.embedded.broker import Broker, BrokerNode
-    from aiogroup.embedded.machine.refusals import BrokerRefusal
+    from aiogroup.embedded.conditions import Condition, asked, caught_up, committed, reading, stable
+    from aiogroup.embedded.faulting import Handle
+    from aiogroup.embedded.machine.faults.rules import CUT, DROPPED, Raw
+    from aiogroup.embedded.machine.logs.direct import StoredRecord, damaged
+    from aiogroup.embedded.machine.refusals import BrokerRefusal, Trouble
+    from aiogroup.embedded.views import CommittedOffset, GroupView, MemberView
 
-__all__ = ["Broker", "BrokerNode", "BrokerRefusal"]
+__all__ = [
+    "CUT",
+    "DROPPED",
+    "Broker",
+    "BrokerNode",
+    "BrokerRefusal",
+    "CommittedOffset",
+    "Condition",
+    "GroupView",
+    "Handle",
+    "MemberView",
+    "Raw",
+    "StoredRecord",
+    "Trouble",
+    "asked",
+    "caught_up",
+    "committed",
+    "damaged",
+    "reading",
+    "stable",
+]
 
 _HOMES = {
-    "Broker": "aiogroup.embedded.broker",
-    "BrokerNode": "aiogroup.embedded.broker",
-    "BrokerRefusal": "aiogroup.embedded.machine.refusals",
+    name: f"aiogroup.embedded.{home}"
+    for home, names in {
+        "broker": ("Broker", "BrokerNode"),
+        "conditions": ("Condition", "asked", "caught_up", "committed", "reading", "stable"),
+        "faulting": ("Handle",),
+        "machine.faults.rules": ("CUT", "DROPPED", "Raw"),
+        "machine.logs.direct": ("StoredRecord", "damaged"),
+        "machine.refusals": ("BrokerRefusal", "Trouble"),
+        "views": ("CommittedOffset", "GroupView", "MemberView"),
+    }.items()
+    for name in names
 }
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from aiogroup.embedded.faulting import Faulting
 from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.logs.direct import DirectLogs, Headers, StoredRecord
-from aiogroup.embedded.machine.logs.topics import Topic, refusal_of_name
+from aiogroup.embedded.machine.logs.topics import refusal_of_name
 from aiogroup.embedded.machine.nodes import Node
-from aiogroup.embedded.machine.refusals import BrokerRefusal, Trouble
+from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.machine.settings import Settings
-from aiogroup.embedded.shell.thread import InLoop, InThread, Place
+from aiogroup.embedded.shell.thread import InLoop, InThread
+from aiogroup.embedded.watching import Watching
 
 __all__ = ["Broker", "BrokerNode"]
 
@@ -74,7 +76,7 @@ class BrokerNode:
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.resume(self.node_id, now_ms))
 
 
-class Broker:
+class Broker(Watching, Faulting):
     """A cluster of brokers that speaks Kafka's protocol on 127.0.0.1.
 
     For tests and demos: in memory, gone with the process. It is not Kafka: it has no replication lag, no disk, no
@@ -116,7 +118,7 @@ class Broker:
         }
         rng = Random(seed)  # noqa: S311 (ids of a test)
         settings = Settings.of({**defaults, **(properties or {})})
-        self._cluster = Cluster(
+        cluster = Cluster(
             settings,
             rng,
             nodes=nodes,
@@ -124,8 +126,8 @@ class Broker:
             failover_ms=failover_ms,
             max_bytes=max_bytes,
         )
+        super().__init__(cluster)
         self.nodes = [BrokerNode(self, node) for node in self._cluster.nodes]
-        self._place: Place | None = None
         self._logs = DirectLogs(self._cluster.topics, settings)
 
     # Its life.
@@ -159,19 +161,9 @@ class Broker:
         if self._place is not None:
             self._place.close()
 
-    def _running(self) -> Place:
-        if self._place is None:
-            raise BrokerRefusal("the embedded broker is not started: `with Broker() as broker:`")
-        return self._place
-
     def change_nodes(self, act: Callable[[Cluster, int], None]) -> None:
         """Change what opens or closes sockets; for `BrokerNode`."""
         self._running().call_nodes(lambda now_ms: act(self._cluster, now_ms))
-
-    def _call(self, act: Callable[[int], Any]) -> Any:  # noqa: ANN401 (what `act` returns)
-        found: list[Any] = []
-        self._running().call(lambda now_ms: found.append(act(now_ms)))
-        return found[0]
 
     # What it is.
 
@@ -184,11 +176,6 @@ class Broker:
     @property
     def cluster_id(self) -> str:
         return self._cluster.cluster_id
-
-    @property
-    def troubles(self) -> list[Trouble]:
-        """What was asked for in vain, each with what helps."""
-        return list(self._cluster.troubles.kept)
 
     # Topics and records.
 
@@ -256,8 +243,7 @@ class Broker:
                 topic, value, now_ms, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
             )
 
-        offset: int = self._call(produce)
-        return offset
+        return self._call(produce)
 
     def produce_many(
         self,
@@ -284,8 +270,7 @@ class Broker:
                 topic, given, now_ms, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
             )
 
-        places: list[tuple[int, int]] = self._call(produce)
-        return places
+        return self._call(produce)
 
     def records(self, topic: str, partition: int | None = None) -> list[StoredRecord]:
         """All records of a topic or of one of its partitions, by partition and offset.
@@ -293,11 +278,4 @@ class Broker:
         Raises:
             BrokerRefusal: there is no such topic or partition.
         """
-        stored: list[StoredRecord] = self._call(lambda _now_ms: list(self._logs.records(topic, partition)))
-        return stored
-
-    def _topic(self, name: str) -> Topic:
-        topic = self._cluster.topics.get(name)
-        if topic is None:
-            raise BrokerRefusal(f"there is no topic {name}: make it with create_topic")
-        return topic
+        return self._call(lambda _now_ms: list(self._logs.records(topic, partition)))

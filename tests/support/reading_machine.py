@@ -30,7 +30,7 @@ class Address:
     rack: str | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class Peer:
     """A connection that only notes what it is told."""
 

@@ -86,7 +86,7 @@ class Cluster:
         self.faults = faults = Faults()
         self.troubles = troubles = Troubles()
         self.observers = Observers()
-        self.rules = Rules(rng)
+        self.rules = Rules(rng, timers)
         self.watch = Watch()
         self.observers.all.append(self.watch)
         budget = Budget(max_bytes)

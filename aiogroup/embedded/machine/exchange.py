@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from aiogroup.protocol.framing import RequestHeader
     from aiogroup.protocol.schema import Request, Response
 
-__all__ = ["Exchange", "Handler", "Handlers"]
+__all__ = ["Exchange", "Handler", "Handlers", "Peer"]
 
 
 class Peer(Protocol):

@@ -61,8 +61,8 @@ REFUSALS = {
         ),
         Refusal(
             "rule",
-            "the connection is closed",
-            "correct the function that was given to rewrite()",
+            "the connection is closed, or an error is not said",
+            "correct the function that was given to rewrite(), or to error() as when=",
         ),
         Refusal(
             "bug",

@@ -28,7 +28,7 @@ class Place:
         self.shell = TcpShell(cluster, loop)
         self._process_id = os.getpid()
         self._thread_id = 0
-        self._is_closed = False
+        self.is_closed = False
         self.shell.open()
 
     def call(self, act: Callable[[int], None]) -> None:
@@ -44,7 +44,7 @@ class Place:
     def call_nodes(self, act: Callable[[int], None]) -> None:
         """As `call`, for what opens or closes sockets: returns when they are."""
         self.call(act)
-        if threading.get_ident() == self._thread_id:
+        if self.is_here():
             self.shell.open_doors()
             return
         done = threading.Event()
@@ -57,8 +57,12 @@ class Place:
         if not done.wait(WAIT_S):
             raise BrokerRefusal(f"the broker's loop did not take the call within {WAIT_S} s: its thread is blocked")
 
+    def is_here(self) -> bool:
+        """Whether this is the thread in which the machine runs: then nothing goes on while a call blocks."""
+        return threading.get_ident() == self._thread_id
+
     def _flush(self) -> None:
-        if threading.get_ident() == self._thread_id:
+        if self.is_here():
             self.shell.flush()
         else:
             self.shell.loop.call_soon_threadsafe(self.shell.flush)
@@ -66,7 +70,7 @@ class Place:
     def _check(self) -> None:
         if os.getpid() != self._process_id:
             raise BrokerRefusal("this is a copy of the embedded broker in a forked process: the broker is the parent's")
-        if self._is_closed:
+        if self.is_closed:
             raise BrokerRefusal("the embedded broker is closed")
 
     def close(self) -> None:
@@ -95,9 +99,9 @@ class InThread(Place):
 
     def close(self) -> None:
         """Close all sockets, end the thread."""
-        if self._is_closed or os.getpid() != self._process_id:
+        if self.is_closed or os.getpid() != self._process_id:
             return
-        self._is_closed = True
+        self.is_closed = True
         loop = self.shell.loop
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join(WAIT_S)
@@ -116,6 +120,6 @@ class InLoop(Place):
 
     def close(self) -> None:
         """Close all sockets. Called in the loop's thread."""
-        if not self._is_closed and os.getpid() == self._process_id:
-            self._is_closed = True
+        if not self.is_closed and os.getpid() == self._process_id:
+            self.is_closed = True
             self.shell.close()

@@ -70,6 +70,9 @@ class Faults:
         if fault in self._faults:
             self._faults.remove(fault)
 
+    def clear(self) -> None:
+        self._faults.clear()
+
     @property
     def is_set(self) -> bool:
         """Whether there is any fault. A loop over many partitions asks this first, and makes no `Place` in vain."""

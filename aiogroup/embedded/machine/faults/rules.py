@@ -9,20 +9,29 @@ import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias, get_args
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias, get_args
 
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.ids import RandomBits
 from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.machine.timers import Timers
 from aiogroup.embedded.messages.ranges import REQUESTS
 from aiogroup.protocol.schema import Request, Response
 
-__all__ = ["CUT", "DROPPED", "Api", "Damage", "Outcome", "Raw", "Rule", "Rules", "api_name", "corrupted"]
+__all__ = ["CUT", "DROPPED", "Api", "Damage", "Outcome", "Raw", "Rule", "Rules", "Settable", "api_name", "corrupted"]
 
 Api: TypeAlias = "str | type[Request[Any]]"
 """`"Fetch"` or `FetchRequest`."""
 
+LOOK_MS = 5
+
 Damage = Literal["bytes", "truncated", "unfinished", "length", "correlation_id"]
+
+
+class Settable(Protocol):
+    """An `asyncio.Event`, a `threading.Event`."""
+
+    def is_set(self) -> bool: ...
 
 
 class Fate(enum.Enum):
@@ -105,8 +114,9 @@ class Rule:
 class Rules:
     """The rules of a cluster. Of those that match, the newest applies."""
 
-    def __init__(self, rng: RandomBits) -> None:
+    def __init__(self, rng: RandomBits, timers: Timers) -> None:
         self._rng = rng
+        self._timers = timers
         self._rules: list[Rule] = []
         self._spent: list[Rule] = []  # used up, and may still hold answers
 
@@ -118,11 +128,26 @@ class Rules:
         """Delay answers by `ms` milliseconds."""
         return self._add(Rule(self, apis, node_id, times, delay_ms=ms))
 
-    def hold(self, *apis: Api, node_id: int | None = None, times: int | None = None) -> Rule:
-        """Hold answers until the rule is removed."""
+    def hold(
+        self, *apis: Api, until: Settable | None = None, node_id: int | None = None, times: int | None = None
+    ) -> Rule:
+        """Hold answers until the rule is removed, or the event is set."""
         rule = Rule(self, apis, node_id, times)
         rule.holds = True
+        if until is not None:
+            self._look_again(rule, until)
         return self._add(rule)
+
+    def _look_again(self, rule: Rule, until: Settable) -> None:
+        """Nobody tells the machine that an event of the test was set: it looks by time while the rule is there."""
+
+        def look(at_ms: int) -> None:
+            if until.is_set():
+                rule.remove()
+            elif rule.holds:
+                self._timers.at(at_ms + LOOK_MS, look)
+
+        look(self._timers.now_ms)
 
     def cut(self, *apis: Api, before: bool = False, node_id: int | None = None, times: int | None = None) -> Rule:
         """Close the connection instead of answering; with `before` the request is not handled."""

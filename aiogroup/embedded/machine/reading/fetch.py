@@ -7,12 +7,12 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from aiogroup.embedded.machine.exchange import Exchange, Handler
+from aiogroup.embedded.machine.exchange import Exchange, Handler, Peer
 from aiogroup.embedded.machine.faults.faults import Faults
 from aiogroup.embedded.machine.logs.topics import Topics
 from aiogroup.embedded.machine.reading.reads import Params, Read, Reads
 from aiogroup.embedded.machine.reading.replicas import Nodes
-from aiogroup.embedded.machine.reading.sessions import Plan, Sessions
+from aiogroup.embedded.machine.reading.sessions import Plan, Sessions, Wanted
 from aiogroup.embedded.machine.reading.waiting import WaitingFetch
 from aiogroup.embedded.machine.refusals import Troubles
 from aiogroup.embedded.machine.settings import Settings
@@ -84,6 +84,8 @@ class Fetching:
         self._new_session_id = new_session_id
         self._reads = Reads(topics, nodes, faults)
         self._sessions: dict[int, Sessions] = {}
+        self._readers: dict[Peer, tuple[str, tuple[Wanted, ...]]] = {}
+        """Of each connection its client and what it fetched last."""
         self._max_bytes: int = settings["fetch.max.bytes"]
         self._is_by_rack = bool(settings["replica.selector.class"])
 
@@ -120,6 +122,7 @@ class Fetching:
             self._refuse_replica(exchange, request, now_ms)
             return
         plan = self.sessions(exchange.node_id).plan(request, version, now_ms)
+        self._note_reader(exchange, plan)
         params = self._params(exchange, request)
         reads: list[Read] = []
         lost: list[Read] = []
@@ -142,6 +145,29 @@ class Fetching:
             self._answer(exchange, plan, told + lost, at_ms)
 
         WaitingFetch(exchange.number, params, reads, self._reads, finish).begin(self._timers, now_ms)
+
+    def _note_reader(self, exchange: Exchange, plan: Plan) -> None:
+        if exchange.peer not in self._readers:
+            self._readers = {peer: each for peer, each in self._readers.items() if not peer.is_closed}
+        self._readers[exchange.peer] = (exchange.client_id, plan.wanted)
+
+    def positions(self, topic: str, client_id: str | None = None) -> dict[int, int]:
+        """Where clients that are connected now read a topic: the offset of the last fetch by partition, if it lies
+        within the log. Two readers of one partition: the one that connected later counts.
+        """
+        found: dict[int, int] = {}
+        for peer, (name, all_wanted) in self._readers.items():
+            if peer.is_closed or client_id not in (None, name):
+                continue
+            for wanted in all_wanted:
+                partition = self._topics.partition(topic, wanted.index) if wanted.topic == topic else None
+                if partition is None or peer.node_id not in partition.replicas:
+                    continue
+                if not wanted.is_of(partition.topic.topic_id):
+                    continue
+                if partition.log.start_offset <= wanted.ask.fetch_offset <= partition.log.end_offset:
+                    found[wanted.index] = wanted.ask.fetch_offset
+        return found
 
     def _params(self, exchange: Exchange, request: FetchRequest) -> Params:
         max_bytes = min(request.max_bytes, self._max_bytes)

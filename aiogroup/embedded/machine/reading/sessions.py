@@ -44,6 +44,10 @@ class Wanted:
     def key(self) -> Key:
         return (self.topic or "" if self.topic_id == ZERO_UUID else self.topic_id), self.index
 
+    def is_of(self, topic_id: UUID) -> bool:
+        """Whether it can be about the topic with this id: before version 13 a name says nothing of ids."""
+        return self.topic_id in (ZERO_UUID, topic_id)
+
 
 class Told(Protocol):
     """What an answer would say of a partition."""

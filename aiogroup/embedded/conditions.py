@@ -1,0 +1,154 @@
+"""What a test may wait for: `broker.wait(stable("billing", members=2))`, `await broker.until(caught_up("billing"))`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from aiogroup.embedded.machine.faults.rules import Api
+    from aiogroup.embedded.views import CommittedOffset, GroupView
+    from aiogroup.structs import TopicPartition
+
+__all__ = ["Condition", "asked", "caught_up", "committed", "reading", "stable"]
+
+
+class Shown(Protocol):
+    """What conditions look at: a `Broker`."""
+
+    def group(self, group_id: str, /) -> GroupView: ...
+
+    def committed(self, group_id: str, /) -> Mapping[TopicPartition, CommittedOffset]: ...
+
+    def lag(self, group_id: str, /) -> Mapping[TopicPartition, int]: ...
+
+    def count(self, api: Api | None = None, /) -> int: ...
+
+    def unread(self, topic: str, /, *, client_id: str | None = None) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that `wait` and `until` wait for. `str` says what."""
+
+    group_id: str | None = None
+    """The group that it is about; a time-out tells how it stands."""
+
+    def holds(self, broker: Shown) -> bool:
+        """Whether it is so now."""
+        raise NotImplementedError
+
+    def detail(self, broker: Shown) -> str:
+        """How far it is, beside what is told of its group; `""`: there is nothing to add."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stable(Condition):
+    members: int | None = None
+
+    def holds(self, broker: Shown) -> bool:
+        group = broker.group(self.group_id or "")
+        return group.state == "Stable" and self.members in (None, len(group.members))
+
+    def __str__(self) -> str:
+        of = "" if self.members is None else f", members={self.members}"
+        return f"stable({self.group_id!r}{of})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed(Condition):
+    topic: str = ""
+    partition: int = 0
+    offset: int = 0
+
+    def holds(self, broker: Shown) -> bool:
+        offset = dict(broker.committed(self.group_id or "")).get((self.topic, self.partition))  # type: ignore[call-overload]
+        return offset is not None and offset >= self.offset
+
+    def detail(self, broker: Shown) -> str:
+        told = ", ".join(
+            f"{tp.topic}-{tp.partition} {offset}" for tp, offset in broker.committed(self.group_id or "").items()
+        )
+        return f"committed: {told or 'nothing'}"
+
+    def __str__(self) -> str:
+        return f"committed({self.group_id!r}, {self.topic!r}, {self.partition}, offset={self.offset})"
+
+
+@dataclass(frozen=True, slots=True)
+class _CaughtUp(Condition):
+    def holds(self, broker: Shown) -> bool:
+        lags = broker.lag(self.group_id or "")
+        return bool(lags) and not any(lags.values())
+
+    def __str__(self) -> str:
+        return f"caught_up({self.group_id!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading(Condition):
+    topic: str = ""
+    client_id: str | None = None
+
+    def holds(self, broker: Shown) -> bool:
+        return not broker.unread(self.topic, client_id=self.client_id)
+
+    def detail(self, broker: Shown) -> str:
+        return (
+            f"nobody fetches the partitions {', '.join(map(str, broker.unread(self.topic, client_id=self.client_id)))}"
+        )
+
+    def __str__(self) -> str:
+        by = "" if self.client_id is None else f", client_id={self.client_id!r}"
+        return f"reading({self.topic!r}{by})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked(Condition):
+    api: Api = ""
+    times: int = 1
+
+    def holds(self, broker: Shown) -> bool:
+        return broker.count(self.api) >= self.times
+
+    def detail(self, broker: Shown) -> str:
+        return f"it was asked {broker.count(self.api)} times"
+
+    def __str__(self) -> str:
+        return f"asked({self.api!r}, {self.times})"
+
+
+def stable(group_id: str, *, members: int | None = None) -> Condition:
+    """The group is Stable, which is when its members have their shares; if `members` is given, it has so many."""
+    return _Stable(group_id, members)
+
+
+def committed(group_id: str, topic: str, partition: int, offset: int) -> Condition:
+    """The group has committed this offset for the partition, or a greater one. An offset is that of the next record:
+    after one record it is 1.
+    """
+    return _Committed(group_id, topic, partition, offset)
+
+
+def caught_up(group_id: str) -> Condition:
+    """The group's lag is 0 in each partition that it has committed or whose topic a member has subscribed to; without
+    any such partition it has not caught up.
+    """
+    return _CaughtUp(group_id)
+
+
+def reading(topic: str, *, client_id: str | None = None) -> Condition:
+    """Each partition of the topic is fetched at a position within its log, by clients that are still connected; by
+    those of this name, if it is given. Records that are produced from now on are seen even by who begins at the end. A
+    Fetch does not say its group.
+    """
+    return _Reading(None, topic, client_id)
+
+
+def asked(api: Api, times: int = 1) -> Condition:
+    """So many requests of this API have come since the broker began. For one more than until now: `asked(api,
+    broker.count(api) + 1)`.
+    """
+    return _Asked(None, api, times)

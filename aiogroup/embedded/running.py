@@ -1,0 +1,55 @@
+"""The ground of the broker's calls: each changes the machine, or looks into it, in the place where it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from aiogroup.embedded.machine.cluster import Cluster
+from aiogroup.embedded.machine.logs.topics import Partition, Topic
+from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.shell.thread import Place
+
+__all__ = ["Running"]
+
+T = TypeVar("T")
+
+
+class Running:
+    """A machine and the place where it runs. The calls of `Broker` stand in the classes that are made from this one."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._place: Place | None = None
+
+    def _running(self) -> Place:
+        if self._place is None:
+            raise BrokerRefusal("the embedded broker is not started: `with Broker() as broker:`")
+        return self._place
+
+    def _call(self, act: Callable[[int], T]) -> T:
+        """Do it in the machine, at its instant, from any thread; what follows from it is sent."""
+        found: list[T] = []
+        self._running().call(lambda now_ms: found.append(act(now_ms)))
+        return found[0]
+
+    def change(self, act: Callable[[], None]) -> None:
+        """Do it in the machine if the broker still runs; for handles, which may outlive it."""
+        if self._place is not None and not self._place.is_closed:
+            self._call(lambda _now_ms: act())
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._cluster.topics.get(name)
+        if topic is None:
+            raise BrokerRefusal(f"there is no topic {name}: make it with create_topic")
+        return topic
+
+    def _partition(self, name: str, index: int) -> Partition:
+        partitions = self._topic(name).partitions
+        if not 0 <= index < len(partitions):
+            raise BrokerRefusal(f"{name} has {len(partitions)} partitions, and none with the number {index}")
+        return partitions[index]
+
+    def _partitions(self, name: str, index: int | None) -> list[Partition]:
+        """One partition of a topic, or all of them."""
+        return list(self._topic(name).partitions) if index is None else [self._partition(name, index)]

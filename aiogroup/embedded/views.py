@@ -1,0 +1,179 @@
+"""What the broker shows of its groups: values that do not change any more, taken at one instant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from aiogroup.errors import ProtocolError
+from aiogroup.protocol.consumer_protocol import decode_subscription, read_assignment
+from aiogroup.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from aiogroup.embedded.machine.cluster import Cluster
+    from aiogroup.embedded.machine.groups.group import Group
+    from aiogroup.embedded.machine.groups.log import Committed
+    from aiogroup.embedded.machine.groups.members import Member
+
+__all__ = ["CommittedOffset", "GroupView", "MemberView", "committed_of", "group_ids_of", "lag_of", "view_of"]
+
+DEAD = "Dead"
+"""What Kafka calls a group that it does not know."""
+
+
+class CommittedOffset(int):
+    """A committed offset: an int that knows what was committed beside it."""
+
+    def __new__(cls, committed: Committed) -> CommittedOffset:
+        made = super().__new__(cls, committed.offset)
+        made._metadata, made._leader_epoch = committed.metadata, committed.leader_epoch
+        return made
+
+    _metadata: str
+    _leader_epoch: int
+
+    @property
+    def metadata(self) -> str:
+        """The text that was committed with the offset; `""` without one."""
+        return self._metadata
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of the record before; -1: it was not committed."""
+        return self._leader_epoch
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """One member of a group."""
+
+    member_id: str
+    name: str | None
+    """Its `group.instance.id`; `None`: it has none."""
+    client_id: str
+    partitions: tuple[TopicPartition, ...]
+    """Its share as the leader sent it last."""
+    topics: tuple[str, ...]
+    """What it has subscribed to. A pattern is a list of names here."""
+    silent_ms: int
+    """The time since the coordinator has last heard of it; 0 while it waits for an answer of the coordinator."""
+    session_timeout_ms: int
+    is_leader: bool
+
+    def __str__(self) -> str:
+        name = "" if self.name is None else f" (static, {self.name})"
+        share = ", ".join(f"{each.topic}-{each.partition}" for each in self.partitions) or "nothing"
+        leads = ", leads" if self.is_leader else ""
+        return f"{self.member_id}{name}{leads}: {share}; last heard of {self.silent_ms} ms ago"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One group at one instant."""
+
+    group_id: str
+    state: str
+    """As Kafka calls it: Empty, PreparingRebalance, CompletingRebalance, Stable; Dead: there is no such group."""
+    generation: int
+    protocol: str | None
+    """The assignor of this generation."""
+    members: tuple[MemberView, ...]
+    """In the order in which they joined."""
+    coordinator: int
+    """The node that coordinates it; -1: none does, as the node is down."""
+    is_loading: bool
+    """The coordinator still reads the group's log, and serves no request."""
+
+    def __str__(self) -> str:
+        what = f"group {self.group_id}: {self.state}, generation {self.generation}, {len(self.members)} members"
+        where = f"coordinated by node {self.coordinator}" if self.coordinator >= 0 else "without a coordinator"
+        lines = [f"{what}, {where}{', which loads' if self.is_loading else ''}"]
+        return "\n    ".join([*lines, *map(str, self.members)])
+
+
+def view_of(cluster: Cluster, group_id: str, now_ms: int) -> GroupView:
+    """The group as its coordinator sees it now."""
+    seat = cluster.coordinators.seat_of(group_id)
+    node = cluster.coordinators.node_of(group_id)
+    group = None if seat.coordinator is None else seat.coordinator.groups.get(group_id)
+    return GroupView(
+        group_id,
+        DEAD if group is None else group.state.value,
+        0 if group is None else group.generation,
+        None if group is None else group.protocol,
+        () if group is None else tuple(_member(group, each, now_ms) for each in group.members),
+        -1 if node is None else node.node_id,
+        node is not None and seat.coordinator is None,
+    )
+
+
+def _member(group: Group, member: Member, now_ms: int) -> MemberView:
+    waits = member.joining is not None or member.syncing is not None
+    ends_at_ms = member.session_ends_at_ms
+    heard_at_ms = now_ms if waits or ends_at_ms is None else ends_at_ms - member.session_timeout_ms
+    return MemberView(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        _share(member),
+        _topics(member, group.protocol),
+        max(0, now_ms - heard_at_ms),
+        member.session_timeout_ms,
+        group.members.leader == member.member_id,
+    )
+
+
+def _share(member: Member) -> tuple[TopicPartition, ...]:
+    try:
+        return read_assignment(member.assignment)
+    except ProtocolError:
+        return ()  # a group of another kind than consumers
+
+
+def _topics(member: Member, protocol: str | None) -> tuple[str, ...]:
+    named = (each.name for each in member.protocols)
+    chosen = protocol if protocol is not None else next(named, None)
+    try:
+        return decode_subscription(member.metadata(chosen)).topics
+    except ProtocolError:
+        return ()
+
+
+def group_ids_of(cluster: Cluster) -> tuple[str, ...]:
+    """All groups that have members or have committed, in the order of their coordinators."""
+    found: dict[str, None] = {}
+    for seat in cluster.coordinators:
+        found.update(dict.fromkeys(seat.log))
+        if seat.coordinator is not None:
+            found.update(dict.fromkeys(seat.coordinator.groups))
+    return tuple(found)
+
+
+def committed_of(cluster: Cluster, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+    """What the group has committed, whoever coordinates it."""
+    log = cluster.coordinators.log_of(group_id)
+    offsets = {} if log is None else log.offsets
+    return MappingProxyType({TopicPartition(*each): CommittedOffset(value) for each, value in offsets.items()})
+
+
+def lag_of(cluster: Cluster, group_id: str, now_ms: int) -> Mapping[TopicPartition, int]:
+    """How many offsets the group has not committed: of each partition that it has committed, and of all partitions of
+    the topics of its members.
+    """
+    committed = committed_of(cluster, group_id)
+    of_group: dict[TopicPartition, None] = dict.fromkeys(committed)
+    for member in view_of(cluster, group_id, now_ms).members:
+        of_group.update(dict.fromkeys(member.partitions))
+        for name in member.topics:
+            topic = cluster.topics.get(name)
+            of_group.update({TopicPartition(name, each.index): None for each in (topic.partitions if topic else ())})
+    lags: dict[TopicPartition, int] = {}
+    for tp in of_group:
+        partition = cluster.topics.partition(tp.topic, tp.partition)
+        if partition is not None:
+            log = partition.log
+            begin = max(committed.get(tp, log.start_offset), log.start_offset)
+            lags[tp] = max(0, log.last_stable_offset - begin)
+    return MappingProxyType(lags)
