@@ -3,7 +3,7 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-SMALL_STAMP := $(VENV)/.installed-for-the-demo
+DEMO_STAMP := $(VENV)/.installed-for-the-demo$(if $(KAFKA),-on-kafka)
 .DEFAULT_GOAL := help
 .PHONY: help venv jars check fast test soak demo bench bench-quick bench-recovery bench-spark dist format clean \
   test-python test-this-python sanitize sanitized fuzz
@@ -11,7 +11,7 @@ SMALL_STAMP := $(VENV)/.installed-for-the-demo
 help:
 	@echo "make test         set up, then all tests: the fast ones, the simulations, then those on real Kafka"
 	@echo "make soak         10,000 simulations of whole groups (SEEDS=n; SEED=n replays one with its trace)"
-	@echo "make demo         set up, then two members share a topic and one is killed"
+	@echo "make demo         set up, then two members share a topic and one is killed (KAFKA=1: on Apache Kafka)"
 	@echo "make check        format, lint, types and the fast tests"
 	@echo "make format       format the code as 'make check' expects it"
 	@echo "make bench        the benchmarks, more than an hour (make bench-quick: the small ones, a few minutes)"
@@ -62,10 +62,10 @@ $(STAMP): $(SOURCES)
 	$(SAY_COMPILED)
 	@touch $@
 
-# Only what the demo needs, without PySpark and the tools: a quarter of the whole installation.
-$(SMALL_STAMP): $(SOURCES)
+# Only what the demo needs, without PySpark and the tools: with Kafka and Java a quarter of the whole installation.
+$(DEMO_STAMP): $(SOURCES)
 	$(ENVIRONMENT)
-	$(PIP) --no-build-isolation -e '.[devkafka]'
+	$(PIP) --no-build-isolation -e '.$(if $(KAFKA),[devkafka])'
 	$(SAY_COMPILED)
 	@touch $@
 
@@ -85,12 +85,12 @@ check: $(STAMP)
 # Tests on Kafka wait more than they compute: three workers run on one node. Tests that stop nodes run on one worker, which
 # has a cluster of its own (tests/support/workers.py). Tests with Spark compute: one at a time, in one Spark session.
 # The files with tests on Kafka: a worker that collects all the others as well computes for twelve seconds, not six.
-KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
+TESTS_ON_KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
 test: jars
 	$(FAST)
 	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "(simulation or hypothesis) and not kafka" -n 2
-	$(PY) -m pytest $(KAFKA) -m "kafka and not spark" -n 3 --dist loadgroup -o kafka_cluster_shared=true
-	$(PY) -m pytest $(KAFKA) -m spark
+	$(PY) -m pytest $(TESTS_ON_KAFKA) -m "kafka and not spark" -n 3 --dist loadgroup -o kafka_cluster_shared=true
+	$(PY) -m pytest $(TESTS_ON_KAFKA) -m spark
 
 # Another Python, in an environment of its own: fast tests and simulations with and without the C, and the most telling of
 # the tests on Kafka, on asyncio and on uvloop.
@@ -147,9 +147,9 @@ fast: $(STAMP)
 	$(FAST)
 
 # If everything is installed already, nothing else is installed for the demo.
-demo: $(if $(wildcard $(STAMP)),$(STAMP),$(SMALL_STAMP))
-	$(PY) -m aiogroup.devkafka fetch
-	$(PY) -m examples.demo
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
+	$(if $(KAFKA),$(PY) -m aiogroup.devkafka fetch)
+	$(PY) -m examples.demo $(if $(KAFKA),--kafka)
 
 bench: jars
 	$(PY) -m benchmarks

@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    from aiogroup.embedded import Broker
+    from aiogroup.embedded import Broker, Trouble
 
 __all__ = ["MakeBroker", "aiogroup_broker", "make_aiogroup_broker"]
 
@@ -40,19 +40,19 @@ class _Lent:
         self.address = broker.bootstrap_servers
         self.troubles_seen = 0
         self._is_over = False
-        self._exchanges: list[Any] = []
+        self._exchanges: Sequence[object] = ()
 
     def look(self) -> None:
         """Note what it was asked last, as long as it runs."""
         if not self._is_over:
-            self._exchanges = getattr(self.broker, "requests", list)()
+            self._exchanges = self.broker.requests()
 
     def end(self) -> None:
         """It is closed next."""
         self.look()
         self._is_over = True
 
-    def new_troubles(self) -> Sequence[Any]:
+    def new_troubles(self) -> Sequence[Trouble]:
         """Those since the last call."""
         new = self.broker.troubles[self.troubles_seen :]
         self.troubles_seen += len(new)

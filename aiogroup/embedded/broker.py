@@ -87,6 +87,7 @@ class Broker(Watching, Faulting):
 
     Args:
         nodes: how many; each has a port of its own.
+        port: of the first node. A free one is drawn for 0: tests that run at once cannot share a number.
         seed: of all ids; the same seed gives the same ids. Drawn if it is `None`.
         auto_create_topics: a topic is made when Metadata first asks for it.
         properties: settings by Kafka's names.
@@ -102,6 +103,7 @@ class Broker(Watching, Faulting):
         self,
         nodes: int = 1,
         *,
+        port: int = 0,
         seed: int | None = None,
         auto_create_topics: bool = False,
         properties: Mapping[str, str] | None = None,
@@ -126,6 +128,7 @@ class Broker(Watching, Faulting):
             failover_ms=failover_ms,
             max_bytes=max_bytes,
         )
+        cluster.nodes[1].port = port
         super().__init__(cluster)
         self.nodes = [BrokerNode(self, node) for node in self._cluster.nodes]
         self._logs = DirectLogs(self._cluster.topics, settings)

@@ -1,7 +1,8 @@
 """`python -m examples.demo`: two members share a topic, one is killed, nothing is lost.
 
-Starts Apache Kafka on this machine, produces records, lets two processes consume them as one group, ends one of them
-with SIGKILL in the middle and counts. Exit code 1 when a record was lost. Ctrl-C ends everything it started.
+Starts aiogroup's embedded broker, or with `--kafka` Apache Kafka, on this machine, produces records, lets two processes
+consume them as one group, ends one of them with SIGKILL in the middle and counts. Exit code 1 when a record was lost.
+Ctrl-C ends everything it started.
 """
 
 import argparse
@@ -18,14 +19,15 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
-from aiogroup.devkafka import Cluster, DevKafkaError
+from aiogroup.devkafka.errors import DevKafkaError
+from aiogroup.embedded import Broker
 from examples.demo.reports import Place, Report, hand_over_ms, times_processed
 
 TOPIC, GROUP, PARTITIONS = "demo", "demo", 8
 STALL_S = 20
 """If nothing is processed for this time, nothing more will be."""
-REST_MS_TIMES_RECORDS = 700_000
-"""However many records there are, members need about seven seconds for half of them, so the kill comes in the
+REST_MS_TIMES_RECORDS = 400_000
+"""However many records there are, members need about four seconds for half of them, so the kill comes in the
 middle.
 """
 ROOT = Path(__file__).parents[2]
@@ -101,12 +103,25 @@ def say(text: str = "") -> None:
     print(text, flush=True)
 
 
-def run(count: int) -> bool:
+def start_broker(stack: ExitStack, on_kafka: bool) -> str:
+    """Start the broker of the demo, with its topic. Returns where it is."""
+    if not on_kafka:
+        say("Starting the embedded broker (in this process, in memory; it is not Kafka) ...")
+        broker = stack.enter_context(Broker())
+        broker.create_topic(TOPIC, PARTITIONS)
+        return broker.bootstrap_servers
+    from aiogroup.devkafka import Cluster  # noqa: PLC0415 (the embedded broker needs nothing of it)
+
+    say("Starting Apache Kafka (one node, ends with this demo) ...")
+    cluster = stack.enter_context(Cluster())
+    cluster.create_topic(TOPIC, PARTITIONS)
+    return cluster.bootstrap_servers
+
+
+def run(count: int, on_kafka: bool) -> bool:
     """The demo; False when a record was lost."""
     with ExitStack() as stack:
-        say("Starting Apache Kafka (one node, ends with this demo) ...")
-        servers = stack.enter_context(cluster := Cluster()).bootstrap_servers
-        cluster.create_topic(TOPIC, PARTITIONS)
+        servers = start_broker(stack, on_kafka)
         say(f"Producing {count:,} records to {PARTITIONS} partitions ...")
         produced = asyncio.run(produce(servers, count))
 
@@ -176,6 +191,7 @@ def main(arguments: list[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument("--records", type=int, default=100_000, help="how many to produce, at least 1000")
+    parser.add_argument("--kafka", action="store_true", help="on Apache Kafka, not on the embedded broker")
     options = parser.parse_args(arguments)
     if options.records < 1_000:
         parser.error("--records: at least 1000, or there is no middle to kill in")
@@ -185,7 +201,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     started_at = time.monotonic()
     try:
-        is_good = run(options.records)
+        is_good = run(options.records, options.kafka)
     except DevKafkaError as error:
         say(f"error: {error}")
         return 1
@@ -193,7 +209,8 @@ def main(arguments: list[str] | None = None) -> int:
         say("\nInterrupted; everything that was started is ended.")
         return 130
     verdict = "No record was lost." if is_good else "FAILED: see above."
-    say(f"{verdict} ({time.monotonic() - started_at:.0f} s)")
+    broker = "Apache Kafka" if options.kafka else "the embedded broker; on Apache Kafka: make demo KAFKA=1"
+    say(f"{verdict} ({time.monotonic() - started_at:.0f} s, on {broker})")
     return 0 if is_good else 1
 
 

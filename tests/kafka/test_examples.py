@@ -206,19 +206,21 @@ async def test_a_dead_processing_task_fails_the_workers_health(make_place, run, 
     assert await place.committed() == 1  # the good one; the bad one comes again
 
 
-async def test_the_demo_loses_nothing(make_place, run):
-    demo = run(make_place(), "-m", "examples.demo", "--records", "5000")
+@pytest.mark.parametrize("broker", [(), ("--kafka",)])
+async def test_the_demo_loses_nothing(make_place, run, broker):
+    demo = run(make_place(), "-m", "examples.demo", "--records", "5000", *broker)
     assert await asyncio.to_thread(demo.process.wait, 120) == 0, demo.output
     sums = dict(re.findall(r"^ +(produced|processed|lost) +([\d,]+)", demo.output, re.MULTILINE))
     assert sums == {"produced": "5,000", "processed": "5,000", "lost": "0"}
     assert re.search(r"hand-over +\d+\.\d s", demo.output)
 
 
-async def test_the_demo_ends_what_it_started_when_interrupted(make_place, run, is_gone):
-    demo = run(make_place(), "-m", "examples.demo", "--records", "5000")
+@pytest.mark.parametrize(("broker", "children_count"), [((), 2), (("--kafka",), 3)])  # the members, what keeps Kafka
+async def test_the_demo_ends_what_it_started_when_interrupted(make_place, run, is_gone, broker, children_count):
+    demo = run(make_place(), "-m", "examples.demo", "--records", "5000", *broker)
     await demo.says(r"member-2 reads partitions")
     children = children_of(demo.process.pid)
-    assert len(children) >= 3  # two members, and what keeps Kafka
+    assert len(children) >= children_count
     assert await demo.end(signal.SIGINT, within_s=30) == 130
     assert all(is_gone(int(pid)) for pid in children)
     assert "Traceback" not in demo.output

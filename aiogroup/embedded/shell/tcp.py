@@ -119,7 +119,7 @@ class _Door:
     def __init__(self, shell: TcpShell, node: Node) -> None:
         self._shell = shell
         self._node = node
-        self._sock = self._bound(0)
+        self._sock = self._bound(node.port)
         self._is_open = False
         node.port = self._sock.getsockname()[1]
 
@@ -127,13 +127,23 @@ class _Door:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setblocking(False)
-        sock.bind((self._node.host, port))
+        try:
+            sock.bind((self._node.host, port))
+        except OSError as error:
+            sock.close()
+            raise self._refusal(port, error) from error
         return sock
+
+    def _refusal(self, port: int, error: OSError) -> BrokerRefusal:
+        return BrokerRefusal(f"node {self._node.node_id} cannot have the port {port}: {error.strerror}")
 
     def set_open(self) -> None:
         """Listen if the node is up; a node that is down refuses connections."""
         if self._node.is_up and not self._is_open:
-            self._sock.listen(BACKLOG)
+            try:
+                self._sock.listen(BACKLOG)
+            except OSError as error:  # two may bind a port with SO_REUSEADDR; one of them listens
+                raise self._refusal(self._node.port, error) from error
             self._shell.loop.add_reader(self._sock, self._on_connection)
             self._is_open = True
         elif self._is_open and not self._node.is_up:
@@ -182,10 +192,18 @@ class TcpShell:
         return int((self.loop.time() + self._begin_s) * 1000)
 
     def open(self) -> None:
-        """Bind and listen. The nodes have their ports afterwards; the loop need not run yet."""
-        self._doors = [_Door(self, node) for node in self.cluster.nodes]
-        for door in self._doors:
-            door.set_open()
+        """Bind and listen. The nodes have their ports afterwards; the loop need not run yet.
+
+        Raises:
+            BrokerRefusal: a port is taken, or not for this user.
+        """
+        try:
+            for node in self.cluster.nodes:
+                self._doors.append(_Door(self, node))
+            self.open_doors()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close all sockets at once. The loop must not run, or this must be its thread."""

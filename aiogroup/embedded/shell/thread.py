@@ -83,7 +83,11 @@ class InThread(Place):
 
     def __init__(self, cluster: Cluster) -> None:
         loop = asyncio.SelectorEventLoop()
-        super().__init__(cluster, loop)
+        try:
+            super().__init__(cluster, loop)
+        except BrokerRefusal:
+            loop.close()
+            raise
         loop.set_exception_handler(self._on_exception)
         self._thread = threading.Thread(target=self._run, name="aiogroup embedded broker", daemon=True)
         self._thread.start()

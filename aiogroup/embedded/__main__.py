@@ -1,0 +1,79 @@
+"""`python -m aiogroup.embedded`: the embedded broker in a process of its own, for demos, and for tests elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from threading import Event
+
+from aiogroup.embedded.broker import Broker
+from aiogroup.embedded.machine.refusals import BrokerRefusal
+
+FIRST_LINE = "The embedded broker of aiogroup: for tests and demos, not for production, and it is not Kafka."
+PARTITIONS = 4
+LOOK_S = 0.2
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 (a command line)
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 0 to 65535")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m aiogroup.embedded",
+        description=f"{FIRST_LINE} All of it is in memory, on 127.0.0.1 alone, and gone when it ends.",
+    )
+    parser.add_argument("--port", type=_port, default=0, help="a free one is drawn if none is given")
+    parser.add_argument(
+        "--topic", action="append", default=[], help=f"make this topic of {PARTITIONS} partitions; may be repeated"
+    )
+    return parser
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM):  # a second one must not interrupt the end
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt(number)
+
+
+def _serve(broker: Broker, topics: list[str]) -> None:
+    """Serve until a signal comes, and tell meanwhile what was asked for in vain."""
+    for topic in topics:
+        broker.create_topic(topic, PARTITIONS)
+        _say(f"topic {topic}: {PARTITIONS} partitions")
+    _say(f"bootstrap servers: {broker.bootstrap_servers}")
+    _say("Ctrl-C ends it.")
+    told_count = 0
+    never = Event()
+    while not never.wait(LOOK_S):
+        for trouble in broker.troubles[told_count:]:
+            told_count += 1
+            _say(str(trouble))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit code."""
+    options = _parser().parse_args(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    try:
+        _say(FIRST_LINE)
+        with Broker(port=options.port) as broker:
+            _serve(broker, options.topic)
+    except BrokerRefusal as error:
+        _say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        _say("ended")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

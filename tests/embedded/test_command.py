@@ -1,0 +1,119 @@
+"""`python -m aiogroup.embedded`: what it says, whom it serves, how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from aiogroup.embedded.__main__ import FIRST_LINE, main
+from aiogroup.protocol.framing import decode_response, encode_request
+from aiogroup.protocol.messages.metadata import MetadataRequest
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 60
+
+
+@contextmanager
+def command(*arguments):
+    """The running command, and the lines that it prints until it serves."""
+    running = subprocess.Popen(
+        [sys.executable, "-m", "aiogroup.embedded", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,  # a Ctrl-C at these tests is not for it
+    )
+    with running:
+        try:
+            lines = []
+            while (line := running.stdout.readline()) and not line.startswith("Ctrl-C"):
+                lines.append(line.rstrip("\n"))
+            yield running, lines
+        finally:
+            running.kill()
+
+
+def ask(port, frame):
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as peer:
+        peer.sendall(len(frame).to_bytes(4, "big") + frame)
+        with peer.makefile("rb") as stream:
+            return stream.read(int.from_bytes(stream.read(4), "big"))
+
+
+def test_it_serves_until_sigterm_and_tells_what_is_asked_in_vain():
+    with command("--topic", "orders", "--topic", "bills") as (running, lines):
+        first, *topics, address = lines
+        assert first == FIRST_LINE
+        assert {"not for production", "not Kafka", "tests and demos"} == {
+            each for each in ("not for production", "not Kafka", "tests and demos") if each in first
+        }
+        assert topics == ["topic orders: 4 partitions", "topic bills: 4 partitions"]
+        port = int(re.fullmatch(r"bootstrap servers: 127\.0\.0\.1:(\d+)", address)[1])
+
+        answer = ask(port, encode_request(MetadataRequest(topics=None), 12, 1, "mine"))
+        told = {each.name: len(each.partitions) for each in decode_response(MetadataRequest, 12, answer)[1].topics}
+        assert told == {"orders": 4, "bills": 4}
+
+        assert ask(port, b"\0\x24\0\1\0\0\0\1\0\4mine") == b""  # SASL's second step
+        assert re.match("the embedded broker: mine asked for what is not offered", running.stdout.readline())
+
+        taken = subprocess.run(
+            [sys.executable, "-m", "aiogroup.embedded", "--port", str(port)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
+        assert (taken.returncode, taken.stderr) == (1, "")
+        assert taken.stdout.splitlines()[-1] == f"error: node 1 cannot have the port {port}: Address already in use"
+
+        running.send_signal(signal.SIGTERM)
+        assert running.stdout.read() == "ended\n"
+        assert running.wait(LIMIT_S) == 0
+
+
+def test_it_ends_at_ctrl_c_while_clients_are_connected():
+    with socket.socket() as drawn:
+        drawn.bind(("127.0.0.1", 0))
+        port = drawn.getsockname()[1]
+    with command("--port", str(port)) as (running, lines):
+        assert lines[-1] == f"bootstrap servers: 127.0.0.1:{port}"
+        with socket.create_connection(("127.0.0.1", port)) as peer:
+            running.send_signal(signal.SIGINT)
+            assert running.stdout.read() == "ended\n"
+            assert running.wait(LIMIT_S) == 0
+            assert peer.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--port", "70000"], "argument --port: '70000' is no port: a number from 0 to 65535"),
+        (["--port", "kafka"], "argument --port: 'kafka' is no port: a number from 0 to 65535"),
+        (["--host", "0.0.0.0"], "unrecognized arguments: --host 0.0.0.0"),
+        (["--topic"], "argument --topic: expected one argument"),
+    ],
+)
+def test_bad_arguments_are_named(capsys, arguments, why):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert why in capsys.readouterr().err
+
+
+def test_a_topic_that_cannot_be_is_named(capsys, monkeypatch):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert main(["--topic", "or ders"]) == 1
+    assert re.search("^error: .*or ders", capsys.readouterr().out, re.MULTILINE)
+    assert main(["--topic", "orders", "--topic", "orders"]) == 1
+    assert "error: the topic orders is there already" in capsys.readouterr().out
