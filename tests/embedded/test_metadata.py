@@ -152,9 +152,16 @@ def test_a_groups_coordinator_is_found_by_javas_hash():
         assert (one.node_id, one.error_code) == (2, 0)
 
 
-def test_the_coordinator_of_a_transaction_is_refused_and_told():
+def test_a_transactional_ids_coordinator_is_found_by_javas_hash_too():
+    machine = Machine(nodes=3, properties={"transaction.state.log.num.partitions": "5"})
+    keys = ("billing", "polygenelubricants", "a")
+    answer = machine.client().ask(FindCoordinatorRequest(key_type=1, coordinator_keys=keys))
+    assert [(each.node_id, each.error_code) for each in answer.coordinators] == [(2, 0), (1, 0), (3, 0)]
+
+
+def test_the_coordinator_of_a_share_group_is_refused_and_told():
     machine = Machine()
-    (found,) = machine.client().ask(FindCoordinatorRequest(key_type=1, coordinator_keys=("t",))).coordinators
+    (found,) = machine.client().ask(FindCoordinatorRequest(key_type=2, coordinator_keys=("t",))).coordinators
     assert found.error_code == ErrorCode.INVALID_REQUEST
-    assert "aiogroup.devkafka" in found.error_message
-    assert [each.refusal.name for each in machine.cluster.troubles.kept] == ["transactions"]
+    assert "real Kafka" in found.error_message
+    assert [each.refusal.name for each in machine.cluster.troubles.kept] == ["share groups"]

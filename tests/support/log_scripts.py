@@ -23,8 +23,13 @@ from aiogroup.embedded.machine.logs.log import Budget, Log
 from aiogroup.embedded.machine.logs.produce import Produces
 from aiogroup.embedded.machine.logs.topic_requests import TopicRequests
 from aiogroup.embedded.machine.logs.topics import Topics
+from aiogroup.embedded.machine.nodes import Nodes
 from aiogroup.embedded.machine.refusals import Troubles
 from aiogroup.embedded.machine.settings import Settings
+from aiogroup.embedded.machine.timers import Timers
+from aiogroup.embedded.machine.transactions.coordinator import TransactionCoordinator
+from aiogroup.embedded.machine.transactions.requests import TransactionRequests
+from aiogroup.embedded.machine.transactions.seats import Seats
 from aiogroup.embedded.messages.cluster import DescribableLogDirTopic, DescribeLogDirsRequest
 from aiogroup.embedded.messages.framing import encode_answer
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -134,6 +139,16 @@ class OneNode:
         return 1
 
 
+class NoGroups:
+    """No group takes part in a transaction."""
+
+    def number_of(self, group_id):
+        raise AssertionError(group_id)
+
+    def end_transaction(self, producer_id, *, is_committed):
+        pass
+
+
 class PureBroker:
     """The rooms of the machine that keep topics and logs. It is the peer of its requests too."""
 
@@ -144,8 +159,13 @@ class PureBroker:
         self.faults, self.troubles = Faults(), Troubles()
         ids, settings = Ids(Random(1)), Settings.of(properties or {})
         self.topics = Topics(ids.uuid, lambda: Log(self.budget), lambda index, factor: (1, 2, 3)[:factor])
+        timers = Timers()
+        transactions = TransactionCoordinator(
+            Seats(Nodes(1, timers), timers, 1), settings, timers, ids.producer_id, self.topics, NoGroups()
+        )
         self._handlers = {
-            **Produces(self.topics, self.nodes, settings, self.faults, ids, self.troubles).handlers(),
+            **Produces(self.topics, self.nodes, settings, self.faults, transactions, self.troubles).handlers(),
+            **TransactionRequests(transactions, self.topics, self.faults, ids.producer_id).handlers(),
             **TopicRequests(self.topics, self.nodes, settings, self.faults).handlers(),
             **LogRequests(self.topics, settings, self.faults, self.budget).handlers(),
         }

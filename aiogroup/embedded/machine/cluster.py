@@ -31,6 +31,10 @@ from aiogroup.embedded.machine.reading.offsets import Offsets
 from aiogroup.embedded.machine.refusals import BrokerRefusal, Troubles
 from aiogroup.embedded.machine.settings import Settings
 from aiogroup.embedded.machine.timers import Timers
+from aiogroup.embedded.machine.transactions.coordinator import TransactionCoordinator
+from aiogroup.embedded.machine.transactions.offset_commits import TransactionalOffsets
+from aiogroup.embedded.machine.transactions.requests import TransactionRequests
+from aiogroup.embedded.machine.transactions.seats import Seats
 from aiogroup.embedded.messages.framing import NotOfferedError, VersionNotOfferedError, decode
 from aiogroup.embedded.messages.ranges import narrowed
 from aiogroup.errors import ProtocolError
@@ -96,17 +100,23 @@ class Cluster:
         self.fetching = Fetching(topics, timers, faults, settings, self.nodes, troubles, ids.session_id)
         self.metadata = ClusterMetadata(self.cluster_id, topics, self.nodes, settings, faults, self.ranges)
         self.group_requests = GroupRequests(self.coordinators, topics, faults, timers)
+        seats = Seats(self.nodes, timers, settings["transaction.state.log.num.partitions"])
+        self.transactions = transactions = TransactionCoordinator(
+            seats, settings, timers, ids.producer_id, topics, self.coordinators
+        )
         self._handlers: dict[type[Request[Any]], Handler] = {}
         rooms: list[Handlers] = [
             self.metadata,
-            Produces(topics, self.nodes, settings, faults, ids, troubles),
+            Produces(topics, self.nodes, settings, faults, transactions, troubles),
             TopicRequests(topics, self.nodes, settings, faults),
             LogRequests(topics, settings, faults, budget),
             self.fetching,
             Offsets(topics, faults),
             Epochs(topics, faults),
             self.group_requests,
-            GroupListing(self.coordinators, self.nodes, faults, troubles),
+            GroupListing(self.coordinators, seats, faults, troubles),
+            TransactionRequests(transactions, topics, faults, ids.producer_id),
+            TransactionalOffsets(self.coordinators, transactions, topics, faults),
         ]
         for room in rooms:
             self._handlers.update(room.handlers())

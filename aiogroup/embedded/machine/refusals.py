@@ -35,11 +35,6 @@ REFUSALS = {
             "send whole frames of at most 100 MiB whose bytes are what their header says",
         ),
         Refusal(
-            "transactions",
-            "FindCoordinator answers INVALID_REQUEST for a transactional id",
-            "test transactions on real Kafka (aiogroup.devkafka)",
-        ),
-        Refusal(
             "share groups",
             "FindCoordinator answers INVALID_REQUEST for a share group",
             "test share groups on real Kafka",

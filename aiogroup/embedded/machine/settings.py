@@ -218,6 +218,7 @@ BROKER: Mapping[str, Kind] = {
     "replica.selector.class": Choice("", ("", "org.apache.kafka.common.replica.RackAwareReplicaSelector")),
     "socket.request.max.bytes": Number(104_857_600, 1, INT_MAX),
     "transaction.max.timeout.ms": Number(900_000, 1, INT_MAX),
+    "transaction.state.log.num.partitions": Number(1, 1, INT_MAX),
     "transactional.id.expiration.ms": Number(604_800_000, 1, INT_MAX),
 }
 """The settings that `Broker(properties=...)` knows."""

@@ -78,18 +78,20 @@ RANGES: Mapping[type[Request[Any]], tuple[int, int]] = {
     DeleteRecordsRequest: (0, 2),
     InitProducerIdRequest: (0, 5),
     OffsetForLeaderEpochRequest: (2, 4),
-    DescribeLogDirsRequest: (1, 5),
-    CreatePartitionsRequest: (0, 3),
-    DescribeProducersRequest: (0, 0),
-}
-"""Lowest and highest version by request, in the order of the API keys, which is that of the ApiVersions answer."""
-
-LATER: Mapping[type[Request[Any]], tuple[int, int]] = {
     # Of transactions only the first protocol: the versions after these belong to the second (KIP-890).
     AddPartitionsToTxnRequest: (0, 3),
     AddOffsetsToTxnRequest: (0, 4),
     EndTxnRequest: (0, 4),
     TxnOffsetCommitRequest: (0, 4),
+    DescribeLogDirsRequest: (1, 5),
+    CreatePartitionsRequest: (0, 3),
+    DescribeProducersRequest: (0, 0),
+    DescribeTransactionsRequest: (0, 0),
+    ListTransactionsRequest: (0, 2),
+}
+"""Lowest and highest version by request, in the order of the API keys, which is that of the ApiVersions answer."""
+
+LATER: Mapping[type[Request[Any]], tuple[int, int]] = {
     DescribeConfigsRequest: (1, 4),
     AlterConfigsRequest: (0, 2),
     DeleteGroupsRequest: (0, 2),
@@ -98,8 +100,6 @@ LATER: Mapping[type[Request[Any]], tuple[int, int]] = {
     ListPartitionReassignmentsRequest: (0, 0),
     OffsetDeleteRequest: (0, 0),
     DescribeClusterRequest: (0, 2),
-    DescribeTransactionsRequest: (0, 0),
-    ListTransactionsRequest: (0, 2),
     ConsumerGroupHeartbeatRequest: (0, 1),
     ConsumerGroupDescribeRequest: (0, 1),
     ListConfigResourcesRequest: (0, 1),

@@ -204,16 +204,23 @@ def test_produce_of_old_is_offered_and_breaks_the_connection(version):
     assert [each.refusal.name for each in broker.troubles.kept] == ["api"]
 
 
-def test_transactions_are_refused_with_a_word_in_the_troubles():
+def test_records_of_a_transaction_need_one():
     broker = PureBroker()
-    answer = broker.send(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1_000), 5)
-    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (ErrorCode.INVALID_REQUEST, -1, -1)
-    assert "'tx'" in str(broker.troubles.kept[0])
+    made = broker.send(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1_000), 5)
+    assert (made.error_code, made.producer_epoch) == (0, 0)
     broker.topics.create("t", 1, 0)
-    sent = batch(producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-    data = (TopicProduceData("t", partition_data=(PartitionProduceData(0, sent),)),)
-    (topic,) = broker.send(ProduceRequest("tx", -1, 1_000, data), 12).responses
-    assert topic.partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE
+
+    def sent(producer_id=made.producer_id, sequence=0, version=11):
+        records = batch(producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+        data = (TopicProduceData("t", partition_data=(PartitionProduceData(0, records),)),)
+        (topic,) = broker.send(ProduceRequest("tx", -1, 1_000, data), version).responses
+        return ErrorCode(topic.partition_responses[0].error_code).name
+
+    assert sent() == "TRANSACTION_ABORTABLE"
+    assert sent(version=10) == "INVALID_TXN_STATE"
+    assert sent(made.producer_id + 1) == "INVALID_PRODUCER_ID_MAPPING"
+    assert sent(version=12) == "NONE"
+    assert sent(sequence=1, version=3) == "NONE"
 
 
 def test_producers_get_ids_of_their_own():

@@ -153,8 +153,8 @@ class LogRequests:
                 each.epoch,
                 each.last_sequence,
                 each.last_timestamp,
-                # No transaction has ended here.
-                coordinator_epoch=-1,
+                each.coordinator_epoch,
+                found.log.producers.open_offset(each.producer_id),
             )
             for each in found.log.producers.by_id.values()
         )

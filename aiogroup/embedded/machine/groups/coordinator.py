@@ -2,7 +2,7 @@
 argument.
 
 It does the same as a 4.3.1 broker, in the same order; `tests/kafka/test_coordinator_conformance.py` sends both the same
-requests. It lacks groups of KIP-848, transactions and the expiry of offsets, and does not know whether a topic exists.
+requests. It lacks groups of KIP-848 and the expiry of offsets, and does not know whether a topic exists.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from aiogroup.embedded.machine.groups.group import Group, GroupSettings
 from aiogroup.embedded.machine.groups.joins import Join
-from aiogroup.embedded.machine.groups.log import Commit, Committed, CoordinatorLog, StoredGroup
+from aiogroup.embedded.machine.groups.log import Commit, Committed, CoordinatorLog, PendingCommit, StoredGroup
 from aiogroup.embedded.machine.observers import Observer
 from aiogroup.embedded.machine.timers import Timers
+from aiogroup.embedded.messages.transactions import TxnOffsetCommitRequest
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -109,7 +110,7 @@ class GroupCoordinator:
         log = self.log.of(group_id)
         if log.group is not None:
             self._group(group_id).load(log.group, now_ms)
-        elif log.offsets:
+        elif log.offsets or log.has_pending:
             self._group(group_id)
 
     # The methods of every state machine, and the end.
@@ -136,7 +137,8 @@ class GroupCoordinator:
                 described = tuple(self.described(each, version) for each in request.groups)
                 self.answer(ticket, DescribeGroupsResponse(groups=described))
             case OffsetFetchRequest():
-                self.answer(ticket, OffsetFetchResponse(groups=tuple(map(self.fetched, request.groups))))
+                groups = tuple(self.fetched(each, require_stable=request.require_stable) for each in request.groups)
+                self.answer(ticket, OffsetFetchResponse(groups=groups))
         return self._taken()
 
     def tick(self, now_ms: int) -> list[Answer]:
@@ -239,7 +241,31 @@ class GroupCoordinator:
             self.log.of(request.group_id).append(Commit(offsets))
         return OffsetCommitResponse(topics=tuple(topics))
 
-    def fetched(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def commit_pending(self, request: TxnOffsetCommitRequest) -> dict[tuple[str, int], ErrorCode]:
+        """Keep the offsets of a transaction until it ends; the codes by topic and partition."""
+        group = self.groups.get(request.group_id)
+        code = ErrorCode.NONE
+        if group is not None:
+            code = group.pending_commit_refusal(request.generation_id, request.member_id, request.group_instance_id)
+        elif request.generation_id < 0:
+            self._group(request.group_id)
+        else:
+            code = ErrorCode.ILLEGAL_GENERATION
+        codes: dict[tuple[str, int], ErrorCode] = {}
+        offsets: dict[tuple[str, int], Committed] = {}
+        for topic in request.topics:
+            for each in topic.partitions:
+                key, metadata = (topic.name, each.partition_index), each.committed_metadata or ""
+                is_too_large = len(metadata) > self._settings.max_metadata_chars
+                codes[key] = code or (ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else code)
+                if not codes[key]:
+                    offsets[key] = Committed(each.committed_offset, metadata, each.committed_leader_epoch)
+        if offsets:
+            self.log.of(request.group_id).append(PendingCommit(request.producer_id, offsets))
+        return codes
+
+    def fetched(self, asked: OffsetFetchRequestGroup, *, require_stable: bool = False) -> OffsetFetchResponseGroup:
+        """What is committed. With `require_stable` no offset is told for which a transaction under way has another."""
         log = self.log.get(asked.group_id)
         offsets: Mapping[tuple[str, int], Committed] = {} if log is None else log.offsets
         topics = asked.topics if asked.topics is not None else _everything(offsets)
@@ -247,7 +273,12 @@ class GroupCoordinator:
             OffsetFetchResponseTopic(
                 topic.name,
                 topic.topic_id,
-                tuple(_fetched_partition(offsets, topic.name, each) for each in topic.partition_indexes),
+                tuple(
+                    _unstable(each)
+                    if require_stable and log is not None and log.is_pending(topic.name, each)
+                    else _fetched_partition(offsets, topic.name, each)
+                    for each in topic.partition_indexes
+                ),
             )
             for topic in topics
         )
@@ -293,6 +324,10 @@ def _everything(offsets: Iterable[tuple[str, int]]) -> list[OffsetFetchRequestTo
     for topic, partition in offsets:
         by_topic.setdefault(topic, []).append(partition)
     return [OffsetFetchRequestTopic(name=name, partition_indexes=tuple(each)) for name, each in by_topic.items()]
+
+
+def _unstable(partition: int) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(partition, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 def _fetched_partition(

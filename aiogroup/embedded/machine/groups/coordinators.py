@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING
 
 from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
-from aiogroup.embedded.machine.groups.log import CoordinatorLog, GroupLog
+from aiogroup.embedded.machine.groups.log import CoordinatorLog, GroupLog, TransactionEnd
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.schema import Response
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aiogroup.embedded.machine.settings import Settings
     from aiogroup.embedded.machine.timers import Timer, Timers
 
-__all__ = ["Coordinators", "Seat", "java_hash"]
+__all__ = ["Coordinators", "Seat", "java_bucket", "java_hash"]
 
 
 def java_hash(text: str) -> int:
@@ -29,6 +29,13 @@ def java_hash(text: str) -> int:
     for at in range(0, len(raw), 2):
         found = (31 * found + int.from_bytes(raw[at : at + 2], "big")) & 0xFFFF_FFFF
     return found - (1 << 32) if found >= 1 << 31 else found
+
+
+def java_bucket(text: str, count: int) -> int:
+    """Which of `count` partitions a name belongs to."""
+    number = java_hash(text)
+    # Utils.abs: the one number whose absolute value is no int is 0.
+    return (0 if number == -(1 << 31) else abs(number)) % count
 
 
 class Seat:
@@ -58,6 +65,8 @@ class Coordinators:
         node_ids = [node.node_id for node in nodes]
         self._seats = [Seat(node_ids[each % len(node_ids)]) for each in range(settings.coordinator_partitions)]
         self._pinned: dict[str, Seat] = {}
+        self._open: dict[int, dict[tuple[str, int], None]] = {}
+        """The groups with pending offsets, and the epoch of these, by producer."""
         for seat in self._seats:
             self._load(seat, timers.now_ms)
         nodes.on_down.append(self._on_down)
@@ -75,9 +84,11 @@ class Coordinators:
         found = self._pinned.get(group_id)
         if found is not None:
             return found
-        # Utils.abs: the one number whose absolute value is no int is 0.
-        number = java_hash(group_id)
-        return self._seats[(0 if number == -(1 << 31) else abs(number)) % len(self._seats)]
+        return self._seats[self.number_of(group_id)]
+
+    def number_of(self, group_id: str) -> int:
+        """The group's coordinator partition, by its name alone."""
+        return java_bucket(group_id, len(self._seats))
 
     def node_of(self, group_id: str) -> Node | None:
         """The node that coordinates the group, also while it loads; `None`: it is down, and nobody has noticed."""
@@ -124,6 +135,25 @@ class Coordinators:
         log.cut(log.position_of_commit(last))
         if seat.coordinator is not None:
             seat.coordinator.load(group_id, now_ms)
+
+    # Transactions.
+
+    def is_in_transaction(self, group_id: str, producer_id: int, epoch: int) -> bool:
+        """Whether the group has offsets of the producer's transaction under way."""
+        return (group_id, epoch) in self._open.get(producer_id, {})
+
+    def begin_transaction(self, group_id: str, producer_id: int, epoch: int) -> None:
+        """The group has offsets of the producer's transaction."""
+        self._open.setdefault(producer_id, {})[group_id, epoch] = None
+
+    def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
+        """The offsets that the producer's transaction has left pending are committed, or forgotten. Its marker reaches
+        the log also where nobody coordinates the group just now.
+        """
+        for group_id, _ in self._open.pop(producer_id, {}):
+            log = self.log_of(group_id)
+            if log is not None:
+                log.append(TransactionEnd(producer_id, is_committed))
 
     def _hand_over(self, seat: Seat, node_id: int, loading_ms: int, now_ms: int) -> None:
         self._end(seat, is_dead=False)

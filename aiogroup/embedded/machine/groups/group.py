@@ -372,6 +372,14 @@ class Group:
             self.touch(self.members[member_id], now_ms)
         return refusal
 
+    def pending_commit_refusal(self, generation: int, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Why the offsets of a transaction are refused. Those of nobody are taken at any time, as producers before
+        KIP-447 did not say who consumes; and no phase of a rebalance refuses them.
+        """
+        if generation < 0 and (self.state is GroupState.EMPTY or (not member_id and instance_id is None)):
+            return ErrorCode.NONE
+        return self.refusal(member_id, instance_id, generation)
+
     # Time.
 
     def touch(self, member: Member, now_ms: int) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from aiogroup.embedded.machine.exchange import Exchange, Handler
 from aiogroup.embedded.machine.faults.faults import Faults, Place
 from aiogroup.embedded.machine.groups.coordinators import Coordinators
-from aiogroup.embedded.machine.nodes import Nodes
+from aiogroup.embedded.machine.nodes import Node
 from aiogroup.embedded.machine.refusals import Troubles
 from aiogroup.embedded.messages.groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from aiogroup.protocol.errors import ErrorCode
@@ -27,16 +27,25 @@ __all__ = ["GroupListing"]
 CLASSIC = "classic"
 GROUP_OPERATIONS = 0b1101_0100_1000
 """Read, delete, describe, describe and alter configs (AclEntry.supportedOperations)."""
-NOT_SERVED = {1: "transactions", 2: "share groups"}
+TRANSACTION = 1
+SHARE = 2
 NOBODY = -1
+
+
+class Transactions(Protocol):
+    """Who coordinates transactions."""
+
+    def node_of(self, transactional_id: str, /) -> Node | None: ...
 
 
 class GroupListing:
     """Serves what clients and administrators ask about groups, at all nodes."""
 
-    def __init__(self, coordinators: Coordinators, nodes: Nodes, faults: Faults, troubles: Troubles) -> None:
+    def __init__(
+        self, coordinators: Coordinators, transactions: Transactions, faults: Faults, troubles: Troubles
+    ) -> None:
         self._coordinators = coordinators
-        self._nodes = nodes
+        self._transactions = transactions
         self._faults = faults
         self._troubles = troubles
 
@@ -53,12 +62,12 @@ class GroupListing:
 
     def _found(self, exchange: Exchange, key_type: int, key: str, now_ms: int) -> Coordinator:
         code, message = self._faults.refusal(exchange, Place(group=key)), None
-        if not code and key_type != GROUP:
+        if not code and key_type not in (GROUP, TRANSACTION):
             code = ErrorCode.INVALID_REQUEST
-            if key_type in NOT_SERVED:
+            if key_type == SHARE:
                 what = f"{exchange.client_id} looked for the coordinator of {key}"
-                message = str(self._troubles.note(NOT_SERVED[key_type], what, now_ms))
-        node = self._coordinators.node_of(key)
+                message = str(self._troubles.note("share groups", what, now_ms))
+        node = self._transactions.node_of(key) if key_type == TRANSACTION else self._coordinators.node_of(key)
         if not code and node is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if code or node is None:

@@ -8,7 +8,16 @@ from typing import NamedTuple
 
 from aiogroup.embedded.machine.groups.members import Member
 
-__all__ = ["Commit", "Committed", "CoordinatorLog", "GroupLog", "StoredGroup", "Tombstone"]
+__all__ = [
+    "Commit",
+    "Committed",
+    "CoordinatorLog",
+    "GroupLog",
+    "PendingCommit",
+    "StoredGroup",
+    "Tombstone",
+    "TransactionEnd",
+]
 
 
 class Committed(NamedTuple):
@@ -24,6 +33,22 @@ class Commit:
     """One request's offsets by (topic, partition)."""
 
     offsets: dict[tuple[str, int], Committed]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCommit:
+    """Offsets that count from the end of a producer's transaction on, if it is committed."""
+
+    producer_id: int
+    offsets: dict[tuple[str, int], Committed]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnd:
+    """The end of a producer's transaction: its marker."""
+
+    producer_id: int
+    is_committed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +70,59 @@ class StoredGroup:
     members: tuple[Member, ...]
 
 
-Entry = Commit | Tombstone | StoredGroup
+Entry = Commit | PendingCommit | TransactionEnd | Tombstone | StoredGroup
+Key = tuple[str, int]
+
+
+class _Written(NamedTuple):
+    """An offset, and which entry of the log it came with."""
+
+    number: int
+    committed: Committed
 
 
 @dataclass(slots=True)
 class _State:
     """What the entries up to a position say."""
 
-    offsets: dict[tuple[str, int], Committed] = field(default_factory=dict)
+    offsets: dict[Key, Committed] = field(default_factory=dict)
     group: StoredGroup | None = None
+    pending: dict[int, dict[Key, _Written]] = field(default_factory=dict)
+    """Of transactions under way, by producer."""
+    numbers: dict[Key, int] = field(default_factory=dict)
+    """With which entry each committed offset came."""
+    count: int = 0
+
+    def copy(self) -> _State:
+        pending = {producer_id: dict(offsets) for producer_id, offsets in self.pending.items()}
+        return _State(dict(self.offsets), self.group, pending, dict(self.numbers), self.count)
 
     def apply(self, entry: Entry) -> None:
+        self.count += 1
         match entry:
             case Commit():
                 self.offsets.update(entry.offsets)
+                self.numbers.update(dict.fromkeys(entry.offsets, self.count))
+            case PendingCommit():
+                written = {key: _Written(self.count, each) for key, each in entry.offsets.items()}
+                self.pending.setdefault(entry.producer_id, {}).update(written)
+            case TransactionEnd():
+                self._end(self.pending.pop(entry.producer_id, {}), is_committed=entry.is_committed)
             case Tombstone():
                 for key in entry.keys:
                     self.offsets.pop(key, None)
+                    for offsets in self.pending.values():
+                        offsets.pop(key, None)
             case StoredGroup():
                 self.group = entry
+
+    def _end(self, offsets: dict[Key, _Written], *, is_committed: bool) -> None:
+        if not is_committed:
+            return
+        for key, (number, committed) in offsets.items():
+            # What was written later stands, also if it was committed earlier (OffsetMetadataManager).
+            if key not in self.offsets or number > self.numbers[key]:
+                self.offsets[key], self.numbers[key] = committed, number
 
 
 class GroupLog:
@@ -94,6 +153,15 @@ class GroupLog:
     def group(self) -> StoredGroup | None:
         return self._state.group
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether any transaction under way has offsets here."""
+        return bool(self._state.pending)
+
+    def is_pending(self, topic: str, partition: int) -> bool:
+        """Whether a transaction under way has an offset for the partition."""
+        return any((topic, partition) in offsets for offsets in self._state.pending.values())
+
     def append(self, entry: Entry) -> int:
         """Returns the entry's position."""
         self.entries.append(entry)
@@ -115,22 +183,38 @@ class GroupLog:
         if not self.start <= position <= self.end:
             raise ValueError(f"the groups' log cannot be cut at {position}: it is kept from {self.start} to {self.end}")
         del self.entries[position - self.start :]
-        self._state = _State(dict(self._base.offsets), self._base.group)
+        self._state = self._base.copy()
         for each in self.entries:
             self._state.apply(each)
 
     def position_of_commit(self, last: int) -> int:
-        """The position of the commit that is the `last` but so many: 1 is the latest; the start if there are fewer."""
+        """The position of the commit that is the `last` but so many: 1 is the latest; the start if there are fewer.
+        That of a transaction begins with its first offset.
+        """
         for position in range(self.end - 1, self.start - 1, -1):
-            if isinstance(self.entries[position - self.start], Commit):
+            entry = self.entries[position - self.start]
+            if isinstance(entry, Commit) or (isinstance(entry, TransactionEnd) and entry.is_committed):
                 last -= 1
                 if not last:
-                    return position
+                    return position if isinstance(entry, Commit) else self._begin_of(entry.producer_id, position)
         return self.start
+
+    def _begin_of(self, producer_id: int, end: int) -> int:
+        """The position of the first offset of the transaction that ends at `end`."""
+        found = end
+        for position in range(end - 1, self.start - 1, -1):
+            match self.entries[position - self.start]:
+                case PendingCommit(producer_id=found_id) if found_id == producer_id:
+                    found = position
+                case TransactionEnd(producer_id=found_id) if found_id == producer_id:
+                    break
+        return found
 
     def forget(self, topic: str) -> None:
         """The topic was deleted, and its offsets with it."""
-        keys = tuple(key for key in self.offsets if key[0] == topic)
+        state = self._state
+        known = [*state.offsets, *(key for offsets in state.pending.values() for key in offsets)]
+        keys = tuple(key for key in known if key[0] == topic)
         if keys:
             self.append(Tombstone(keys))
 

@@ -183,10 +183,12 @@ class GroupRequests:
     # What was committed.
 
     def offset_fetch(self, exchange: Exchange, request: OffsetFetchRequest, now_ms: int) -> None:
-        groups = tuple(self._fetched(exchange, each) for each in request.groups)
+        groups = tuple(self._fetched(exchange, each, request.require_stable) for each in request.groups)
         exchange.answer(OffsetFetchResponse(groups=groups), now_ms)
 
-    def _fetched(self, exchange: Exchange, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def _fetched(
+        self, exchange: Exchange, asked: OffsetFetchRequestGroup, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
         version, group_id = exchange.version, asked.group_id
         place = Place(group=group_id, member=asked.member_id)
         coordinator = self._faults.refusal(exchange, place) or self._coordinators.at(exchange.node_id, group_id)
@@ -200,7 +202,8 @@ class GroupRequests:
                 unknown.append(_without_offsets(topic, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
                 known.append(replace(topic, name=name))
-        found = coordinator.fetched(replace(asked, topics=None if asked.topics is None else tuple(known)))
+        named = replace(asked, topics=None if asked.topics is None else tuple(known))
+        found = coordinator.fetched(named, require_stable=require_stable)
         topics: Iterable[OffsetFetchResponseTopic] = found.topics
         if asked.topics is None and version >= FIRST_BY_ID:
             topics = self._with_ids(found.topics)

@@ -162,8 +162,6 @@ def append(log: Log, batch: bytearray, leader_epoch: int, rules: AppendRules, no
                     append_time_ms=kept.max_timestamp,
                     log_start_offset=log.start_offset,
                 )
-            if header.is_transactional:
-                raise _refused(ErrorCode.INVALID_TXN_STATE, log)
             if (error := log.producers.refusal(header)) is not ErrorCode.NONE:
                 raise _refused(error, log)
         if not log.budget.has_room(len(batch)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEADER_BYTES",
+    "End",
     "Header",
     "Record",
     "UnreadableBatchError",
     "build",
+    "end_of_transaction",
     "header_of",
     "is_intact",
+    "marker",
     "read_records",
     "rebuilt",
     "records_of",
@@ -43,6 +47,9 @@ _BASE_OFFSET, _EPOCH, _CRC = Struct(">q"), Struct(">i"), Struct(">I")
 _EPOCH_AT, _CRC_AT = 12, 17
 _ATTRIBUTES, _LAST_DELTA, _TIMES, _PRODUCER = Struct(">h"), Struct(">i"), Struct(">qq"), Struct(">qhi")
 _ATTRIBUTES_AT, _LAST_DELTA_AT, _TIMES_AT, _PRODUCER_AT = 21, 23, 27, 43
+
+_MARKER_KEY, _MARKER_VALUE = Struct(">hh"), Struct(">hi")
+"""Each begins with a version, which is 0; the key goes on with 0 for an abort and 1 for a commit."""
 
 _UNLIMITED_BYTES = 0x7FFFFFFF
 
@@ -88,6 +95,13 @@ class Header(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
+
+
+class End(NamedTuple):
+    """How a transaction ended."""
+
+    is_committed: bool
+    coordinator_epoch: int
 
 
 class Record(NamedTuple):
@@ -180,6 +194,27 @@ def build(
     for each in records:
         made.append(each.offset, each.timestamp_ms, each.key, each.value, list(each.headers))
     return bytearray(made.build())
+
+
+def marker(end: End, producer_id: int, producer_epoch: int, timestamp_ms: int) -> bytearray:
+    """The control batch that ends a transaction in one partition (Kafka: EndTransactionMarker)."""
+    record = Record(
+        0, timestamp_ms, _MARKER_KEY.pack(0, end.is_committed), _MARKER_VALUE.pack(0, end.coordinator_epoch)
+    )
+    batch = build([record], producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True)
+    batch[_ATTRIBUTES_AT + 1] |= CONTROL
+    return seal(batch)
+
+
+def end_of_transaction(batch: bytes | bytearray | memoryview) -> End | None:
+    """What a control batch says; `None`: it is no end of a transaction, or cannot be read."""
+    try:
+        ends = [(each.key or b"", each.value or b"") for each in read_records(batch)]
+        _, kind = _MARKER_KEY.unpack_from(ends[0][0])
+        _, epoch = _MARKER_VALUE.unpack_from(ends[0][1])
+    except (UnreadableBatchError, IndexError, struct.error):
+        return None
+    return End(kind == 1, epoch) if kind in (0, 1) else None
 
 
 def rebuilt(batch: memoryview, keep: Callable[[Record], bool], *, last_offset: int | None = None) -> bytearray | None:

@@ -16,9 +16,12 @@ from aiogroup.embedded.machine.logs.batches import (
     write_place,
 )
 from aiogroup.embedded.machine.logs.epochs import LeaderEpochs
-from aiogroup.embedded.machine.logs.producers import Producers
+from aiogroup.embedded.machine.logs.producers import Aborted, Producers
 
 __all__ = ["Budget", "Log"]
+
+INDEX_BYTES = 4_096
+"""index.interval.bytes."""
 
 
 class Budget:
@@ -65,7 +68,8 @@ class Log:
     @property
     def last_stable_offset(self) -> int:
         """The first offset of the earliest transaction under way, or the end."""
-        return self.end_offset
+        first = self.producers.first_open_offset
+        return self.end_offset if first is None else max(first, self.start_offset)
 
     def batches(self, from_offset: int = 0) -> Iterator[memoryview]:
         """The stored batches, from the one that holds `from_offset` on."""
@@ -82,7 +86,7 @@ class Log:
         self._epochs.begin(leader_epoch, base)
         header = self._keep(batch)
         if header.producer_id >= 0:
-            self.producers.note(header)
+            self.producers.note(header, batch)
         self.end_offset = self._nexts[-1]
         return base
 
@@ -115,6 +119,14 @@ class Log:
     def _span(self, offset: int, until_offset: int | None) -> tuple[int, int]:
         first = bisect_right(self._nexts, offset)
         return first, len(self._bases) if until_offset is None else bisect_left(self._bases, until_offset)
+
+    def aborted(self, offset: int, size_bytes: int) -> list[Aborted]:
+        """The aborted transactions of a read of so many bytes from `offset` on. A few that begin behind it are among
+        them, as Kafka's index of offsets has an entry only every 4 KiB (LocalLog.addAbortedTransactions).
+        """
+        end = self._positions[bisect_right(self._nexts, offset)] + size_bytes
+        at = bisect_left(self._positions, end + INDEX_BYTES)
+        return self.producers.aborted(offset, self._bases[at] if at < len(self._bases) else self.end_offset)
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """The records from here on are of this epoch."""

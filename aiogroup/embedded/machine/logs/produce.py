@@ -1,4 +1,4 @@
-"""Produce (0) and InitProducerId (22), as KafkaApis, ReplicaManager and Partition serve them."""
+"""Produce (0), as KafkaApis, ReplicaManager and Partition serve it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aiogroup.embedded.machine.faults.faults import Place
 from aiogroup.embedded.machine.logs.append import Appended, AppendRules, append, has_flag, only_batch
-from aiogroup.embedded.machine.logs.batches import TRANSACTIONAL
+from aiogroup.embedded.machine.logs.batches import HEADER_BYTES, TRANSACTIONAL, header_of
+from aiogroup.embedded.machine.transactions.states import Expected
 from aiogroup.embedded.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -19,7 +20,6 @@ from aiogroup.embedded.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 from aiogroup.embedded.messages.ranges import REFUSED_PRODUCE
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.fetch import LeaderIdAndEpoch
@@ -27,7 +27,6 @@ from aiogroup.protocol.messages.fetch import LeaderIdAndEpoch
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.exchange import Exchange, Handler
     from aiogroup.embedded.machine.faults.faults import Faults
-    from aiogroup.embedded.machine.ids import Ids
     from aiogroup.embedded.machine.logs.topics import Partition, Topic, Topics
     from aiogroup.embedded.machine.refusals import Troubles
     from aiogroup.embedded.machine.settings import Settings
@@ -38,6 +37,12 @@ __all__ = ["Produces"]
 NO_ANSWER, LEADER, ALL_IN_SYNC = 0, 1, -1
 FIRST_BY_ID = 13
 FIRST_WITH_LEADERS = 10
+KNOWS_ABORTABLE_SINCE = 11
+ADDS_PARTITIONS_SINCE = 12
+"""A producer of the second protocol does not add its partitions: their leaders do. Kafka's do so whatever the cluster's
+transaction.version is.
+"""
+OF_COORDINATORS = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class Address(Protocol):
@@ -63,21 +68,36 @@ class Nodes(Protocol):
         """Those of the replicas whose nodes are up."""
 
 
+class Transactions(Protocol):
+    """What an append asks about transactions."""
+
+    def verify(
+        self, transactional_id: str, producer: Expected, partition: tuple[str, int], now_ms: int, *, adds: bool = False
+    ) -> ErrorCode:
+        """Whether the first records of a transaction may be taken."""
+
+
 class Produces:
-    """Appends clients' batches, and gives producers their ids."""
+    """Appends clients' batches."""
 
     def __init__(
-        self, topics: Topics, nodes: Nodes, settings: Settings, faults: Faults, ids: Ids, troubles: Troubles
+        self,
+        topics: Topics,
+        nodes: Nodes,
+        settings: Settings,
+        faults: Faults,
+        transactions: Transactions,
+        troubles: Troubles,
     ) -> None:
         self._topics = topics
         self._nodes = nodes
         self._settings = settings
         self._faults = faults
-        self._ids = ids
+        self._transactions = transactions
         self._troubles = troubles
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
-        return {ProduceRequest: self.produce, InitProducerIdRequest: self.init_producer_id}
+        return {ProduceRequest: self.produce}
 
     def produce(self, exchange: Exchange, request: ProduceRequest, now_ms: int) -> None:
         if exchange.version <= REFUSED_PRODUCE:
@@ -112,6 +132,7 @@ class Produces:
     @staticmethod
     def _refusal_of_all(request: ProduceRequest) -> ErrorCode:
         """What is wrong with the request as a whole, or NONE."""
+        producers: dict[tuple[int, int], None] = {}
         for topic in request.topic_data:
             for each in topic.partition_data:
                 found = has_flag(each.records, TRANSACTIONAL)
@@ -119,7 +140,10 @@ class Produces:
                     return found
                 if found and request.transactional_id is None:
                     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return ErrorCode.NONE
+                if found and each.records is not None and len(each.records) >= HEADER_BYTES:
+                    header = header_of(each.records)
+                    producers[header.producer_id, header.producer_epoch] = None
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING if len(producers) > 1 else ErrorCode.NONE
 
     def _one(
         self,
@@ -141,10 +165,38 @@ class Produces:
         batch = only_batch(data.records, exchange.version)
         if isinstance(batch, ErrorCode):
             return Appended(batch)
-        appended = self._append(exchange, request.acks, topic.partitions[data.index], batch, now_ms)
+        partition = topic.partitions[data.index]
+        if code := self._unverified(exchange, request, partition, batch, now_ms):
+            return Appended(code)
+        appended = self._append(exchange, request.acks, partition, batch, now_ms)
         if self._faults.is_set and (code := self._faults.denial(exchange, place)):
             return Appended(code)
         return appended
+
+    def _unverified(
+        self, exchange: Exchange, request: ProduceRequest, partition: Partition, batch: bytearray, now_ms: int
+    ) -> ErrorCode:
+        """Why the first batch of a transaction in this partition is refused (AddPartitionsToTxnManager), or NONE."""
+        if request.transactional_id is None or len(batch) < HEADER_BYTES:
+            return ErrorCode.NONE
+        header = header_of(batch)
+        if not header.is_transactional or header.producer_id < 0:
+            return ErrorCode.NONE
+        if partition.leader != exchange.node_id:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if partition.log.producers.is_in_transaction(header.producer_id, header.producer_epoch):
+            return ErrorCode.NONE
+        code = self._transactions.verify(
+            request.transactional_id,
+            Expected(header.producer_id, header.producer_epoch),
+            (partition.topic.name, partition.index),
+            now_ms,
+            adds=exchange.version >= ADDS_PARTITIONS_SINCE,
+        )
+        if code is ErrorCode.TRANSACTION_ABORTABLE and exchange.version < KNOWS_ABORTABLE_SINCE:
+            return ErrorCode.INVALID_TXN_STATE
+        # Older producers would give up at an error of a coordinator: this one they repeat.
+        return ErrorCode.NOT_ENOUGH_REPLICAS if code in OF_COORDINATORS else code
 
     def _append(self, exchange: Exchange, acks: int, partition: Partition, batch: bytearray, now_ms: int) -> Appended:
         topic = partition.topic
@@ -184,30 +236,6 @@ class Produces:
         if node is not None:
             leaders[partition.leader] = ProduceNodeEndpoint(partition.leader, node.host, node.port, node.rack)
         return LeaderIdAndEpoch(partition.leader, partition.leader_epoch)
-
-    def init_producer_id(self, exchange: Exchange, request: InitProducerIdRequest, now_ms: int) -> None:
-        error = self._faults.refusal(exchange)
-        if not error:
-            error = self._why_no_id(exchange, request, now_ms)
-        if error:
-            exchange.answer(InitProducerIdResponse(error_code=error, producer_epoch=-1), now_ms)
-            return
-        # Who asks again without a transactional id gets another id, whatever it has had.
-        producer_id = self._ids.producer_id()
-        error = self._faults.denial(exchange)
-        if error:
-            exchange.answer(InitProducerIdResponse(error_code=error, producer_epoch=-1), now_ms)
-        else:
-            exchange.answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0), now_ms)
-
-    def _why_no_id(self, exchange: Exchange, request: InitProducerIdRequest, now_ms: int) -> ErrorCode:
-        if (request.producer_id == -1) != (request.producer_epoch == -1):
-            return ErrorCode.INVALID_REQUEST
-        if request.transactional_id is not None:
-            what = f"{exchange.client_id} asked for the producer id of {request.transactional_id!r}"
-            self._troubles.note("transactions", what, now_ms)
-            return ErrorCode.INVALID_REQUEST
-        return ErrorCode.NONE
 
 
 def _answer(index: int, appended: Appended, leader: LeaderIdAndEpoch | None) -> PartitionProduceResponse:

@@ -1,18 +1,22 @@
-"""What a partition remembers of idempotent producers (Kafka: ProducerStateManager, ProducerAppendInfo)."""
+"""What a partition remembers of idempotent producers and of their transactions (Kafka: ProducerStateManager,
+ProducerAppendInfo, TransactionIndex).
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from aiogroup.embedded.machine.logs.batches import Header, header_of
+from aiogroup.embedded.machine.logs.batches import Header, end_of_transaction, header_of
 from aiogroup.protocol.errors import ErrorCode
 
-__all__ = ["KeptBatch", "Producer", "Producers", "last_sequence"]
+__all__ = ["Aborted", "KeptBatch", "Producer", "Producers", "last_sequence"]
 
 NO_EPOCH = -1
 NO_SEQUENCE = -1
+NO_OFFSET = -1
 BATCHES_KEPT = 5
 """As many requests as a producer with idempotence may have under way."""
 GREATEST_SEQUENCE = 0x7FFF_FFFF
@@ -36,6 +40,15 @@ class KeptBatch:
     max_timestamp: int
 
 
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """A transaction that was aborted, as far as one partition saw it."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+
+
 @dataclass(slots=True, eq=False)
 class Producer:
     """One producer as a partition knows it."""
@@ -43,14 +56,19 @@ class Producer:
     producer_id: int
     epoch: int = NO_EPOCH
     batches: deque[KeptBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+    last_timestamp: int = -1
+    coordinator_epoch: int = NO_EPOCH
+    """Of the last marker."""
 
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
-    @property
-    def last_timestamp(self) -> int:
-        return self.batches[-1].max_timestamp if self.batches else -1
+    def begin_epoch(self, epoch: int) -> None:
+        """Sequence numbers begin anew with each epoch."""
+        if self.epoch != epoch:
+            self.epoch = epoch
+            self.batches.clear()
 
 
 class Producers:
@@ -58,6 +76,31 @@ class Producers:
 
     def __init__(self) -> None:
         self.by_id: dict[int, Producer] = {}
+        self._open: dict[int, int] = {}
+        """The first offsets of transactions under way, by producer, in rising order."""
+        self._aborted: list[Aborted] = []
+        """In the order of the markers."""
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """Where the earliest transaction under way begins; `None`: there is none."""
+        return next(iter(self._open.values()), None)
+
+    def open_offset(self, producer_id: int) -> int:
+        """Where the producer's transaction begins, -1 if none is under way."""
+        return self._open.get(producer_id, NO_OFFSET)
+
+    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the partition has records of the producer's transaction under way. Its coordinator need not be asked
+        about more of them (KIP-890).
+        """
+        return producer_id in self._open and self.by_id[producer_id].epoch == epoch
+
+    def aborted(self, from_offset: int, until_offset: int) -> list[Aborted]:
+        """The aborted transactions that have something to do with these records."""
+        # Markers stand in the order of their offsets: whatever ended before the first record is passed over at once.
+        first = bisect_left(self._aborted, from_offset, key=lambda each: each.marker_offset)
+        return [each for each in self._aborted[first:] if each.first_offset < until_offset]
 
     def repeated(self, header: Header) -> KeptBatch | None:
         """The batch that this one repeats, if it is one of its producer's last five."""
@@ -85,18 +128,24 @@ class Producers:
             follows = header.base_sequence == 0
         else:
             follows = header.base_sequence == (producer.last_sequence + 1) & GREATEST_SEQUENCE
-        return ErrorCode.NONE if follows else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if not follows:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if not header.is_transactional and header.producer_id in self._open:
+            return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.NONE
 
-    def note(self, header: Header) -> None:
+    def note(self, header: Header, batch: bytearray | memoryview) -> None:
         """Remember a batch that is in the log."""
-        if header.is_control:
-            return
         producer = self.by_id.get(header.producer_id)
         if producer is None:
             producer = self.by_id[header.producer_id] = Producer(header.producer_id)
-        if producer.epoch != header.producer_epoch:
-            producer.epoch = header.producer_epoch
-            producer.batches.clear()
+        producer.begin_epoch(header.producer_epoch)
+        producer.last_timestamp = header.max_timestamp
+        if header.is_control:
+            self._end(producer, header, batch)
+            return
+        if header.is_transactional:
+            self._open.setdefault(header.producer_id, header.base_offset)
         producer.batches.append(
             KeptBatch(
                 header.base_sequence,
@@ -107,6 +156,15 @@ class Producers:
             )
         )
 
+    def _end(self, producer: Producer, header: Header, batch: bytearray | memoryview) -> None:
+        end = end_of_transaction(batch)
+        if end is None:
+            return
+        producer.coordinator_epoch = end.coordinator_epoch
+        first_offset = self._open.pop(producer.producer_id, None)
+        if first_offset is not None and not end.is_committed:
+            self._aborted.append(Aborted(producer.producer_id, first_offset, header.base_offset))
+
     @classmethod
     def of(cls, batches: Iterable[memoryview]) -> Producers:
         """What a log says of its producers: what is left of them after a truncation."""
@@ -114,5 +172,5 @@ class Producers:
         for each in batches:
             header = header_of(each)
             if header.producer_id >= 0:
-                producers.note(header)
+                producers.note(header, each)
         return producers

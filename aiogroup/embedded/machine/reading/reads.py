@@ -159,7 +159,7 @@ class Reads:
             max_bytes = min(ask.partition_max_bytes, limit_bytes)
             read.batches, read.size_bytes = _batches(log, offset, until, max_bytes, is_first=is_first)
         if params.is_committed and preferred < 0 and diverging is None:
-            read.aborted = aborted_transactions(read)
+            read.aborted = aborted_transactions(read, log)
         return read
 
 
@@ -201,9 +201,12 @@ def _batches(log: Log, offset: int, until: int, max_bytes: int, *, is_first: boo
     return batches, size_bytes
 
 
-def aborted_transactions(_read: Read) -> tuple[AbortedTransaction, ...]:
-    """The aborted transactions among what was read. There are none before the machine knows transactions."""
-    return ()
+def aborted_transactions(read: Read, log: Log) -> tuple[AbortedTransaction, ...]:
+    """The aborted transactions among what was read."""
+    if not read.batches:
+        return ()
+    found = log.aborted(read.wanted.ask.fetch_offset, read.size_bytes)
+    return tuple(AbortedTransaction(each.producer_id, each.first_offset) for each in found)
 
 
 def _place(wanted: Wanted) -> Place:
