@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from types import TracebackType
 from typing import Self
 
+from aiogroup.embedded.contents import Contents
+from aiogroup.embedded.controls import Controls
 from aiogroup.embedded.faulting import Faulting
 from aiogroup.embedded.machine.cluster import Cluster
-from aiogroup.embedded.machine.logs.direct import DirectLogs, Headers, StoredRecord
-from aiogroup.embedded.machine.logs.topics import refusal_of_name
 from aiogroup.embedded.machine.nodes import Node
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.machine.settings import Settings
@@ -55,12 +55,12 @@ class BrokerNode:
         """`host:port`."""
         return f"{self._node.host}:{self._node.port}"
 
-    def start(self) -> None:
-        """It is there again, at its address and with its logs."""
+    def start(self, *, wait: bool = True) -> None:
+        """It is there again, at its address and with its logs. Nothing takes time here: `wait` is that of devkafka."""
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.start(self.node_id, now_ms))
 
-    def stop(self) -> None:
-        """Controlled shutdown: others lead and coordinate at once."""
+    def stop(self, timeout_ms: int = 0) -> None:
+        """Controlled shutdown: others lead and coordinate at once, and nothing times out."""
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.stop(self.node_id, now_ms))
 
     def kill(self) -> None:
@@ -76,7 +76,7 @@ class BrokerNode:
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.resume(self.node_id, now_ms))
 
 
-class Broker(Watching, Faulting):
+class Broker(Contents, Watching, Controls, Faulting):
     """A cluster of brokers that speaks Kafka's protocol on 127.0.0.1.
 
     For tests and demos: in memory, gone with the process. It is not Kafka: it has no replication lag, no disk, no
@@ -131,7 +131,6 @@ class Broker(Watching, Faulting):
         cluster.nodes[1].port = port
         super().__init__(cluster)
         self.nodes = [BrokerNode(self, node) for node in self._cluster.nodes]
-        self._logs = DirectLogs(self._cluster.topics, settings)
 
     # Its life.
 
@@ -179,106 +178,3 @@ class Broker(Watching, Faulting):
     @property
     def cluster_id(self) -> str:
         return self._cluster.cluster_id
-
-    # Topics and records.
-
-    def create_topic(
-        self, name: str, partitions: int = 1, *, replication_factor: int | None = None, **config: object
-    ) -> None:
-        """Create a topic, as an administrator would.
-
-        Args:
-            name: of the topic.
-            partitions: how many.
-            replication_factor: 3, or as many as there are nodes, if it is not given.
-            config: settings of the topic, `cleanup_policy="compact"` or by Kafka's names.
-
-        Raises:
-            BrokerRefusal: the topic is there, or its name or a setting is not valid.
-        """
-        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
-
-        def create(now_ms: int) -> None:
-            topics = self._cluster.topics
-            factor = replication_factor or self._cluster.settings["default.replication.factor"]
-            why = refusal_of_name(name, topics) or self._cluster.settings.topic_refusal(settings)
-            if topics.get(name) is not None:
-                why = f"the topic {name} is there already"
-            elif partitions < 1:
-                why = f"{partitions} partitions"
-            elif not 1 <= factor <= len(self.nodes):
-                why = f"replication factor {factor} with {len(self.nodes)} nodes"
-            if why is not None:
-                raise BrokerRefusal(why)
-            topics.create(name, partitions, now_ms, replication_factor=factor, config=settings)
-
-        self._call(create)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic, its records, and what groups committed for it.
-
-        Raises:
-            BrokerRefusal: there is no such topic.
-        """
-        self._call(lambda now_ms: self._cluster.topics.delete(self._topic(name), now_ms))
-
-    def produce(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        partition: int = 0,
-        headers: Headers = (),
-        timestamp_ms: int | None = None,
-    ) -> int:
-        """Append one record without a client.
-
-        Returns:
-            its offset.
-
-        Raises:
-            BrokerRefusal: there is no such partition, or the topic does not take the record; the message says why.
-        """
-
-        def produce(now_ms: int) -> int:
-            return self._logs.produce(
-                topic, value, now_ms, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
-            )
-
-        return self._call(produce)
-
-    def produce_many(
-        self,
-        topic: str,
-        values: Iterable[bytes | None],
-        *,
-        key: bytes | None = None,
-        partition: int | None = None,
-        headers: Headers = (),
-        timestamp_ms: int | None = None,
-    ) -> list[tuple[int, int]]:
-        """Append a record for each value: to the partitions in turn, or to the one that is named.
-
-        Returns:
-            (partition, offset) of each, in the order of `values`.
-
-        Raises:
-            BrokerRefusal: as for `produce`. What was appended before stays.
-        """
-        given = list(values)  # a generator may take its time, and the broker must not wait for it
-
-        def produce(now_ms: int) -> list[tuple[int, int]]:
-            return self._logs.produce_many(
-                topic, given, now_ms, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
-            )
-
-        return self._call(produce)
-
-    def records(self, topic: str, partition: int | None = None) -> list[StoredRecord]:
-        """All records of a topic or of one of its partitions, by partition and offset.
-
-        Raises:
-            BrokerRefusal: there is no such topic or partition.
-        """
-        return self._call(lambda _now_ms: list(self._logs.records(topic, partition)))

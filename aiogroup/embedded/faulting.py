@@ -175,11 +175,6 @@ class Faulting(Running):
         rule = self._call(lambda _now_ms: make(self._cluster.rules))
         return Handle(self, rule.remove, lambda: rule.used_count)
 
-    def _look_for_node(self, node_id: int | None) -> None:
-        if node_id is not None and self._cluster.nodes.get(node_id) is None:
-            ids = ", ".join(str(each.node_id) for each in self._cluster.nodes)
-            raise BrokerRefusal(f"there is no node {node_id}: there are {ids}")
-
 
 def _error_code(code: int | str) -> ErrorCode:
     known = {name: each for each in ErrorCode for name in (each.value, each.name)}

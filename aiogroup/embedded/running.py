@@ -38,6 +38,11 @@ class Running:
         if self._place is not None and not self._place.is_closed:
             self._call(lambda _now_ms: act())
 
+    def _look_for_node(self, node_id: int | None) -> None:
+        if node_id is not None and self._cluster.nodes.get(node_id) is None:
+            ids = ", ".join(str(each.node_id) for each in self._cluster.nodes)
+            raise BrokerRefusal(f"there is no node {node_id}: there are {ids}")
+
     def _topic(self, name: str) -> Topic:
         topic = self._cluster.topics.get(name)
         if topic is None:

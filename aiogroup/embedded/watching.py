@@ -93,6 +93,17 @@ class Watching(Running):
         """What was asked for in vain, each with what helps. It can be read after the broker was closed, too."""
         return list(self._cluster.troubles.kept)
 
+    def log_tail(self, lines: int = 40) -> str:
+        """The last exchanges, a line each, below the state of each node and what was refused. It can be read after the
+        broker was closed, too.
+        """
+        nodes = (
+            f"--- node {each.node_id} ({'paused' if each.is_paused else 'running' if each.is_up else 'down'})"
+            for each in self._cluster.nodes
+        )
+        exchanges = (str(each)[:MOST_CHARS] for each in self._cluster.watch.last(lines))
+        return "\n".join([*nodes, *map(str, self.troubles[-lines:]), *exchanges])
+
     # Waiting.
 
     def wait(self, condition: Look, timeout_s: float = 10) -> None:

@@ -185,6 +185,12 @@ class Cluster:
     def has_output(self) -> bool:
         return bool(self._output)
 
+    def disconnect(self, node_id: int | None) -> None:
+        """Break the connections to a node, or all of them."""
+        for connection in list(self._connections.values()):
+            if node_id in (None, connection.node_id):
+                connection.close()
+
     def _on_down(self, node: Node, _now_ms: int) -> None:
         self.fetching.forget(node.node_id)
         for connection in list(self._connections.values()):

@@ -137,7 +137,8 @@ class ClusterMetadata:
         topic = self._topics.get(name)
         if topic is not None:
             return self._told(exchange, request, topic)
-        code = self._faults.refusal(exchange, Place(topic=name))
+        place = Place(topic=name)
+        code = self._faults.refusal(exchange, place)
         if not code:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if refusal_of_name(name, self._topics) is not None:
@@ -145,6 +146,7 @@ class ClusterMetadata:
             elif request.allow_auto_topic_creation and self._settings["auto.create.topics.enable"]:
                 # This answer says that it is not there; the next one will have it (DefaultAutoTopicCreationManager).
                 self._create(name, now_ms)
+            code = self._faults.denial(exchange, place) or code
         return MetadataResponseTopic(code, name)
 
     def _create(self, name: str, now_ms: int) -> None:
@@ -153,26 +155,31 @@ class ClusterMetadata:
         self._topics.create(name, settings["num.partitions"], now_ms, replication_factor=factor)
 
     def _told(self, exchange: Exchange, request: MetadataRequest, topic: Topic) -> MetadataResponseTopic:
-        if code := self._faults.refusal(exchange, Place(topic=topic.name)):
+        place = Place(topic=topic.name)
+        if code := self._faults.refusal(exchange, place) or self._faults.denial(exchange, place):
             return MetadataResponseTopic(code, topic.name, topic.topic_id)
         return MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
-            partitions=tuple(self._partition(each, exchange.version) for each in topic.partitions),
+            partitions=tuple(self._partition(exchange, each) for each in topic.partitions),
             topic_authorized_operations=(
                 TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
             ),
         )
 
-    def _partition(self, partition: Partition, version: int) -> MetadataResponsePartition:
+    def _partition(self, exchange: Exchange, partition: Partition) -> MetadataResponsePartition:
         live = self._nodes.live(partition.replicas)
-        has_leader = self._nodes.is_up(partition.leader)
-        code = ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE
+        fault = ErrorCode.NONE
+        if self._faults.is_set:
+            place = Place(topic=partition.topic.name, partition=partition.index)
+            fault = self._faults.refusal(exchange, place) or self._faults.denial(exchange, place)
+        has_leader = self._nodes.is_up(partition.leader) and fault is not ErrorCode.LEADER_NOT_AVAILABLE
+        code = fault or (ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE)
         replicas = partition.replicas
-        if version == 0:
+        if exchange.version == 0:
             # The oldest clients are not told of replicas whose nodes they cannot find (errorUnavailableEndpoints).
-            if has_leader and len(live) < len(replicas):
+            if has_leader and len(live) < len(replicas) and not fault:
                 code = ErrorCode.REPLICA_NOT_AVAILABLE
             replicas = live
         return MetadataResponsePartition(

@@ -12,6 +12,7 @@ from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.schema import Response
 
 if TYPE_CHECKING:
+    from aiogroup.embedded.machine.groups.group import Group
     from aiogroup.embedded.machine.ids import Ids
     from aiogroup.embedded.machine.logs.topics import Topic, Topics
     from aiogroup.embedded.machine.nodes import Node, Nodes
@@ -128,8 +129,10 @@ class Coordinators:
         """
         seat = self.seat_of(group_id)
         log = seat.log.get(group_id)
-        if log is None or last < 1:
-            return
+        if last < 1:
+            raise BrokerRefusal(f"last={last}: at least one commit is lost")
+        if log is None or not log.has_commits:
+            raise BrokerRefusal(f"{group_id} has committed nothing that could be lost")
         if seat.coordinator is not None:
             seat.coordinator.give_up(group_id)
         log.cut(log.position_of_commit(last))
@@ -154,6 +157,31 @@ class Coordinators:
             log = self.log_of(group_id)
             if log is not None:
                 log.append(TransactionEnd(producer_id, is_committed))
+
+    def expel(self, group_id: str, member_id: str, now_ms: int) -> None:
+        """The member is removed as if its session had expired now."""
+        group = self._served(group_id)
+        if member_id not in group.members:
+            ids = ", ".join(each.member_id for each in group.members) or "nobody"
+            raise BrokerRefusal(f"{group_id} has no member {member_id!r}: there is {ids}")
+        self._observer.on_expired(group, member_id, now_ms)
+        group.remove(group.members[member_id], now_ms)
+
+    def rebalance(self, group_id: str, now_ms: int) -> None:
+        """A rebalance begins, or goes on if one is under way."""
+        group = self._served(group_id)
+        if not len(group.members):
+            raise BrokerRefusal(f"{group_id} has no members that could rebalance")
+        group.rebalance(now_ms)
+
+    def _served(self, group_id: str) -> Group:
+        seat = self.seat_of(group_id)
+        if seat.coordinator is None:
+            raise BrokerRefusal(f"nobody coordinates {group_id} now: node {seat.node_id} is down, or loads")
+        group = seat.coordinator.groups.get(group_id)
+        if group is None:
+            raise BrokerRefusal(f"there is no group {group_id}: {', '.join(seat.coordinator.groups) or 'none'}")
+        return group
 
     def _hand_over(self, seat: Seat, node_id: int, loading_ms: int, now_ms: int) -> None:
         self._end(seat, is_dead=False)

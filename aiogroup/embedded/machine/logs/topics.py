@@ -61,10 +61,12 @@ class Partition:
     """By a number of their own, in the order in which they came."""
 
     def elect(self, leader: int, now_ms: int) -> None:
-        """Another leader, or the same one again, in a new epoch; -1: none, which begins no epoch."""
+        """Another leader, or the same one again, in a new epoch; -1: none. The controller counts that as an epoch too
+        (PartitionRegistration.merge), but nobody writes in it.
+        """
         self.leader = leader
+        self.leader_epoch += 1
         if leader >= 0:
-            self.leader_epoch += 1
             self.log.begin_epoch(self.leader_epoch)
         self.changed(now_ms)
 

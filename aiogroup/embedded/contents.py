@@ -1,0 +1,179 @@
+"""Calls about topics and their records, without a client: made, filled, looked into, poisoned, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from aiogroup.embedded.machine.cluster import Cluster
+from aiogroup.embedded.machine.logs.direct import DirectLogs, Headers, StoredRecord
+from aiogroup.embedded.machine.logs.topics import refusal_of_name
+from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.running import Running
+
+__all__ = ["Contents"]
+
+
+class Contents(Running):
+    """The calls of `Broker` about topics and records."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._logs = DirectLogs(cluster.topics, cluster.settings)
+
+    # Topics.
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        config: Mapping[str, str] | None = None,
+        **settings: object,
+    ) -> None:
+        """Create a topic, as an administrator would.
+
+        Args:
+            name: of the topic.
+            partitions: how many.
+            replication_factor: 3, or as many as there are nodes, if it is not given.
+            config: settings of the topic by Kafka's names.
+            settings: the same with underscores: `cleanup_policy="compact"`.
+
+        Raises:
+            BrokerRefusal: the topic is there, or its name or a setting is not valid.
+        """
+        chosen = {**(config or {}), **{key.replace("_", "."): str(value) for key, value in settings.items()}}
+
+        def create(now_ms: int) -> None:
+            topics, nodes_count = self._cluster.topics, len(self._cluster.nodes)
+            default: int = self._cluster.settings["default.replication.factor"]
+            factor = default if replication_factor is None else replication_factor
+            why = refusal_of_name(name, topics) or self._cluster.settings.topic_refusal(chosen)
+            if topics.get(name) is not None:
+                why = f"the topic {name} is there already"
+            elif partitions < 1:
+                why = f"{partitions} partitions: a topic has at least one"
+            elif not 1 <= factor <= nodes_count:
+                why = f"replication factor {factor} with {nodes_count} nodes"
+            if why is not None:
+                raise BrokerRefusal(why)
+            topics.create(name, partitions, now_ms, replication_factor=factor, config=chosen)
+
+        self._call(create)
+
+    def add_partitions(self, topic: str, count: int = 1) -> None:
+        """Add `count` partitions behind those that the topic has.
+
+        Raises:
+            BrokerRefusal: there is no such topic, or the count is less than 1.
+        """
+
+        def add(now_ms: int) -> None:
+            found = self._topic(topic)
+            if count < 1:
+                raise BrokerRefusal(
+                    f"{count} partitions cannot be added: a topic never loses any, and 0 change nothing"
+                )
+            factor = len(found.partitions[0].replicas)
+            self._cluster.topics.add_partitions(found, count, now_ms, replication_factor=factor)
+
+        self._call(add)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, its records, and what groups committed for it.
+
+        Raises:
+            BrokerRefusal: there is no such topic.
+        """
+        self._call(lambda now_ms: self._cluster.topics.delete(self._topic(name), now_ms))
+
+    def remake_topic(self, name: str) -> None:
+        """Delete a topic and make it anew with the same number of partitions and settings: it is empty, and has another
+        id.
+
+        Raises:
+            BrokerRefusal: there is no such topic.
+        """
+
+        def remake(now_ms: int) -> None:
+            former, topics = self._topic(name), self._cluster.topics
+            topics.delete(former, now_ms)
+            factor = len(former.partitions[0].replicas)
+            topics.create(name, len(former.partitions), now_ms, replication_factor=factor, config=former.config)
+
+        self._call(remake)
+
+    # Records.
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int = 0,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Append one record without a client.
+
+        Returns:
+            its offset.
+
+        Raises:
+            BrokerRefusal: there is no such partition, or the topic does not take the record; the message says why.
+        """
+        given = tuple(headers)
+
+        def produce(now_ms: int) -> int:
+            return self._logs.produce(
+                topic, value, now_ms, key=key, partition=partition, headers=given, timestamp_ms=timestamp_ms
+            )
+
+        return self._call(produce)
+
+    def produce_many(
+        self,
+        topic: str,
+        values: Iterable[bytes | None],
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> list[tuple[int, int]]:
+        """Append a record for each value: to the partitions in turn, or to the one that is named.
+
+        Returns:
+            (partition, offset) of each, in the order of `values`.
+
+        Raises:
+            BrokerRefusal: as for `produce`. What was appended before stays.
+        """
+        given = list(values)  # a generator may take its time, and the broker must not wait for it
+
+        def produce(now_ms: int) -> list[tuple[int, int]]:
+            return self._logs.produce_many(
+                topic, given, now_ms, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+            )
+
+        return self._call(produce)
+
+    def append(self, topic: str, partition: int, batch: bytes | bytearray) -> int:
+        """Store the bytes of a record batch as they are: `damaged(crc=True)` makes such as no client can read.
+
+        Returns:
+            the offset of its first record.
+
+        Raises:
+            BrokerRefusal: there is no such partition, or the bytes are too few for a batch's header.
+        """
+        return self._call(lambda now_ms: self._logs.append(topic, partition, batch, now_ms))
+
+    def records(self, topic: str, partition: int | None = None) -> list[StoredRecord]:
+        """All records of a topic or of one of its partitions, by partition and offset.
+
+        Raises:
+            BrokerRefusal: there is no such topic or partition.
+        """
+        return self._call(lambda _now_ms: list(self._logs.records(topic, partition)))

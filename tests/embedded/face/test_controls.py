@@ -1,0 +1,170 @@
+"""What a test does to the cluster by calls: topics made and remade, poison, elections, moves, expelled members."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+
+from aiogroup import Consumer, CorruptRecordError
+from aiogroup.embedded import Broker, BrokerRefusal, damaged, reading, stable
+
+
+@pytest.fixture
+def broker():
+    with Broker(nodes=3, seed=1) as broker:
+        broker.create_topic("orders", partitions=2)
+        yield broker
+
+
+def consumer_of(broker, **settings):
+    chosen = {"group_id": "billing", "auto_offset_reset": "earliest", "heartbeat_interval_ms": 50, **settings}
+    return Consumer("orders", bootstrap_servers=broker.bootstrap_servers, enable_auto_commit=False, **chosen)
+
+
+async def described(broker, name):
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    await admin.start()
+    try:
+        (topic,) = await admin.describe_topics([name])
+        return topic
+    finally:
+        await admin.close()
+
+
+async def test_topics_as_an_administrator_changes_them(broker):
+    broker.produce("orders", b"old")
+    broker.add_partitions("orders", 2)
+    assert len((await described(broker, "orders"))["partitions"]) == 4
+    broker.produce("orders", b"new", partition=3)
+    broker.remake_topic("orders")
+    assert len((await described(broker, "orders"))["partitions"]) == 4
+    assert broker.records("orders") == []
+    broker.delete_topic("orders")
+    assert (await described(broker, "orders"))["error_code"] == 3
+    broker.create_topic("logs", 1, replication_factor=2, config={"cleanup.policy": "compact"}, retention_ms=5)
+    assert len((await described(broker, "logs"))["partitions"][0]["replicas"]) == 2
+
+
+async def test_a_topic_that_is_remade_begins_anew(broker):
+    async with consumer_of(broker, metadata_max_age_ms=100) as consumer:
+        broker.produce("orders", b"old")
+        assert bytes((await anext(consumer)).value) == b"old"
+        broker.remake_topic("orders")
+        broker.produce("orders", b"new")
+        assert bytes((await anext(consumer)).value) == b"new"
+
+
+async def test_a_batch_that_no_client_can_read(broker):
+    broker.produce("orders", b"1")
+    assert broker.append("orders", 0, damaged(crc=True)) == 1
+    broker.produce("orders", b"2")
+    async with consumer_of(broker) as consumer:
+        assert bytes((await anext(consumer)).value) == b"1"
+        with pytest.raises(CorruptRecordError):
+            await anext(consumer)
+        await consumer.skip()
+        assert bytes((await anext(consumer)).value) == b"2"
+
+
+async def test_an_expelled_member_comes_back_and_the_other_one_works_on(broker):
+    async with consumer_of(broker, client_id="one"), consumer_of(broker, client_id="two"):
+        await broker.until(stable("billing", members=2))
+        before = broker.group("billing")
+        broker.expel("billing", before.members[1])
+        assert before.members[1].member_id not in {each.member_id for each in broker.group("billing").members}
+        await broker.until(stable("billing", members=2))
+        after = broker.group("billing")
+    assert after.generation > before.generation
+    assert after.members[0].member_id == before.members[0].member_id
+
+
+async def test_a_rebalance_on_request(broker):
+    async with consumer_of(broker):
+        await broker.until(stable("billing", members=1))
+        broker.rebalance("billing")
+        assert broker.group("billing").state == "PreparingRebalance"
+        await broker.until(stable("billing", members=1))
+        assert broker.group("billing").generation == 2
+
+
+async def test_leaders_and_coordinators_that_move(broker):
+    async with consumer_of(broker) as consumer:
+        await broker.until(stable("billing", members=1))
+        await broker.until(reading("orders"))
+        broker.move_leader("orders", 0, 3)
+        broker.move_coordinator("billing", 2, loading_ms=100)
+        assert (broker.group("billing").coordinator, broker.group("billing").is_loading) == (2, True)
+        broker.produce("orders", b"1")
+        assert bytes((await anext(consumer)).value) == b"1"
+        await broker.until(stable("billing", members=1))
+        await consumer.commit()
+        assert broker.committed("billing")["orders", 0] == 1
+        assert broker.group("billing").generation == 1
+
+
+async def test_pause_and_disconnect(broker):
+    async with consumer_of(broker, request_timeout_ms=5_000) as consumer:
+        await broker.until(reading("orders"))
+        broker.pause()
+        assert all(each.is_paused for each in broker.nodes)
+        broker.produce("orders", b"1")
+        broker.resume()
+        assert bytes((await anext(consumer)).value) == b"1"
+        broker.disconnect()
+        broker.produce("orders", b"2")
+        assert bytes((await anext(consumer)).value) == b"2"
+
+
+def test_compaction_and_retention_happen_on_request(broker):
+    broker.create_topic("table", cleanup_policy="compact")
+    for value in (b"1", b"2", b"3"):
+        broker.produce("table", value, key=b"k")
+    assert broker.compact("table") == 2, "each record is a batch of its own here"
+    assert [each.value for each in broker.records("table")] == [b"3"]
+    broker.create_topic("short", retention_ms=1_000)
+    broker.produce("short", b"old", timestamp_ms=1)
+    broker.produce("short", b"new")
+    broker.expire("short")
+    assert [each.value for each in broker.records("short")] == [b"new"]
+    broker.expire("short", to_offset=2)
+    assert broker.records("short") == []
+
+
+def test_calls_that_make_no_sense_are_refused(broker):
+    broker.nodes[2].stop()
+    for act, why in [
+        (lambda: broker.add_partitions("bills"), "no topic bills: make it"),
+        (lambda: broker.add_partitions("orders", 0), "0 partitions cannot be added"),
+        (lambda: broker.remake_topic("bills"), "no topic bills"),
+        (lambda: broker.append("orders", 0, b"short"), "5 bytes are no record batch"),
+        (lambda: broker.truncate("orders", 7, 0), "orders has 2 partitions, and none with the number 7"),
+        (lambda: broker.truncate("orders", 0, 0), "orders-0 ends with 0: nothing is lost"),
+        (lambda: broker.move_leader("orders", 0, 9), "node 9 has no replica of orders-0"),
+        (lambda: broker.move_leader("orders", 0, 3), "node 3 is down"),
+        (lambda: broker.move_leader("orders", 0, 1), "node 1 leads orders-0 already"),
+        (lambda: broker.move_coordinator("billing", 9), "there is no node 9: there are 1, 2, 3"),
+        (lambda: broker.move_coordinator("billing", 3), "node 3 is down"),
+        (lambda: broker.lose_commits("billing"), "billing has committed nothing"),
+        (lambda: broker.lose_commits("billing", 0), "at least one commit"),
+        (lambda: broker.expel("billing", "m"), "there is no group billing"),
+        (lambda: broker.rebalance("billing"), "there is no group billing"),
+        (lambda: broker.compact("orders"), "orders is not compacted"),
+        (lambda: broker.expire("orders", to_offset=1), "orders-0 ends with 0, before 1"),
+        (lambda: broker.disconnect(9), "there is no node 9"),
+        (lambda: broker.create_topic("orders"), "there already"),
+        (lambda: broker.create_topic("bills", 0), "0 partitions"),
+        (lambda: broker.create_topic("bills", replication_factor=4), "replication factor 4 with 3 nodes"),
+    ]:
+        with pytest.raises(BrokerRefusal, match=why):
+            act()
+
+
+def test_what_the_broker_writes_down_of_itself(broker):
+    broker.nodes[1].pause()
+    broker.nodes[2].kill()
+    tail = broker.log_tail(5)
+    assert [line for line in tail.splitlines() if line.startswith("---")] == [
+        "--- node 1 (running)",
+        "--- node 2 (paused)",
+        "--- node 3 (down)",
+    ]
