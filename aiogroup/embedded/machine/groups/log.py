@@ -190,7 +190,10 @@ class GroupLog:
     @property
     def has_commits(self) -> bool:
         """Whether any commit is kept by itself, and can be lost."""
-        return any(isinstance(each, Commit) for each in self.entries)
+        return any(
+            isinstance(each, Commit) or (isinstance(each, TransactionEnd) and each.is_committed)
+            for each in self.entries
+        )
 
     def position_of_commit(self, last: int) -> int:
         """The position of the commit that is the `last` but so many: 1 is the latest; the start if there are fewer.

@@ -117,8 +117,11 @@ class GroupRequests:
             else:
                 response = coordinator.commit(asked, now_ms, version=exchange.version)
             assert isinstance(response, OffsetCommitResponse)
+            if code := self._faults.denial(exchange, _place(request)):
+                exchange.answer(refused(request, code, exchange.version), now_ms)
+                return
             topics = _merged(topics, self._denied(exchange, request, response.topics))
-        self._answer(exchange, OffsetCommitResponse(topics=tuple(topics)), now_ms)
+        exchange.answer(OffsetCommitResponse(topics=tuple(topics)), now_ms)
 
     def _known(
         self, exchange: Exchange, request: OffsetCommitRequest
@@ -207,9 +210,10 @@ class GroupRequests:
         topics: Iterable[OffsetFetchResponseTopic] = found.topics
         if asked.topics is None and version >= FIRST_BY_ID:
             topics = self._with_ids(found.topics)
+        if code := self._faults.denial(exchange, place):
+            return refused_group(asked, code, version)
         told = tuple(self._denied_offsets(exchange, group_id, each) for each in topics) + tuple(unknown)
-        code = self._faults.denial(exchange, place)
-        return refused_group(asked, code, version) if code else OffsetFetchResponseGroup(group_id, told)
+        return OffsetFetchResponseGroup(group_id, told)
 
     def _with_ids(self, topics: Iterable[OffsetFetchResponseTopic]) -> Iterable[OffsetFetchResponseTopic]:
         for each in topics:
