@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from aiogroup.embedded.machine.faults.rules import CUT, DROPPED, Raw
     from aiogroup.embedded.machine.logs.direct import StoredRecord, damaged
     from aiogroup.embedded.machine.refusals import BrokerRefusal, Trouble
+    from aiogroup.embedded.machine.snapshots import Snapshot
     from aiogroup.embedded.views import CommittedOffset, GroupView, MemberView
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Handle",
     "MemberView",
     "Raw",
+    "Snapshot",
     "StoredRecord",
     "Trouble",
     "asked",
@@ -45,6 +47,7 @@ _HOMES = {
         "machine.faults.rules": ("CUT", "DROPPED", "Raw"),
         "machine.logs.direct": ("StoredRecord", "damaged"),
         "machine.refusals": ("BrokerRefusal", "Trouble"),
+        "machine.snapshots": ("Snapshot",),
         "views": ("CommittedOffset", "GroupView", "MemberView"),
     }.items()
     for name in names

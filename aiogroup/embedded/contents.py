@@ -8,6 +8,7 @@ from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.logs.direct import DirectLogs, Headers, StoredRecord
 from aiogroup.embedded.machine.logs.topics import refusal_of_name
 from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.machine.snapshots import Snapshot, restore, take
 from aiogroup.embedded.running import Running
 
 __all__ = ["Contents"]
@@ -177,3 +178,24 @@ class Contents(Running):
             BrokerRefusal: there is no such topic or partition.
         """
         return self._call(lambda _now_ms: list(self._logs.records(topic, partition)))
+
+    # All at once.
+
+    def snapshot(self) -> Snapshot:
+        """What would outlive a restart: topics with their records, leaders and settings, and what groups have committed
+        and stored of their members. It costs little, as records are shared, and does not change.
+
+        Raises:
+            BrokerRefusal: a transaction is under way.
+        """
+        return self._call(lambda _now_ms: take(self._cluster))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Put a snapshot in the place of all topics and groups, also one of another broker. Every connection breaks:
+        clients that have known another state are to be started anew. Faults, rules, counts and troubles stay; a member
+        that was stored is waited for as after a restart, for a whole session.
+
+        Raises:
+            BrokerRefusal: it needs nodes that are not there, or more than `max_bytes`.
+        """
+        self._call(lambda now_ms: restore(self._cluster, snapshot, now_ms))

@@ -93,7 +93,7 @@ class Cluster:
         self.rules = Rules(rng, timers)
         self.watch = Watch()
         self.observers.all.append(self.watch)
-        budget = Budget(max_bytes)
+        self.budget = budget = Budget(max_bytes)
         self.topics = topics = Topics(ids.uuid, lambda: Log(budget), self.nodes.replicas_of)
         Leaders(topics, self.nodes)
         self.coordinators = Coordinators(self.nodes, settings, timers, ids, topics, self.observers)

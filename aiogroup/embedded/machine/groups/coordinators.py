@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
@@ -157,6 +157,22 @@ class Coordinators:
             log = self.log_of(group_id)
             if log is not None:
                 log.append(TransactionEnd(producer_id, is_committed))
+
+    def replace_logs(self, logs: Mapping[str, GroupLog], now_ms: int) -> None:
+        """Other logs than before, of all groups: who coordinates reads them anew."""
+        for seat in self:
+            for group_id in list(seat.log):
+                if seat.coordinator is not None:
+                    seat.coordinator.give_up(group_id)
+                seat.log.take(group_id)
+            if seat.coordinator is not None:
+                seat.coordinator.resign()
+        self._open.clear()
+        for group_id, log in logs.items():
+            seat = self.seat_of(group_id)
+            seat.log.put(group_id, log)
+            if seat.coordinator is not None:
+                seat.coordinator.load(group_id, now_ms)
 
     def expel(self, group_id: str, member_id: str, now_ms: int) -> None:
         """The member is removed as if its session had expired now."""

@@ -139,6 +139,13 @@ class GroupLog:
         self._base = _State()
         self._state = _State()
 
+    def copy(self) -> GroupLog:
+        """Another log with the same entries, which never change."""
+        copied = GroupLog()
+        copied.entries, copied.start = list(self.entries), self.start
+        copied._base, copied._state = self._base.copy(), self._state.copy()
+        return copied
+
     @property
     def end(self) -> int:
         """The position behind the last entry."""
@@ -235,6 +242,9 @@ class CoordinatorLog:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._groups)
+
+    def items(self) -> Iterator[tuple[str, GroupLog]]:
+        return iter(self._groups.items())
 
     def get(self, group_id: str) -> GroupLog | None:
         return self._groups.get(group_id)

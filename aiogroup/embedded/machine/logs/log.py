@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from itertools import accumulate
 
 from aiogroup.embedded.machine.logs.batches import (
@@ -70,6 +71,16 @@ class Log:
         """The first offset of the earliest transaction under way, or the end."""
         first = self.producers.first_open_offset
         return self.end_offset if first is None else max(first, self.start_offset)
+
+    def copy(self, budget: Budget) -> Log:
+        """Another log with the same batches, which are shared: they never change."""
+        copied = Log(budget)
+        copied.start_offset, copied.end_offset = self.start_offset, self.end_offset
+        for column in ("_batches", "_bases", "_nexts", "_positions", "_latest"):
+            setattr(copied, column, list(getattr(self, column)))
+        copied._epochs, copied.producers = deepcopy(self._epochs), deepcopy(self.producers)
+        budget.used_bytes += self.size_bytes
+        return copied
 
     def batches(self, from_offset: int = 0) -> Iterator[memoryview]:
         """The stored batches, from the one that holds `from_offset` on."""

@@ -162,13 +162,17 @@ class Topics:
             is_internal: clients do not write to it.
         """
         topic = Topic(name, self.new_id(), dict(config or {}), is_internal=is_internal)
-        self._by_name[name] = self._by_id[topic.topic_id] = topic
-        if "." in name or "_" in name:
-            self._colliding[name.replace(".", "_")] = name
+        self.put(topic)
         self.add_partitions(
             topic, partitions_count, now_ms, replication_factor=replication_factor, assignments=assignments
         )
         return topic
+
+    def put(self, topic: Topic) -> None:
+        """Take in a topic as it is."""
+        self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
+        if "." in topic.name or "_" in topic.name:
+            self._colliding[topic.name.replace(".", "_")] = topic.name
 
     def add_partitions(
         self,

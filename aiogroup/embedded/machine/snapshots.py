@@ -1,0 +1,91 @@
+"""The state that outlives a cluster's processes, kept aside and put back: topics, logs, and what groups have stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiogroup.embedded.machine.groups.log import GroupLog
+from aiogroup.embedded.machine.logs.log import Budget
+from aiogroup.embedded.machine.logs.topics import Partition, Topic
+from aiogroup.embedded.machine.refusals import BrokerRefusal
+
+if TYPE_CHECKING:
+    from aiogroup.embedded.machine.cluster import Cluster
+
+__all__ = ["Snapshot", "restore", "take"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """What `Broker.snapshot` has kept. It never changes, and can be put back often."""
+
+    size_bytes: int
+    """Of all batches."""
+    _topics: tuple[Topic, ...]
+    _groups: tuple[tuple[str, GroupLog], ...]
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self._topics)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return tuple(group_id for group_id, _ in self._groups)
+
+
+def take(cluster: Cluster) -> Snapshot:
+    """Keep the state of now. Batches are shared, as they never change.
+
+    Raises:
+        BrokerRefusal: a transaction is under way.
+    """
+    budget = Budget(cluster.budget.max_bytes)
+    for topic in cluster.topics:
+        for each in topic.partitions:
+            if each.log.last_stable_offset < each.log.end_offset:
+                raise BrokerRefusal(f"a transaction is under way in {topic.name}-{each.index}: wait for its end")
+    topics = tuple(_copied(topic, budget) for topic in cluster.topics)
+    groups = tuple((group_id, log.copy()) for seat in cluster.coordinators for group_id, log in seat.log.items())
+    return Snapshot(budget.used_bytes, topics, groups)
+
+
+def restore(cluster: Cluster, snapshot: Snapshot, now_ms: int) -> None:
+    """Put a state in the place of all topics and groups. Every connection breaks, as when brokers start anew.
+
+    Raises:
+        BrokerRefusal: it is that of a cluster with other nodes, or has no room in `max_bytes`.
+    """
+    if snapshot.size_bytes > cluster.budget.max_bytes:
+        raise BrokerRefusal(f"the snapshot has {snapshot.size_bytes} bytes, more than max_bytes")
+    for node_id in _nodes_of(snapshot):
+        if cluster.nodes.get(node_id) is None:
+            raise BrokerRefusal(f"the snapshot needs a node {node_id}: make the broker with nodes={node_id} or more")
+    cluster.disconnect(None)
+    for node in cluster.nodes:
+        cluster.fetching.forget(node.node_id)
+    for topic in list(cluster.topics):
+        cluster.topics.delete(topic, now_ms)
+    for topic in snapshot._topics:
+        copied = _copied(topic, cluster.budget)
+        cluster.topics.put(copied)
+        for each in copied.partitions:
+            if not cluster.nodes.is_up(each.leader):
+                each.elect(next(iter(cluster.nodes.live(each.replicas)), -1), now_ms)
+    cluster.coordinators.replace_logs({group_id: log.copy() for group_id, log in snapshot._groups}, now_ms)
+
+
+def _nodes_of(snapshot: Snapshot) -> Iterator[int]:
+    for topic in snapshot._topics:
+        for partition in topic.partitions:
+            yield from partition.replicas
+
+
+def _copied(topic: Topic, budget: Budget) -> Topic:
+    copied = Topic(topic.name, topic.topic_id, dict(topic.config), is_internal=topic.is_internal)
+    copied.partitions += (
+        Partition(copied, each.index, each.leader, each.replicas, each.log.copy(budget), each.leader_epoch)
+        for each in topic.partitions
+    )
+    return copied
