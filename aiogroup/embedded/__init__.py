@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from aiogroup.embedded.machine.logs.direct import StoredRecord, damaged
     from aiogroup.embedded.machine.refusals import BrokerRefusal, Trouble
     from aiogroup.embedded.machine.snapshots import Snapshot
+    from aiogroup.embedded.shell.virtual_loop import StuckError, VirtualLoop, VirtualTimeError
+    from aiogroup.embedded.shell.virtual_time import run_virtual, virtual_time
     from aiogroup.embedded.views import CommittedOffset, GroupView, MemberView
 
 __all__ = [
@@ -29,13 +31,18 @@ __all__ = [
     "Raw",
     "Snapshot",
     "StoredRecord",
+    "StuckError",
     "Trouble",
+    "VirtualLoop",
+    "VirtualTimeError",
     "asked",
     "caught_up",
     "committed",
     "damaged",
     "reading",
+    "run_virtual",
     "stable",
+    "virtual_time",
 ]
 
 _HOMES = {
@@ -48,6 +55,8 @@ _HOMES = {
         "machine.logs.direct": ("StoredRecord", "damaged"),
         "machine.refusals": ("BrokerRefusal", "Trouble"),
         "machine.snapshots": ("Snapshot",),
+        "shell.virtual_loop": ("StuckError", "VirtualLoop", "VirtualTimeError"),
+        "shell.virtual_time": ("run_virtual", "virtual_time"),
         "views": ("CommittedOffset", "GroupView", "MemberView"),
     }.items()
     for name in names

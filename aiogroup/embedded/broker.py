@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -15,6 +17,8 @@ from aiogroup.embedded.machine.nodes import Node
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.machine.settings import Settings
 from aiogroup.embedded.shell.thread import InLoop, InThread
+from aiogroup.embedded.shell.virtual_loop import Clock, VirtualLoop
+from aiogroup.embedded.shell.virtual_network import InVirtualLoop
 from aiogroup.embedded.watching import Watching
 
 __all__ = ["Broker", "BrokerNode"]
@@ -82,8 +86,9 @@ class Broker(Contents, Watching, Controls, Faulting):
     For tests and demos: in memory, gone with the process. It is not Kafka: it has no replication lag, no disk, no
     security, and what it does not serve is kept in `troubles`.
 
-    `with Broker() as broker` runs it in a thread of its own, `async with` in the running loop. All calls may be made
-    from any thread, and are done when they return.
+    `with Broker() as broker` runs it in a thread of its own, `async with` in the running loop; in a `VirtualLoop` its
+    connections are in memory, and minutes pass in milliseconds. All calls may be made from any thread (in virtual time
+    only from the loop's), and are done when they return.
 
     Args:
         nodes: how many; each has a port of its own.
@@ -136,6 +141,9 @@ class Broker(Contents, Watching, Controls, Faulting):
 
     def __enter__(self) -> Self:
         self._look_whether_new()
+        with suppress(RuntimeError):
+            if isinstance(asyncio.get_running_loop(), VirtualLoop):
+                raise BrokerRefusal("in virtual time a broker lives in the loop: `async with Broker() as broker:`")
         self._place = InThread(self._cluster)
         return self
 
@@ -146,7 +154,14 @@ class Broker(Contents, Watching, Controls, Faulting):
 
     async def __aenter__(self) -> Self:
         self._look_whether_new()
-        self._place = InLoop(self._cluster)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise BrokerRefusal("`async with Broker()` needs asyncio's loop; `with Broker()` needs none") from None
+        if isinstance(loop, VirtualLoop):
+            self._place = InVirtualLoop(self._cluster, loop, Random(0))  # noqa: S311 (each message takes 1 ms)
+        else:
+            self._place = InLoop(self._cluster)
         return self
 
     def _look_whether_new(self) -> None:
@@ -174,6 +189,21 @@ class Broker(Contents, Watching, Controls, Faulting):
         """`host:port` of each node, divided by commas."""
         self._running()
         return ",".join(node.address() for node in self.nodes)
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of a broker in virtual time: `now_ms`, `await pass_s(n)`.
+
+        Raises:
+            BrokerRefusal: the broker runs in real time.
+        """
+        place = self._running()
+        if not isinstance(place, InVirtualLoop):
+            raise BrokerRefusal(
+                "this broker runs in real time, whose clock nobody moves: run the test by `run_virtual`, or with the "
+                "fixture `virtual_broker`"
+            )
+        return place.clock
 
     @property
     def cluster_id(self) -> str:

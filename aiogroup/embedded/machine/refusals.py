@@ -55,6 +55,11 @@ REFUSALS = {
             "close clients that are no longer needed: 1,000 connections may be open",
         ),
         Refusal(
+            "unreachable",
+            "in virtual time nothing else can be connected to",
+            "replace what is behind the address by something in the same loop, or run the broker in real time",
+        ),
+        Refusal(
             "rule",
             "the connection is closed, or an error is not said",
             "correct the function that was given to rewrite(), or to error() as when=",

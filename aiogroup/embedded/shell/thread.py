@@ -8,7 +8,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.shell.tcp import TcpShell
@@ -21,11 +21,29 @@ __all__ = ["InLoop", "InThread", "Place"]
 WAIT_S = 10
 
 
+class Shell(Protocol):
+    """What stands around the machine: sockets, or connections in memory."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    def open(self) -> None:
+        """The nodes have their addresses afterwards."""
+
+    def close(self) -> None: ...
+
+    def control(self, act: Callable[[int], None], /) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def open_doors(self) -> None: ...
+
+
 class Place:
     """Where a broker runs. `call` changes the machine from any thread; when it returns, it is done."""
 
-    def __init__(self, cluster: Cluster, loop: asyncio.AbstractEventLoop) -> None:
-        self.shell = TcpShell(cluster, loop)
+    def __init__(self, shell: Shell) -> None:
+        self.shell = shell
         self._process_id = os.getpid()
         self._thread_id = 0
         self.is_closed = False
@@ -37,7 +55,7 @@ class Place:
         Raises:
             BrokerRefusal: the broker is closed, or this is the copy of it in a child process.
         """
-        self._check()
+        self.check()
         self.shell.control(act)
         self._flush()
 
@@ -67,7 +85,8 @@ class Place:
         else:
             self.shell.loop.call_soon_threadsafe(self.shell.flush)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Refuse a call that cannot be served."""
         if os.getpid() != self._process_id:
             raise BrokerRefusal("this is a copy of the embedded broker in a forked process: the broker is the parent's")
         if self.is_closed:
@@ -83,8 +102,9 @@ class InThread(Place):
 
     def __init__(self, cluster: Cluster) -> None:
         loop = asyncio.SelectorEventLoop()
+        self._tcp = TcpShell(cluster, loop)
         try:
-            super().__init__(cluster, loop)
+            super().__init__(self._tcp)
         except BrokerRefusal:
             loop.close()
             raise
@@ -98,8 +118,8 @@ class InThread(Place):
 
     def _on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         what = f"{context.get('message')}: {context.get('exception')!r}"
-        with self.shell.lock:
-            self.shell.cluster.troubles.note("bug", what, self.shell.now_ms())
+        with self._tcp.lock:
+            self._tcp.cluster.troubles.note("bug", what, self._tcp.now_ms())
 
     def close(self) -> None:
         """Close all sockets, end the thread."""
@@ -119,7 +139,7 @@ class InLoop(Place):
     """The loop that runs in this thread."""
 
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster, asyncio.get_running_loop())
+        super().__init__(TcpShell(cluster, asyncio.get_running_loop()))
         self._thread_id = threading.get_ident()
 
     def close(self) -> None:

@@ -1,0 +1,294 @@
+"""An event loop whose time jumps to the next timer when nothing is ready: minutes of a group pass in milliseconds.
+
+Nothing but the embedded broker can be reached from it, since nobody would wait for anything else: the clock jumps past.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+if TYPE_CHECKING:
+    from contextvars import Context
+
+__all__ = ["Clock", "Network", "StuckError", "VirtualLoop", "VirtualTimeError"]
+
+START_S = 1_000.0
+TURNS_AT_ONE_INSTANT = 100_000
+INSTANT_S = 1e-6
+"""The simulation's whole groups have a few hundred turns in so short a time."""
+UNSEEN_THREADS_S = 1.0
+"""How long a loop with nothing to do waits for threads that it did not start, such as anyio's."""
+ROUNDING_MS = 1e-3
+"""Instants of the loop are seconds as floats: what is this little below a whole millisecond has reached it."""
+
+
+class StuckError(AssertionError):
+    """Every task waits and no timer will wake one, or time does not go on."""
+
+
+class VirtualTimeError(OSError):
+    """Something needs the real world, which virtual time does not wait for."""
+
+
+class Network(Protocol):
+    """What opens the loop's connections."""
+
+    def has(self, host: str, port: int, /) -> bool:
+        """Whether this is an address of one of its nodes."""
+
+    def addresses(self) -> str:
+        """All its addresses, divided by commas."""
+
+    def refused(self, what: str, /) -> None:
+        """A connection to another address was refused."""
+
+    async def connect(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, /
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]: ...
+
+
+class Task(asyncio.Task[Any]):
+    """Sets of tasks and futures are walked in the order of their making, not of their places in memory."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], *, loop: VirtualLoop, **options: Any) -> None:  # noqa: ANN401
+        self.number = next(loop.numbers)
+        super().__init__(coroutine, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class Future(asyncio.Future[Any]):
+    """See `Task`."""
+
+    def __init__(self, *, loop: VirtualLoop) -> None:
+        self.number = next(loop.numbers)
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Time stands still while something runs, and jumps when nothing is ready. Jobs of its executor hold the clock.
+
+    Args:
+        begin_ms: the time of day at which it begins, in ms since 1970; now, if it is `None`. With the same one, records
+            that the broker stamps have the same timestamps in each run.
+    """
+
+    def __init__(self, begin_ms: int | None = None) -> None:
+        self.begin_ms = time.time_ns() // 1_000_000 if begin_ms is None else begin_ms
+        self.numbers = count()
+        self.networks: list[Network] = []
+        self.jobs_count = 0
+        """Jobs of the executor that run, or wait for a thread."""
+        self._now_s = START_S
+        self._executor: Executor | None = None
+        super().__init__(_Clock(self))
+        self.set_task_factory(_make_task)
+
+    # Time.
+
+    def time(self) -> float:
+        return self._now_s
+
+    def jump(self, duration_s: float) -> None:
+        """Let time pass; for the selector."""
+        self._now_s += duration_s
+
+    def now_ms(self) -> int:
+        """The time of day, in ms since 1970."""
+        return self.begin_ms + int((self._now_s - START_S) * 1000 + ROUNDING_MS)
+
+    def wall_s(self) -> float:
+        """The time of day as `time.time` has it."""
+        return self.begin_ms / 1000 + (self._now_s - START_S)
+
+    def at_ms(self, at_ms: int) -> float:
+        """The loop's instant at which `now_ms` reaches this."""
+        return START_S + (at_ms - self.begin_ms) / 1000
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return Future(loop=self)
+
+    # Connections.
+
+    async def create_connection(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        ssl: object = None,
+        **_options: Any,  # noqa: ANN401 (of sockets, which there are none of)
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect to the embedded broker.
+
+        Raises:
+            VirtualTimeError: the address is not one of its nodes', or is to be spoken to by TLS.
+            ConnectionRefusedError: the node is down.
+        """
+        for network in self.networks:
+            if host is not None and port is not None and network.has(host, port):
+                if ssl:
+                    raise VirtualTimeError(f"the embedded broker at {host}:{port} has no TLS: use PLAINTEXT")
+                return await network.connect(protocol_factory, host, port)
+        known = ", ".join(each.addresses() for each in self.networks)
+        what = (
+            f"{host}:{port} cannot be reached in virtual time: only the embedded broker can ({known or 'none runs'}). "
+            "Nobody waits for real sockets, the clock would jump past their answers: replace what is behind this one "
+            "by something in the same loop, or use the broker in real time"
+        )
+        for network in self.networks:
+            network.refused(what)
+        raise VirtualTimeError(what)
+
+    # Threads.
+
+    def set_default_executor(self, executor: ThreadPoolExecutor) -> None:  # type: ignore[override]
+        super().set_default_executor(executor)
+        self._executor = executor
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # noqa: ANN401
+        if executor is None:
+            if self._executor is None:
+                self.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
+            executor = self._executor
+            assert executor is not None
+        job = executor.submit(func, *args)
+        self.jobs_count += 1
+        outcome = asyncio.wrap_future(job, loop=self)
+        job.add_done_callback(lambda _: self._tell_end_of_job())  # behind the one that hands over the outcome
+        return outcome
+
+    def _tell_end_of_job(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self.call_soon_threadsafe(self._on_end_of_job)
+
+    def _on_end_of_job(self) -> None:
+        self.jobs_count -= 1
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Wait for the threads on the real clock: a time-out would pass in no time."""
+        del timeout
+        self.jobs_count += 1
+        try:
+            await super().shutdown_default_executor()
+        finally:
+            self.jobs_count -= 1
+
+
+def _make_task(
+    loop: asyncio.AbstractEventLoop,
+    coroutine: Any,  # noqa: ANN401
+    context: Context | None = None,
+    **options: Any,  # noqa: ANN401
+) -> asyncio.Task[Any]:
+    assert isinstance(loop, VirtualLoop)
+    return Task(coroutine, loop=loop, context=context, **options)
+
+
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    def refuse(_loop: VirtualLoop, *_args: object, **_options: object) -> NoReturn:
+        raise VirtualTimeError(
+            f"loop.{name}() is not there in virtual time: nobody waits for real sockets, pipes and processes, the "
+            "clock would jump past them. Use a fake in the same loop, or the broker in real time"
+        )
+
+    return refuse
+
+
+for _name in (
+    "add_reader",
+    "add_writer",
+    "connect_accepted_socket",
+    "connect_read_pipe",
+    "connect_write_pipe",
+    "create_datagram_endpoint",
+    "create_server",
+    "create_unix_connection",
+    "create_unix_server",
+    "sock_accept",
+    "sock_connect",
+    "sock_recv",
+    "sock_sendall",
+    "subprocess_exec",
+    "subprocess_shell",
+):
+    setattr(VirtualLoop, _name, _refusing(_name))
+
+
+class _Clock(selectors.DefaultSelector):
+    """Waits for nothing but jobs: time goes on to the next timer instead."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+        self._turns_count = 0  # in this instant
+        self._instant_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        loop = self._loop
+        is_ready = timeout is not None and timeout <= 0
+        if loop.jobs_count:
+            return super().select(0 if is_ready else None)
+        if timeout is None:
+            return self._wait_for_threads()
+        if not is_ready:
+            loop.jump(timeout)
+        self._turns_count += 1
+        if loop.time() > self._instant_s + INSTANT_S:
+            self._instant_s, self._turns_count = loop.time(), 0
+        if self._turns_count > TURNS_AT_ONE_INSTANT:
+            self._turns_count = 0
+            raise StuckError(
+                f"time has not gone on for {TURNS_AT_ONE_INSTANT:,} turns of the loop: something is always ready. "
+                f"The tasks:\n{_named_tasks(loop)}"
+            )
+        return []
+
+    def _wait_for_threads(self) -> list[tuple[selectors.SelectorKey, int]]:
+        has_threads = threading.active_count() > 1
+        if ready := super().select(UNSEEN_THREADS_S if has_threads else 0):
+            return ready
+        raise StuckError(f"every task waits and no timer will wake one:\n{_named_tasks(self._loop)}")
+
+
+def _named_tasks(loop: VirtualLoop) -> str:
+    """Each task, and where it waits."""
+    lines = []
+    for task in sorted(asyncio.all_tasks(loop), key=hash):
+        coroutine: Any = task.get_coro()
+        chain = []
+        while hasattr(coroutine, "cr_await"):
+            chain.append(coroutine.__qualname__)
+            frame = coroutine.cr_frame
+            coroutine = coroutine.cr_await
+        place = "" if not chain or frame is None else f" ({frame.f_code.co_filename}:{frame.f_lineno})"
+        lines.append(f"  {task.get_name()}: {' > '.join(chain)}{place}")
+    return "\n".join(lines) or "  (there are none)"
+
+
+class Clock:
+    """The clock of a broker in virtual time."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    @property
+    def now_ms(self) -> int:
+        """The time of day for the broker, in ms since 1970. It begins near the real one."""
+        return self._loop.now_ms()
+
+    async def pass_s(self, duration_s: float) -> None:
+        """Let time pass: whatever is due meanwhile happens, and in its order."""
+        await asyncio.sleep(duration_s)

@@ -1,0 +1,164 @@
+"""What asks for the time past the loop, or goes by places in memory: replaced while a virtual loop runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import weakref
+from collections.abc import Coroutine, Iterator
+from functools import partial
+from importlib import import_module
+from itertools import count
+from types import ModuleType, SimpleNamespace
+from typing import Any, NoReturn, TypeVar
+from unittest import mock
+
+from aiogroup.embedded.shell.virtual_loop import VirtualLoop, VirtualTimeError
+
+__all__ = ["run_virtual", "virtual_time"]
+
+T = TypeVar("T")
+
+CLOCKS = (
+    "aiokafka.client",
+    "aiokafka.cluster",
+    "aiokafka.conn",
+    "aiokafka.consumer.fetcher",
+    "aiokafka.consumer.group_coordinator",
+    "aiokafka.consumer.subscription_state",
+    "aiokafka.producer.message_accumulator",
+    "aiogroup.runtime.delivery.requests",
+)
+"""Modules that ask `time` where they could ask the loop."""
+NANOSECOND_S = 1e-9
+TURN_MS = 3_600_000
+"""Of `async for`, whose turns end by the processor's clock: they would end elsewhere in each run."""
+UNORDERED = (("anyio._backends._asyncio", "CancelScope"), ("aiogroup.runtime.net.connection", "Connection"))
+"""Classes whose objects are kept in sets that are walked."""
+
+
+class _Rising:
+    """The loop's clock, which rises by a nanosecond with each look: aiokafka tries again, without a wait, until a
+    deadline lies behind it.
+    """
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._last_s = 0.0
+
+    def time(self) -> float:
+        self._last_s = max(self._loop.time(), self._last_s + NANOSECOND_S)
+        return self._last_s
+
+
+@contextlib.contextmanager
+def virtual_time(loop: VirtualLoop, *modules: ModuleType) -> Iterator[None]:
+    """Replace `time` in the clients' modules that ask it, and in `modules`, by the loop's clock.
+
+    A broker in a virtual loop does this by itself, as long as it lives. It holds for the whole process, so two virtual
+    loops are not to run at a time.
+    """
+    clock = SimpleNamespace(monotonic=_Rising(loop).time, time=loop.wall_s)
+    with contextlib.ExitStack() as stack:
+
+        def patch(module: str, name: str, new: object) -> None:
+            if _found(module, name):
+                stack.enter_context(mock.patch.object(import_module(module), name, new))
+
+        for module in CLOCKS:
+            patch(module, "time", clock)
+        for own in modules:
+            stack.enter_context(mock.patch.object(own, "time", clock))
+        patch("aiogroup.runtime.recovery.catch_up_fetchers", "TURN_MS", TURN_MS)
+        patch("aiogroup.runtime.recovery.catch_up", "secrets", SimpleNamespace(token_bytes=random.randbytes))
+        for each in _found("aiogroup.runtime.membership.heartbeat_thread", "HeartbeatThread"):
+            stack.enter_context(mock.patch.object(each, "__init__", _refuse_thread))
+        for module, name in UNORDERED:
+            for each in _found(module, name):
+                stack.enter_context(_numbered(each))
+        yield
+
+
+def _found(module: str, name: str) -> list[Any]:
+    """What the module has under this name; nothing in another version of it."""
+    with contextlib.suppress(ImportError, AttributeError):
+        return [getattr(import_module(module), name)]
+    return []
+
+
+def _refuse_thread(*_args: object) -> NoReturn:
+    raise VirtualTimeError(
+        "heartbeat_thread=True needs the real clock, by which its thread lives: leave it out in virtual time"
+    )
+
+
+class _Numbers:
+    """The objects of a class that were made in virtual time hash by their number; all others as they always did.
+
+    Once it stands in the class it stays: objects that are in sets must keep their hash.
+    """
+
+    def __init__(self, kind: type[Any]) -> None:
+        self.virtual_times_count = 0
+        self._numbers = count()
+        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        make = kind.__init__
+
+        def init(made: Any, *args: Any, **options: Any) -> None:  # noqa: ANN401
+            if self.virtual_times_count:
+                self._known[id(made)] = (weakref.ref(made, partial(self._forget, id(made))), next(self._numbers))
+            make(made, *args, **options)
+
+        def number(made: Any) -> int:  # noqa: ANN401
+            known = self._known.get(id(made))
+            return object.__hash__(made) if known is None else known[1]
+
+        kind.__init__ = init
+        kind.__hash__ = number  # type: ignore[assignment]
+
+    def begin(self) -> None:
+        if not self.virtual_times_count:
+            self._numbers = count()
+        self.virtual_times_count += 1
+
+    def _forget(self, place: int, _gone: object) -> None:
+        self._known.pop(place, None)
+
+
+_numbers_of: dict[type[Any], _Numbers] = {}
+
+
+@contextlib.contextmanager
+def _numbered(kind: type[Any]) -> Iterator[None]:
+    numbers = _numbers_of.get(kind)
+    if numbers is None:
+        numbers = _numbers_of[kind] = _Numbers(kind)
+    numbers.begin()
+    try:
+        yield
+    finally:
+        numbers.virtual_times_count -= 1
+
+
+def run_virtual(work: Coroutine[Any, Any, T], *, seed: int = 0, begin_ms: int | None = None) -> T:
+    """As `asyncio.run`, in virtual time.
+
+    Args:
+        work: the coroutine to run.
+        seed: of the `random` module meanwhile, by which clients choose brokers and wait.
+        begin_ms: the time of day at which it begins, in ms since 1970; now, if it is `None`.
+
+    Raises:
+        StuckError: every task waits and no timer will wake one, or time does not go on.
+    """
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        with asyncio.Runner(loop_factory=lambda: VirtualLoop(begin_ms)) as runner:
+            loop = runner.get_loop()
+            assert isinstance(loop, VirtualLoop)
+            with virtual_time(loop):
+                return runner.run(work)
+    finally:
+        random.setstate(state)
