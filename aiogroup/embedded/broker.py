@@ -16,6 +16,7 @@ from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.nodes import Node
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.machine.settings import Settings
+from aiogroup.embedded.machine.static.draft import StaticMembership
 from aiogroup.embedded.shell.thread import InLoop, InThread
 from aiogroup.embedded.shell.virtual_loop import Clock, VirtualLoop
 from aiogroup.embedded.shell.virtual_network import InVirtualLoop
@@ -99,6 +100,8 @@ class Broker(Contents, Watching, Controls, Faulting):
         api_versions: narrower ranges, as an older broker has: `{"JoinGroup": (0, 3)}`.
         failover_ms: when the other nodes notice that one has died.
         max_bytes: of all logs together; then Produce is refused.
+        static_membership: `kafka` as Kafka has released it, or `draft` as draft 41 of KIP-345 has it; see
+            docs/static.md.
 
     Raises:
         BrokerRefusal: there is no such setting or range, or its value is not valid.
@@ -115,6 +118,7 @@ class Broker(Contents, Watching, Controls, Faulting):
         api_versions: Mapping[str, tuple[int, int]] | None = None,
         failover_ms: int = 0,
         max_bytes: int = MAX_BYTES,
+        static_membership: StaticMembership = "kafka",
     ) -> None:
         if nodes < 1:
             raise BrokerRefusal(f"{nodes} nodes: a cluster has at least one")
@@ -132,6 +136,7 @@ class Broker(Contents, Watching, Controls, Faulting):
             api_versions=api_versions,
             failover_ms=failover_ms,
             max_bytes=max_bytes,
+            static_membership=static_membership,
         )
         cluster.nodes[1].port = port
         super().__init__(cluster)

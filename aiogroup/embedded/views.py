@@ -111,15 +111,13 @@ def view_of(cluster: Cluster, group_id: str, now_ms: int) -> GroupView:
 
 def _member(group: Group, member: Member, now_ms: int) -> MemberView:
     waits = member.joining is not None or member.syncing is not None
-    ends_at_ms = member.session_ends_at_ms
-    heard_at_ms = now_ms if waits or ends_at_ms is None else ends_at_ms - member.session_timeout_ms
     return MemberView(
         member.member_id,
         member.instance_id,
         member.client_id,
         _share(member),
         _topics(member, group.protocol),
-        max(0, now_ms - heard_at_ms),
+        0 if waits else now_ms - member.heard_at_ms,
         member.session_timeout_ms,
         group.members.leader == member.member_id,
     )

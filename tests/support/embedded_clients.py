@@ -79,6 +79,10 @@ class Client:
     def answer(self):
         return self._answers.popleft()[1] if self._answers else None
 
+    @property
+    def has_answer(self):
+        return bool(self._answers)
+
     def answered_at_ms(self):
         """When the oldest answer came that was not taken yet."""
         return self._answers[0][0]

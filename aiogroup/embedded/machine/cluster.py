@@ -30,6 +30,8 @@ from aiogroup.embedded.machine.reading.fetch import Fetching
 from aiogroup.embedded.machine.reading.offsets import Offsets
 from aiogroup.embedded.machine.refusals import BrokerRefusal, Troubles
 from aiogroup.embedded.machine.settings import Settings
+from aiogroup.embedded.machine.static.draft import StaticMembership, form_maker
+from aiogroup.embedded.machine.static.static_map import DRAFT_FEATURE, DRAFT_VERSION
 from aiogroup.embedded.machine.timers import Timers
 from aiogroup.embedded.machine.transactions.coordinator import TransactionCoordinator
 from aiogroup.embedded.machine.transactions.offset_commits import TransactionalOffsets
@@ -65,6 +67,7 @@ class Cluster:
         api_versions: narrower ranges, as an older broker has: `{"JoinGroup": (0, 3)}`.
         failover_ms: when the others notice that a node has died.
         max_bytes: of all logs together; then Produce is refused.
+        static_membership: `kafka`, or `draft` for KIP-345 as its draft 41 has it.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Cluster:
         api_versions: Mapping[str, tuple[int, int]] | None = None,
         failover_ms: int = 0,
         max_bytes: int = 256 * 1024 * 1024,
+        static_membership: StaticMembership = "kafka",
     ) -> None:
         try:
             self.ranges = narrowed(api_versions or {})
@@ -96,9 +100,12 @@ class Cluster:
         self.budget = budget = Budget(max_bytes)
         self.topics = topics = Topics(ids.uuid, lambda: Log(budget), self.nodes.replicas_of)
         Leaders(topics, self.nodes)
-        self.coordinators = Coordinators(self.nodes, settings, timers, ids, topics, self.observers)
+        make_form = form_maker(static_membership, topics, timers, settings)
+        self.coordinators = Coordinators(self.nodes, settings, timers, ids, topics, self.observers, make_form)
         self.fetching = Fetching(topics, timers, faults, settings, self.nodes, troubles, ids.session_id)
         self.metadata = ClusterMetadata(self.cluster_id, topics, self.nodes, settings, faults, self.ranges)
+        if static_membership == "draft":
+            self.metadata.offer(DRAFT_FEATURE, DRAFT_VERSION)
         self.group_requests = GroupRequests(self.coordinators, topics, faults, timers)
         seats = Seats(self.nodes, timers, settings["transaction.state.log.num.partitions"])
         self.transactions = transactions = TransactionCoordinator(

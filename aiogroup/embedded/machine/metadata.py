@@ -38,8 +38,8 @@ NAMES_CLIENT_SINCE = 3
 FEATURES_FROM_0_SINCE = 4
 """Clients before version 4 of ApiVersions cannot read a feature whose least version is 0 (KAFKA-17492)."""
 CLIENT_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-SUPPORTED = (SupportedFeatureKey("transaction.version", 0, 1),)
-FINALIZED = (FinalizedFeatureKey("transaction.version", 1, 1),)
+SUPPORTED: tuple[SupportedFeatureKey, ...] = (SupportedFeatureKey("transaction.version", 0, 1),)
+FINALIZED: tuple[FinalizedFeatureKey, ...] = (FinalizedFeatureKey("transaction.version", 1, 1),)
 """Transactions of version 2 (KIP-890) are not served: Java's producer takes them only where this says 2."""
 BY_ID_SINCE = 12
 NO_LEADER = -1
@@ -63,6 +63,13 @@ class ClusterMetadata:
         self._faults = faults
         self._ranges = ranges
         self._api_keys = tuple(ApiVersion(each.API_KEY, *ranges[each]) for each in ranges)
+        self._supported = SUPPORTED
+        self._finalized = FINALIZED
+
+    def offer(self, feature: str, version: int) -> None:
+        """List a feature that is on in the whole cluster, in this one version."""
+        self._supported += (SupportedFeatureKey(feature, version, version),)
+        self._finalized += (FinalizedFeatureKey(feature, version, version),)
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
         return {ApiVersionsRequest: self.api_versions, MetadataRequest: self.metadata}
@@ -86,9 +93,9 @@ class ClusterMetadata:
         is_old = version < FEATURES_FROM_0_SINCE
         response = ApiVersionsResponse(
             api_keys=self._api_keys,
-            supported_features=tuple(each for each in SUPPORTED if each.min_version or not is_old),
+            supported_features=tuple(each for each in self._supported if each.min_version or not is_old),
             finalized_features_epoch=1,
-            finalized_features=FINALIZED,
+            finalized_features=self._finalized,
         )
         exchange.answer(response, now_ms)
 

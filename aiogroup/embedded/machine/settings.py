@@ -206,6 +206,8 @@ BROKER: Mapping[str, Kind] = {
     "group.max.session.timeout.ms": Number(1_800_000, 0, INT_MAX),
     "group.max.size": Number(INT_MAX, 1, INT_MAX),
     "group.min.session.timeout.ms": Number(100, 0, INT_MAX),
+    # Of KIP-345's draft alone: for clients that send no expansion time-out.
+    "group.static.expansion.timeout.ms": Number(0, 0, INT_MAX),
     "max.connections": Number(1_000, 0, INT_MAX),
     "max.incremental.fetch.session.cache.slots": Number(1_000, 0, INT_MAX),
     "max.request.partition.size.limit": Number(2_000, 1, INT_MAX),

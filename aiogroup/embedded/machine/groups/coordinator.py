@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
+from aiogroup.embedded.machine.groups.form import Form, MakeForm
 from aiogroup.embedded.machine.groups.group import Group, GroupSettings
 from aiogroup.embedded.machine.groups.joins import Join
 from aiogroup.embedded.machine.groups.log import Commit, Committed, CoordinatorLog, PendingCommit, StoredGroup
@@ -81,6 +82,7 @@ class GroupCoordinator:
         timers: those of the whole machine; without them it has its own, which `tick` runs.
         answer: called with the ticket and the response of each answer; without it `handle` and `tick` return them.
         observer: is told of generations and expired members.
+        make_form: makes what says in each group what holds for static members; Kafka's form without it.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class GroupCoordinator:
         timers: Timers | None = None,
         answer: Callable[[Hashable, Response], None] | None = None,
         observer: Observer | None = None,
+        make_form: MakeForm = Form,
     ) -> None:
         self.log = log if log is not None else CoordinatorLog()
         self.groups: dict[str, Group] = {}
@@ -102,6 +105,7 @@ class GroupCoordinator:
         self._answers: list[Answer] = []
         self._answer_now = answer
         self._observer = observer or Observer()
+        self._make_form = make_form
         for group_id in self.log:
             self.load(group_id, now_ms)
 
@@ -296,7 +300,7 @@ class GroupCoordinator:
 
     def _group(self, group_id: str) -> Group:
         if group_id not in self.groups:
-            self.groups[group_id] = Group(group_id, self._settings, self, self._timers)
+            self.groups[group_id] = Group(group_id, self._settings, self, self._timers, self._make_form)
         return self.groups[group_id]
 
     def answer(self, ticket: Hashable, response: Response, /) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
+from aiogroup.embedded.machine.groups.form import Form, MakeForm
 from aiogroup.embedded.machine.groups.log import CoordinatorLog, GroupLog, TransactionEnd
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.protocol.errors import ErrorCode
@@ -55,13 +56,21 @@ class Coordinators:
     """The seats of all groups. `answer` is set by whoever serves the requests of groups."""
 
     def __init__(
-        self, nodes: Nodes, settings: Settings, timers: Timers, ids: Ids, topics: Topics, observer: Observer
+        self,
+        nodes: Nodes,
+        settings: Settings,
+        timers: Timers,
+        ids: Ids,
+        topics: Topics,
+        observer: Observer,
+        make_form: MakeForm = Form,
     ) -> None:
         self._nodes = nodes
         self._settings = settings.groups()
         self._timers = timers
         self._ids = ids
         self._observer = observer
+        self._make_form = make_form
         self.answer: Callable[[Hashable, Response], None] = _lost
         node_ids = [node.node_id for node in nodes]
         self._seats = [Seat(node_ids[each % len(node_ids)]) for each in range(settings.coordinator_partitions)]
@@ -229,6 +238,7 @@ class Coordinators:
             timers=self._timers,
             answer=self._answered,
             observer=self._observer,
+            make_form=self._make_form,
         )
 
     def _answered(self, ticket: Hashable, response: Response) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from typing import Protocol
 
+from aiogroup.embedded.machine.groups.form import Form, GroupState, MakeForm
 from aiogroup.embedded.machine.groups.log import StoredGroup
 from aiogroup.embedded.machine.groups.members import Member, Members
 from aiogroup.embedded.machine.timers import Timer, Timers
@@ -30,13 +30,6 @@ __all__ = ["Group", "GroupSettings", "GroupState", "Keeper"]
 
 CLIENT_HOST = "/127.0.0.1"
 """As Java writes it: all clients are on this machine."""
-
-
-class GroupState(Enum):
-    EMPTY = "Empty"
-    PREPARING = "PreparingRebalance"
-    COMPLETING = "CompletingRebalance"
-    STABLE = "Stable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +62,13 @@ class Keeper(Protocol):
 
 
 class Group:
-    """One group. It answers requests through its keeper, at once or much later."""
+    """One group. It answers requests through its keeper, at once or much later. `make_form` says what holds for static
+    members.
+    """
 
-    def __init__(self, group_id: str, settings: GroupSettings, keeper: Keeper, timers: Timers) -> None:
+    def __init__(
+        self, group_id: str, settings: GroupSettings, keeper: Keeper, timers: Timers, make_form: MakeForm = Form
+    ) -> None:
         self.group_id = group_id
         self.settings = settings
         self.answer = keeper.answer
@@ -83,8 +80,9 @@ class Group:
         self.pending: dict[str, Timer] = {}
         """Member ids that were given with MEMBER_ID_REQUIRED and have not joined yet, with the timers that end them."""
         self.has_newcomer = False
+        self.timers = timers
+        self.form = make_form(self)
         self._keeper = keeper
-        self._timers = timers
         self._unsynced: set[str] = set()
         self._is_initial = False  # the round began in an empty group, and waits for more members
         self._join_timer: Timer | None = None
@@ -93,16 +91,16 @@ class Group:
     # The log.
 
     def store(self) -> None:
-        members = tuple(each.stored() for each in self.members)
+        members = tuple(map(self.form.stored, self.members))
         self._keeper.store(
             StoredGroup(self.group_id, self.generation, self.protocol_type, self.protocol, self.members.leader, members)
         )
+        self.form.on_stored()
 
     def load(self, stored: StoredGroup, now_ms: int) -> None:
         """Load the group as a coordinator that takes over does: every member gets a whole session."""
         self.generation, self.protocol_type, self.protocol = stored.generation, stored.protocol_type, stored.protocol
-        for each in stored.members:
-            member = each.stored()
+        for member in self.form.load(stored):
             self.members.add(member)
             self.touch(member, now_ms)
         self.members.leader = stored.leader
@@ -114,9 +112,11 @@ class Group:
         for member in self.members:
             self.answer_join(member, error_code=ErrorCode.NOT_COORDINATOR)
             self.answer_sync(member, error_code=ErrorCode.NOT_COORDINATOR)
+        self.form.resign()
 
     def stop_timers(self) -> None:
         """The coordinator is gone: nothing happens to this group by time any more."""
+        self.form.stop_timers()
         sessions = (each.session_timer for each in self.members)
         for timer in (self._join_timer, self._sync_timer, *self.pending.values(), *sessions):
             if timer is not None:
@@ -129,11 +129,12 @@ class Group:
         if ticket is None:
             return
         if error_code:
-            self.answer(
-                ticket, JoinGroupResponse(error_code=error_code, member_id=member.member_id, protocol_name=None)
-            )
+            self.refuse_join(ticket, member.member_id, error_code)
         else:
             self.answer(ticket, self.joined(member))
+
+    def refuse_join(self, ticket: Hashable, member_id: str, code: int) -> None:
+        self.answer(ticket, JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None))
 
     def joined(self, member: Member, *, leader: str | None = None, skip_assignment: bool = False) -> JoinGroupResponse:
         """The answer to `member` about the generation; the leader's lists all members."""
@@ -165,8 +166,11 @@ class Group:
         """Begin a rebalance, or end the join phase under way if no member is missing any more."""
         if self.state is not GroupState.PREPARING:
             self._prepare(now_ms)
-        elif not self._is_initial and self.members.all_joined() and not self.pending:
+        elif not self._is_initial and self._is_everybody_here(now_ms):
             self._complete_join(now_ms)
+
+    def _is_everybody_here(self, now_ms: int) -> bool:
+        return not self.pending and self.form.is_everybody_here(now_ms)
 
     def _prepare(self, now_ms: int) -> None:
         if self.state is GroupState.COMPLETING:
@@ -177,6 +181,7 @@ class Group:
         self._unsynced.clear()
         self._is_initial = self.state is GroupState.EMPTY
         self.state = GroupState.PREPARING
+        self.form.on_prepare(now_ms)
         timeout_ms = self.members.rebalance_timeout_ms()
         if self._is_initial:
             delay_ms = self.settings.initial_rebalance_delay_ms
@@ -186,16 +191,23 @@ class Group:
                 self._wait_for_more(now_ms, delay_ms, left_ms)
             else:
                 self._end_of_first_wait(0, left_ms, now_ms)
-        elif self.members.all_joined() and not self.pending:
+        elif self._is_everybody_here(now_ms):
             self._complete_join(now_ms)
         else:
             self._wait_for_joins(now_ms)
 
+    def enter(self, member: Member, now_ms: int) -> None:
+        """A new member, which waits in JoinGroup, is one of those who go into the next generation."""
+        self.members.add(member)
+        self.has_newcomer = True
+        if (limit_ms := self.form.newcomers_wait_ms(member, self.settings.new_member_join_timeout_ms)) is not None:
+            self.watch(member, now_ms + limit_ms)
+
     def _wait_for_joins(self, now_ms: int) -> None:
-        self._join_timer = self._timers.at(now_ms + self.members.rebalance_timeout_ms(), self._complete_join)
+        self._join_timer = self.timers.at(now_ms + self.members.rebalance_timeout_ms(), self._complete_join)
 
     def _wait_for_more(self, now_ms: int, delay_ms: int, left_ms: int) -> None:
-        self._join_timer = self._timers.at(now_ms + delay_ms, partial(self._end_of_first_wait, delay_ms, left_ms))
+        self._join_timer = self.timers.at(now_ms + delay_ms, partial(self._end_of_first_wait, delay_ms, left_ms))
 
     def _end_of_first_wait(self, waited_ms: int, left_ms: int, now_ms: int) -> None:
         """Who came meanwhile brings another delay, until the rebalance time-out has passed (InitialDelayedJoin)."""
@@ -211,12 +223,13 @@ class Group:
         _cancel(self._join_timer)
         self._is_initial = False
         for member in self.members:
-            if member.joining is None and not member.is_static:
+            if member.joining is None and not self.form.keeps(member, now_ms):
                 self._forget(member)
         if len(self.members) and not self.members.elect():
             self._wait_for_joins(now_ms)
             return
         self.generation += 1
+        self.form.on_generation()
         if not len(self.members):
             self.protocol = None
             self.state = GroupState.EMPTY
@@ -225,29 +238,33 @@ class Group:
             return
         self.protocol = self.members.vote()
         self.state = GroupState.COMPLETING
-        self._unsynced = {each.member_id for each in self.members}
-        self._sync_timer = self._timers.at(now_ms + self.members.rebalance_timeout_ms(), self._end_of_sync_wait)
+        present = [each for each in self.members if self.form.takes_part(each)]
+        self._unsynced = {each.member_id for each in present}
+        self._sync_timer = self.timers.at(now_ms + self.members.rebalance_timeout_ms(), self._end_of_sync_wait)
         self._keeper.on_generation(self)
-        for member in self.members:
+        for member in present:
             self.answer_join(member)
             member.is_new = False
             self.touch(member, now_ms)
 
     def _end_of_sync_wait(self, now_ms: int) -> None:
-        for member in self.members:
-            if member.member_id in self._unsynced:
-                self._drop(member)
-        self._prepare(now_ms)
+        missing = [each for each in self.members if each.member_id in self._unsynced]
+        dropped = [each for each in missing if not self.form.outlives_sync(each)]
+        for member in dropped:
+            self.drop(member)
+        if dropped or self.state is GroupState.COMPLETING:
+            self._prepare(now_ms)
 
     def remove(self, member: Member, now_ms: int) -> None:
         """Remove a member that left, or whose session expired."""
-        self._drop(member)
+        self.drop(member)
         if self.state in (GroupState.STABLE, GroupState.COMPLETING, GroupState.PREPARING):
             self.rebalance(now_ms)
 
-    def _drop(self, member: Member) -> None:
-        self.answer_join(member, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-        self.answer_sync(member, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+    def drop(self, member: Member, code: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
+        """Forget a member; requests of it that wait are answered with the code."""
+        self.answer_join(member, error_code=code)
+        self.answer_sync(member, error_code=code)
         self._unsynced.discard(member.member_id)
         self._forget(member)
 
@@ -292,7 +309,7 @@ class Group:
     # Requests.
 
     def refusal(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        refusal = self.members.refusal(member_id, instance_id)
+        refusal = self.form.refusal(member_id, instance_id)
         if refusal is ErrorCode.NONE and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
         return refusal
@@ -317,8 +334,9 @@ class Group:
         elif member.member_id == self.members.leader:
             given = {each.member_id: bytes(each.assignment) for each in request.assignments}
             self.state = GroupState.STABLE
+            self.form.on_stable()
             for each in self.members:
-                each.assignment = given.get(each.member_id, b"")
+                each.assignment = given.get(self.form.known_as(each), b"")
                 if each.syncing is not None:
                     self.answer_sync(each)
                     self.touch(each, now_ms)
@@ -336,6 +354,8 @@ class Group:
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else ErrorCode.NONE
 
     def leave(self, who: MemberIdentity, now_ms: int) -> ErrorCode:
+        if (left := self.form.leave(who, now_ms)) is not None:
+            return left
         if not who.member_id and who.group_instance_id is not None:
             member = self.members.named(who.group_instance_id)  # an administrator removes the name alone
             if member is None:
@@ -345,7 +365,7 @@ class Group:
             self._without_pending(now_ms)
             return ErrorCode.NONE
         else:
-            refusal = self.members.refusal(who.member_id, who.group_instance_id)
+            refusal = self.form.refusal(who.member_id, who.group_instance_id)
             if refusal is not ErrorCode.NONE:
                 return refusal
             member = self.members[who.member_id]
@@ -363,6 +383,8 @@ class Group:
         generation, member_id = request.generation_id_or_member_epoch, request.member_id
         if generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE
+        if missing := self.form.commit_refusal(member_id, request.group_instance_id):
+            return missing
         if generation < 0 and not member_id and request.group_instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         refusal = self.refusal(member_id, request.group_instance_id, generation)
@@ -378,32 +400,34 @@ class Group:
         """
         if generation < 0 and (self.state is GroupState.EMPTY or (not member_id and instance_id is None)):
             return ErrorCode.NONE
-        return self.refusal(member_id, instance_id, generation)
+        return self.form.commit_refusal(member_id, instance_id) or self.refusal(member_id, instance_id, generation)
 
     # Time.
 
     def touch(self, member: Member, now_ms: int) -> None:
         """Note that the member has sent a request."""
-        self.watch(member, now_ms + member.session_timeout_ms)
+        member.heard_at_ms = now_ms
+        self.watch(member, now_ms + self.form.silence_ms(member))
 
     def watch(self, member: Member, ends_at_ms: int) -> None:
         """The member's session ends at this instant, if nothing is heard of it before."""
         timer, member.session_ends_at_ms = member.session_timer, ends_at_ms
         if timer is not None and timer.at_ms <= ends_at_ms:
-            self._timers.postpone(timer, ends_at_ms)
+            self.timers.postpone(timer, ends_at_ms)
         else:
             _cancel(timer)
-            member.session_timer = self._timers.at(ends_at_ms, partial(self._end_of_session, member))
+            member.session_timer = self.timers.at(ends_at_ms, partial(self._end_of_session, member))
 
     def _end_of_session(self, member: Member, now_ms: int) -> None:
         member.session_ends_at_ms = member.session_timer = None
         if not member.is_excused:
             self._keeper.on_expired(self, member.member_id)
+            self.form.on_expired(member)
             self.remove(member, now_ms)
 
     def expects(self, member_id: str, until_ms: int) -> None:
         """Somebody was given this id, and is to join again with it."""
-        self.pending[member_id] = self._timers.at(until_ms, partial(self._end_of_pending, member_id))
+        self.pending[member_id] = self.timers.at(until_ms, partial(self._end_of_pending, member_id))
 
     def no_longer_expects(self, member_id: str) -> None:
         self.pending.pop(member_id).cancel()

@@ -15,8 +15,6 @@ ID_REQUIRED_SINCE = 4
 """KIP-394: since this version a newcomer without a static name must join again with the id that it is given."""
 REBALANCE_TIMEOUT_SINCE = 1
 """KIP-62: before this version the session time-out was also the rebalance time-out."""
-SKIP_ASSIGNMENT_SINCE = 9
-"""KIP-814."""
 
 
 class Join:
@@ -33,20 +31,20 @@ class Join:
         now_ms: int,
     ) -> None:
         self._group = group
-        self._ticket = ticket
-        self._request = request
-        self._version = version
+        self.ticket = ticket
+        self.request = request
+        self.version = version
         self._client_id = client_id
         self._new_id = new_id
-        self._now_ms = now_ms
+        self.now_ms = now_ms
 
     @property
     def _rebalance_timeout_ms(self) -> int:
-        request, has_own = self._request, self._version >= REBALANCE_TIMEOUT_SINCE
+        request, has_own = self.request, self.version >= REBALANCE_TIMEOUT_SINCE
         return request.rebalance_timeout_ms if has_own else request.session_timeout_ms
 
     def run(self) -> None:
-        request, group = self._request, self._group
+        request, group = self.request, self._group
         if not self._has_room():
             self._refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif not self._fits():
@@ -55,23 +53,23 @@ class Join:
             self._newcomer()
         elif request.member_id in group.pending:
             group.no_longer_expects(request.member_id)
-            self._add(request.member_id)
+            group.form.enter(self, request.member_id)
         else:
-            refusal = group.members.refusal(request.member_id, request.group_instance_id)
+            refusal = group.form.refusal(request.member_id, request.group_instance_id)
             if refusal is ErrorCode.NONE:
-                self._member(group.members[request.member_id])
+                group.form.rejoin(self, group.members[request.member_id])
             else:
                 self._refuse(refusal)
 
     def _refuse(self, code: ErrorCode, member_id: str | None = None) -> None:
-        member_id = self._request.member_id if member_id is None else member_id
-        response = JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
-        self._group.answer(self._ticket, response)
+        self._group.refuse_join(self.ticket, self.request.member_id if member_id is None else member_id, code)
 
     def _has_room(self) -> bool:
-        group, member_id = self._group, self._request.member_id
+        group, member_id = self._group, self.request.member_id
         max_size = group.settings.max_size
-        if group.state is GroupState.EMPTY or len(group.members) < max_size:
+        if group.state is GroupState.EMPTY or group.form.has_place(self.request):
+            return True
+        if len(group.members) + group.form.waiting_count < max_size:
             return True
         if group.state is GroupState.PREPARING:
             is_waiting = member_id in group.members and group.members[member_id].joining is not None
@@ -80,83 +78,67 @@ class Join:
 
     def _fits(self) -> bool:
         """Whether it offers an assignor that all other members have."""
-        request, group = self._request, self._group
+        request, group = self.request, self._group
         if not request.protocol_type or not request.protocols:
             return False
         if not len(group.members):
             return True
         offered = {each.name for each in request.protocols}
-        return group.protocol_type == request.protocol_type and bool(offered & group.members.common_protocols())
+        return group.protocol_type == request.protocol_type and bool(offered & group.form.common_protocols())
 
     def _newcomer(self) -> None:
-        request, group = self._request, self._group
-        member_id = self._new_id(request.group_instance_id or self._client_id)
-        if request.group_instance_id is not None:
-            member = group.members.named(request.group_instance_id)
+        request, form = self.request, self._group.form
+        name = form.name_of(request)
+        if name is not None:
+            member = self._group.members.named(name)
             if member is None:
-                self._add(member_id)
+                form.arrive(self, name)
             else:
-                self._return_of(member, member_id)
-        elif self._version >= ID_REQUIRED_SINCE:
-            group.expects(member_id, self._now_ms + request.session_timeout_ms)
+                form.come_back(self, member)
+        elif self.version >= ID_REQUIRED_SINCE:
+            member_id = self.new_id()
+            self._group.expects(member_id, self.now_ms + request.session_timeout_ms)
             self._refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         else:
-            self._add(member_id)
+            form.enter(self, self.new_id())
 
-    def _add(self, member_id: str) -> None:
-        request, group = self._request, self._group
-        member = Member(
+    # What a form does with it.
+
+    def new_id(self) -> str:
+        """An id for this member."""
+        return self._new_id(self.request.group_instance_id or self._client_id)
+
+    def made(self, member_id: str) -> Member:
+        request = self.request
+        return Member(
             member_id,
-            request.group_instance_id,
+            self._group.form.name_of(request),
             request.session_timeout_ms,
             self._rebalance_timeout_ms,
             request.protocols,
             client_id=self._client_id,
-            joining=self._ticket,
+            joining=self.ticket,
         )
-        group.protocol_type = request.protocol_type
-        group.members.add(member)
-        group.watch(member, self._now_ms + group.settings.new_member_join_timeout_ms)
-        group.has_newcomer = True
-        group.rebalance(self._now_ms)
 
-    def _member(self, member: Member) -> None:
+    def add(self, member_id: str) -> None:
+        """Let a new member in: it causes a rebalance."""
         group = self._group
-        is_unchanged = member.protocols == self._request.protocols
-        if group.state is GroupState.COMPLETING and is_unchanged:
-            # The answer to its former request may have been lost.
-            group.answer(self._ticket, group.joined(member))
-        elif group.state is GroupState.STABLE and is_unchanged and member.member_id != group.members.leader:
-            group.answer(self._ticket, group.joined(member))
-        else:
-            self._park(member)
-            group.rebalance(self._now_ms)
+        group.protocol_type = self.request.protocol_type
+        group.enter(self.made(member_id), self.now_ms)
+        group.rebalance(self.now_ms)
 
-    def _park(self, member: Member) -> None:
-        request = self._request
+    def take(self, member: Member) -> None:
+        """The member is from now on as the request describes it."""
+        request = self.request
         self._group.members.offer(member, request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
         member.client_id = self._client_id
         member.rebalance_timeout_ms = self._rebalance_timeout_ms
-        self._group.members.park(member, self._ticket)
 
-    def _return_of(self, member: Member, member_id: str) -> None:
-        """A static member that lost its id joins again: there is no rebalance if its subscription is unchanged
-        (KIP-345).
-        """
-        group, old_id = self._group, member.member_id
-        group.replace(member, member_id)
-        self._park(member)
-        group.touch(member, self._now_ms)
-        if group.state is not GroupState.STABLE or group.members.vote() != group.protocol:
-            group.rebalance(self._now_ms)
-            return
-        group.members.unpark(member)
-        if group.members.leader != member_id:
-            response = group.joined(member)
-        elif self._version >= SKIP_ASSIGNMENT_SINCE:
-            response = group.joined(member, skip_assignment=True)
-        else:
-            response = group.joined(member, leader=old_id)  # with its own id it would take itself for the leader
-        group.store()
-        group.answer(self._ticket, response)
+    def park(self, member: Member) -> None:
+        """As `take`, and the member waits for the next generation."""
+        self.take(member)
+        self._group.members.park(member, self.ticket)
+
+    def answer(self, response: JoinGroupResponse) -> None:
+        self._group.answer(self.ticket, response)

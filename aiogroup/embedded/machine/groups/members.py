@@ -27,6 +27,8 @@ class Member:
     assignment: bytes = b""
     joining: Hashable | None = None
     syncing: Hashable | None = None
+    heard_at_ms: int = 0
+    """When it sent its last request, or when this coordinator took over."""
     session_ends_at_ms: int | None = None
     session_timer: Timer | None = field(default=None, repr=False, compare=False)
 
@@ -44,7 +46,9 @@ class Member:
 
     def stored(self) -> Member:
         """The member as it is kept in the coordinator's log."""
-        return replace(self, is_new=False, joining=None, syncing=None, session_ends_at_ms=None, session_timer=None)
+        return replace(
+            self, is_new=False, joining=None, syncing=None, heard_at_ms=0, session_ends_at_ms=None, session_timer=None
+        )
 
 
 class Members:
@@ -104,6 +108,17 @@ class Members:
         self._by_name[member.instance_id] = member_id
         if leads:
             self.leader = member_id
+
+    def give_name(self, member: Member, instance_id: str) -> None:
+        """A dynamic member is static from now on."""
+        member.instance_id = instance_id
+        self._by_name[instance_id] = member.member_id
+
+    def forget_names(self) -> None:
+        """All members are dynamic from now on."""
+        for member in self:
+            member.instance_id = None
+        self._by_name.clear()
 
     def offer(self, member: Member, protocols: tuple[JoinGroupRequestProtocol, ...]) -> None:
         """The member offers these assignors from now on."""
