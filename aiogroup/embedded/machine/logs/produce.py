@@ -186,6 +186,7 @@ class Produces:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if partition.log.producers.is_in_transaction(header.producer_id, header.producer_epoch):
             return ErrorCode.NONE
+        partition.log.producers.verifying(header)
         code = self._transactions.verify(
             request.transactional_id,
             Expected(header.producer_id, header.producer_epoch),

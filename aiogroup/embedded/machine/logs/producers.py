@@ -80,6 +80,10 @@ class Producers:
         """The first offsets of transactions under way, by producer, in rising order."""
         self._aborted: list[Aborted] = []
         """In the order of the markers."""
+        self._verified: dict[int, tuple[int, int]] = {}
+        """The epochs and lowest sequence numbers of producers about whose first batch the coordinator was asked, until
+        it is in the log (Kafka: VerificationStateEntry).
+        """
 
     @property
     def first_open_offset(self) -> int | None:
@@ -120,10 +124,12 @@ class Producers:
         deleted.
         """
         producer = self.by_id.get(header.producer_id)
+        if producer is not None and header.producer_epoch < producer.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if (asked := self._verified.get(header.producer_id)) is not None and header.base_sequence > asked[1]:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if producer is None:
             return ErrorCode.NONE
-        if header.producer_epoch < producer.epoch:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
         if header.producer_epoch > producer.epoch:
             follows = header.base_sequence == 0
         else:
@@ -134,6 +140,17 @@ class Producers:
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
 
+    def verifying(self, header: Header) -> None:
+        """The coordinator is asked about the first batch of a transaction. Until it is there, none may come that
+        follows it.
+        """
+        epoch, lowest = self._verified.get(header.producer_id, (header.producer_epoch, header.base_sequence))
+        if header.producer_epoch > epoch:
+            epoch, lowest = header.producer_epoch, header.base_sequence
+        elif header.producer_epoch == epoch:
+            lowest = min(lowest, header.base_sequence)
+        self._verified[header.producer_id] = epoch, lowest
+
     def note(self, header: Header, batch: bytearray | memoryview) -> None:
         """Remember a batch that is in the log."""
         producer = self.by_id.get(header.producer_id)
@@ -141,6 +158,8 @@ class Producers:
             producer = self.by_id[header.producer_id] = Producer(header.producer_id)
         producer.begin_epoch(header.producer_epoch)
         producer.last_timestamp = header.max_timestamp
+        if header.is_transactional:
+            self._verified.pop(header.producer_id, None)
         if header.is_control:
             self._end(producer, header, batch)
             return
