@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.workers import make_scheduler
 
-pytest_plugins = ["aiogroup_pytest", "aiogroup.devkafka.pytest_plugin"]
+pytest_plugins = ["aiogroup_pytest", "aiogroup.devkafka.pytest_plugin", "tests.support.brokers"]
 
 _MARKED = {
     Path(__file__).parent / folder: mark

@@ -73,8 +73,12 @@ class BrokerNode:
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.kill(self.node_id, now_ms))
 
     def pause(self) -> None:
-        """Its sockets stay open and accept connections, and it says nothing."""
-        self._broker.change_nodes(lambda cluster, _now_ms: cluster.nodes.pause(self.node_id))
+        """Its sockets stay open and accept connections, and it says nothing.
+
+        The others, if they are more than half of the nodes, lead and coordinate in its place after the property
+        `broker.session.timeout.ms` (3,000).
+        """
+        self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.pause(self.node_id, now_ms))
 
     def resume(self) -> None:
         """It goes on with what has arrived meanwhile."""

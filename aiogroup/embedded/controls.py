@@ -142,9 +142,9 @@ class Controls(Running):
     def pause(self) -> None:
         """Every node that is up says nothing any more; sockets stay open, and connections are accepted."""
 
-        def act(_now_ms: int) -> None:
+        def act(now_ms: int) -> None:
             for node in self._cluster.nodes.up:
-                self._cluster.nodes.pause(node.node_id)
+                self._cluster.nodes.pause(node.node_id, now_ms)
 
         self._call(act)
 
@@ -152,7 +152,7 @@ class Controls(Running):
         """Every node that is paused goes on with what has arrived meanwhile."""
 
         def act(now_ms: int) -> None:
-            for node in self._cluster.nodes.up:
+            for node in self._cluster.nodes:
                 if node.is_paused:
                     self._cluster.nodes.resume(node.node_id, now_ms)
 

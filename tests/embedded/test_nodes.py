@@ -102,7 +102,7 @@ def test_a_partition_without_a_live_replica_has_no_leader_until_one_is_back():
 def test_a_paused_node_says_nothing_and_goes_on_with_what_came():
     machine = with_orders()
     client = machine.client(2)
-    machine.do(lambda cluster, _now_ms: cluster.nodes.pause(2))
+    machine.do(lambda cluster, now_ms: cluster.nodes.pause(2, now_ms))
     assert client.ask(NAMED) is None
     assert not client.connection.wants_input
     late = machine.client(2)
@@ -112,6 +112,39 @@ def test_a_paused_node_says_nothing_and_goes_on_with_what_came():
     assert late.answer().error_code == 0
 
 
+def test_a_node_that_is_silent_for_its_session_is_replaced_until_it_goes_on():
+    machine = with_orders(properties={"broker.session.timeout.ms": "3000"})
+    client, frozen = machine.client(1), machine.client(2)
+    machine.do(lambda cluster, now_ms: cluster.coordinators.move("billing", 2, 0, now_ms))
+    first = frozen.ask(joining())
+    joined = frozen.ask(joining(first.member_id))
+    named = {"protocol_type": "consumer", "protocol_name": "range"}
+    frozen.ask(SyncGroupRequest(group_id="billing", generation_id=1, member_id=joined.member_id, **named))
+    machine.do(lambda cluster, now_ms: cluster.nodes.pause(2, now_ms))
+    machine.pass_ms(2_999)
+    assert (leaders(client), coordinator(client)) == ([1, 2, 3], 2)
+    machine.pass_ms(1)
+    assert leaders(client) == [1, 3, 3]
+    assert [each.node_id for each in client.ask(ORDERS).brokers] == [1, 3]
+    assert client.ask(ORDERS).topics[0].partitions[0].isr_nodes == (1, 3)
+    beat = HeartbeatRequest(group_id="billing", generation_id=1, member_id=joined.member_id)
+    assert machine.client(coordinator(client)).ask(beat).error_code == 0
+    assert frozen.ask(beat) is None
+    machine.do(lambda cluster, now_ms: cluster.nodes.resume(2, now_ms))
+    assert frozen.answer().error_code == ErrorCode.NOT_COORDINATOR
+    assert leaders(client) == [1, 3, 3]
+    assert client.ask(ORDERS).topics[0].partitions[0].isr_nodes == (1, 2, 3)
+
+
+def test_without_a_majority_no_silent_node_is_replaced():
+    machine = with_orders()
+    client = machine.client(1)
+    for number in (2, 3):
+        machine.do(lambda cluster, now_ms, number=number: cluster.nodes.pause(number, now_ms))
+    machine.pass_ms(60_000)
+    assert leaders(client) == [1, 2, 3]
+
+
 def test_what_was_due_at_a_paused_node_is_said_when_it_goes_on():
     machine = Machine()
     a, b = machine.client(), machine.client()
@@ -119,7 +152,7 @@ def test_what_was_due_at_a_paused_node_is_said_when_it_goes_on():
     a.ask(joining(first.member_id))
     second = b.ask(joining())
     b.send(joining(second.member_id))
-    machine.do(lambda cluster, _now_ms: cluster.nodes.pause(1))
+    machine.do(lambda cluster, now_ms: cluster.nodes.pause(1, now_ms))
     machine.pass_ms(30_000)
     assert b.answer() is None
     machine.do(lambda cluster, now_ms: cluster.nodes.resume(1, now_ms))
@@ -203,4 +236,4 @@ def test_what_a_node_cannot_do_is_refused(step):
     if step != "start":
         nodes.kill(2, 0)
     with pytest.raises(BrokerRefusal):
-        {"start": nodes.start, "pause": lambda node, _now: nodes.pause(node), "resume": nodes.resume}[step](2, 0)
+        {"start": nodes.start, "pause": nodes.pause, "resume": nodes.resume}[step](2, 0)

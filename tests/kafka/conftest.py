@@ -1,4 +1,4 @@
-"""What the tests against real Kafka share."""
+"""What the tests on Kafka share, on the embedded broker or on real Kafka."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from aiogroup.devkafka import Cluster
+from tests.support.brokers import EmbeddedCluster, is_real, scope_of_cluster
 from tests.support.kafka import Place
 from tests.support.nodes import bring_back
 from tests.support.spark import start_spark, why_no_spark
@@ -20,6 +21,8 @@ from tests.support.workers import by_one_worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+
+    AnyCluster = Cluster | EmbeddedCluster
 
 
 # What runs in the background of a script ignores Ctrl-C, and so would every process that a test starts.
@@ -97,17 +100,25 @@ def make_place(kafka_cluster: Cluster, unique_name: Callable[[str], str]) -> Cal
     return make
 
 
-@pytest.fixture(scope="session", params=by_one_worker("three_nodes"))
-def kafka_cluster_3() -> Iterator[Cluster]:
+@pytest.fixture(scope="session")
+def make_cluster(pytestconfig: pytest.Config) -> Callable[..., AnyCluster]:
+    """A cluster of one's own, of the broker that the tests run on."""
+    if is_real(pytestconfig):
+        return lambda **settings: Cluster(start_timeout_ms=START_MS, **settings)
+    return EmbeddedCluster
+
+
+@pytest.fixture(scope=scope_of_cluster)
+def kafka_cluster_3(make_cluster: Callable[..., AnyCluster]) -> Iterator[AnyCluster]:
     """Three nodes whose leaders send a reader that names its rack to the follower in that rack."""
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-    with Cluster(nodes=3, properties={"replica.selector.class": selector}, start_timeout_ms=START_MS) as cluster:
+    with make_cluster(nodes=3, properties={"replica.selector.class": selector}) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="session", params=by_one_worker("breakable_node"))
-def breakable_cluster() -> Iterator[Cluster]:
-    with Cluster(start_timeout_ms=START_MS) as cluster:
+@pytest.fixture(scope=scope_of_cluster)
+def breakable_cluster(make_cluster: Callable[..., AnyCluster]) -> Iterator[AnyCluster]:
+    with make_cluster() as cluster:
         yield cluster
 
 

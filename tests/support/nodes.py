@@ -7,9 +7,8 @@ import time
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
-
-from aiogroup.devkafka import wire
 
 
 def bring_back(cluster):
@@ -22,15 +21,14 @@ def bring_back(cluster):
 
 
 async def coordinator_of(cluster):
-    """The node that leads the only partition of the offsets' topic."""
-
-    def leader():
-        for node in cluster.nodes:
-            if node.is_running and not node.is_paused:
-                return wire.metadata(node.port, ("__consumer_offsets",)).leaders["__consumer_offsets"][0]
-        return None
-
-    number = await asyncio.to_thread(leader)
+    """The node that coordinates all groups: that which leads the only partition of the offsets' topic."""
+    live = [f"127.0.0.1:{node.port}" for node in cluster.nodes if node.is_running and not node.is_paused]
+    admin = AIOKafkaAdminClient(bootstrap_servers=live)
+    await admin.start()
+    try:
+        number = await admin.find_coordinator("any")
+    finally:
+        await admin.close()
     return next(node for node in cluster.nodes if node.node_id == number)
 
 

@@ -90,7 +90,8 @@ class Cluster:
         self.ids = ids = Ids(rng)
         self.cluster_id = ids.cluster_id()
         self.timers = timers = Timers()
-        self.nodes = Nodes(nodes, timers, failover_ms=failover_ms, racks=racks)
+        session_ms = settings["broker.session.timeout.ms"]
+        self.nodes = Nodes(nodes, timers, failover_ms=failover_ms, session_ms=session_ms, racks=racks)
         self.faults = faults = Faults()
         self.troubles = troubles = Troubles()
         self.observers = Observers()

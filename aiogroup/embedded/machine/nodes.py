@@ -26,8 +26,15 @@ class Node:
     port: int = 0
     is_up: bool = True
     is_paused: bool = False
+    is_fenced: bool = False
+    """It has been silent for so long that the others have taken its place."""
     failover: Timer | None = field(default=None, repr=False)
-    """Runs when the others notice that the node has died."""
+    """Runs when the others notice that the node has died or is silent."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the others count on it."""
+        return self.is_up and not self.is_fenced
 
 
 Told = Callable[[Node, int], None]
@@ -36,9 +43,18 @@ Told = Callable[[Node, int], None]
 class Nodes:
     """The nodes by id. What must happen when a node changes is told to those who asked: `told(node, now_ms)`."""
 
-    def __init__(self, count: int, timers: Timers, *, failover_ms: int = 0, racks: Sequence[str | None] = ()) -> None:
+    def __init__(
+        self,
+        count: int,
+        timers: Timers,
+        *,
+        failover_ms: int = 0,
+        session_ms: int = 3_000,
+        racks: Sequence[str | None] = (),
+    ) -> None:
         self._timers = timers
         self._failover_ms = failover_ms
+        self._session_ms = session_ms
         self._by_id = {number: Node(number, f"rack-{number}") for number in range(1, count + 1)}
         for node, rack in zip(self._by_id.values(), racks, strict=False):
             node.rack = rack
@@ -47,6 +63,7 @@ class Nodes:
         self.on_failover: list[Told] = []
         """The others have noticed: they lead and coordinate in its place."""
         self.on_up: list[Told] = []
+        """The others count on it again."""
         self.on_resumed: list[Told] = []
 
     def __iter__(self) -> Iterator[Node]:
@@ -63,16 +80,16 @@ class Nodes:
 
     def is_up(self, node_id: int) -> bool:
         node = self._by_id.get(node_id)
-        return node is not None and node.is_up
+        return node is not None and node.is_live
 
     def serving(self, node_id: int) -> Node | None:
         """The node, if it is up."""
         node = self._by_id.get(node_id)
-        return node if node is not None and node.is_up else None
+        return node if node is not None and node.is_live else None
 
     @property
     def up(self) -> list[Node]:
-        return [node for node in self._by_id.values() if node.is_up]
+        return [node for node in self._by_id.values() if node.is_live]
 
     def live(self, replicas: Iterable[int]) -> tuple[int, ...]:
         """Those of the replicas whose nodes are up: the ones in sync."""
@@ -98,7 +115,8 @@ class Nodes:
         node = self._by_id[node_id]
         if not node.is_up:
             return
-        node.is_up = node.is_paused = False
+        self._forget_failover(node)
+        node.is_up = node.is_paused = node.is_fenced = False
         for told in self.on_down:
             told(node, now_ms)
         if failover_ms:
@@ -111,26 +129,46 @@ class Nodes:
         for told in self.on_failover:
             told(node, now_ms)
 
+    @staticmethod
+    def _forget_failover(node: Node) -> None:
+        if node.failover is not None:
+            node.failover.cancel()
+            node.failover = None
+
     def start(self, node_id: int, now_ms: int) -> None:
         """It is there again, with its logs and at its address."""
         node = self._by_id[node_id]
         if node.is_up:
             raise BrokerRefusal(f"node {node_id} runs already")
-        if node.failover is not None:
-            node.failover.cancel()
-            node.failover = None
+        self._forget_failover(node)
         node.is_up = True
         for told in self.on_up:
             told(node, now_ms)
 
-    def pause(self, node_id: int) -> None:
-        """Its sockets stay open, and it says nothing. Nobody takes its place."""
-        self._running(node_id).is_paused = True
+    def pause(self, node_id: int, now_ms: int) -> None:
+        """Its sockets stay open, and it says nothing. The controller, if it has a majority of the nodes, waits for
+        `broker.session.timeout.ms`, and fences it (BrokerHeartbeatManager): others lead and coordinate in its place.
+        """
+        node = self._running(node_id)
+        if not node.is_paused:
+            node.is_paused = True
+            node.failover = self._timers.at(now_ms + self._session_ms, lambda at_ms: self._fence(node, at_ms))
+
+    def _fence(self, node: Node, now_ms: int) -> None:
+        awake_count = sum(each.is_up and not each.is_paused for each in self)
+        node.failover = None
+        if 2 * awake_count > len(self):
+            node.is_fenced = True
+            self._fail_over(node, now_ms)
 
     def resume(self, node_id: int, now_ms: int) -> None:
         """It goes on with what has arrived meanwhile."""
         node = self._running(node_id)
-        node.is_paused = False
+        self._forget_failover(node)
+        was_fenced, node.is_paused, node.is_fenced = node.is_fenced, False, False
+        if was_fenced:
+            for told in self.on_up:
+                told(node, now_ms)
         for told in self.on_resumed:
             told(node, now_ms)
 

@@ -199,6 +199,8 @@ _OF_TOPICS: Mapping[str, Kind] = {default: kind for kind, default in TOPIC.value
 BROKER: Mapping[str, Kind] = {
     **_OF_TOPICS,
     "auto.create.topics.enable": Flag(False),
+    # As devkafka sets it, after which a silent node is replaced.
+    "broker.session.timeout.ms": Number(3_000, 0, INT_MAX),
     "default.replication.factor": Number(1, 1, 32_767),
     "fetch.max.bytes": Number(57_671_680, 1_024, INT_MAX),
     # As devkafka sets it: nobody waits for members that do not come.

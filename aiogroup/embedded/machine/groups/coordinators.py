@@ -253,8 +253,7 @@ class Coordinators:
         up = [each.node_id for each in self._nodes.up]
         for number, seat in enumerate(self):
             if seat.node_id == node.node_id and up:
-                seat.node_id = up[number % len(up)]
-                self._load(seat, now_ms)
+                self._hand_over(seat, up[number % len(up)], 0, now_ms)
 
     def _on_up(self, _node: Node, now_ms: int) -> None:
         """Who came back before the others noticed loads its groups; who comes back as the only one takes over all."""

@@ -119,6 +119,7 @@ class Seats:
         up = [each.node_id for each in self._nodes.up]
         for number, seat in enumerate(self):
             if seat.node_id == node.node_id and up:
+                self._end(seat)
                 seat.node_id = up[number % len(up)]
                 self._load(seat, now_ms)
 

@@ -1,0 +1,118 @@
+"""Which broker the tests of tests/kafka have: the embedded one, or, with `--broker real`, Kafka itself."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aiogroup.devkafka import Cluster, jars
+from aiogroup.embedded import Broker
+from tests.support.brokers_differ import GAPS, ONLY_REAL
+from tests.support.workers import by_one_worker
+
+OPTION = "--broker"
+DEAR = {"kafka_cluster_3": "three_nodes", "breakable_cluster": "breakable_node"}
+"""Fixtures with a cluster of their own, which only one worker of pytest-xdist starts if it is real."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        OPTION,
+        choices=("embedded", "real"),
+        default="embedded",
+        help="the broker of tests/kafka: embedded (no Java; leaves out what runs on real Kafka alone) or real",
+    )
+
+
+def is_real(config: pytest.Config) -> bool:
+    return bool(config.getoption(OPTION) == "real")
+
+
+def scope_of_cluster(fixture_name: str, config: pytest.Config) -> str:
+    """Of a fixture that is a cluster: a real one serves a whole run, an embedded one each test."""
+    return "session" if is_real(config) else "function"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if is_real(metafunc.config):
+        for fixture, worker in DEAR.items():
+            if fixture in metafunc.fixturenames:
+                metafunc.parametrize(fixture, by_one_worker(worker), indirect=True, scope="session")
+
+
+def found_in(listed: dict[str, str], item: pytest.Item) -> str | None:
+    """Why the test is listed: by its file, its function, or with its parameters."""
+    file = item.path.name
+    function = f"{file}::{getattr(item, 'originalname', item.name)}"
+    return listed.get(file) or listed.get(function) or listed.get(f"{file}::{item.name}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if why := found_in(ONLY_REAL, item):
+            item.add_marker(pytest.mark.real_kafka(why))
+            if not is_real(config):
+                item.add_marker(pytest.mark.skip(f"only on real Kafka: {why}"))
+        elif (why := found_in(GAPS, item)) and not is_real(config):
+            item.add_marker(pytest.mark.xfail(reason=why, strict=True))
+
+
+class EmbeddedCluster(Broker):
+    """An embedded broker with the calls of a cluster of devkafka."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._tools: list[subprocess.Popen[Any]] = []
+
+    def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int | None = 1, *args: Any, **settings: Any
+    ) -> None:
+        """With one replica unless more are named, as a cluster of devkafka."""
+        super().create_topic(name, partitions, replication_factor, *args, **settings)
+
+    def java(self, main_class: str, *arguments: str, **popen: Any) -> subprocess.Popen[Any]:
+        """Run a tool of Kafka's jars until the broker is closed. Where they were not fetched the test is left out."""
+        if not (jars.cache_dir() / f"kafka-{jars.KAFKA_VERSION}.json").exists():
+            pytest.skip("needs Kafka's jars: python -m aiogroup.devkafka fetch")
+        java, classpath = jars.java(), jars.classpath()
+        command = [str(java), "-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1"]
+        cache = jars.aot_cache(java, classpath)
+        if cache is not None and cache.exists():
+            command.append(f"-XX:AOTCache={cache}")
+        command += ["-Xlog:disable", f"-Dlog4j2.configurationFile={jars.LOG_CONFIG.as_uri()}", "-cp", classpath]
+        popen.setdefault("stdin", subprocess.DEVNULL)
+        tool = subprocess.Popen([*command, main_class, *arguments], **popen)
+        self._tools.append(tool)
+        return tool
+
+    def close(self) -> None:
+        super().close()
+        for tool in self._tools:
+            tool.kill()
+            tool.wait()
+        bugs = [str(each) for each in self.troubles if each.refusal.name == "bug"]
+        assert not bugs, "\n".join(bugs)
+
+
+@pytest.fixture(scope=scope_of_cluster)
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster | EmbeddedCluster]:
+    """One node: a real one for all tests (devkafka's fixture of this name), or an embedded one for each."""
+    if is_real(request.config):
+        yield request.getfixturevalue("kafka_cluster")
+    else:
+        with EmbeddedCluster() as cluster:
+            yield cluster
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """Append what each embedded broker refused, and what it was asked."""
+    report = yield
+    if report.failed:
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, EmbeddedCluster):
+                report.sections.append((f"the embedded broker: {name}", value.log_tail()))
+    return report

@@ -1,0 +1,21 @@
+"""What of tests/kafka does not run on the embedded broker, each with its reason: files, functions, or single tests."""
+
+from __future__ import annotations
+
+ONLY_REAL = {
+    "test_devkafka.py": "tests what starts Kafka",
+    "test_installed.py": "tests what starts Kafka, from an installed package",
+    "test_coordinator_conformance.py": "compares the embedded broker with Kafka",
+    "test_embedded_conformance_logs.py": "compares the embedded broker with Kafka",
+    "test_embedded_conformance_reading.py": "compares the embedded broker with Kafka",
+    "test_security.py": "TLS, SASL and accounts, which the embedded broker has not",
+    "test_spark_drain.py": "Spark reads with Kafka's Java client",
+    "test_spark_errors.py": "Spark reads with Kafka's Java client",
+    "test_spark_example.py": "Spark reads with Kafka's Java client",
+    "test_spark_killed.py": "Spark reads with Kafka's Java client",
+    "test_spark_standing.py": "Spark reads with Kafka's Java client",
+}
+"""These run in `make test` on real Kafka."""
+
+GAPS: dict[str, str] = {}
+"""What the embedded broker cannot do yet. Each fails on it; who mends it takes it off this list."""
