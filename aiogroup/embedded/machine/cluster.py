@@ -7,7 +7,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from aiogroup.embedded.machine.admin.changes import ConfigChanges
+from aiogroup.embedded.machine.admin.described import DescribedConfigs
 from aiogroup.embedded.machine.admin.logs import LogRequests
+from aiogroup.embedded.machine.admin.topology import Topology
 from aiogroup.embedded.machine.connection import Buffer, Connection
 from aiogroup.embedded.machine.exchange import Exchange, Handler, Handlers
 from aiogroup.embedded.machine.faults.faults import Faults
@@ -15,6 +18,7 @@ from aiogroup.embedded.machine.faults.gate import Gate
 from aiogroup.embedded.machine.faults.rules import CUT, Rules
 from aiogroup.embedded.machine.faults.watch import Watch
 from aiogroup.embedded.machine.groups.coordinators import Coordinators
+from aiogroup.embedded.machine.groups.deletion import GroupDeletion
 from aiogroup.embedded.machine.groups.listing import GroupListing
 from aiogroup.embedded.machine.groups.requests import GroupRequests
 from aiogroup.embedded.machine.ids import Ids, RandomBits
@@ -125,6 +129,10 @@ class Cluster:
             GroupListing(self.coordinators, seats, faults, troubles),
             TransactionRequests(transactions, topics, faults, ids.producer_id),
             TransactionalOffsets(self.coordinators, transactions, topics, faults),
+            GroupDeletion(self.coordinators, topics, faults),
+            DescribedConfigs(topics, self.nodes, settings, faults),
+            ConfigChanges(topics, self.nodes, settings, faults, troubles),
+            Topology(self.cluster_id, topics, self.nodes, settings, faults),
         ]
         for room in rooms:
             self._handlers.update(room.handlers())

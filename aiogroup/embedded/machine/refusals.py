@@ -45,6 +45,11 @@ REFUSALS = {
             "fetch as a consumer, with replica id -1: the replicas of the embedded broker need not fetch",
         ),
         Refusal(
+            "settings",
+            "the change of this resource is refused with INVALID_REQUEST or INVALID_CONFIG",
+            "change the settings that DescribeConfigs lists, of topics and of the whole cluster",
+        ),
+        Refusal(
             "max_bytes",
             "Produce answers POLICY_VIOLATION",
             "give Broker a greater max_bytes, or delete topics that the test no longer needs",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from aiogroup.embedded.machine.groups.group import GroupSettings
@@ -13,7 +14,17 @@ from aiogroup.embedded.machine.refusals import BrokerRefusal
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.logs.topics import Topic
 
-__all__ = ["BROKER", "TOPIC", "Settings"]
+__all__ = [
+    "ALWAYS_DYNAMIC",
+    "BROKER",
+    "DYNAMIC",
+    "TOPIC",
+    "ConfigSource",
+    "InvalidValueError",
+    "Kind",
+    "Settings",
+    "spelled",
+]
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
@@ -22,6 +33,16 @@ COMPRESSIONS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 COMPACTION_LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 REPLICA = re.compile(r"[0-9]+:[0-9]+")
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from (DescribeConfigsResponse.ConfigSource); the least number is the strongest source."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
 
 
 class InvalidValueError(ValueError):
@@ -227,12 +248,38 @@ BROKER: Mapping[str, Kind] = {
 }
 """The settings that `Broker(properties=...)` knows."""
 
+DYNAMIC = (*_OF_TOPICS, "max.connections", "producer.id.expiration.ms")
+"""Those that an administrator may change while the broker runs (DynamicBrokerConfig)."""
+ALWAYS_DYNAMIC = "min.insync.replicas"
+"""Since eligible leader replicas (KIP-966) the controller keeps this one as a default of the whole cluster."""
+NOT_SET = "log.retention.ms"
+"""Kafka's default of this one is nothing: it has the same setting in hours too, which is told nowhere."""
+
+
+def spelled(value: Any) -> str:  # noqa: ANN401 (a value of any setting)
+    """A value as Kafka writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
 
 class Settings:
-    """The settings of one cluster. `settings["num.partitions"]` is a value of the type that it has in Kafka."""
+    """The settings of one cluster. `settings["num.partitions"]` is a value of the type that it has in Kafka.
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
+    What an administrator changes holds for the whole cluster: only one that has a single node takes settings of a node.
+    """
+
+    def __init__(self, values: Mapping[str, Any], given: Iterable[str] = ()) -> None:
+        self._static = values
+        self._given = frozenset(given)
+        self._values = dict(values)
+        self.changed: dict[ConfigSource, dict[str, str]] = {
+            ConfigSource.DYNAMIC_BROKER: {},
+            ConfigSource.DYNAMIC_DEFAULT_BROKER: {ALWAYS_DYNAMIC: spelled(values[ALWAYS_DYNAMIC])},
+        }
+        """What administrators have set: of the node, and of the cluster."""
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Settings:
@@ -250,10 +297,26 @@ class Settings:
                 values[name] = kind.read(str(text))
             except InvalidValueError as error:
                 raise BrokerRefusal(f"invalid value {error.shown} for {name}: {error.why}") from None
-        return cls(values)
+        return cls(values, properties)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 (each setting has a type of its own)
         return self._values[name]
+
+    def sources(self, name: str) -> list[tuple[ConfigSource, str]]:
+        """Where the value of a broker's setting could come from, the strongest first."""
+        found = [(source, texts[name]) for source, texts in self.changed.items() if name in texts]
+        if name in self._given:
+            found.append((ConfigSource.STATIC_BROKER, spelled(self._static[name])))
+        if name != NOT_SET:
+            found.append((ConfigSource.DEFAULT, spelled(BROKER[name].default)))
+        return found
+
+    def change(self, source: ConfigSource, texts: Mapping[str, str]) -> None:
+        """An administrator sets these and no others; they hold at once. The caller has checked them."""
+        self.changed[source] = dict(texts)
+        self._values = dict(self._static)
+        for layer in reversed(self.changed.values()):
+            self._values.update((name, BROKER[name].read(text)) for name, text in layer.items())
 
     def of_topic(self, topic: Topic, name: str) -> Any:  # noqa: ANN401
         """The effective value of a topic's setting: its own, or the broker's."""

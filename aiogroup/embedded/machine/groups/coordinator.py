@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from aiogroup.embedded.machine.groups.form import Form, MakeForm
-from aiogroup.embedded.machine.groups.group import Group, GroupSettings
+from aiogroup.embedded.machine.groups.group import Group, GroupSettings, GroupState
 from aiogroup.embedded.machine.groups.joins import Join
 from aiogroup.embedded.machine.groups.log import Commit, Committed, CoordinatorLog, PendingCommit, StoredGroup
 from aiogroup.embedded.machine.observers import Observer
@@ -295,6 +295,40 @@ class GroupCoordinator:
         if version >= DEAD_UNTIL:
             code, why = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
         return DescribedGroup(error_code=code, error_message=why, group_id=group_id, group_state="Dead")
+
+    def delete(self, group_id: str) -> ErrorCode:
+        """Forget a group without members, with all that it has committed (GroupMetadataManager.validateDeleteGroup)."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        group.stop_timers()
+        del self.groups[group_id]
+        self.log.take(group_id)
+        return ErrorCode.NONE
+
+    def refusal_of_offset_delete(self, group_id: str) -> ErrorCode:
+        """ClassicGroup.validateOffsetDelete."""
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is not GroupState.EMPTY and not group.consumes:
+            return ErrorCode.NON_EMPTY_GROUP
+        return ErrorCode.NONE
+
+    def delete_offsets(self, group_id: str, topic: str, indexes: Iterable[int]) -> dict[int, ErrorCode]:
+        """Forget what a group that may be asked has committed for partitions, unless it reads their topic."""
+        if self.groups[group_id].reads(topic):
+            return dict.fromkeys(indexes, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+        codes = dict.fromkeys(indexes, ErrorCode.NONE)
+        log = self.log.get(group_id)
+        if log is not None:
+            keys = ((topic, index) for index in codes)
+            log.forget_offsets(key for key in keys if key in log.offsets or log.is_pending(*key))
+        return codes
 
     # The rest.
 

@@ -16,6 +16,8 @@ from aiogroup.embedded.machine.groups.form import Form, GroupState, MakeForm
 from aiogroup.embedded.machine.groups.log import StoredGroup
 from aiogroup.embedded.machine.groups.members import Member, Members
 from aiogroup.embedded.machine.timers import Timer, Timers
+from aiogroup.errors import ProtocolError
+from aiogroup.protocol.consumer_protocol import decode_subscription
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
@@ -30,6 +32,7 @@ __all__ = ["Group", "GroupSettings", "GroupState", "Keeper"]
 
 CLIENT_HOST = "/127.0.0.1"
 """As Java writes it: all clients are on this machine."""
+CONSUMERS = "consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +308,24 @@ class Group:
             protocol_data=(self.protocol or "") if is_stable else "",
             members=members,
         )
+
+    @property
+    def consumes(self) -> bool:
+        """Whether its members are consumers: a broker understands the subscriptions of no others."""
+        return self.protocol_type == CONSUMERS
+
+    def reads(self, topic: str) -> bool:
+        """Whether a member is subscribed to the topic (ClassicGroup.isSubscribedToTopic). Consumers whose subscriptions
+        are not known, as no generation has begun or they cannot be read, might read any topic.
+        """
+        if not len(self.members):
+            return False
+        if self.protocol is None or not self.consumes:
+            return self.consumes
+        try:
+            return any(topic in decode_subscription(each.metadata(self.protocol)).topics for each in self.members)
+        except ProtocolError:
+            return True
 
     # Requests.
 

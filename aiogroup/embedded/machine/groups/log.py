@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -53,7 +53,7 @@ class TransactionEnd:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Offsets that are forgotten, as their topic was deleted."""
+    """Offsets that are forgotten, as their topic or they themselves were deleted."""
 
     keys: tuple[tuple[str, int], ...]
 
@@ -229,9 +229,12 @@ class GroupLog:
         """The topic was deleted, and its offsets with it."""
         state = self._state
         known = [*state.offsets, *(key for offsets in state.pending.values() for key in offsets)]
-        keys = tuple(key for key in known if key[0] == topic)
-        if keys:
-            self.append(Tombstone(keys))
+        self.forget_offsets(key for key in known if key[0] == topic)
+
+    def forget_offsets(self, keys: Iterable[tuple[str, int]]) -> None:
+        """What was committed for these, or is to be by transactions, is forgotten."""
+        if forgotten := tuple(keys):
+            self.append(Tombstone(forgotten))
 
 
 class CoordinatorLog:

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from aiogroup.embedded.machine.settings import TOPIC
+from aiogroup.embedded.machine.settings import TOPIC, ConfigSource, spelled
 
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.settings import Settings
 
-__all__ = ["ConfigSource", "EffectiveSetting", "effective_settings", "spelled"]
+__all__ = ["EffectiveSetting", "Synonym", "effective_settings"]
+
+BROKERS_NAMES = {
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.zstd.level": "compression.zstd.level",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "preallocate": "log.preallocate",
+    "segment.index.bytes": "log.index.size.max.bytes",
+}
+"""What Kafka's broker calls the default of a topic's setting, where the embedded broker has no such setting of its own:
+administrators are told the name (ServerTopicConfigSynonyms).
+"""
 
 
-class ConfigSource(IntEnum):
-    """Where a value comes from (DescribeConfigsResponse.ConfigSource)."""
+class Synonym(NamedTuple):
+    """One place from which a value could come."""
 
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
+    name: str
+    value: str
+    source: ConfigSource
 
 
 class EffectiveSetting(NamedTuple):
@@ -30,19 +46,8 @@ class EffectiveSetting(NamedTuple):
     name: str
     value: str
     source: ConfigSource
-
-
-ALWAYS_DYNAMIC = "min.insync.replicas"
-"""Since eligible leader replicas (KIP-966) the controller keeps this one as a default of the whole cluster."""
-
-
-def spelled(value: Any) -> str:  # noqa: ANN401 (a value of any setting)
-    """A value as Kafka writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return str(value)
+    synonyms: tuple[Synonym, ...]
+    """All places from which the value could come, the strongest first."""
 
 
 def effective_settings(settings: Settings, config: Mapping[str, str]) -> list[EffectiveSetting]:
@@ -50,12 +55,14 @@ def effective_settings(settings: Settings, config: Mapping[str, str]) -> list[Ef
     found = []
     for name in sorted(TOPIC):
         kind, broker_name = TOPIC[name]
+        synonyms = []
+        if broker_name is not None:
+            synonyms = [Synonym(broker_name, text, source) for source, text in settings.sources(broker_name)]
+        elif name in BROKERS_NAMES:
+            synonyms = [Synonym(BROKERS_NAMES[name], spelled(kind.default), ConfigSource.DEFAULT)]
         if name in config:
-            found.append(EffectiveSetting(name, config[name], ConfigSource.TOPIC))
-            continue
+            synonyms.insert(0, Synonym(name, config[name], ConfigSource.TOPIC))
         value = kind.default if broker_name is None else settings[broker_name]
-        source = ConfigSource.DEFAULT if value == kind.default else ConfigSource.STATIC_BROKER
-        if name == ALWAYS_DYNAMIC:
-            source = ConfigSource.DYNAMIC_DEFAULT_BROKER
-        found.append(EffectiveSetting(name, spelled(value), source))
+        _, text, source = synonyms[0] if synonyms else (name, spelled(value), ConfigSource.DEFAULT)
+        found.append(EffectiveSetting(name, text, source, tuple(synonyms)))
     return found

@@ -15,10 +15,10 @@ MAX_NAME_CHARS = 249
 NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-def refusal_of_name(name: str, topics: Topics) -> str | None:
+def refusal_of_name(name: str, topics: Topics | None = None) -> str | None:
     """Why no topic may have this name (INVALID_TOPIC_EXCEPTION); `None`: it is legal, and may be taken.
 
-    As Kafka's Topic.validate, and its check that `a.b` and `a_b` are not both there.
+    As Kafka's Topic.validate; with `topics` also its check that `a.b` and `a_b` are not both there.
     """
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
@@ -31,7 +31,7 @@ def refusal_of_name(name: str, topics: Topics) -> str | None:
             f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' "
             "and '-'"
         )
-    if (other := topics.colliding(name)) is not None:
+    if topics is not None and (other := topics.colliding(name)) is not None:
         return f"Topic '{name}' collides with existing topic: {other}"
     return None
 

@@ -1,0 +1,78 @@
+"""DeleteGroups (42) and OffsetDelete (47), as KafkaApis, GroupCoordinatorShard and OffsetMetadataManager."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiogroup.embedded.machine.exchange import Exchange, Handler
+from aiogroup.embedded.machine.faults.faults import Faults, Place
+from aiogroup.embedded.machine.groups.coordinators import Coordinators
+from aiogroup.embedded.machine.logs.topics import Topics
+from aiogroup.embedded.messages.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.schema import Request
+
+__all__ = ["GroupDeletion"]
+
+
+class GroupDeletion:
+    """Forgets groups without members, and what groups have committed for topics that they do not read."""
+
+    def __init__(self, coordinators: Coordinators, topics: Topics, faults: Faults) -> None:
+        self._coordinators = coordinators
+        self._topics = topics
+        self._faults = faults
+
+    def handlers(self) -> Mapping[type[Request[Any]], Handler]:
+        return {DeleteGroupsRequest: self.delete_groups, OffsetDeleteRequest: self.delete_offsets}
+
+    def delete_groups(self, exchange: Exchange, request: DeleteGroupsRequest, now_ms: int) -> None:
+        """Each group once."""
+        results = tuple(
+            DeletableGroupResult(group_id, self._deleted(exchange, group_id))
+            for group_id in dict.fromkeys(request.groups_names)
+        )
+        exchange.answer(DeleteGroupsResponse(results=results), now_ms)
+
+    def _deleted(self, exchange: Exchange, group_id: str) -> ErrorCode:
+        place = Place(group=group_id)
+        coordinator = self._faults.refusal(exchange, place) or self._coordinators.at(exchange.node_id, group_id)
+        if isinstance(coordinator, ErrorCode):
+            return coordinator
+        return coordinator.delete(group_id) or self._faults.denial(exchange, place)
+
+    def delete_offsets(self, exchange: Exchange, request: OffsetDeleteRequest, now_ms: int) -> None:
+        """What is refused because of its topic stands first; if the group is refused, nothing else is said."""
+        place = Place(group=request.group_id)
+        coordinator = self._faults.refusal(exchange, place) or self._coordinators.at(exchange.node_id, request.group_id)
+        if isinstance(coordinator, ErrorCode):
+            exchange.answer(OffsetDeleteResponse(error_code=coordinator), now_ms)
+            return
+        code = coordinator.refusal_of_offset_delete(request.group_id)
+        if code:
+            exchange.answer(OffsetDeleteResponse(error_code=code), now_ms)
+            return
+        topics = []
+        for topic in request.topics:
+            indexes = [each.partition_index for each in topic.partitions]
+            codes = {index: self._refusal(exchange, topic.name, index) for index in indexes}
+            left = [index for index, refusal in codes.items() if not refusal]
+            codes.update(coordinator.delete_offsets(request.group_id, topic.name, left))
+            told = tuple(OffsetDeleteResponsePartition(index, codes[index]) for index in indexes)
+            topics.append(OffsetDeleteResponseTopic(topic.name, told))
+        code = self._faults.denial(exchange, place)
+        exchange.answer(OffsetDeleteResponse(error_code=code, topics=() if code else tuple(topics)), now_ms)
+
+    def _refusal(self, exchange: Exchange, topic: str, index: int) -> ErrorCode:
+        if self._topics.partition(topic, index) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return self._faults.refusal(exchange, Place(topic=topic, partition=index))
