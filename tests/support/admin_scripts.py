@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 from aiogroup.embedded.machine.logs.batches import build
-from aiogroup.embedded.machine.settings import BROKER
 from aiogroup.embedded.messages.cluster import (
     Cursor,
     DescribeClusterRequest,
@@ -339,7 +338,43 @@ def _whole(one):
 
 def _kind(one):
     """Of a node's setting: its value is the node's own."""
-    return (one.name, int(one.read_only), int(one.is_sensitive), one.config_type) if one.name in BROKER else ()
+    return one.name, int(one.read_only), int(one.is_sensitive), one.config_type
+
+
+SETTINGS = (
+    "auto.create.topics.enable",
+    "compression.type",
+    "default.replication.factor",
+    "fetch.max.bytes",
+    "group.initial.rebalance.delay.ms",
+    "group.max.session.timeout.ms",
+    "group.max.size",
+    "group.min.session.timeout.ms",
+    "log.cleaner.delete.retention.ms",
+    "log.cleanup.policy",
+    "log.message.timestamp.after.max.ms",
+    "log.message.timestamp.before.max.ms",
+    "log.message.timestamp.type",
+    "log.retention.bytes",
+    "log.retention.ms",
+    "log.segment.bytes",
+    "max.connections",
+    "max.incremental.fetch.session.cache.slots",
+    "max.request.partition.size.limit",
+    "message.max.bytes",
+    "min.insync.replicas",
+    "num.partitions",
+    "offset.metadata.max.bytes",
+    "offsets.topic.num.partitions",
+    "producer.id.expiration.ms",
+    "replica.selector.class",
+    "socket.request.max.bytes",
+    "transaction.max.timeout.ms",
+    "transaction.state.log.num.partitions",
+    "transactional.id.expiration.ms",
+    "unclean.leader.election.enable",
+)
+"""Settings of nodes that the embedded broker has."""
 
 
 def described_topics(talk):
@@ -357,7 +392,7 @@ def described_topics(talk):
 
 
 def described_nodes(talk):
-    talk.describe((NODE, "1"), shape=_kind)
+    talk.describe((NODE, "1", SETTINGS), shape=_kind)
     talk.describe((NODE, "1", ("log.retention.ms", "num.partitions", "no.name")), synonyms=True)
     for name in ("", "2", "x"):
         talk.describe((NODE, name))

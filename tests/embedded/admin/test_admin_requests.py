@@ -88,7 +88,7 @@ def test_no_replica_is_up(make_talk):
         "PREFERRED_LEADER_NOT_AVAILABLE",
         "ELIGIBLE_LEADERS_NOT_AVAILABLE",
     ]
-    assert talk.transcript[-1] == [1, "NONE", -1, 0, [2], [], [2], [], []]
+    assert talk.transcript[-1] == [1, "NONE", -1, 1, [2], [], [2], [], []]
 
 
 def test_who_asks_for_fenced_nodes_sees_those_that_are_down(make_talk):
