@@ -102,8 +102,11 @@ class JoinAnswered:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentComputed:
+    """`withheld` are the partitions that their owners must give up before a next round can assign them (KIP-429)."""
+
     generation: int
     assignments: Mapping[str, bytes]
+    withheld: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,7 @@ class Fail:
     error: AiogroupError
 
 
-# An effect of the classic protocol alone.
+# Effects of the classic protocol alone.
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +194,17 @@ class ComputeAssignment:
     only_watch: bool = False
 
 
-Effect: TypeAlias = HandOver | Adopt | Fail | ComputeAssignment
+@dataclass(frozen=True, slots=True)
+class CheckWithheld:
+    """No round has followed although owners should have given these partitions up: look at their subscriptions.
+
+    If one of the partitions is claimed by no member any more, report `RejoinWanted`.
+    """
+
+    withheld: frozenset[TopicPartition]
+
+
+Effect: TypeAlias = HandOver | Adopt | Fail | ComputeAssignment | CheckWithheld
 Request: TypeAlias = JoinGroupRequest | SyncGroupRequest | LeaveGroupRequest
 
 

@@ -272,3 +272,30 @@ async def test_a_commit_of_what_left_says_so_and_the_rest_is_committed(kafka_clu
                 await first.consumer.commit({kept: 2, left: 2})
             assert raised.value.not_owned == frozenset({left})
             assert await first.consumer.committed(kept) == 2
+
+
+async def test_what_a_static_member_did_not_give_up_is_given_away_after_its_name_came_back(kafka_cluster, topic, group):
+    """The coordinator answers the new process without a rebalance, and it has nothing to give up (KIP-345)."""
+    name, wait_s = topic(2), 2
+    waits = {"heartbeat_interval_ms": 200, "rebalance_timeout_ms": 1_000 * wait_s}
+    static = {**waits, "group_instance_id": "one", "registration_timeout_ms": 60_000}
+    leader = Cooperative(kafka_cluster, group, topic(1), **waits)
+    owner = Cooperative(kafka_cluster, group, name, **static, session_timeout_ms=1_200, max_poll_interval_ms=1_200)
+    newcomer, back = Cooperative(kafka_cluster, group, name, **waits), Cooperative(kafka_cluster, group, name, **static)
+    async with running(leader, owner):
+        await shared_out(2, owner)
+        owner.hold()
+        await produce(kafka_cluster, name, 2, 2)
+        async with running(newcomer):
+            await until(lambda: owner.count(events.PollIntervalExceeded), what=owner.tail)
+            await owner.stop()
+            since = len(leader.log)
+            await leader.beats(6 * wait_s)  # longer than the time-out
+            assert not leader.count(events.RebalanceStarted, since=since)  # a round would wait for the name
+            async with running(back):
+                await until(lambda: back.partitions)
+                assert len(back.partitions) == 1
+                assert newcomer.partitions == []
+                await spread(2, back, newcomer)
+                (round_,) = leader.all(events.RebalanceStarted, since=since)
+                assert "no member claims them any more" in round_.why

@@ -1,14 +1,14 @@
-"""Which topics the group's leader assigned, and whether its assignment still fits the metadata."""
+"""Which topics the group's leader assigned, and whether its assignment still fits the metadata and the members."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from aiogroup.assignors import Racks
+from aiogroup.assignors import MemberSubscription, Racks
 from aiogroup.cluster import UNKNOWN_TOPIC_OR_PARTITION, Cluster
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Leadership"]
+__all__ = ["Leadership", "why_released", "withheld_by"]
 
 
 class Leadership:
@@ -21,6 +21,8 @@ class Leadership:
         self.is_leader = False
         self._counts: Mapping[str, int] = {}
         self._racks: Racks = {}
+        self._withheld: frozenset[TopicPartition] = frozenset()
+        self._check_at_ms = 0
 
     def on_assigned(self, counts: Mapping[str, int], racks: Racks) -> None:
         """The assignment is made from these partition counts by topic, 0 for an unknown one, and from these racks."""
@@ -30,6 +32,20 @@ class Leadership:
         """The round is decided: a member that does not lead it watches no metadata for the group."""
         if not leads:
             self._counts, self._racks = {}, {}
+
+    def on_withheld(self, withheld: frozenset[TopicPartition], check_at_ms: int) -> None:
+        """The assignment leaves out what its owners must give up first; by `check_at_ms` they should have done it."""
+        self._withheld, self._check_at_ms = withheld, check_at_ms
+
+    @property
+    def check_at_ms(self) -> int | None:
+        """When to look at the owners of what was withheld, if no round has begun by then. `None`: never."""
+        return self._check_at_ms if self.is_leader and self._withheld else None
+
+    def take_check(self, again_at_ms: int) -> frozenset[TopicPartition]:
+        """The partitions to look at now; the next look is put off."""
+        self._check_at_ms = again_at_ms
+        return self._withheld
 
     @property
     def topics(self) -> frozenset[str]:
@@ -70,3 +86,31 @@ class Leadership:
         # Nothing is known of a topic with the count 0.
         gone = {tp.topic for tp in assigned if 0 < self._counts.get(tp.topic, 0) <= tp.partition}
         return f"partitions of {', '.join(sorted(gone))} are assigned, and do not exist" if gone else None
+
+
+def withheld_by(
+    assigned: Mapping[str, Iterable[TopicPartition]],
+    members: Mapping[str, MemberSubscription],
+    counts: Mapping[str, int],
+) -> frozenset[TopicPartition]:
+    """The partitions that a cooperative assignor gave to nobody, since members joined with a claim to them (KIP-429).
+
+    A partition that nobody claims and that is left out all the same was left out on purpose. No round would change it.
+    """
+    claimed = {tp for each in members.values() for tp in each.owned if tp.partition < counts.get(tp.topic, 0)}
+    return frozenset(claimed.difference(*assigned.values()))
+
+
+def why_released(withheld: frozenset[TopicPartition], members: Iterable[MemberSubscription]) -> str | None:
+    """The reason for another round when a partition that was withheld is claimed by no member any more.
+
+    A static member that was to give partitions up may be replaced by a new process under its name. The coordinator
+    then answers without a rebalance (KIP-345). The new process holds none of the partitions, so that it has nothing to
+    give up and asks for no round. While a claim stands, another round would withhold the partition again, and would
+    wait for its owner, who may be down.
+    """
+    released = withheld.difference(*(each.owned for each in members))
+    if not released:
+        return None
+    topics = ", ".join(sorted({tp.topic for tp in released}))
+    return f"partitions of {topics} were withheld from other members, and no member claims them any more"

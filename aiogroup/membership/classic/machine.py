@@ -109,6 +109,7 @@ class ClassicMembership:
             case f.AssignmentComputed():
                 if self.state is MemberState.SYNCING and fact.generation == self.identity.generation:
                     self._round = replace(self._round, assignments=fact.assignments)
+                    self.leadership.on_withheld(fact.withheld, now_ms + self._settings.rebalance_timeout_ms)
                     self._asked = False
             case f.SyncAnswered():
                 self._on_sync(fact, now_ms)
@@ -163,7 +164,18 @@ class ClassicMembership:
             case MemberState.SYNCING:
                 requests += (sync_request(self.identity, self._round.assignor, self._round.assignments),)
                 self._asked = True
-        return f.Step(requests, effects, wake_at_ms=self._rejoin_at_ms)
+        if self.state is not MemberState.STABLE or self._rejoin_at_ms is not None:
+            return f.Step(requests, effects, wake_at_ms=self._rejoin_at_ms)
+        return f.Step(requests, effects + self._check_withheld(now_ms), wake_at_ms=self.leadership.check_at_ms)
+
+    def _check_withheld(self, now_ms: int) -> tuple[f.Effect, ...]:
+        """Partitions that the leader withheld stay unread if their owner never asks for the round that gives them away.
+
+        It may take the rebalance time-out to give them up. If none of the members claims them then, nobody else asks.
+        """
+        if (at_ms := self.leadership.check_at_ms) is None or now_ms < at_ms:
+            return ()
+        return (f.CheckWithheld(self.leadership.take_check(now_ms + self._settings.rebalance_timeout_ms)),)
 
     # Questions.
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 from aiogroup.assignors import Assignor, MemberSubscription
 from aiogroup.assignors.checks import run
 from aiogroup.errors import AiogroupError, AssignorError, BrokerError, ProtocolError
 from aiogroup.membership import facts as f
-from aiogroup.membership.classic.leadership import Leadership
+from aiogroup.membership.classic.leadership import Leadership, why_released, withheld_by
 from aiogroup.membership.classic.requests import read_subscription, write_assignment
 from aiogroup.protocol.consumer_protocol import read_assignment
 from aiogroup.protocol.errors import lookup
-from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
+from aiogroup.protocol.messages.describe_groups import DescribedGroupMember, DescribeGroupsRequest
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.net.link import COMMIT
@@ -55,7 +56,7 @@ class Leader:
         self._leadership.on_assigned({topic: counts.get(topic, 0) for topic in topics}, racks)
         if effect.only_watch:
             await self._coordinator.report(f.AssignmentComputed(effect.generation, {}))
-            await self._compare_assignments()
+            await self._ask_if(self._why_unfit)
             return
         assignor = self._assignors[effect.assignor]
         try:
@@ -67,10 +68,19 @@ class Leader:
             await self._coordinator.report(f.Failed(error))
             return
         blobs = {member: write_assignment(assigned.get(member, ())) for member in members}
-        await self._coordinator.report(f.AssignmentComputed(effect.generation, blobs))
+        withheld = withheld_by(assigned, members, counts)
+        await self._coordinator.report(f.AssignmentComputed(effect.generation, blobs, withheld))
 
-    async def _compare_assignments(self) -> None:
-        """Ask for another round if the members' assignments are not the partitions that there are."""
+    async def check_withheld(self, effect: f.CheckWithheld) -> None:
+        """Ask for another round if the owner of partitions that were withheld for it does not claim them any more."""
+        await self._ask_if(lambda members: why_released(effect.withheld, _subscriptions(members)))
+
+    def _why_unfit(self, members: Sequence[DescribedGroupMember]) -> str | None:
+        blobs = [bytes(each.member_assignment) for each in members]
+        return self._leadership.why_unfit({tp for each in blobs if each for tp in read_assignment(each)})
+
+    async def _ask_if(self, why_ask: Callable[[Sequence[DescribedGroupMember]], str | None]) -> None:
+        """Ask for another round if there is a reason in what the coordinator knows of the members."""
         group_id = self._coordinator.identity.group_id
         request = DescribeGroupsRequest(groups=(group_id,))
         limit_ms = self._context.config.request_timeout_ms // 3
@@ -79,16 +89,19 @@ class Leader:
             if response and (code := next((each.error_code for each in response.groups if each.error_code), 0)):
                 row = lookup(code)
                 raise BrokerError(code, row.name, row.message, retriable=row.retriable)
+            # A group that is not stable is in another round already, and reports no assignments.
             groups = [group for group in response.groups if group.group_state == STABLE] if response else []
-            assignments = [each.member_assignment for group in groups for each in group.members]
-            held = {tp for each in assignments if each for tp in read_assignment(bytes(each))}
+            why = why_ask([member for group in groups for member in group.members]) if groups else None
         except AiogroupError as error:
             # The coordinator may have died since JoinGroup. Nobody would ask again, and a partition that no member has
             # would stay unread. A round that was not needed does less harm.
-            why = f"the assignments of group {group_id!r} are not known: {error}"
+            why = f"the members of group {group_id!r} are not known: {error}"
             self._context.emit_rebalance_failed(why)
+        if why is not None:
             await self._coordinator.report(f.RejoinWanted(why))
-            return
-        # A group that is not stable is in another round already, and reports no assignments.
-        if groups and (unfit_why := self._leadership.why_unfit(held)) is not None:
-            await self._coordinator.report(f.RejoinWanted(unfit_why))
+
+
+def _subscriptions(members: Sequence[DescribedGroupMember]) -> Iterator[MemberSubscription]:
+    for each in members:
+        with suppress(ProtocolError):  # who cannot be read claims nothing, as in the assignment
+            yield read_subscription(bytes(each.member_metadata), each.group_instance_id)

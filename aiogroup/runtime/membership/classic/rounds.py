@@ -37,8 +37,12 @@ class ClassicRounds:
         self._leadership = leadership
         self._offers = offers
 
-    async def perform(self, effect: f.ComputeAssignment) -> None:
-        await self._leader.compute_assignment(effect)
+    async def perform(self, effect: f.ComputeAssignment | f.CheckWithheld) -> None:
+        match effect:
+            case f.ComputeAssignment():
+                await self._leader.compute_assignment(effect)
+            case f.CheckWithheld():
+                await self._leader.check_withheld(effect)
 
     def on_adopted(self, effect: f.Adopt) -> None:
         self._leadership.on_adopted(leads=effect.is_leader)
