@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from aiogroup.structs import TopicPartition
+
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.faults.rules import Api
-    from aiogroup.embedded.views import CommittedOffset, GroupView
-    from aiogroup.structs import TopicPartition
+    from aiogroup.embedded.views import ByPartition, CommittedOffset, GroupView
 
 __all__ = ["Condition", "asked", "caught_up", "committed", "reading", "stable"]
 
@@ -19,9 +19,9 @@ class Shown(Protocol):
 
     def group(self, group_id: str, /) -> GroupView: ...
 
-    def committed(self, group_id: str, /) -> Mapping[TopicPartition, CommittedOffset]: ...
+    def committed(self, group_id: str, /) -> ByPartition[CommittedOffset]: ...
 
-    def lag(self, group_id: str, /) -> Mapping[TopicPartition, int]: ...
+    def lag(self, group_id: str, /) -> ByPartition[int]: ...
 
     def count(self, api: Api | None = None, /) -> int: ...
 
@@ -64,8 +64,9 @@ class _Committed(Condition):
     offset: int = 0
 
     def holds(self, broker: Shown) -> bool:
-        offset = dict(broker.committed(self.group_id or "")).get((self.topic, self.partition))  # type: ignore[call-overload]
-        return offset is not None and offset >= self.offset
+        offsets = broker.committed(self.group_id or "")
+        place = TopicPartition(self.topic, self.partition)
+        return place in offsets and offsets[place] >= self.offset
 
     def detail(self, broker: Shown) -> str:
         told = ", ".join(

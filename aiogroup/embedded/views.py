@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aiogroup.errors import ProtocolError
 from aiogroup.protocol.consumer_protocol import decode_subscription, read_assignment
@@ -17,10 +16,40 @@ if TYPE_CHECKING:
     from aiogroup.embedded.machine.groups.log import Committed
     from aiogroup.embedded.machine.groups.members import Member
 
-__all__ = ["CommittedOffset", "GroupView", "MemberView", "committed_of", "group_ids_of", "lag_of", "view_of"]
+__all__ = [
+    "ByPartition",
+    "CommittedOffset",
+    "GroupView",
+    "MemberView",
+    "committed_of",
+    "group_ids_of",
+    "lag_of",
+    "view_of",
+]
+
+T = TypeVar("T")
 
 DEAD = "Dead"
 """What Kafka calls a group that it does not know."""
+
+
+class ByPartition(Mapping[TopicPartition, T]):
+    """A value for each partition: `found["orders", 0]`, or by a `TopicPartition`, which equals that tuple."""
+
+    def __init__(self, values: Mapping[TopicPartition, T]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, partition: tuple[str, int]) -> T:
+        return self._values[TopicPartition(*partition)]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
 
 
 class CommittedOffset(int):
@@ -149,14 +178,14 @@ def group_ids_of(cluster: Cluster) -> tuple[str, ...]:
     return tuple(found)
 
 
-def committed_of(cluster: Cluster, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+def committed_of(cluster: Cluster, group_id: str) -> ByPartition[CommittedOffset]:
     """What the group has committed, whoever coordinates it."""
     log = cluster.coordinators.log_of(group_id)
     offsets = {} if log is None else log.offsets
-    return MappingProxyType({TopicPartition(*each): CommittedOffset(value) for each, value in offsets.items()})
+    return ByPartition({TopicPartition(*each): CommittedOffset(value) for each, value in offsets.items()})
 
 
-def lag_of(cluster: Cluster, group_id: str, now_ms: int) -> Mapping[TopicPartition, int]:
+def lag_of(cluster: Cluster, group_id: str, now_ms: int) -> ByPartition[int]:
     """How many offsets the group has not committed: of each partition that it has committed, and of all partitions of
     the topics of its members.
     """
@@ -174,4 +203,4 @@ def lag_of(cluster: Cluster, group_id: str, now_ms: int) -> Mapping[TopicPartiti
             log = partition.log
             begin = max(committed.get(tp, log.start_offset), log.start_offset)
             lags[tp] = max(0, log.last_stable_offset - begin)
-    return MappingProxyType(lags)
+    return ByPartition(lags)

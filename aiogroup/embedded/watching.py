@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from typing import TypeAlias
 
 from aiogroup.embedded.conditions import Condition
@@ -16,8 +16,7 @@ from aiogroup.embedded.machine.faults.watch import Seen
 from aiogroup.embedded.machine.refusals import BrokerRefusal, Trouble
 from aiogroup.embedded.running import Running
 from aiogroup.embedded.shell.waiting import Bell
-from aiogroup.embedded.views import CommittedOffset, GroupView, committed_of, group_ids_of, lag_of, view_of
-from aiogroup.structs import TopicPartition
+from aiogroup.embedded.views import ByPartition, CommittedOffset, GroupView, committed_of, group_ids_of, lag_of, view_of
 
 __all__ = ["Watching"]
 
@@ -45,13 +44,13 @@ class Watching(Running):
         """The ids of all groups that have members or have committed."""
         return self._call(lambda _now_ms: group_ids_of(self._cluster))
 
-    def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+    def committed(self, group_id: str) -> ByPartition[CommittedOffset]:
         """The offsets that the group has committed: `broker.committed("billing")["orders", 0]`. Each is an int with
         `.metadata` and `.leader_epoch`.
         """
         return self._call(lambda _now_ms: committed_of(self._cluster, group_id))
 
-    def lag(self, group_id: str) -> Mapping[TopicPartition, int]:
+    def lag(self, group_id: str) -> ByPartition[int]:
         """How many offsets are left: of each partition that the group has committed, and of all partitions of its
         members' topics. Without a commit all that the partition has.
         """
@@ -132,7 +131,7 @@ class Watching(Running):
         if not self._bell.wait(holds, timeout_s):
             raise TimeoutError(self._why_not(condition, timeout_s, is_blocking=True))
 
-    async def until(self, condition: Look | Callable[[], Awaitable[object]], timeout_s: float = 10) -> None:
+    async def until(self, condition: Look, timeout_s: float = 10) -> None:
         """As `wait`, in a coroutine: the loop goes on meanwhile. The function may be a coroutine function."""
         self._running()
 
@@ -143,9 +142,7 @@ class Watching(Running):
         if not await self._bell.until(holds, timeout_s):
             raise TimeoutError(self._why_not(condition, timeout_s, is_blocking=False))
 
-    def _why_not(
-        self, condition: Look | Callable[[], Awaitable[object]], timeout_s: float, *, is_blocking: bool
-    ) -> str:
+    def _why_not(self, condition: Look, timeout_s: float, *, is_blocking: bool) -> str:
         group_id = condition.group_id if isinstance(condition, Condition) else None
         lines = [f"after {timeout_s:g} s still not {_named(condition)}"]
         if is_blocking and _is_in_a_loop():

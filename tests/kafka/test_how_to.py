@@ -40,7 +40,7 @@ def run(page):
 
 def test_each_page_fits_a_screen_and_is_linked():
     readme = (ROOT / "README.md").read_text()
-    assert len(PAGES) == 6
+    assert len(PAGES) == 5
     for page, text in PAGES.items():
         assert len(text.splitlines()) <= 80, page
         assert f"(docs/how-to-{page}.md)" in readme
@@ -217,19 +217,3 @@ async def test_sasl_ssl(secure, unique_name, monkeypatch):
     with pytest.raises(ConnectionLostError, match="its certificate is not trusted"):
         await untrusting.start()
     await untrusting.stop()
-
-
-def test_test(tmp_path):
-    for block in blocks("test"):
-        (tmp_path / block.splitlines()[0].removeprefix("# ")).write_text(block)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout

@@ -1,16 +1,24 @@
-"""docs/testing.md: its example runs, and its table has every rule with its arguments."""
+"""docs/testing.md: what it says of real Kafka runs, its code has types, its table has every rule with its arguments."""
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
+import mypy.api
+
 from aiogroup.testing import Damage, Proxy, Rule
 
-PAGE = (Path(__file__).parents[2] / "docs/testing.md").read_text()
-(EXAMPLE,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/testing.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(EXAMPLE,) = (block for block in BLOCKS if "aiogroup.testing" in block)
+NAMED = {block.splitlines()[0].removeprefix("# "): block for block in BLOCKS if block.startswith("# ")}
 
 
 async def test_the_example_runs(make_place):
@@ -20,6 +28,35 @@ async def test_the_example_runs(make_place):
     exec(compile(EXAMPLE, "docs/testing.md", "exec"), names)
     await names["commits_survive_a_silent_coordinator"](place.cluster.bootstrap_servers, place.topic, place.group)
     assert await place.committed() == 1
+
+
+def test_one_test_runs_on_both(tmp_path):
+    """In a project of its own, as the page has it."""
+    for name in ("conftest.py", "test_service.py"):
+        (tmp_path / name).write_text(NAMED[name])
+    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "aiogroup_pytest", "-p", "no:cacheprovider", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+def test_every_block_passes_the_type_checker(tmp_path):
+    for number, block in enumerate(BLOCKS):
+        name = block.splitlines()[0].removeprefix("# ") if block.startswith("# ") else f"block_{number}.py"
+        (tmp_path / name).write_text(block)
+    (tmp_path / "fastapi_worker.py").write_text((ROOT / "examples/fastapi_worker.py").read_text())
+    cache = str(ROOT / ".mypy_cache/testing_page")
+    options = ["--strict", "--allow-untyped-calls", "--no-error-summary", "--follow-imports=silent"]
+    said, errors, code = mypy.api.run([*options, "--cache-dir", cache, str(tmp_path)])
+    assert code == 0, said + errors
 
 
 def test_the_table_has_every_rule_with_what_is_its_own():
