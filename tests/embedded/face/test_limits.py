@@ -1,0 +1,106 @@
+"""What the broker refuses is told to the client, kept in `troubles`, and nothing is dropped or hangs for it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import PolicyViolationError
+
+from aiogroup.embedded import Broker, BrokerRefusal, asked
+from aiogroup.embedded.machine.refusals import REFUSALS
+from aiogroup.protocol.framing import encode_request
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
+
+LIMIT_S = 10
+
+
+async def test_a_full_broker_refuses_and_drops_nothing():
+    with Broker(max_bytes=20_000) as broker:
+        broker.create_topic("orders")
+        producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+        await producer.start()
+        acknowledged = []
+
+        async def fill():
+            for _ in range(100):
+                sent = await producer.send_and_wait("orders", bytes(1_000))
+                acknowledged.append(sent.offset)
+
+        with pytest.raises(PolicyViolationError):
+            await fill()
+        await producer.stop()
+        assert len(acknowledged) > 10
+        assert [each.offset for each in broker.records("orders")] == acknowledged
+        (trouble,) = broker.troubles
+        assert trouble.refusal.name == "max_bytes"
+        assert "orders-0" in str(trouble)
+        assert "max_bytes" in str(trouble)
+        answers = [each.answer.responses[0].partition_responses[0] for each in broker.requests("Produce")]
+        assert answers[-1].error_code == 44
+        assert "max_bytes" in answers[-1].error_message
+        with pytest.raises(BrokerRefusal, match="max_bytes"):
+            broker.produce("orders", bytes(1_000))
+        consumer = AIOKafkaConsumer(
+            "orders", bootstrap_servers=broker.bootstrap_servers, group_id=None, auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        read = [(await consumer.getone()).offset for _ in acknowledged]
+        await consumer.stop()
+        assert read == acknowledged
+        broker.delete_topic("orders")
+        broker.create_topic("orders")
+        assert broker.produce("orders", bytes(1_000)) == 0, "what is deleted makes room"
+
+
+def garbage(broker, peer):
+    peer.sendall(struct.pack(">i", -5))
+
+
+def an_api_that_is_not_offered(broker, peer):
+    frame = struct.pack(">hhih", 17, 1, 1, -1) + b"\x00\x05PLAIN"  # SaslHandshake
+    peer.sendall(struct.pack(">i", len(frame)) + frame)
+
+
+def a_rule_that_raises(broker, peer):
+    broker.rewrite("Heartbeat", lambda exchange: exchange.nothing)
+    heartbeat(peer)
+
+
+def a_when_that_raises(broker, peer):
+    broker.error("Heartbeat", 25, when=lambda exchange: exchange.nothing)
+    heartbeat(peer)
+    broker.wait(asked("Heartbeat"))
+    peer.close()
+
+
+def heartbeat(peer):
+    frame = encode_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 1, "scripted")
+    peer.sendall(struct.pack(">i", len(frame)) + frame)
+
+
+@pytest.mark.parametrize(
+    ("ask", "name"),
+    [
+        (garbage, "garbage"),
+        (an_api_that_is_not_offered, "api"),
+        (a_rule_that_raises, "rule"),
+        (a_when_that_raises, "rule"),
+    ],
+)
+def test_each_refusal_ends_and_is_named(ask, name):
+    with Broker() as broker, socket.create_connection(("127.0.0.1", broker.nodes[0].port), timeout=LIMIT_S) as peer:
+        ask(broker, peer)
+        if peer.fileno() >= 0:
+            assert peer.recv(1) == b"", "the connection is closed, and nothing hangs"
+        broker.wait(lambda: broker.troubles)
+        (trouble,) = broker.troubles
+        assert trouble.refusal is REFUSALS[name]
+        assert trouble.refusal.helps in str(trouble)
+        assert str(trouble) in broker.log_tail()
+        with pytest.raises(TimeoutError) as told:
+            broker.wait(lambda: False, timeout_s=0.01)
+        assert str(trouble) in str(told.value)
+    assert broker.troubles == [trouble], "it can be read after the end"
