@@ -106,11 +106,12 @@ class Scene(Observer):
         self.at(self.now_ms + duration_ms)
 
     def act(self):
-        """Everybody beats once, and does what follows from it, until nothing moves any more."""
-        for each in self.processes:
-            each.beat_if_member()
-        while [each for each in self.processes if each.act()]:
-            pass
+        """Everybody beats, and does what follows from it, until nothing moves any more."""
+        moves = True
+        while moves:
+            moves = [each for each in self.processes if each.beat_if_member()]
+            while [each for each in self.processes if each.act()]:
+                moves = True
 
     def move(self, loading_ms=0):
         """Another node coordinates the group."""
@@ -266,13 +267,15 @@ class Process:
     # As a client does.
 
     def beat_if_member(self):
+        """Whether the answer was one that makes it do something."""
         if not self.lives or self._waits_for is not None or self.generation < 0:
-            return
+            return False
         code = self.beat()
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             self.join()
         elif code:
             self._mend(code)
+        return bool(code)
 
     def act(self):
         """Take an answer that has come; whether there was one."""

@@ -254,20 +254,19 @@ class Group:
         missing = [each for each in self.members if each.member_id in self._unsynced]
         dropped = [each for each in missing if not self.form.outlives_sync(each)]
         for member in dropped:
-            self.drop(member)
+            self._drop(member)
         if dropped or self.state is GroupState.COMPLETING:
             self._prepare(now_ms)
 
     def remove(self, member: Member, now_ms: int) -> None:
         """Remove a member that left, or whose session expired."""
-        self.drop(member)
+        self._drop(member)
         if self.state in (GroupState.STABLE, GroupState.COMPLETING, GroupState.PREPARING):
             self.rebalance(now_ms)
 
-    def drop(self, member: Member, code: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-        """Forget a member; requests of it that wait are answered with the code."""
-        self.answer_join(member, error_code=code)
-        self.answer_sync(member, error_code=code)
+    def _drop(self, member: Member) -> None:
+        self.answer_join(member, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        self.answer_sync(member, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
         self._unsynced.discard(member.member_id)
         self._forget(member)
 

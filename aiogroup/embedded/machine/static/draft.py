@@ -295,11 +295,8 @@ class DraftForm(Form):
         )
 
     def _give_name(self, member: Member, name: str, request: JoinGroupRequest) -> None:
-        """A member whose name was ignored so far joins with it. Another one that had it is outdated."""
-        members = self.group.members
-        if (other := members.named(name)) is not None:
-            self.group.drop(other, ErrorCode.FENCED_INSTANCE_ID)
-        members.give_name(member, name)
+        """A member whose name was ignored so far joins with it. No other one has it: `refusal` was asked before."""
+        self.group.members.give_name(member, name)
         self._named[name] = self._timeouts(request, member.member_id)
 
     def leave(self, who: MemberIdentity, _now_ms: int) -> ErrorCode | None:
