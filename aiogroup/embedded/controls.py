@@ -111,6 +111,16 @@ class Controls(Running):
         self._look_for_node(node_id)
         self._call(lambda now_ms: self._cluster.coordinators.move(group, node_id, loading_ms, now_ms))
 
+    def move_transactions(self, transactional_id: str, node_id: int, loading_ms: int = 0) -> None:
+        """Another node coordinates the transactions of this id from now on; it reads their log for `loading_ms` first.
+
+        Raises:
+            BrokerRefusal: there is no such node, or it is down.
+        """
+        self._look_for_node(node_id)
+        seats = self._cluster.transactions.seats
+        self._call(lambda now_ms: seats.move(transactional_id, node_id, loading_ms, now_ms))
+
     def lose_commits(self, group: str, last: int = 1) -> None:
         """The end of the group's log is lost, as in an unclean election: from its `last` commits on (all, if there are
         fewer), with what was stored of its members since then. The coordinator reads the log anew.

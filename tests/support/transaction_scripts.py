@@ -544,6 +544,28 @@ def fencing(talk):
     talk.fetch()
 
 
+def zombies(talk):
+    """A fenced producer's batches do not hinder the one that took its place."""
+    talk.create("t")
+    old = talk.init("old")
+    talk.add("old", old)
+    talk.produce("old", old, 0)
+    talk.end("old", old)
+    talk.produce("old, in no transaction", old, 1)
+    new = talk.init("new")
+    talk.add("new", new)
+    talk.produce("new", new, 0)
+    for sequence in range(3):
+        talk.produce(f"old {sequence}", old, sequence)
+        talk.produce(f"new {sequence + 1}", new, sequence + 1)
+    talk.end("new", new)
+    talk.produce("old", old, 0)
+    talk.add("new", new)
+    talk.produce("new", new, 4)
+    talk.end("new", new)
+    talk.stored()
+
+
 def reading(talk):
     talk.create("t")
     one, other, third = (talk.init("", name) for name in "xyz")
@@ -785,6 +807,7 @@ SCRIPTS = (
     of_each_version,
     states,
     fencing,
+    zombies,
     reading,
     produced,
     offsets,

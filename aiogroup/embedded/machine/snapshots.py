@@ -10,6 +10,7 @@ from aiogroup.embedded.machine.groups.log import GroupLog
 from aiogroup.embedded.machine.logs.log import Budget
 from aiogroup.embedded.machine.logs.topics import Partition, Topic
 from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.machine.transactions.states import TransactionalId
 
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.cluster import Cluster
@@ -25,6 +26,7 @@ class Snapshot:
     """Of all batches."""
     _topics: tuple[Topic, ...]
     _groups: tuple[tuple[str, GroupLog], ...]
+    _transactional_ids: tuple[TransactionalId, ...]
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -42,13 +44,14 @@ def take(cluster: Cluster) -> Snapshot:
         BrokerRefusal: a transaction is under way.
     """
     budget = Budget(cluster.budget.max_bytes)
+    transactional_ids = cluster.transactions.kept()
     for topic in cluster.topics:
         for each in topic.partitions:
             if each.log.last_stable_offset < each.log.end_offset:
                 raise BrokerRefusal(f"a transaction is under way in {topic.name}-{each.index}: wait for its end")
     topics = tuple(_copied(topic, budget) for topic in cluster.topics)
     groups = tuple((group_id, log.copy()) for seat in cluster.coordinators for group_id, log in seat.log.items())
-    return Snapshot(budget.used_bytes, topics, groups)
+    return Snapshot(budget.used_bytes, topics, groups, transactional_ids)
 
 
 def restore(cluster: Cluster, snapshot: Snapshot, now_ms: int) -> None:
@@ -73,6 +76,7 @@ def restore(cluster: Cluster, snapshot: Snapshot, now_ms: int) -> None:
         for each in copied.partitions:
             if not cluster.nodes.is_up(each.leader):
                 each.elect(next(iter(cluster.nodes.live(each.replicas)), -1), now_ms)
+    cluster.transactions.put_back(snapshot._transactional_ids)
     cluster.coordinators.replace_logs({group_id: log.copy() for group_id, log in snapshot._groups}, now_ms)
 
 

@@ -18,7 +18,8 @@ __all__ = ["compact", "expire"]
 def compact(partition: Partition, settings: Settings, *, with_tombstones: bool = False) -> int:
     """Keep of each key the last record, as Kafka's cleaner does: what is kept keeps its offset, and the batches their
     bounds, so that readers meet holes. The last batch stays whole: Kafka does not clean the segment that it appends to,
-    and without it a reader would not reach the end.
+    and without it a reader would not reach the end. Aborted records go; from the first record of a transaction under
+    way on everything stays.
 
     Args:
         partition: a partition of a compacted topic.
@@ -34,6 +35,7 @@ def compact(partition: Partition, settings: Settings, *, with_tombstones: bool =
     if "compact" not in settings.of_topic(partition.topic, "cleanup.policy"):
         raise BrokerRefusal(f"{partition.topic.name} is not compacted: create it with cleanup.policy=compact")
     log = partition.log
+    stable_offset = log.last_stable_offset
     last_offsets: dict[bytes, int] = {}
     counts: list[int] = []
     batches = list(log.batches())
@@ -44,19 +46,20 @@ def compact(partition: Partition, settings: Settings, *, with_tombstones: bool =
             counts.append(0)
             continue
         counts.append(len(records))
-        for each in records:
-            if each.key is not None and not header_of(batch).is_control:
-                last_offsets[each.key] = each.offset
+        header = header_of(batch)
+        if not header.is_control and not log.is_aborted(header) and header.base_offset < stable_offset:
+            last_offsets.update((each.key, each.offset) for each in records if each.key is not None)
 
     def stays(record: Record) -> bool:
-        if record.key is None or last_offsets[record.key] != record.offset:
+        if record.key is None or last_offsets.get(record.key) != record.offset:
             return False
         return record.value is not None or not with_tombstones
 
     kept: list[memoryview | bytearray] = []
     removed_count = 0
     for count, batch in zip(counts[:-1], batches[:-1], strict=True):
-        if not count or header_of(batch).is_control:
+        header = header_of(batch)
+        if not count or header.is_control or header.base_offset >= stable_offset:
             kept.append(batch)
             continue
         new = rebuilt(batch, stays)

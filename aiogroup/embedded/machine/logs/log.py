@@ -139,6 +139,13 @@ class Log:
         at = bisect_left(self._positions, end + INDEX_BYTES)
         return self.producers.aborted(offset, self._bases[at] if at < len(self._bases) else self.end_offset)
 
+    def is_aborted(self, header: Header) -> bool:
+        """Whether the batch belongs to a transaction that was aborted."""
+        if not header.is_transactional or header.is_control:
+            return False
+        found = self.producers.aborted(header.base_offset, header.base_offset + 1)
+        return any(each.producer_id == header.producer_id for each in found)
+
     def begin_epoch(self, leader_epoch: int) -> None:
         """The records from here on are of this epoch."""
         self._epochs.begin(leader_epoch, self.end_offset)

@@ -142,8 +142,10 @@ class Producers:
 
     def verifying(self, header: Header) -> None:
         """The coordinator is asked about the first batch of a transaction. Until it is there, none may come that
-        follows it.
+        follows it. A fenced producer's batch does not hold up the transaction of the one that took its place.
         """
+        if header.producer_id in self._open:
+            return
         epoch, lowest = self._verified.get(header.producer_id, (header.producer_epoch, header.base_sequence))
         if header.producer_epoch > epoch:
             epoch, lowest = header.producer_epoch, header.base_sequence

@@ -4,10 +4,12 @@ needs two, as its markers travel to other nodes, and refuses with CONCURRENT_TRA
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from aiogroup.embedded.machine.logs.batches import End, marker
+from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.machine.transactions.states import Expected, State, TransactionalId
 from aiogroup.protocol.errors import ErrorCode
 
@@ -78,6 +80,29 @@ class TransactionCoordinator:
     def offsets_of(self, group_id: str) -> tuple[str, int]:
         """What stands for a group's offsets among the partitions of a transaction."""
         return OFFSETS_TOPIC, self._groups.number_of(group_id)
+
+    # Snapshots.
+
+    def kept(self) -> tuple[TransactionalId, ...]:
+        """What is known of all transactional ids, copied.
+
+        Raises:
+            BrokerRefusal: a transaction is under way.
+        """
+        found = [each for seat in self.seats for each in seat.ids.values()]
+        for each in found:
+            if each.state is State.ONGOING:
+                raise BrokerRefusal(f"the transaction of {each.name} is under way: wait for its end")
+        return tuple(replace(each, partitions={}) for each in found)
+
+    def put_back(self, kept: Iterable[TransactionalId]) -> None:
+        """Know this in place of everything."""
+        for seat in self.seats:
+            for each in seat.ids.values():
+                each.stop_timer()
+            seat.ids.clear()
+        for each in kept:
+            self.seats.of(each.name).ids[each.name] = replace(each, partitions={})
 
     # Requests.
 
@@ -212,6 +237,5 @@ class TransactionCoordinator:
     def _on_load(self, seat: Seat, _now_ms: int) -> None:
         for each in seat.ids.values():
             if each.state is State.ONGOING:
-                if each.timer is not None:
-                    each.timer.cancel()
+                each.stop_timer()
                 self._watch(each)

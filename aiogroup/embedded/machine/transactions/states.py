@@ -128,10 +128,13 @@ class TransactionalId:
         Returns:
             its partitions.
         """
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+        self.stop_timer()
         partitions, self.partitions = self.partitions, {}
         self.state = State.COMMITTED if is_committed else State.ABORTED
         self.updated_at_ms = now_ms
         return partitions
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
