@@ -147,7 +147,7 @@ def confluent_read(broker, count):
         if message.error() is None:
             values.append(message.value())
         else:
-            assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+            assert message.error().name() == "_PARTITION_EOF"
             is_at_end = True
     consumer.close()
     return values
@@ -174,10 +174,7 @@ def test_confluents_producer_commits_aborts_and_is_fenced(broker):
     other = confluent_producer(broker, "x")
     with pytest.raises(confluent_kafka.KafkaException) as raised:
         producer.commit_transaction(10)
-    assert raised.value.args[0].code() in (
-        confluent_kafka.KafkaError._FENCED,
-        confluent_kafka.KafkaError.PRODUCER_FENCED,
-    )
+    assert raised.value.args[0].name() == "_FENCED"
     other.begin_transaction()
     other.produce("out", b"new", partition=0)
     other.commit_transaction(10)
