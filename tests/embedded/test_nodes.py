@@ -43,6 +43,15 @@ def test_leaders_stand_in_turn_with_their_racks_and_addresses():
     ]
 
 
+def test_topics_begin_at_the_nodes_in_turn():
+    machine = with_orders()
+    client = machine.client()
+    machine.do(lambda cluster, now_ms: cluster.topics.create("payments", 1, now_ms))
+    machine.do(lambda cluster, now_ms: cluster.topics.add_partitions(cluster.topics.get("payments"), 2, now_ms))
+    answer = client.ask(MetadataRequest(topics=(MetadataRequestTopic(name="payments"),)))
+    assert [each.leader_id for each in answer.topics[0].partitions] == [2, 3, 1]
+
+
 def test_after_a_death_others_lead_and_coordinate_to_the_millisecond():
     machine = with_orders(failover_ms=3_000)
     client, other = machine.client(1), machine.client(2)

@@ -7,7 +7,6 @@ import dataclasses
 
 import pytest
 
-from aiogroup.devkafka import Cluster
 from aiogroup.protocol import decode_response, encode_request
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.fetch import FetchRequest
@@ -288,9 +287,9 @@ async def test_broker_that_restarts_has_forgotten_the_session(cluster_1, unique_
         assert not watch.fetches[-1].is_full
 
 
-async def test_readers_of_a_broker_that_gives_no_sessions_read_on(unique_name):
+async def test_readers_of_a_broker_that_gives_no_sessions_read_on(make_cluster, unique_name):
     """Each of the cache's parts has room for none: every request names every partition, and nobody is told."""
-    with Cluster(properties={"max.incremental.fetch.session.cache.slots": "1"}) as cluster:
+    with make_cluster(properties={"max.incremental.fetch.session.cache.slots": "1"}) as cluster:
         place, ears = Place(cluster, unique_name("topic"), unique_name("group"), 4), Ears()
         cluster.create_topic(place.topic, 4)
         async with Proxy(cluster.bootstrap_servers) as proxy:

@@ -17,6 +17,7 @@ from aiogroup.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEp
 from aiogroup.telemetry.events import FetchFailed, OffsetReset
 from aiogroup.testing import CUT, Proxy
 from tests.support.kafka import Ears, eventually
+from tests.support.nodes import coordinator_of
 from tests.support.reading import alone, fill, producing, read
 
 VALUES = [b"%d" % number for number in range(50)]
@@ -281,8 +282,7 @@ async def test_a_coordinator_that_restarts_while_joining_never_costs_the_committ
     first = Consumer(tp.topic, bootstrap_servers=servers, group_id=group, enable_auto_commit=False, **quick)
     async with first:
         await first.commit({tp: 20})
-    offsets = TopicPartition("__consumer_offsets", 0)
-    coordinator = _node(racks, _leader(racks, offsets))
+    coordinator = await coordinator_of(racks)
     ears = Ears()
     consumer = Consumer(
         tp.topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="latest", observers=[ears], **quick

@@ -87,7 +87,7 @@ def _nodes_of(snapshot: Snapshot) -> Iterator[int]:
 
 
 def _copied(topic: Topic, budget: Budget) -> Topic:
-    copied = Topic(topic.name, topic.topic_id, dict(topic.config), is_internal=topic.is_internal)
+    copied = Topic(topic.name, topic.topic_id, dict(topic.config), is_internal=topic.is_internal, place=topic.place)
     copied.partitions += (
         Partition(copied, each.index, each.leader, each.replicas, each.log.copy(budget), each.leader_epoch)
         for each in topic.partitions

@@ -91,6 +91,10 @@ class Topic:
     """What was set for this topic, by Kafka's names; see `settings.py` for the defaults."""
     partitions: list[Partition] = field(default_factory=list)
     is_internal: bool = False
+    place: int = 0
+    """Among the nodes, of its first partition's leader: topics begin in turn, so that one node does not lead all. Kafka
+    draws lots (StripedReplicaPlacer).
+    """
 
 
 class Topics:
@@ -161,7 +165,8 @@ class Topics:
             config: what is set for this topic.
             is_internal: clients do not write to it.
         """
-        topic = Topic(name, self.new_id(), dict(config or {}), is_internal=is_internal)
+        place = len(self._by_name)
+        topic = Topic(name, self.new_id(), dict(config or {}), is_internal=is_internal, place=place)
         self.put(topic)
         self.add_partitions(
             topic, partitions_count, now_ms, replication_factor=replication_factor, assignments=assignments
@@ -186,7 +191,10 @@ class Topics:
         """Add `count` partitions behind those that the topic has."""
         for number in range(count):
             index = len(topic.partitions)
-            replicas = self._replicas_of(index, replication_factor) if assignments is None else assignments[number]
+            if assignments is None:
+                replicas = self._replicas_of(topic.place + index, replication_factor)
+            else:
+                replicas = assignments[number]
             partition = Partition(topic, index, replicas[0], replicas, self._make_log())
             partition.log.begin_epoch(0)
             topic.partitions.append(partition)
