@@ -7,19 +7,20 @@ imports nothing but pytest until a test asks for a fixture.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-    from aiogroup.embedded import Broker, Trouble
+    from aiogroup.embedded import Broker, Trouble, VirtualLoop
 
-__all__ = ["MakeBroker", "aiogroup_broker", "make_aiogroup_broker"]
+__all__ = ["MakeBroker", "aiogroup_broker", "make_aiogroup_broker", "virtual_broker"]
 
 EXPECTED: Final = "expected_troubles"
+VIRTUAL: Final = "virtual_time"
 EXCHANGES_COUNT: Final = 10
 LINE_LENGTH: Final = 300
 
@@ -79,7 +80,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         f"{EXPECTED}(*names): the test's embedded broker gets requests that it refuses; each name of a refusal "
-        "(aiogroup.embedded.REFUSALS) must occur, and no other may",
+        "(docs/embedded.md lists them) must occur, and no other may",
+    )
+    config.addinivalue_line(
+        "markers",
+        f"{VIRTUAL}: the test's event loop jumps to the next timer when nothing is ready, so that minutes take "
+        "milliseconds; see the fixture virtual_broker",
     )
 
 
@@ -89,9 +95,7 @@ def make_aiogroup_broker(request: pytest.FixtureRequest) -> Iterator[MakeBroker]
     from aiogroup.embedded import Broker  # noqa: PLC0415 (nothing is imported for tests that need no broker)
 
     item = request.node
-    _expected(item)
-    lent = item.stash.setdefault(_LENT, [])
-    with ExitStack() as brokers:
+    with ExitStack() as brokers, _watched(item) as lent:
 
         def make(nodes: int = 1, **settings: Any) -> Broker:  # noqa: ANN401 (those of Broker)
             seed = settings.pop("seed", None)
@@ -102,11 +106,6 @@ def make_aiogroup_broker(request: pytest.FixtureRequest) -> Iterator[MakeBroker]
             return broker
 
         yield make
-        for each in lent:
-            each.end()
-        unexpected = _unexpected(item)
-    if unexpected and not item.stash.get(_HAS_FAILED, False):
-        pytest.fail(unexpected, pytrace=False)
 
 
 @pytest.fixture
@@ -117,6 +116,112 @@ def aiogroup_broker(make_aiogroup_broker: MakeBroker) -> Broker:
     `expected_troubles` names what is meant to be refused.
     """
     return make_aiogroup_broker()
+
+
+@pytest.fixture
+def virtual_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """An embedded broker of one node in virtual time, for a test with the marker `virtual_time`.
+
+    Its connections are in memory, on the test's own event loop, and `virtual_broker.clock` has the time. The module
+    `random` begins with the broker's seed, so that the same test does the same each time.
+    """
+    import random  # noqa: PLC0415 (not for tests that need no broker)
+
+    from aiogroup.embedded import Broker  # noqa: PLC0415 (not for tests that need no broker)
+
+    item = request.node
+    if item.get_closest_marker(VIRTUAL) is None:
+        pytest.fail(f"the fixture virtual_broker is for tests with @pytest.mark.{VIRTUAL}", pytrace=False)
+    with ExitStack() as end, _watched(item) as lent:
+        seed = _seed_of(item, len(lent))
+        end.callback(random.setstate, random.getstate())
+        random.seed(seed)
+        end.callback(_LOOPS.drop)
+        broker = Broker(seed=seed)
+        _LOOPS.current().run_until_complete(broker.__aenter__())
+        end.callback(broker.close)
+        lent.append(_Lent(broker, seed))
+        yield broker
+
+
+class _Loops:
+    """The virtual loops of tests. The one that a broker is put on before the test's runner asks for a loop is the one
+    that the runner gets.
+    """
+
+    def __init__(self) -> None:
+        self._last: VirtualLoop | None = None
+        self._is_taken = False
+
+    def current(self) -> VirtualLoop:
+        """The loop that the test has, or will have."""
+        if self._last is None or self._last.is_closed():
+            from aiogroup.embedded import VirtualLoop  # noqa: PLC0415 (not for tests in real time)
+
+            self._last, self._is_taken = VirtualLoop(), False
+        return self._last
+
+    def make(self) -> VirtualLoop:
+        """For a runner, which closes it."""
+        if self._is_taken:
+            self._last = None  # another runner's, whose scope is larger
+        loop = self.current()
+        self._is_taken = True
+        return loop
+
+    def drop(self) -> None:
+        """Close a loop that no runner has asked for."""
+        if self._last is not None and not self._is_taken:
+            self._last.close()
+
+
+_LOOPS: Final = _Loops()
+
+
+class _LoopFactories:
+    """Answers pytest-asyncio for marked tests. It is no hook of the whole plug-in, since pytest-asyncio takes no
+    `None` from one: whoever has one has to know the loop of each test.
+    """
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_asyncio_loop_factories(self) -> Mapping[str, Callable[[], VirtualLoop]]:
+        return {"virtual": _LOOPS.make}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, None]:
+    """Give marked tests their loop, whichever plug-in runs them."""
+    if metafunc.definition.get_closest_marker(VIRTUAL) is None:
+        return (yield)
+    plugins = metafunc.config.pluginmanager
+    if "anyio_backend" in metafunc.fixturenames:
+        backend = ("asyncio", {"loop_factory": _LOOPS.make})
+        metafunc.parametrize("anyio_backend", [backend], ids=["virtual"], scope="function")
+    elif not hasattr(metafunc.config.hook, "pytest_asyncio_loop_factories"):
+        pytest.fail(
+            f"{metafunc.definition.nodeid}: @pytest.mark.{VIRTUAL} needs pytest-asyncio 1.4 or newer, or anyio's "
+            "plug-in; elsewhere use aiogroup.embedded.run_virtual",
+            pytrace=False,
+        )
+    factories = _LoopFactories()
+    plugins.register(factories)
+    try:
+        return (yield)
+    finally:
+        plugins.unregister(factories)
+
+
+@contextmanager
+def _watched(item: pytest.Item) -> Iterator[list[_Lent]]:
+    """The brokers that the test has. At the end of the fixture the test fails for what was refused meanwhile."""
+    _expected(item)
+    lent = item.stash.setdefault(_LENT, [])
+    yield lent
+    for each in lent:
+        each.end()
+    unexpected = _unexpected(item)
+    if unexpected and not item.stash.get(_HAS_FAILED, False):
+        pytest.fail(unexpected, pytrace=False)
 
 
 def _seed_of(item: pytest.Item, number: int) -> int:
@@ -134,7 +239,7 @@ def _expected(item: pytest.Item) -> set[str]:
     names = {name for marker in item.iter_markers(EXPECTED) for name in marker.args}
     if unknown := names - REFUSALS.keys():
         there = ", ".join(sorted(REFUSALS))
-        raise pytest.UsageError(f"{EXPECTED}: there is no refusal {', '.join(sorted(unknown))}, but {there}")
+        pytest.fail(f"{EXPECTED}: there is no refusal {', '.join(sorted(unknown))}, but {there}", pytrace=False)
     return names
 
 

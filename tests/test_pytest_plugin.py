@@ -104,6 +104,9 @@ def test_another(aiogroup_broker):
 def test_misspelt(aiogroup_broker):
     pass
 
+def test_not_marked(virtual_broker):
+    pass
+
 def test_failing(aiogroup_broker, make_aiogroup_broker):
     for number in range(12):  # ApiVersions 0, with its correlation id
         ask(aiogroup_broker, b"\\0\\x12\\0\\0\\0\\0\\0" + bytes([number]) + b"\\0\\4mine")
@@ -115,7 +118,7 @@ def test_failing(aiogroup_broker, make_aiogroup_broker):
 OUTCOMES = {
     "PASSED": "without with one many none given[2] refused_at_the_end as_expected",
     "FAILED": "given[1] refused too_little another failing",
-    "ERROR": "refused_at_the_end misspelt",
+    "ERROR": "refused_at_the_end misspelt not_marked",
 }
 """Which tests of the project end how. The last test but one passes, and its fixture's end is an error."""
 
@@ -204,6 +207,28 @@ def test_a_failing_tests_report_has_the_seed_the_troubles_and_the_last_exchanges
     assert "the last 10 exchanges:" in first
     assert len(re.findall("ms, mine to node 1: ApiVersionsRequest", first)) == 10
     assert "nobody has asked anything" in second
+
+
+def test_virtual_time_is_asked_for_by_the_marker(told):
+    report = report_of(told, "ERROR at setup of test_not_marked")
+    assert report.startswith("\nthe fixture virtual_broker is for tests with @pytest.mark.virtual_time\n")
+
+
+def test_the_marker_says_what_it_needs(tmp_path):
+    tmp_path.joinpath("test_it.py").write_text(
+        "import pytest\n\n@pytest.mark.virtual_time\nasync def test_it(virtual_broker):\n    pass\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "aiogroup_pytest"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "needs pytest-asyncio 1.4 or newer, or anyio's plug-in; elsewhere use" in ended.stdout
 
 
 def test_the_artifacts_have_the_module_and_the_entry_point():

@@ -16,22 +16,32 @@ PAGE = (ROOT / "docs/testing.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 LIMIT_S = 180
 UNITTEST = """
-import inspect, unittest
+import asyncio, inspect, unittest
 from pathlib import Path
 from importlib import import_module
 from pytest import MonkeyPatch
-from aiogroup.embedded import Broker
+from aiogroup.embedded import Broker, run_virtual
 
-class Page(unittest.IsolatedAsyncioTestCase):
+class Page(unittest.TestCase):
     pass
 
 def as_method(test):
-    async def run(self):
+    names = list(inspect.signature(test).parameters)
+
+    async def run_on_a_virtual_broker(self):
+        async with Broker() as broker:
+            await test(broker)
+            self.assertEqual(broker.troubles, [])
+
+    def run(self):
+        if names == ["virtual_broker"]:
+            run_virtual(run_on_a_virtual_broker(self))
+            return
         with Broker() as broker, MonkeyPatch.context() as patch:
             given = {"aiogroup_broker": broker, "monkeypatch": patch}
-            done = test(*(given[name] for name in inspect.signature(test).parameters))
-            if inspect.isawaitable(done):
-                await done
+            done = test(*(given[name] for name in names))
+            if inspect.iscoroutine(done):
+                asyncio.run(done)
             self.assertEqual(broker.troubles, [])
     return run
 
@@ -57,7 +67,7 @@ def names_of_tests(block):
     return re.findall(r"^(?:async )?def (test_\w+)", block, re.MULTILINE)
 
 
-EMBEDDED = [block for block in BLOCKS if "aiogroup_broker" in block and names_of_tests(block)]
+EMBEDDED = [block for block in BLOCKS if re.search("aiogroup_broker|virtual_broker", block) and names_of_tests(block)]
 TESTS = sorted(name for block in EMBEDDED for name in names_of_tests(block))
 
 

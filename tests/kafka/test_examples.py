@@ -206,7 +206,7 @@ async def test_a_dead_processing_task_fails_the_workers_health(make_place, run, 
     assert await place.committed() == 1  # the good one; the bad one comes again
 
 
-@pytest.mark.parametrize("broker", [(), ("--kafka",)])
+@pytest.mark.parametrize("broker", [(), ("--kafka",)], ids=["embedded", "kafka"])
 async def test_the_demo_loses_nothing(make_place, run, broker):
     demo = run(make_place(), "-m", "examples.demo", "--records", "5000", *broker)
     assert await asyncio.to_thread(demo.process.wait, 120) == 0, demo.output
@@ -215,7 +215,11 @@ async def test_the_demo_loses_nothing(make_place, run, broker):
     assert re.search(r"hand-over +\d+\.\d s", demo.output)
 
 
-@pytest.mark.parametrize(("broker", "children_count"), [((), 2), (("--kafka",), 3)])  # the members, what keeps Kafka
+@pytest.mark.parametrize(
+    ("broker", "children_count"),
+    [((), 2), (("--kafka",), 3)],  # the members, what keeps Kafka
+    ids=["embedded", "kafka"],
+)
 async def test_the_demo_ends_what_it_started_when_interrupted(make_place, run, is_gone, broker, children_count):
     demo = run(make_place(), "-m", "examples.demo", "--records", "5000", *broker)
     await demo.says(r"member-2 reads partitions")

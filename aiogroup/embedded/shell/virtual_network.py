@@ -221,7 +221,8 @@ class VirtualNetwork:
         for line in list(self.lines.values()):
             self.lines.pop(line.connection.number, None)
             line.is_cut = True
-            self.loop.call_soon(line.end, None, context=line.context)
+            if not self.loop.is_closed():  # there is nobody to tell otherwise
+                self.loop.call_soon(line.end, None, context=line.context)
 
     def has(self, host: str, port: int) -> bool:
         return (host, port) in self._nodes

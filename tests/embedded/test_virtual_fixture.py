@@ -1,0 +1,64 @@
+"""The marker `virtual_time` and the fixture `virtual_broker`, with pytest-asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from aiogroup import Consumer
+from aiogroup.embedded import Broker, VirtualLoop, stable
+
+SEEN = []
+
+
+@pytest.fixture
+async def consumer(virtual_broker):
+    """Made in the loop of the test, before it."""
+    virtual_broker.create_topic("orders")
+    servers = virtual_broker.bootstrap_servers
+    async with Consumer("orders", bootstrap_servers=servers, group_id="billing") as made:
+        yield made
+
+
+@pytest.mark.virtual_time
+async def test_an_hour_takes_no_time(virtual_broker):
+    assert isinstance(asyncio.get_running_loop(), VirtualLoop)
+    begun_s, begun_ms = time.monotonic(), virtual_broker.clock.now_ms
+    await virtual_broker.clock.pass_s(3_600)
+    assert virtual_broker.clock.now_ms == begun_ms + 3_600_000
+    assert time.monotonic() - begun_s < 60
+
+
+@pytest.mark.virtual_time
+async def test_async_fixtures_have_the_same_loop(consumer, virtual_broker):
+    await virtual_broker.until(stable("billing", members=1))
+    await virtual_broker.clock.pass_s(301)
+    assert virtual_broker.group("billing").members == (), "nobody has asked for a record for max_poll_interval_ms"
+
+
+@pytest.mark.virtual_time
+async def test_brokers_of_the_tests_own_are_in_virtual_time_too():
+    async with Broker(nodes=3) as broker:
+        await broker.clock.pass_s(100)
+
+
+async def test_other_tests_have_a_real_loop():
+    assert not isinstance(asyncio.get_running_loop(), VirtualLoop)
+
+
+@pytest.mark.virtual_time
+def test_a_test_that_is_no_coroutine_leaves_no_loop_open(virtual_broker):
+    assert virtual_broker.clock.now_ms
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("n", [1, 2])
+async def test_chance_begins_with_the_tests_name(virtual_broker, n):
+    SEEN.append((random.random(), virtual_broker.cluster_id, n))
+    assert len(set(SEEN)) == len(SEEN)
+    state = random.getstate()
+    random.seed(1)
+    assert state != random.getstate()
