@@ -22,7 +22,7 @@ __all__ = ["Watching"]
 
 Look: TypeAlias = "Condition | Callable[[], object]"
 EXCHANGES_TOLD = 10
-MOST_CHARS = 600
+MOST_CHARS = 300
 """Of one exchange in an error's message."""
 
 
