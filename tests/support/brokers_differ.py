@@ -9,6 +9,7 @@ ONLY_REAL = {
     "test_testing_page.py::test_one_test_runs_on_both": "starts Kafka beside the embedded broker",
     "test_installed.py": "tests what starts Kafka, from an installed package",
     "test_coordinator_conformance.py": "compares the embedded broker with Kafka",
+    "test_embedded_conformance_admin.py": "compares the embedded broker with Kafka",
     "test_embedded_conformance_logs.py": "compares the embedded broker with Kafka",
     "test_embedded_conformance_reading.py": "compares the embedded broker with Kafka",
     "test_security.py": "TLS, SASL and accounts, which the embedded broker has not",
