@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from aiogroup.embedded.messages.ranges import RANGES
@@ -9,6 +10,7 @@ from tests.support.brokers import EmbeddedCluster
 from tests.support.java_tools import golden, run_all
 
 APIS = "api versions"
+API = re.compile(r"(\w+)\(\d+\):")
 FIRST_TRANSACTIONS = {"AddPartitionsToTxn": 5, "EndTxn": 5, "TxnOffsetCommit": 5}
 """Kafka's highest versions of what the embedded broker offers for the first protocol of transactions alone."""
 
@@ -17,16 +19,14 @@ def as_the_embedded_broker_offers(lines):
     """What the tool tells of Kafka, without the APIs and versions that are not offered."""
     offered = {request.api_name(): highest for request, (_, highest) in RANGES.items()}
     for line in lines:
-        name, bracket, rest = line.partition("(")
-        number, colon, _ = rest.partition(":")
-        if not colon or (name in offered and name not in FIRST_TRANSACTIONS):
+        api = API.match(line)
+        if api is None or (api[1] in offered and api[1] not in FIRST_TRANSACTIONS):
             yield line
-        elif name in offered:
-            real, ours = FIRST_TRANSACTIONS[name], offered[name]
+        elif api[1] in offered:
+            real, ours = FIRST_TRANSACTIONS[api[1]], offered[api[1]]
             yield line.replace(f"to {real} [usable: {real}]", f"to {ours} [usable: {ours}]")
         else:
-            comma = "," if line.endswith(",") else ""
-            yield f"{name}{bracket}{number}: UNSUPPORTED{comma}"
+            yield f"{api[0]} UNSUPPORTED{',' if line.endswith(',') else ''}"
 
 
 def test_the_tools_print_the_same(kafka_cluster, tmp_path):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from aiogroup.embedded import Broker, BrokerRefusal
 from aiogroup.embedded.machine.faults.faults import Fault, Place
 from aiogroup.embedded.messages.cluster import DescribeClusterRequest
 from aiogroup.embedded.messages.configs import IncrementalAlterConfigsRequest
@@ -211,3 +214,37 @@ def test_only_the_coordinator_deletes(make_talk):
     other = talk.broker.machine.client(2)
     assert other.ask(DeleteGroupsRequest(("any",))).results[0].error_code == ErrorCode.NOT_COORDINATOR
     assert other.ask(OffsetDeleteRequest("any")).error_code == ErrorCode.NOT_COORDINATOR
+
+
+# What a test calls, after an administrator has changed the topic.
+
+
+async def test_compaction_and_retention_follow_what_an_administrator_sets():
+    async with Broker() as broker:
+        broker.create_topic("orders")
+        admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+        await admin.start()
+
+        async def change(**config):
+            settings = {name.replace("_", "."): value for name, value in config.items()}
+            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "orders", configs=settings)])
+
+        try:
+            for number in range(3):
+                broker.produce("orders", b"%d" % number, key=b"k", timestamp_ms=1)
+            with pytest.raises(BrokerRefusal, match="not compacted"):
+                broker.compact("orders")
+            await change(cleanup_policy="compact")
+            broker.compact("orders")
+            assert [each.offset for each in broker.records("orders")] == [2]
+            with pytest.raises(BrokerRefusal, match="do not expire"):
+                broker.expire("orders")
+            await change(cleanup_policy="compact,delete", retention_ms="-1")
+            broker.expire("orders")
+            assert [each.offset for each in broker.records("orders")] == [2]
+            await change(cleanup_policy="delete", retention_ms="1000", message_timestamp_type="LogAppendTime")
+            broker.produce("orders", b"new", timestamp_ms=1)
+            broker.expire("orders")
+            assert [(each.offset, each.is_append_time) for each in broker.records("orders")] == [(3, True)]
+        finally:
+            await admin.close()
