@@ -34,6 +34,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--topic", action="append", default=[], help=f"make this topic of {PARTITIONS} partitions; may be repeated"
     )
+    parser.add_argument(
+        "--draft",
+        action="store_true",
+        help="static membership as draft 41 of KIP-345 has it, not as Kafka has released it",
+    )
     return parser
 
 
@@ -65,7 +70,9 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, _interrupt)
     try:
         _say(FIRST_LINE)
-        with Broker(port=options.port) as broker:
+        with Broker(port=options.port, static_membership="draft" if options.draft else "kafka") as broker:
+            if options.draft:
+                _say("static membership: draft 41 of KIP-345")
             _serve(broker, options.topic)
     except BrokerRefusal as error:
         _say(f"error: {error}")

@@ -15,6 +15,7 @@ import pytest
 
 from aiogroup.embedded.__main__ import FIRST_LINE, main
 from aiogroup.protocol.framing import decode_response, encode_request
+from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 
 ROOT = Path(__file__).parents[2]
@@ -87,8 +88,11 @@ def test_it_ends_at_ctrl_c_while_clients_are_connected():
     with socket.socket() as drawn:
         drawn.bind(("127.0.0.1", 0))
         port = drawn.getsockname()[1]
-    with command("--port", str(port)) as (running, lines):
-        assert lines[-1] == f"bootstrap servers: 127.0.0.1:{port}"
+    with command("--port", str(port), "--draft") as (running, lines):
+        assert lines[1:] == ["static membership: draft 41 of KIP-345", f"bootstrap servers: 127.0.0.1:{port}"]
+        named = ApiVersionsRequest(client_software_name="mine", client_software_version="1")
+        features = decode_response(ApiVersionsRequest, 4, ask(port, encode_request(named, 4, 1, "mine")))[1]
+        assert "static.membership.draft" in {each.name for each in features.supported_features}
         with socket.create_connection(("127.0.0.1", port)) as peer:
             running.send_signal(signal.SIGINT)
             assert running.stdout.read() == "ended\n"
