@@ -15,7 +15,7 @@ from aiogroup.embedded.machine.faults.rules import Api
 from aiogroup.embedded.machine.faults.watch import Seen
 from aiogroup.embedded.machine.refusals import BrokerRefusal, Trouble
 from aiogroup.embedded.running import Running
-from aiogroup.embedded.shell.waiting import Bell
+from aiogroup.embedded.shell.waiting import LOOK_AT_BROKER_S, LOOK_S, Bell
 from aiogroup.embedded.views import ByPartition, CommittedOffset, GroupView, committed_of, group_ids_of, lag_of, view_of
 
 __all__ = ["Watching"]
@@ -66,13 +66,13 @@ class Watching(Running):
         """
         return self._call(lambda _now_ms: self._cluster.watch.requests(api, group=group, client_id=client_id))
 
-    def count(self, api: Api | None = None) -> int:
-        """How many requests have come: of one API or of all.
+    def count(self, api: Api | None = None, node_id: int | None = None) -> int:
+        """How many requests have come: of one API or of all, for one node or for all.
 
         Raises:
             BrokerRefusal: there is no such API.
         """
-        return self._call(lambda _now_ms: self._cluster.watch.count(api))
+        return self._call(lambda _now_ms: self._cluster.watch.count(api, node_id))
 
     def unread(self, topic: str, *, client_id: str | None = None) -> tuple[int, ...]:
         """The partitions of a topic that nobody fetches who is connected now; or no client of this name.
@@ -110,7 +110,7 @@ class Watching(Running):
 
         Args:
             condition: one of `stable`, `reading`, `committed`, `caught_up`, `asked`, or a function without arguments;
-                it is looked at after each exchange, and every 5 ms.
+                it is looked at after each exchange, and every 5 ms (a condition every 50 ms).
             timeout_s: how long, in seconds.
 
         Raises:
@@ -128,7 +128,7 @@ class Watching(Running):
                 raise BrokerRefusal("wait() cannot await what the function returns: `await broker.until(...)`")
             return bool(found)
 
-        if not self._bell.wait(holds, timeout_s):
+        if not self._bell.wait(holds, timeout_s, _look_s(condition)):
             raise TimeoutError(self._why_not(condition, timeout_s, is_blocking=True))
 
     async def until(self, condition: Look, timeout_s: float = 10) -> None:
@@ -139,7 +139,7 @@ class Watching(Running):
             found = condition.holds(self) if isinstance(condition, Condition) else condition()
             return bool(await found if inspect.isawaitable(found) else found)
 
-        if not await self._bell.until(holds, timeout_s):
+        if not await self._bell.until(holds, timeout_s, _look_s(condition)):
             raise TimeoutError(self._why_not(condition, timeout_s, is_blocking=False))
 
     def _why_not(self, condition: Look, timeout_s: float, *, is_blocking: bool) -> str:
@@ -159,6 +159,10 @@ class Watching(Running):
         last = self._call(lambda _now_ms: [str(each)[:MOST_CHARS] for each in self._cluster.watch.last(EXCHANGES_TOLD)])
         lines += [f"the last {len(last)} exchanges:", *last] if last else ["nobody has asked anything"]
         return "\n  ".join(lines)
+
+
+def _look_s(condition: object) -> float:
+    return LOOK_AT_BROKER_S if isinstance(condition, Condition) else LOOK_S
 
 
 def _is_in_a_loop() -> bool:

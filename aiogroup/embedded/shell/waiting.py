@@ -13,15 +13,18 @@ from aiogroup.embedded.machine.observers import Observer
 
 if TYPE_CHECKING:
     from aiogroup.embedded.machine.exchange import Exchange
+    from aiogroup.embedded.machine.groups.group import Group
 
-__all__ = ["Bell"]
+__all__ = ["LOOK_AT_BROKER_S", "LOOK_S", "Bell"]
 
 LOOK_S = 0.005
-"""Not everything that a test waits for is told by an exchange."""
+"""Not everything that a function looks at is told by an exchange."""
+LOOK_AT_BROKER_S = 0.05
+"""What a condition looks at is the broker's own, and mostly rings: in virtual time each look more costs real time."""
 
 
 class Bell(Observer):
-    """Rings when a request has come and when answers go out, in the broker's thread."""
+    """Rings when a request has come, when answers go out, and when a group changes by time, in the broker's thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,6 +34,12 @@ class Bell(Observer):
         self._ring()
 
     def on_answers(self, _exchange: Exchange | None, _answered: Sequence[Exchange], _now_ms: int) -> None:
+        self._ring()
+
+    def on_generation(self, _group: Group, _now_ms: int) -> None:
+        self._ring()
+
+    def on_expired(self, _group: Group, _member_id: str, _now_ms: int) -> None:
         self._ring()
 
     def _ring(self) -> None:
@@ -47,8 +56,8 @@ class Bell(Observer):
             with self._lock:
                 self._listeners = tuple(each for each in self._listeners if each is not listener)
 
-    def wait(self, holds: Callable[[], bool], timeout_s: float) -> bool:
-        """Block this thread until it holds. Returns whether it does."""
+    def wait(self, holds: Callable[[], bool], timeout_s: float, look_s: float = LOOK_S) -> bool:
+        """Block this thread until it holds, looking every `look_s` seconds too. Returns whether it does."""
         rung = threading.Event()
         ends_at_s = time.monotonic() + timeout_s
         with self._heard_by(rung.set):
@@ -59,9 +68,9 @@ class Bell(Observer):
                 left_s = ends_at_s - time.monotonic()
                 if left_s <= 0:
                     return False
-                rung.wait(min(left_s, LOOK_S))
+                rung.wait(min(left_s, look_s))
 
-    async def until(self, holds: Callable[[], Awaitable[bool]], timeout_s: float) -> bool:
+    async def until(self, holds: Callable[[], Awaitable[bool]], timeout_s: float, look_s: float = LOOK_S) -> bool:
         """As `wait`, while the loop that runs goes on."""
         loop = asyncio.get_running_loop()
         thread_id = threading.get_ident()
@@ -90,7 +99,7 @@ class Bell(Observer):
                 left_s = ends_at_s - loop.time()
                 if left_s <= 0:
                     return False
-                timer = loop.call_later(min(left_s, LOOK_S), rung.set)
+                timer = loop.call_later(min(left_s, look_s), rung.set)
                 try:
                     await rung.wait()
                 finally:

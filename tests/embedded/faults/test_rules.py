@@ -254,6 +254,7 @@ class TestWatch:
         assert (seen.node_id, seen.version, seen.at_ms, seen.answered_at_ms) == (2, 3, 1_000, 1_000)
         assert seen.answer.error_code == ErrorCode.NOT_COORDINATOR
         assert (watch.count(), watch.count("Heartbeat"), watch.count("Fetch")) == (3, 2, 0)
+        assert (watch.count("Heartbeat", 2), watch.count(node_id=2), watch.count(node_id=1)) == (1, 2, 1)
         assert [each.api for each in watch.last(2)] == ["Heartbeat", "OffsetFetch"]
         assert "Heartbeat" in str(seen)
 

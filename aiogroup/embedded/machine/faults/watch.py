@@ -57,10 +57,10 @@ class Watch(Observer):
 
     def __init__(self, most: int = BOUND) -> None:
         self._seen: deque[Seen] = deque(maxlen=most)
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[tuple[str, int]] = Counter()
 
     def before_request(self, exchange: Exchange, now_ms: int) -> None:
-        self._counts[exchange.api] += 1
+        self._counts[exchange.api, exchange.node_id] += 1
         self._seen.append(
             Seen(
                 exchange.number,
@@ -82,9 +82,12 @@ class Watch(Observer):
                 found = seen[place]
                 found.answer, found.answered_at_ms = _light_answer(each.response), each.answered_at_ms
 
-    def count(self, api: Api | None = None) -> int:
-        """How many requests have come, of one API or of all; also those that are not kept any more."""
-        return self._counts.total() if api is None else self._counts[api_name(api)]
+    def count(self, api: Api | None = None, node_id: int | None = None) -> int:
+        """How many requests have come, of one API or of all, for one node or for all; also those that are not kept any
+        more.
+        """
+        name = None if api is None else api_name(api)
+        return sum(n for (k, i), n in self._counts.items() if name in (None, k) and node_id in (None, i))
 
     def requests(self, api: Api | None = None, *, group: str | None = None, client_id: str | None = None) -> list[Seen]:
         """The exchanges that are kept: of one API, that name a group, of one client."""
