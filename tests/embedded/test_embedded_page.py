@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 
 import pytest
 
+from aiogroup.embedded import Broker
 from aiogroup.embedded.machine.refusals import REFUSALS
 from aiogroup.embedded.messages.ranges import RANGES, REQUESTS
 from aiogroup.protocol.framing import decode_response
@@ -36,6 +38,15 @@ def offered_by_kafka():
 def test_the_lists_are_those_of_the_code(script):
     text = PAGE.read_text()
     assert text == script.filled(text), "run python docs/embedded_lists.py"
+
+
+def test_each_call_of_a_broker_is_in_the_table():
+    text = PAGE.read_text()
+    table = text[text.index("## Its calls") : text.index("## What it serves")]
+    told = [name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
+    between_rooms = {"change", "change_nodes"}
+    calls = {name for name in dir(Broker) if not name.startswith("_")} - between_rooms | {"nodes"}
+    assert sorted(told) == sorted(calls)
 
 
 def test_each_refusal_is_in_the_list(script):
