@@ -1,4 +1,6 @@
-"""The state that outlives a cluster's processes, kept aside and put back: topics, logs, and what groups have stored."""
+"""The state that outlives a cluster's processes, kept aside and put back: topics, logs, what groups have stored, and
+what administrators have set.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from aiogroup.embedded.machine.groups.log import GroupLog
 from aiogroup.embedded.machine.logs.log import Budget
 from aiogroup.embedded.machine.logs.topics import Partition, Topic
 from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.machine.settings import ConfigSource
 from aiogroup.embedded.machine.transactions.states import TransactionalId
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ class Snapshot:
     _topics: tuple[Topic, ...]
     _groups: tuple[tuple[str, GroupLog], ...]
     _transactional_ids: tuple[TransactionalId, ...]
+    _settings: tuple[tuple[ConfigSource, dict[str, str]], ...]
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -51,7 +55,8 @@ def take(cluster: Cluster) -> Snapshot:
                 raise BrokerRefusal(f"a transaction is under way in {topic.name}-{each.index}: wait for its end")
     topics = tuple(_copied(topic, budget) for topic in cluster.topics)
     groups = tuple((group_id, log.copy()) for seat in cluster.coordinators for group_id, log in seat.log.items())
-    return Snapshot(budget.used_bytes, topics, groups, transactional_ids)
+    settings = tuple((source, dict(texts)) for source, texts in cluster.settings.changed.items())
+    return Snapshot(budget.used_bytes, topics, groups, transactional_ids, settings)
 
 
 def restore(cluster: Cluster, snapshot: Snapshot, now_ms: int) -> None:
@@ -68,6 +73,8 @@ def restore(cluster: Cluster, snapshot: Snapshot, now_ms: int) -> None:
     cluster.disconnect(None)
     for node in cluster.nodes:
         cluster.fetching.forget(node.node_id)
+    for source, texts in snapshot._settings:
+        cluster.settings.change(source, texts)
     for topic in list(cluster.topics):
         cluster.topics.delete(topic, now_ms)
     for topic in snapshot._topics:

@@ -7,6 +7,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from aiogroup.embedded import Broker, BrokerRefusal
+from aiogroup.embedded.machine import snapshots
 from aiogroup.embedded.machine.faults.faults import Fault, Place
 from aiogroup.embedded.messages.cluster import DescribeClusterRequest
 from aiogroup.embedded.messages.configs import IncrementalAlterConfigsRequest
@@ -248,3 +249,14 @@ async def test_compaction_and_retention_follow_what_an_administrator_sets():
             assert [(each.offset, each.is_append_time) for each in broker.records("orders")] == [(3, True)]
         finally:
             await admin.close()
+
+
+def test_a_snapshot_has_the_settings_of_the_cluster(make_talk):
+    talk = make_talk()
+    cluster, machine = cluster_of(talk), talk.broker.machine
+    talk.change((NODE, "", [("message.max.bytes", SET, "5")]))
+    kept = snapshots.take(cluster)
+    talk.change((NODE, "", [("message.max.bytes", SET, "6"), ("log.retention.ms", SET, "7")]))
+    assert (cluster.settings["message.max.bytes"], cluster.settings["log.retention.ms"]) == (6, 7)
+    machine.do(lambda cluster, now_ms: snapshots.restore(cluster, kept, now_ms))
+    assert (cluster.settings["message.max.bytes"], cluster.settings["log.retention.ms"]) == (5, 604_800_000)

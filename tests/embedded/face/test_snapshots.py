@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from aiogroup import Consumer
 from aiogroup.embedded import Broker, BrokerRefusal, committed, stable
@@ -74,3 +76,17 @@ async def test_clients_are_cut_off(broker):
         broker.restore(state)
         assert broker.group("billing").state == "Dead"
         await broker.until(lambda: broker.count("JoinGroup") > count)
+
+
+async def test_what_administrators_changed_is_put_back(broker):
+    state = broker.snapshot()
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    await admin.start()
+    try:
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "orders", {"max.message.bytes": "100"})])
+    finally:
+        await admin.close()
+    with pytest.raises(BrokerRefusal, match="MESSAGE_TOO_LARGE"):
+        broker.produce("orders", b"x" * 200)
+    broker.restore(state)
+    assert broker.produce("orders", b"x" * 200) == 3
