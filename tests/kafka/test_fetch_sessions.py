@@ -288,8 +288,8 @@ async def test_broker_that_restarts_has_forgotten_the_session(cluster_1, unique_
 
 
 async def test_readers_of_a_broker_that_gives_no_sessions_read_on(make_cluster, unique_name):
-    """Each of the cache's parts has room for none: every request names every partition, and nobody is told."""
-    with make_cluster(properties={"max.incremental.fetch.session.cache.slots": "1"}) as cluster:
+    """The broker's cache has room for none: every request names every partition, and nobody is told."""
+    with make_cluster(properties={"max.incremental.fetch.session.cache.slots": "0"}) as cluster:
         place, ears = Place(cluster, unique_name("topic"), unique_name("group"), 4), Ears()
         cluster.create_topic(place.topic, 4)
         async with Proxy(cluster.bootstrap_servers) as proxy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.brokers import clean
 from tests.support.kafka import eventually
 from tests.support.recovery import MANUAL, MODE, Reading
 
@@ -26,6 +27,7 @@ async def test_8_a_range_of_a_compacted_topic_ends(make_place):
     async def is_compacted():
         async with place.producer() as producer:  # what rolls the segment, and replaces what the range ended with
             await producer.send_and_wait(place.topic, b"newest", key=b"same", partition=0)
+        clean(place.cluster, place.topic)
         async with place.consumer(group_id=None) as reader:
             return (await reader.getone()).offset > 50
 

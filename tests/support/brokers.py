@@ -97,6 +97,12 @@ class EmbeddedCluster(Broker):
         assert not bugs, "\n".join(bugs)
 
 
+def clean(cluster: Cluster | EmbeddedCluster, topic: str) -> None:
+    """The embedded broker compacts when it is told to; Kafka's cleaner comes by itself."""
+    if isinstance(cluster, EmbeddedCluster):
+        cluster.compact(topic)
+
+
 @pytest.fixture(scope=scope_of_cluster)
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster | EmbeddedCluster]:
     """One node: a real one for all tests (devkafka's fixture of this name), or an embedded one for each."""

@@ -10,6 +10,7 @@ from aiogroup.cluster import PartitionInfo
 from aiogroup.config import ConsumerConfig
 from aiogroup.devkafka import Cluster
 from aiogroup.runtime.net.link import Link
+from tests.support.brokers import EmbeddedCluster
 from tests.support.kafka import eventually
 
 TOPIC = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
@@ -19,11 +20,12 @@ TOPIC = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 class Shaky:
     """A topic with one partition and two replicas, `leader` and `follower` (nodes)."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster | EmbeddedCluster, topic: str) -> None:
         self.cluster = cluster
         self.topic = topic
         self.tp = TopicPartition(topic, 0)
         self.leader = self.follower = cluster.nodes[0]
+        self._common_end = 0
 
     async def make(self) -> None:
         await asyncio.to_thread(self.cluster.create_topic, self.topic, 1, replication_factor=2, config=TOPIC)
@@ -34,14 +36,21 @@ class Shaky:
 
     async def leave_follower_behind(self) -> None:
         """It dies; what the leader takes from now on is the leader's alone."""
+        if isinstance(self.cluster, EmbeddedCluster):
+            self._common_end = len(self.cluster.records(self.topic, 0))
         await asyncio.to_thread(self.follower.kill)
         await self._wait_for(lambda state: state.in_sync == (self.leader.node_id,))
 
     async def lose_leader(self) -> None:
         """It dies too, and the follower comes back and leads with what it has."""
-        await asyncio.to_thread(self.leader.kill)
         self.leader, self.follower = self.follower, self.leader
-        await asyncio.to_thread(self.leader.start)
+        if isinstance(self.cluster, EmbeddedCluster):  # the replicas have one log, which is cut when it is told to
+            self.leader.start()
+            self.cluster.truncate(self.topic, 0, self._common_end)
+            self.follower.kill()
+        else:
+            await asyncio.to_thread(self.follower.kill)
+            await asyncio.to_thread(self.leader.start)
         await self._wait_for(lambda state: state.leader == self.leader.node_id)
 
     async def state(self) -> PartitionInfo:
