@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aiogroup.devkafka import Cluster, DevKafkaError, jars, unsecured_jws, up, wire
+from aiogroup.devkafka import Cluster, DevKafkaError, jars, storage, unsecured_jws, up, wire
 from aiogroup.devkafka.config import NodePlan, render, server_properties
 from aiogroup.devkafka.ports import free_ports, is_free
 from aiogroup.devkafka.security import check_users, scram_arguments
@@ -24,6 +24,23 @@ PLAN = NodePlan(2, {"PLAINTEXT": 19092, "CONTROLLER": 19093}, {"PLAINTEXT": "PLA
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "aiogroup" / "devkafka"
+
+
+def test_storage_is_kept_for_the_next_cluster_unless_the_settings_decide_what_it_is(cache, tmp_path):
+    kept = storage.kept_checkpoint({"num.partitions": "3"})
+    assert kept is not None
+    assert kept.parent == cache
+    assert storage.first_records(kept) is None
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / storage.CHECKPOINT).write_bytes(b"records")
+    assert storage.keep(tmp_path / "data", None) == b"records"
+    assert storage.first_records(kept) is None
+    assert storage.keep(tmp_path / "data", kept) == b"records"
+    assert storage.first_records(kept) == b"records"
+    assert list(cache.iterdir()) == [kept]
+    for decisive in ("unstable.feature.versions.enable", "log.dirs", "node.id", "controller.quorum.bootstrap.servers"):
+        assert storage.kept_checkpoint({decisive: "x"}) is None
+    assert storage.keep(tmp_path / "data", tmp_path / "no such folder" / "kept") == b"records"
 
 
 def test_one_node_replicates_nothing():

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from aiogroup.devkafka import jars, keeper, security, wire
+from aiogroup.devkafka import jars, keeper, security, storage, wire
 from aiogroup.devkafka.config import CONTROLLER, PLAINTEXT, NodePlan, render, server_properties
 from aiogroup.devkafka.errors import DevKafkaError
 from aiogroup.devkafka.node import Node
@@ -318,13 +318,24 @@ class Cluster:
         return plans
 
     def _format(self, java: Path, classpath: str) -> None:
-        """Format the first node's storage and copy it for the others, which saves a second of JVM start for each."""
-        homes = [self.directory / f"node-{node.node_id}" for node in self.nodes]
+        """Write each node's storage. Kafka's tool, a JVM of its own, is run only if its result is not known."""
+        places = [(node, self.directory / f"node-{node.node_id}" / "data") for node in self.nodes]
+        kept = None if self._users else storage.kept_checkpoint(self._properties)
+        records = storage.first_records(kept)
+        if records is None:
+            self._run_storage_tool(java, classpath, places[0][1].with_name("server.properties"))
+            if not (places[0][1] / storage.CHECKPOINT).exists():
+                return  # the user's settings have put it elsewhere
+            records = storage.keep(places.pop(0)[1], kept)
+        for node, data in places:
+            storage.write(data, records, self._cluster_id, node.node_id, _uuid())
+
+    def _run_storage_tool(self, java: Path, classpath: str, settings: Path) -> None:
         done = subprocess.run(  # noqa: S603
             [
                 *self._jvm(java, classpath, "256m"),
                 *("kafka.tools.StorageTool", "format", "-t", self._cluster_id),
-                *("-c", str(homes[0] / "server.properties"), *security.scram_arguments(self._users)),
+                *("-c", str(settings), *security.scram_arguments(self._users)),
             ],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -335,11 +346,6 @@ class Cluster:
         )
         if done.returncode:
             raise DevKafkaError(f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}")
-        for node, home in zip(self.nodes[1:], homes[1:], strict=True):
-            shutil.copytree(homes[0] / "data", home / "data")
-            (home / "data" / "meta.properties").write_text(
-                f"version=1\ncluster.id={self._cluster_id}\nnode.id={node.node_id}\ndirectory.id={_uuid()}\n"
-            )
 
     def _live(self) -> list[Node]:
         return [node for node in self.nodes if node.is_running and not node.is_paused]

@@ -15,7 +15,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 
-from aiogroup.devkafka import Cluster, DevKafkaError, unsecured_jws, up, wire
+from aiogroup.devkafka import Cluster, DevKafkaError, storage, unsecured_jws, up, wire
 from aiogroup.devkafka.sharing import BorrowedCluster, Lender
 from aiogroup.devkafka.waiting import wait_until
 
@@ -69,6 +69,34 @@ def test_a_tool_of_the_same_jars_runs(kafka_cluster, unique_name):
     lines = [json.loads(line) for line in tool.communicate(timeout=60)[0].splitlines()]
     assert tool.returncode == 0
     assert [line["name"] for line in lines].count("producer_send_success") == 3
+
+
+def _without_times(checkpoint: bytes) -> bytes:
+    """The record batches without their checksums and time stamps."""
+    left, at = b"", 0
+    while at < len(checkpoint):
+        end = at + 12 + int.from_bytes(checkpoint[at + 8 : at + 12], "big")
+        left += checkpoint[at : at + 17] + checkpoint[at + 21 : at + 27] + checkpoint[at + 43 : end]
+        at = end
+    return left
+
+
+def test_the_storage_that_is_copied_is_what_kafkas_tool_writes(kafka_cluster, unique_name, tmp_path):
+    home = kafka_cluster.directory / "node-1"
+    settings = tmp_path / "server.properties"
+    settings.write_text((home / "server.properties").read_text().replace(str(home / "data"), str(tmp_path / "data")))
+    arguments = ("format", "-t", kafka_cluster.cluster_id, "-c", str(settings))
+    tool = kafka_cluster.java("kafka.tools.StorageTool", *arguments, stdout=subprocess.DEVNULL)
+    assert tool.wait(60) == 0
+    ours, theirs = (folder / storage.CHECKPOINT for folder in (home / "data", tmp_path / "data"))
+    assert b"metadata.version" in _without_times(theirs.read_bytes())
+    assert _without_times(ours.read_bytes()) == _without_times(theirs.read_bytes())
+    written, known = (
+        dict(line.split("=") for line in (folder / "meta.properties").read_text().split() if "=" in line)
+        for folder in (tmp_path / "data", home / "data")
+    )
+    assert len(written.pop("directory.id")) == len(known.pop("directory.id"))
+    assert known == written
 
 
 def test_three_nodes_go_on_while_one_is_stopped_killed_or_paused(kafka_cluster_3, unique_name, is_gone):
