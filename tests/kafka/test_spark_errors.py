@@ -17,7 +17,7 @@ from aiogroup.devkafka import Cluster, jars
 from aiogroup.errors import GroupNotFoundError
 from aiogroup.spark import ForeignTokenError, RangeBeyondEndError, TopicGoneError, drain, pending_ranges
 from tests.support.kafka import Place
-from tests.support.spark import CONF, access, commit_explicitly, leave_behind, run, why_no_spark
+from tests.support.spark import access, commit_explicitly, conf, leave_behind, run, why_no_spark
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -156,7 +156,7 @@ def command(place, *arguments, master="local[2]", **environment):
         [
             sys.executable, "-m", "aiogroup.spark", "drain", "--bootstrap-server", place.cluster.bootstrap_servers,
             "--group", place.group, "--topic", place.topic, "--master", master, *arguments,
-            *(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")),
+            *(word for key, value in conf().items() for word in ("--conf", f"{key}={value}")),
         ],
         capture_output=True,
         text=True,
