@@ -45,6 +45,13 @@ async def test_topics_as_an_administrator_changes_them(broker):
     assert len((await described(broker, "logs"))["partitions"][0]["replicas"]) == 2
 
 
+def test_records_in_turn_in_a_topic_that_has_fewer_partitions_now(broker):
+    broker.produce_many("orders", [b"1"])
+    broker.delete_topic("orders")
+    broker.create_topic("orders")
+    assert broker.produce_many("orders", [b"2"]) == [(0, 0)]
+
+
 async def test_a_topic_that_is_remade_begins_anew(broker):
     async with consumer_of(broker, metadata_max_age_ms=100) as consumer:
         broker.produce("orders", b"old")

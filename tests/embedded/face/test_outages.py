@@ -213,7 +213,7 @@ async def test_a_blocked_loop_loses_its_membership_at_the_right_time():
             (member,) = broker.group("billing").members
             broker.wait(lambda: not broker.group("billing").members)  # this blocks the loop in which the member lives
             heard_ms = max(each.at_ms for each in broker.requests(group="billing"))
-            assert session_ms - 1 <= time.time() * 1_000 - heard_ms <= session_ms + 100
+            assert session_ms - 1 <= time.time() * 1_000 - heard_ms <= session_ms + 500
             with pytest.raises(TimeoutError):
                 broker.wait(stable("billing"), timeout_s=0.3)
             assert broker.group("billing").members == (), "it has not come back while the loop is blocked"

@@ -7,6 +7,7 @@ import threading
 from contextlib import AsyncExitStack
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
 from aiogroup import Consumer
 from aiogroup.embedded import Broker, BrokerRefusal, asked, caught_up, committed, reading, stable
@@ -91,6 +92,23 @@ async def test_who_reads_from_the_end_misses_nothing_after_reading(broker):
             broker.produce("orders", b"new", partition=1)
             assert bytes((await anext(consumer)).value) == b"new"
         await broker.until(lambda: broker.unread("orders", client_id="tail") == (0, 1))  # its connections are closed
+
+
+async def test_reading_with_another_client(broker):
+    consumer = AIOKafkaConsumer(
+        "orders", group_id="theirs", client_id="tail", bootstrap_servers=broker.bootstrap_servers
+    )
+    await consumer.start()
+    try:
+        await broker.until(reading("orders", client_id="tail"))
+        assert {each.topic for each in broker.group("theirs").members[0].partitions} == {"orders"}
+        broker.produce("orders", b"new", partition=1)
+        assert (await consumer.getone()).value == b"new"
+        await consumer.commit({TopicPartition("orders", 1): (1, "theirs")})
+        assert broker.committed("theirs")["orders", 1].metadata == "theirs"
+        assert caught_up("theirs").holds(broker)
+    finally:
+        await consumer.stop()
 
 
 async def test_reading_is_about_one_client(broker):

@@ -159,6 +159,7 @@ def test_an_error_of_one_partition(world, api):
         assert world.codes(api) == {**ALL_WELL, ("orders", 1): CODE}
     assert world.codes(api) == ALL_WELL
     assert fault.used_count == 2
+    assert not world.cluster.faults.is_set, "what is used up costs nothing"
 
 
 @pytest.mark.parametrize("api", OF_PARTITIONS)

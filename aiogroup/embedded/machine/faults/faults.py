@@ -47,7 +47,6 @@ class Fault:
         return (
             self.api == exchange.api
             and self.after is after
-            and (self.times is None or self.used_count < self.times)
             and self.node_id in (None, exchange.node_id)
             and wanted.topic in (None, place.topic)
             and wanted.partition in (None, place.partition)
@@ -101,5 +100,7 @@ class Faults:
         for fault in self._faults:
             if (among is None or fault.code in among) and fault.fits(exchange, place, after=after):
                 fault.used_count += 1
+                if fault.used_count == fault.times:
+                    self._faults.remove(fault)  # what is used up is to cost nothing any more
                 return fault.code
         return ErrorCode.NONE

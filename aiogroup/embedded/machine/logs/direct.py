@@ -122,7 +122,7 @@ class DirectLogs:
         at_ms, all_headers = now_ms if timestamp_ms is None else timestamp_ms, tuple(headers)
         places: list[tuple[int, int]] = []
         batches: dict[int, _Filling] = {}
-        turn = self._turns.get(topic, 0)
+        turn = self._turns.get(topic, 0) % partitions_count  # a topic made anew may have fewer
         for value in values:
             index = turn if chosen is None else chosen.index
             turn = turn if chosen is not None else (turn + 1) % partitions_count

@@ -1,0 +1,56 @@
+"""Calls from many threads at once, while clients are at work: each is done when it returns."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from aiogroup import Consumer
+from aiogroup.embedded import Broker, asked, caught_up
+
+THREADS, ROUNDS = 8, 40
+
+
+async def test_calls_from_many_threads():
+    with Broker(nodes=3, seed=1) as broker:
+        broker.create_topic("orders", partitions=THREADS)
+        begin = threading.Barrier(THREADS)
+
+        def work(number):
+            begin.wait()
+            for count in range(ROUNDS):
+                offset = broker.produce("orders", b"%d-%d" % (number, count), partition=number)
+                assert offset == count
+                assert broker.records("orders", number)[-1].offset == count
+                topic = f"own-{number}"
+                broker.create_topic(topic)
+                with broker.error("Fetch", "UNKNOWN_SERVER_ERROR", topic=topic):
+                    assert broker.lag("billing") is not None
+                with broker.delay("Metadata", ms=1, times=1):
+                    broker.wait(asked("ApiVersions"))
+                broker.group("billing")
+                broker.delete_topic(topic)
+
+        async def read():
+            async with Consumer(
+                "orders",
+                group_id="billing",
+                bootstrap_servers=broker.bootstrap_servers,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+            ) as consumer:
+                seen = [bytes((await anext(consumer)).value) for _ in range(THREADS * ROUNDS)]
+                await consumer.commit()
+            return seen
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            loop = asyncio.get_running_loop()
+            reading = asyncio.create_task(read())
+            await asyncio.gather(*(loop.run_in_executor(pool, work, number) for number in range(THREADS)))
+            async with asyncio.timeout(60):
+                seen = await reading
+        assert sorted(seen) == sorted(b"%d-%d" % (n, c) for n in range(THREADS) for c in range(ROUNDS))
+        await broker.until(caught_up("billing"))
+        assert [str(each) for each in broker.troubles] == []
+        assert not broker.snapshot().topics[1:]
