@@ -151,6 +151,22 @@ def test_a_refused_resource_changes_nothing_and_the_others_are_changed(make_talk
     assert (topics.get("one-pure").config, topics.get("two-pure").config) == ({"flush.ms": "1"}, {"flush.ms": "2"})
 
 
+def test_who_names_a_resource_twice_is_told_so(make_talk):
+    """Kafka gives no answer at all: a known difference."""
+    talk = make_talk()
+    talk.create({"name": "one"}, {"name": "two"})
+    talk.alter(*((TOPIC, name, {"flush.ms": "2"}) for name in ("one", "one", "two")))
+    assert codes_of(talk, "alter") == ["INVALID_REQUEST", "INVALID_REQUEST", "NONE"]
+    topics = cluster_of(talk).topics
+    assert (topics.get("one-pure").config, topics.get("two-pure").config) == ({}, {"flush.ms": "2"})
+
+
+def test_loggers_and_groups_have_no_settings(make_talk):
+    talk = make_talk()
+    talk.describe((LOGGER, "1"), (GROUP, "billing"))
+    assert [line[3:] for line in talk.transcript] == [["1", "NONE", ""], ["billing", "NONE", ""]]
+
+
 def test_a_fault_comes_before_or_after_a_change(make_talk):
     talk = make_talk()
     talk.create({"name": "one"}, {"name": "two"}, {"name": "three"})
