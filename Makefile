@@ -5,11 +5,12 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-for-the-demo$(if $(KAFKA),-on-kafka)
 .DEFAULT_GOAL := help
-.PHONY: help venv jars check fast test soak demo bench bench-quick bench-recovery bench-spark dist format clean \
+.PHONY: help venv jars check fast test test-kafka soak demo bench bench-quick bench-recovery bench-spark dist format clean \
   test-python test-this-python sanitize sanitized fuzz
 
 help:
-	@echo "make test         set up, then all tests: the fast ones, the simulations, then those on real Kafka"
+	@echo "make test         set up, then the fast tests, the simulations, tests/kafka on the embedded broker, and what judges it on Kafka"
+	@echo "make test-kafka   set up, then all of tests/kafka on real Kafka"
 	@echo "make soak         10,000 simulations of whole groups (SEEDS=n; SEED=n replays one with its trace)"
 	@echo "make demo         set up, then two members share a topic and one is killed (KAFKA=1: on Apache Kafka)"
 	@echo "make check        format, lint, types and the fast tests"
@@ -82,15 +83,30 @@ check: $(STAMP)
 	$(FAST)
 
 # Property tests run with few examples among the fast tests, and with many in the second step.
-# Tests on Kafka wait more than they compute: three workers run on one node. Tests that stop nodes run on one worker, which
-# has a cluster of its own (tests/support/workers.py). Tests with Spark compute: one at a time, in one Spark session.
+# Tests on Kafka, embedded or real, wait more than they compute: three workers on two processors. Of real Kafka all workers
+# have one node; tests that stop nodes run on one worker, which has a cluster of its own (tests/support/workers.py). Tests
+# with Spark compute: one at a time, in one Spark session.
 # The files with tests on Kafka: a worker that collects all the others as well computes for twelve seconds, not six.
-TESTS_ON_KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
+KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
+ON_EMBEDDED := $(PY) -m pytest $(KAFKA) -n 3
+ON_REAL := $(PY) -m pytest $(KAFKA) --broker real -n 3 --dist loadgroup -o kafka_cluster_shared=true
+define WITH_SPARK
+$(PY) -m pytest $(KAFKA) --broker real -m spark
+endef
+define JUDGED
+$(ON_REAL) -m "real_kafka and not spark"
+$(WITH_SPARK)
+endef
+# `make test test-kafka` runs once what both would run on real Kafka.
 test: jars
 	$(FAST)
 	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "(simulation or hypothesis) and not kafka" -n 2
-	$(PY) -m pytest $(TESTS_ON_KAFKA) -m "kafka and not spark" -n 3 --dist loadgroup -o kafka_cluster_shared=true
-	$(PY) -m pytest $(TESTS_ON_KAFKA) -m spark
+	$(ON_EMBEDDED) -m "kafka and not spark"
+	$(if $(filter test-kafka,$(MAKECMDGOALS)),,$(JUDGED))
+
+test-kafka: jars
+	$(ON_REAL) -m "kafka and not spark"
+	$(WITH_SPARK)
 
 # Another Python, in an environment of its own: fast tests and simulations with and without the C, and the most telling of
 # the tests on Kafka, on asyncio and on uvloop.
@@ -103,11 +119,11 @@ test-python:
 test-this-python: jars
 	$(FAST)
 	$(PY) -m pytest -m "simulation and not kafka" -n 2
-	$(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadgroup
+	$(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
 	AIOGROUP_PURE_PYTHON=1 $(FAST)
 	AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest -m "simulation and not kafka" -n 2
-	EVENT_LOOP=uvloop $(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadgroup
-	EVENT_LOOP=uvloop AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest $(ON_KAFKA) -n 2 --dist loadgroup
+	EVENT_LOOP=uvloop $(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
+	EVENT_LOOP=uvloop AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
 
 # The C with gcc's sanitizers, in a copy of the clone: other processes could not load it, since the sanitizer's library
 # must be loaded first. With PYTHONMALLOC=malloc the sanitizer sees each Python object. Leaks are not reported, as Python

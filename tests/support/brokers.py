@@ -10,7 +10,7 @@ import pytest
 
 from aiogroup.devkafka import Cluster, jars
 from aiogroup.embedded import Broker
-from tests.support.brokers_differ import GAPS, ONLY_REAL
+from tests.support.brokers_differ import JUDGED, ONLY_REAL
 from tests.support.workers import by_one_worker
 
 OPTION = "--broker"
@@ -56,8 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.real_kafka(why))
             if not is_real(config):
                 item.add_marker(pytest.mark.skip(f"only on real Kafka: {why}"))
-        elif (why := found_in(GAPS, item)) and not is_real(config):
-            item.add_marker(pytest.mark.xfail(reason=why, strict=True))
+        elif why := found_in(JUDGED, item):
+            item.add_marker(pytest.mark.real_kafka(why))
 
 
 class EmbeddedCluster(Broker):

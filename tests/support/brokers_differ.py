@@ -1,4 +1,4 @@
-"""What of tests/kafka does not run on the embedded broker, each with its reason: files, functions, or single tests."""
+"""What of tests/kafka runs on real Kafka alone, or there too, each with its reason: files, functions, single tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ ONLY_REAL = {
     "test_spark_killed.py": "Spark reads with Kafka's Java client",
     "test_spark_standing.py": "Spark reads with Kafka's Java client",
 }
-"""These run in `make test` on real Kafka."""
+"""What cannot run elsewhere. `make test` runs it on real Kafka."""
 
-GAPS: dict[str, str] = {}
-"""What the embedded broker cannot do yet. Each fails on it; who mends it takes it off this list."""
+JUDGED: dict[str, str] = {
+    "test_aiokafka_members.py": "a group whose members are of two kinds",
+    "test_group_assignors.py": "Java's assignors beside ours",
+    "test_java_members.py": "a group whose members are of two kinds",
+    "test_recovery_truncation.py": "replicas that lose records",
+    "test_truncation.py": "replicas that lose records",
+    "test_verifiable.py": "Java's contract of a consumer",
+}
+"""What runs on both, and in `make test` on real Kafka, too: it judges the embedded broker as well as the consumer."""
