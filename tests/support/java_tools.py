@@ -34,6 +34,7 @@ HIDDEN = (
     (re.compile(r"\d+(?:\.\d+)?(?= (?:records/sec|MB/sec|ms))"), "N"),
     (re.compile(r"(?<=\()\d+\.\d+(?= MB/sec)"), "N"),
     (re.compile(r"(?<=in )\d+ ms"), "N ms"),
+    (re.compile(r"\d+(?=\s+CompleteCommit)"), "ID"),
 )
 LOGGED = re.compile(r"\[?20\d\d-|\tat |\s*$|Picked up|log4j|The consumer rebalance protocol")
 """What Java or its logger say."""
@@ -140,6 +141,34 @@ def steps(mark, directory):
             ("--topic", f"verified-{mark}", "--num-records", "500", "--record-size", "100", "--throughput", "-1"),
             None,
         ),
+        (
+            "measure in transactions",
+            f"{PACKAGE}.ProducerPerformance",
+            (
+                *(
+                    "--topic",
+                    f"verified-{mark}",
+                    "--num-records",
+                    "500",
+                    "--record-size",
+                    "100",
+                    "--throughput",
+                    "2000",
+                ),
+                *("--transactional-id", f"measured-{mark}", "--transaction-duration-ms", "50"),
+            ),
+            None,
+        ),
+        (
+            "consume what is committed",
+            CONSUMER,
+            (
+                *("--topic", f"verified-{mark}", "--from-beginning", "--isolation-level", "read_committed"),
+                *("--max-messages", "1005", "--timeout-ms", "60000", "--formatter-property", "print.value=false"),
+            ),
+            None,
+        ),
+        ("list transactions", f"{PACKAGE}.TransactionsCommand", ("list",), None),
         ("delete", TOPICS, ("--delete", *of_topic), None),
         ("describe what is gone", TOPICS, ("--describe", *of_topic), None),
         ("api versions", f"{PACKAGE}.BrokerApiVersionsCommand", (), None),
