@@ -124,7 +124,9 @@ class Contents(Running):
         Raises:
             BrokerRefusal: there is no such partition, or the topic does not take the record; the message says why.
         """
-        given = tuple(headers)
+        given = _headers(headers)
+        _look_at_bytes("value", value)
+        _look_at_bytes("key", key)
 
         def produce(now_ms: int) -> int:
             return self._logs.produce(
@@ -151,11 +153,17 @@ class Contents(Running):
         Raises:
             BrokerRefusal: as for `produce`. What was appended before stays.
         """
+        if isinstance(values, str | bytes | bytearray):
+            raise BrokerRefusal("produce_many takes an iterable of values: one value goes to produce()")
         given = list(values)  # a generator may take its time, and the broker must not wait for it
+        given_headers = _headers(headers)
+        _look_at_bytes("key", key)
+        for value in given:
+            _look_at_bytes("value", value)
 
         def produce(now_ms: int) -> list[tuple[int, int]]:
             return self._logs.produce_many(
-                topic, given, now_ms, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+                topic, given, now_ms, key=key, partition=partition, headers=given_headers, timestamp_ms=timestamp_ms
             )
 
         return self._call(produce)
@@ -169,6 +177,7 @@ class Contents(Running):
         Raises:
             BrokerRefusal: there is no such partition, or the bytes are too few for a batch's header.
         """
+        _look_at_bytes("batch", batch)
         return self._call(lambda now_ms: self._logs.append(topic, partition, batch, now_ms))
 
     def records(self, topic: str, partition: int | None = None) -> list[StoredRecord]:
@@ -198,4 +207,22 @@ class Contents(Running):
         Raises:
             BrokerRefusal: it needs nodes that are not there, or more than `max_bytes`.
         """
+        if not isinstance(snapshot, Snapshot):
+            raise BrokerRefusal(f"restore takes what snapshot() has returned, not {type(snapshot).__name__}")
         self._call(lambda now_ms: restore(self._cluster, snapshot, now_ms))
+
+
+def _look_at_bytes(what: str, data: object) -> None:
+    if data is not None and not isinstance(data, bytes | bytearray | memoryview):
+        raise BrokerRefusal(f"a {what} is bytes, not {type(data).__name__}: encode it")
+
+
+def _headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    given: list[tuple[str, bytes | None]] = []
+    for each in pairs:
+        if not isinstance(each, tuple | list) or len(each) != 2 or not isinstance(each[0], str):
+            raise BrokerRefusal(f"headers are pairs of a name and bytes, and {each!r} is none")
+        _look_at_bytes("header's value", each[1])
+        given.append((each[0], each[1]))
+    return tuple(given)

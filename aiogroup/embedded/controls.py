@@ -109,6 +109,8 @@ class Controls(Running):
             BrokerRefusal: there is no such node, or it is down.
         """
         self._look_for_node(node_id)
+        if loading_ms < 0:
+            raise BrokerRefusal(f"loading_ms={loading_ms}: 0 is at once")
         self._call(lambda now_ms: self._cluster.coordinators.move(group, node_id, loading_ms, now_ms))
 
     def move_transactions(self, transactional_id: str, node_id: int, loading_ms: int = 0) -> None:

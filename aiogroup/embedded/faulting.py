@@ -88,6 +88,8 @@ class Faulting(Running):
         name = api_name(api)
         place = Place(topic, partition, group, member.member_id if isinstance(member, MemberView) else member)
         look_at_site(name, place, after=after)
+        if partition is not None and partition < 0:
+            raise BrokerRefusal(f"partition={partition}: partitions are counted from 0")
         if times is not None and times < 1:
             raise BrokerRefusal(f"times={times}: an error is said at least once; None: until it is removed")
         self._look_for_node(node)
@@ -99,6 +101,8 @@ class Faulting(Running):
     def _guarded(self, api: str, when: Callable[[Exchange], bool] | None) -> Callable[[Exchange], bool] | None:
         if when is None:
             return None
+        if not callable(when):
+            raise BrokerRefusal(f"when= is a function of the exchange, not {when!r}")
         if inspect.iscoroutinefunction(when):
             raise BrokerRefusal("when= is called in the broker's thread, and cannot be a coroutine function")
 

@@ -120,6 +120,8 @@ class Watching(Running):
         if self._running().is_here():
             raise BrokerRefusal("wait() would stop the loop in which the broker runs: `await broker.until(...)`")
 
+        _look_at(condition)
+
         def holds() -> bool:
             found = condition.holds(self) if isinstance(condition, Condition) else condition()
             if inspect.isawaitable(found):
@@ -134,6 +136,7 @@ class Watching(Running):
     async def until(self, condition: Look, timeout_s: float = 10) -> None:
         """As `wait`, in a coroutine: the loop goes on meanwhile. The function may be a coroutine function."""
         self._running()
+        _look_at(condition)
 
         async def holds() -> bool:
             found = condition.holds(self) if isinstance(condition, Condition) else condition()
@@ -159,6 +162,11 @@ class Watching(Running):
         last = self._call(lambda _now_ms: [str(each)[:MOST_CHARS] for each in self._cluster.watch.last(EXCHANGES_TOLD)])
         lines += [f"the last {len(last)} exchanges:", *last] if last else ["nobody has asked anything"]
         return "\n  ".join(lines)
+
+
+def _look_at(condition: object) -> None:
+    if not isinstance(condition, Condition) and not callable(condition):
+        raise BrokerRefusal(f"{condition!r} cannot be waited for: pass stable(...) or another condition, or a function")
 
 
 def _look_s(condition: object) -> float:

@@ -159,11 +159,29 @@ def test_calls_that_make_no_sense_are_refused(broker):
         (lambda: broker.expire("orders", to_offset=1), "orders-0 ends with 0, before 1"),
         (lambda: broker.disconnect(9), "there is no node 9"),
         (lambda: broker.create_topic("orders"), "there already"),
+        (lambda: broker.produce("orders", "text"), "a value is bytes, not str: encode it"),
+        (lambda: broker.produce("orders", b"v", key="k"), "a key is bytes, not str"),
+        (lambda: broker.produce("orders", b"v", headers=["name"]), "pairs of a name and bytes, and 'name' is none"),
+        (lambda: broker.produce("orders", b"v", headers={"name": "v"}), "a header's value is bytes"),
+        (lambda: broker.produce_many("orders", b"abc"), "an iterable of values"),
+        (lambda: broker.produce_many("orders", ["abc"]), "a value is bytes"),
+        (lambda: broker.append("orders", 0, "abc"), "a batch is bytes"),
+        (lambda: broker.delay("Fetch", ms=-1), "ms=-1"),
+        (lambda: broker.throttle("Fetch", ms=-1), "ms=-1"),
+        (lambda: broker.hold("Fetch", until=lambda: True), "until= is an event"),
+        (lambda: broker.rewrite("Fetch", None), "a function of the exchange, not None"),
+        (lambda: broker.error("Fetch", 1, when=5), "a function of the exchange, not 5"),
+        (lambda: broker.error("Fetch", 1, partition=-1), "counted from 0"),
+        (lambda: broker.move_coordinator("billing", 1, -1), "loading_ms=-1"),
+        (lambda: broker.wait(True), "True cannot be waited for"),
+        (lambda: broker.restore(None), "what snapshot"),
         (lambda: broker.create_topic("bills", 0), "0 partitions"),
         (lambda: broker.create_topic("bills", replication_factor=4), "replication factor 4 with 3 nodes"),
     ]:
         with pytest.raises(BrokerRefusal, match=why):
             act()
+    assert broker.produce("orders", b"v", headers={"name": b"1"}) == 0
+    assert broker.records("orders")[0].headers == (("name", b"1"),)
 
 
 def test_what_the_broker_writes_down_of_itself(broker):

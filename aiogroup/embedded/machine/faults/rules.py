@@ -68,6 +68,7 @@ class Rule:
     ) -> None:
         if times is not None and times < 1:
             raise BrokerRefusal(f"times={times}: a rule is used at least once")
+        _look_at_ms(delay_ms)
         self.used_count = 0
         self.delay_ms = delay_ms
         self.throttle_ms: int | None = None
@@ -135,6 +136,8 @@ class Rules:
         rule = Rule(self, apis, node_id, times)
         rule.holds = True
         if until is not None:
+            if not hasattr(until, "is_set"):
+                raise BrokerRefusal("until= is an event of asyncio or threading: is_set() is asked every 5 ms")
             self._look_again(rule, until)
         return self._add(rule)
 
@@ -180,12 +183,15 @@ class Rules:
         size, `Raw(bytes)`, `CUT`, `DROPPED`, or `None` to leave the answer alone. An error that it raises closes the
         connection, and is kept among the troubles.
         """
+        if not callable(change):
+            raise BrokerRefusal(f"rewrite() takes a function of the exchange, not {change!r}")
         rule = Rule(self, (api,), node_id, times)
         rule.change = lambda exchange, _frame: change(exchange)
         return self._add(rule)
 
     def throttle(self, *apis: Api, ms: int, node_id: int | None = None, times: int | None = None) -> Rule:
         """Answer at once that the client is over its quota, and work at none of its requests for `ms` ms (KIP-219)."""
+        _look_at_ms(ms)
         rule = Rule(self, apis, node_id, times)
         rule.throttle_ms = ms
         return self._add(rule)
@@ -224,6 +230,11 @@ class Rules:
         """Remove every rule; answers that are held are sent."""
         for rule in [*self._rules, *self._spent]:
             rule.remove()
+
+
+def _look_at_ms(ms: int) -> None:
+    if ms < 0:
+        raise BrokerRefusal(f"ms={ms}: an answer cannot be sent before it is there")
 
 
 _NAMES = tuple(request.api_name() for request in REQUESTS.values())
