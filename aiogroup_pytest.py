@@ -76,6 +76,18 @@ _LENT: Final = pytest.StashKey[list[_Lent]]()
 _HAS_FAILED: Final = pytest.StashKey[bool]()
 
 
+def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Leave the package as it is installed.
+
+    pytest rewrites the asserts of everything in a distribution that has a plug-in: the package would be compiled anew
+    when a test imports it, in each run where no bytecode may be written. Another version of pytest that keeps this
+    elsewhere is only slower.
+    """
+    marked = getattr(getattr(pluginmanager, "rewrite_hook", None), "_must_rewrite", None)
+    if isinstance(marked, set):
+        marked.discard("aiogroup")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",

@@ -8,9 +8,13 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from zlib import crc32
 
 import pytest
+
+import aiogroup
+import aiogroup_pytest
 
 ROOT = Path(__file__).parents[1]
 LIMIT_S = 120
@@ -229,6 +233,18 @@ def test_the_marker_says_what_it_needs(tmp_path):
     )
     assert ended.returncode == 2
     assert "needs pytest-asyncio 1.4 or newer, or anyio's plug-in; elsewhere use" in ended.stdout
+
+
+def test_the_package_is_not_compiled_anew(pytestconfig, monkeypatch):
+    """pytest marks every package of a distribution with a plug-in, so that its asserts are rewritten."""
+    hook = type(pytestconfig.pluginmanager.rewrite_hook)(pytestconfig)
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "aiogroup")  # as it is when pytest starts
+        hook.mark_rewrite("aiogroup", "aiogroup_pytest")
+    aiogroup_pytest.pytest_addoption(SimpleNamespace(rewrite_hook=hook))
+    assert hook.find_spec("aiogroup.values", aiogroup.__path__) is None
+    assert hook.find_spec("aiogroup_pytest", None) is not None
+    aiogroup_pytest.pytest_addoption(SimpleNamespace())
 
 
 def test_the_artifacts_have_the_module_and_the_entry_point():
