@@ -323,8 +323,8 @@ class ConsumerConfig:
         )
         if self.expansion_timeout_ms > LONGEST_EXPANSION_MS:
             warnings.warn(
-                f"expansion_timeout_ms={self.expansion_timeout_ms} acts as {LONGEST_EXPANSION_MS}: a broker drops a "
-                "newcomer that waits for 300000 ms",
+                f"expansion_timeout_ms={self.expansion_timeout_ms} acts as {LONGEST_EXPANSION_MS} on Kafka, where a "
+                "broker drops a newcomer that waits for 300000 ms",
                 stacklevel=_stacklevel(),
             )
 

@@ -68,6 +68,13 @@ class NameNotCarried:
 
 
 @dataclass(frozen=True, slots=True)
+class FormTold:
+    """Which form of static membership the coordinator serves: draft 41 of KIP-345, or the released one."""
+
+    is_draft: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PollIntervalPassed:
     """`left_as` is the member id for which the heartbeat thread has already sent LeaveGroup."""
 
@@ -137,6 +144,7 @@ Fact: TypeAlias = (
     | CommitAnswered
     | CoordinatorGone
     | NameNotCarried
+    | FormTold
     | PollIntervalPassed
     | RecordsWanted
     | LeaveWanted

@@ -165,6 +165,7 @@ _TABLE: Final[dict[Rpc, dict[E, Remedy]]] = {
         E.GROUP_ID_NOT_FOUND: Remedy.NEXT_GENERATION,
         E.STALE_MEMBER_EPOCH: Remedy.NEXT_GENERATION,
         E.FENCED_INSTANCE_ID: Remedy.FENCED,
+        E.NO_STATIC_MEMBER_INFO_SET: Remedy.FATAL,  # of KIP-345's draft: the member goes on
         E.OFFSET_METADATA_TOO_LARGE: Remedy.REFUSE_PARTITION,
         E.INVALID_COMMIT_OFFSET_SIZE: Remedy.REFUSE_PARTITION,
         E.TOPIC_AUTHORIZATION_FAILED: Remedy.REFUSE_PARTITION,
@@ -231,7 +232,7 @@ def failure_of(
                 "group uses to partition_assignment_strategy"
             )
         case _ if code == E.INVALID_SESSION_TIMEOUT:
-            setting, timeout_ms = settings.session_of(who)
+            setting, timeout_ms = settings.announced_session_of(who)
             return InvalidSessionTimeoutError(
                 f"the broker refuses {setting}={timeout_ms}: it must lie between the broker's "
                 "group.min.session.timeout.ms (6000 by default) and group.max.session.timeout.ms (1800000 by default, "

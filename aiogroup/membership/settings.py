@@ -23,6 +23,7 @@ class GroupSettings:
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     registration_timeout_ms: int | None = None
+    expansion_timeout_ms: int = 0
     rejoin_delay_ms: int = 0
     leave_on_poll_interval: bool = False
     is_cooperative: bool = False
@@ -36,6 +37,7 @@ class GroupSettings:
             retry_backoff_ms=config.retry_backoff_ms,
             retry_backoff_max_ms=config.retry_backoff_max_ms,
             registration_timeout_ms=config.registration_timeout_ms,
+            expansion_timeout_ms=config.expansion_timeout_ms,
             rejoin_delay_ms=rejoin_delay_ms(
                 config.expansion_timeout_ms, rebalance_timeout_ms, config.heartbeat_interval_ms
             ),
@@ -48,6 +50,10 @@ class GroupSettings:
         if who.is_static and self.registration_timeout_ms is not None:
             return "registration_timeout_ms", self.registration_timeout_ms
         return "session_timeout_ms", self.session_timeout_ms
+
+    def announced_session_of(self, who: Identity) -> tuple[str, int]:
+        """The setting that goes into the session time-out of JoinGroup: the draft keeps it apart from the other one."""
+        return ("session_timeout_ms", self.session_timeout_ms) if who.is_of_draft else self.session_of(who)
 
 
 def rejoin_delay_ms(expansion_timeout_ms: int, rebalance_timeout_ms: int, heartbeat_interval_ms: int) -> int:

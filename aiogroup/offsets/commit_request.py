@@ -13,6 +13,7 @@ from aiogroup.errors import (
     CommitFailedError,
     GroupAuthorizationError,
     RebalanceInProgressError,
+    StaticMemberInfoMissing,
     TopicAuthorizationError,
 )
 from aiogroup.membership.identity import Identity
@@ -143,6 +144,9 @@ def verdict_of(code: int, tp: TopicPartition, group_id: str, *, is_member: bool,
         case Remedy.NOT_AUTHORIZED:
             why = f"not authorized to commit for group {group_id!r}: grant READ on the group"
             return Refused(GroupAuthorizationError(why))
+        case _ if code == ErrorCode.NO_STATIC_MEMBER_INFO_SET:
+            why = f"the members of group {group_id!r} are static ones now: give this process a member_name too"
+            return Refused(StaticMemberInfoMissing(why))
         case _ if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return Refused(TopicAuthorizationError([tp.topic]))
         case _:

@@ -46,6 +46,66 @@ def test_refused_session_timeout_is_reported_by_the_name_of_its_setting(settings
     assert "30 minutes" in str(member.machine.failure)
 
 
+# The draft's form, where the coordinator counts both time-outs itself.
+
+DRAFT = dataclasses.replace(
+    SETTINGS, registration_timeout_ms=900_000, expansion_timeout_ms=300_000, rejoin_delay_ms=60_000
+)
+
+
+def in_draft(instance_id="pod-1", settings=DRAFT):
+    member = Member(instance_id, settings=settings)
+    member.report(f.FormTold(True))
+    return member
+
+
+def time_outs(request):
+    return request.session_timeout_ms, request.registration_timeout_ms, request.expansion_timeout_ms
+
+
+def test_in_the_draft_join_group_carries_each_time_out_in_its_own_field():
+    assert time_outs(in_draft().to_joining()) == (10_000, 900_000, 300_000)
+    assert time_outs(in_draft(settings=SETTINGS).to_joining()) == (10_000, None, None), "what is not set is not sent"
+    assert time_outs(Member("pod-1", settings=DRAFT).to_joining()) == (900_000, None, None)
+    dynamic = Member(settings=DRAFT)
+    dynamic.report(f.FormTold(True))
+    assert time_outs(dynamic.to_joining()) == (10_000, None, None)
+
+
+def test_in_the_draft_a_rebalance_is_not_held_back():
+    member = in_draft()
+    member.to_stable()
+    heartbeat(member, E.REBALANCE_IN_PROGRESS)
+    member.ask(f.HandOver)
+
+
+def test_in_the_draft_the_session_is_what_a_coordinator_may_refuse():
+    member = in_draft()
+    member.to_joining()
+    member.answer_join(joined("", -1, error_code=E.INVALID_SESSION_TIMEOUT))
+    assert "refuses session_timeout_ms=10000:" in str(member.machine.failure)
+
+
+def test_a_join_that_was_made_for_the_other_form_is_made_again():
+    member = Member("pod-1", settings=DRAFT)
+    member.to_joining()
+    made_for = member.identity
+    member.report(f.FormTold(True))
+    assert member.identity != made_for, "so that the request that is not sent yet is dropped"
+    member.report(f.RequestDropped())
+    assert time_outs(member.ask(JoinGroupRequest)) == (10_000, 900_000, 300_000)
+    member.report(f.FormTold(False))
+    member.report(f.RequestDropped())
+    assert time_outs(member.ask(JoinGroupRequest)) == (900_000, None, None)
+
+
+def test_the_same_form_once_more_changes_nothing():
+    member = in_draft()
+    member.to_joining()
+    member.report(f.FormTold(True))
+    assert member.poll() == [], "the request under way stays"
+
+
 # The expansion time-out.
 
 

@@ -153,6 +153,7 @@ class Process:
         self.scene = scene
         self.name = name
         self.registration_ms, self.expansion_ms, self.session_ms = registration_ms, expansion_ms, session_ms
+        self.rebalance_ms = REBALANCE_MS
         self.join_version = join_version
         self.protocols, self.subscription = protocols, subscription
         self.member_id, self.generation, self.share = "", -1, None
@@ -191,7 +192,7 @@ class Process:
         request = JoinGroupRequest(
             group_id=GROUP,
             session_timeout_ms=self.session_ms,
-            rebalance_timeout_ms=REBALANCE_MS,
+            rebalance_timeout_ms=self.rebalance_ms,
             member_id=self.member_id if member_id is None else member_id,
             group_instance_id=self._name,
             protocol_type="consumer",

@@ -287,6 +287,10 @@ class ClassicMembership:
                 self.identity = self.identity.without_name()
                 if self.state in (MemberState.JOINING, MemberState.SYNCING):  # the request under way has the name in it
                     self._join_again("the coordinator knows no static members", 0, backoff=False)
+            case f.FormTold() if fact.is_draft is not self.identity.is_of_draft:
+                self.identity = self.identity.in_form(is_of_draft=fact.is_draft)
+                if self.state in (MemberState.JOINING, MemberState.SYNCING):  # the request was made for the other form
+                    self._join_again("the coordinator has another form of static membership", 0, backoff=False)
             case f.Failed():
                 self._fail(fact.error)
 
@@ -419,7 +423,8 @@ class ClassicMembership:
                 pass  # the coordinator moved, or is not ready: the task that asked looks it up and asks again
 
     def _on_group_rebalances(self, now_ms: int) -> None:
-        if not self.identity.is_static or not self._settings.rejoin_delay_ms:
+        who = self.identity
+        if not who.is_static or who.is_of_draft or not self._settings.rejoin_delay_ms:
             self.rejoin_why = self.rejoin_why or "the group rebalances"
         elif self._rejoin_at_ms is None:
             self._rejoin_at_ms = now_ms + self._settings.rejoin_delay_ms

@@ -45,15 +45,18 @@ NOTHING: Final = Held()
 def join_request(
     who: Identity, settings: GroupSettings, subscriptions: Iterable[tuple[str, bytes]], why: str
 ) -> JoinGroupRequest:
+    counts_apart = who.is_static and who.is_of_draft
     return JoinGroupRequest(
         group_id=who.group_id,
-        session_timeout_ms=settings.session_of(who)[1],
+        session_timeout_ms=settings.announced_session_of(who)[1],
         rebalance_timeout_ms=settings.rebalance_timeout_ms,
         member_id=who.member_id,
         group_instance_id=who.instance_id,
         protocol_type=PROTOCOL_TYPE,
         protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=blob) for name, blob in subscriptions),
         reason=why[:REASON_LENGTH],
+        registration_timeout_ms=settings.registration_timeout_ms if counts_apart else None,
+        expansion_timeout_ms=(settings.expansion_timeout_ms or None) if counts_apart else None,
     )
 
 

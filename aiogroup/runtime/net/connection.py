@@ -21,7 +21,7 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConnectionLostError, KafkaTimeoutError, ProtocolError
 from aiogroup.protocol.codec import NOTHING_APART
 from aiogroup.protocol.framing import decode_response, encode_request
-from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
 from aiogroup.protocol.messages.fetch import FIRST_BY_ID, FetchRequest
 from aiogroup.protocol.receiver import Receiver
 from aiogroup.protocol.schema import R_co, Request, Response, negotiate
@@ -31,6 +31,8 @@ __all__ = ["Connection", "OnAnswer", "SocketReceiver"]
 
 
 _SIZE: Final = struct.Struct(">i")
+FIRST_WITH_FEATURES: Final = 3
+"""The first version of ApiVersions whose answer has features."""
 
 OnAnswer: TypeAlias = Callable[[R_co, "asyncio.Future[R_co]"], bool]
 """Gets an answer, and the future that will hold it; returns True if the future shall not hold it."""
@@ -132,6 +134,7 @@ class Connection(AIOKafkaConnection):
             sasl_oauth_token_provider=config.sasl_oauth_token_provider,
             **kwargs,
         )
+        self._features: dict[str, int] | None = None
         self._negotiated: dict[tuple[type[Request[Any]], int | None], int] = {}
         self._limits: dict[asyncio.Future[Any], tuple[int, int]] = {}  # until when each answer is waited for, how long
         self._alarm = Alarm(
@@ -202,6 +205,24 @@ class Connection(AIOKafkaConnection):
     @property
     def is_open(self) -> bool:
         return self._reader is not None
+
+    @property
+    def features(self) -> Mapping[str, int]:
+        """The features that are on in the cluster (KIP-584), once `learn_features` has asked for them."""
+        return self._features or {}
+
+    async def learn_features(self, timeout: int) -> None:
+        """Ask the broker for the cluster's features, once. aiokafka's version look-up is older than they are.
+
+        Raises:
+            KafkaTimeoutError, ConnectionLostError, ProtocolError: as for `answer`.
+        """
+        if self._features is None:
+            found: tuple[FinalizedFeatureKey, ...] = ()
+            if self.version_of(ApiVersionsRequest) >= FIRST_WITH_FEATURES:
+                asked = ApiVersionsRequest(client_software_name="aiogroup", client_software_version="unknown")
+                found = (await self.answer(self.write(asked), timeout)).finalized_features
+            self._features = {each.name: each.max_version_level for each in found}
 
     def version_of(self, request_type: type[Request[Any]], at_most: int | None = None) -> int:
         """The version in which this broker and we speak `request_type`.

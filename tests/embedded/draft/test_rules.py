@@ -300,6 +300,21 @@ def test_9_a_newcomer_may_wait_for_longer_than_kafka_lets_it(scene):
     assert scene.names == ("A", "B")
 
 
+def test_9_nor_does_kafkas_limit_hold_in_a_long_join_phase(scene):
+    (a,) = scene.of("A", **LONG)
+    a.lives = False
+    newcomer = scene.process("B", **LONG)
+    newcomer.rebalance_ms = 900_000
+    newcomer.join()
+    while scene.now_ms < 600_000:
+        scene.pass_ms(HEARTBEAT_MS)
+        a.beat()
+    assert (scene.state, newcomer.is_parked) == ("PreparingRebalance", True)
+    a.lives = True
+    scene.act()
+    assert scene.names == ("A", "B")
+
+
 def test_9_the_join_phase_is_bounded_by_the_rebalance_timeout(scene):
     """Who beats and does not rejoin keeps its place, and its share by its name."""
     a, b = scene.of("A", "B", **LONG)
@@ -518,6 +533,18 @@ def test_13_an_id_that_was_given_to_who_came_back_outlives_the_coordinator(scene
     newer = b.again()
     scene.move()
     assert (newer.beat(), newer.commit(), b.beat()) == (0, 0, E.FENCED_INSTANCE_ID)
+
+
+def test_8_the_loss_of_a_nameless_member_takes_no_static_one_along(scene):
+    _, b = scene.of("A", "B", **LONG)
+    b.join()  # the first join since the group is stable: it stays static
+    scene.act()
+    nameless = scene.process(None)
+    nameless.join()
+    scene.act()
+    b.die(), nameless.die()
+    scene.pass_ms(SESSION_MS + HEARTBEAT_MS)
+    assert scene.names == ("A", "B")
 
 
 # 14: from static to dynamic and back.

@@ -67,8 +67,11 @@ class ClassicRounds:
             state = MemberState.JOINING if is_join else MemberState.SYNCING
             return request if membership.state is state and membership.identity == identity else None
 
+        limit_ms = self._context.config.join_timeout_ms
+        if identity.is_of_draft:  # a newcomer waits for others before its round begins
+            limit_ms += self._context.config.expansion_timeout_ms
         try:
-            response = await self._coordinator.exchange(JOIN, self._context.config.join_timeout_ms, still_wanted)
+            response = await self._coordinator.exchange(JOIN, limit_ms, still_wanted)
         except (ConnectionLostError, KafkaTimeoutError) as error:
             self._context.emit_rebalance_failed(str(error))
             await self._coordinator.report(f.RequestLost(identity, str(error)))
