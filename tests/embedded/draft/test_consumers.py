@@ -12,7 +12,6 @@ from aiokafka.errors import KafkaError
 
 from aiogroup import Consumer, DuplicateStaticMember, StaticMemberInfoMissing
 from aiogroup.embedded import Broker, run_virtual
-from aiogroup.embedded.machine.observers import Observer
 
 MINUTE_S = 60
 HEARTBEAT_S = 3
@@ -22,31 +21,35 @@ REGISTRATION = {"registration_timeout_ms": 900_000}
 EXPANSION = {"registration_timeout_ms": 900_000, "expansion_timeout_ms": 240_000}
 
 
-class Generations(Observer):
-    """(seconds since `begin`, names of the members) of each generation."""
+class Generations:
+    """What the leaders were told: (seconds since `begin`, names of the members) of each generation since then."""
 
     def __init__(self, broker):
         self._broker = broker
-        self.all = []
-        self._began_ms = 0
-        broker._cluster.observers.all.append(self)
-
-    def on_generation(self, group, now_ms):
-        names = " ".join(sorted(each.instance_id or "-" for each in group.members))
-        self.all.append(((now_ms - self._began_ms) / 1_000, names))
+        self._began_ms, self._known = broker.clock.now_ms, 0
 
     def begin(self):
-        self.all.clear()
-        self._began_ms = self._broker._cluster.now_ms
+        self._began_ms, self._known = self._broker.clock.now_ms, self._broker.group("billing").generation
 
-    def join_of(self, client_id):
-        """When its first JoinGroup came."""
-        first = self._broker.requests("JoinGroup", client_id=client_id)[0]
-        return (first.at_ms - self._began_ms) / 1_000
+    def _since(self, at_ms):
+        return (at_ms - self._began_ms) / 1_000
+
+    @property
+    def all(self):
+        found = {}
+        for each in self._broker.requests("JoinGroup"):
+            if each.answer is not None and each.answer.members and each.answer.generation_id > self._known:
+                names = " ".join(sorted(member.group_instance_id or "-" for member in each.answer.members))
+                found.setdefault(each.answer.generation_id, (self._since(each.answered_at_ms), names))
+        return list(found.values())
 
     @property
     def seen(self):
         return [names for _, names in self.all]
+
+    def join_of(self, client_id):
+        """When its first JoinGroup came."""
+        return self._since(self._broker.requests("JoinGroup", client_id=client_id)[0].at_ms)
 
 
 class Process:
@@ -225,7 +228,7 @@ def test_an_old_broker_downgrades_to_a_dynamic_member_and_the_event_says_so():
         assert (told.member_name, told.join_group_version) == ("A", 3)
         await member.end()
         await broker.clock.pass_s(HEARTBEAT_S)
-        assert generations.seen == ["-", ""], "a dynamic member leaves"
+        assert broker.group("billing").members == (), "a dynamic member leaves"
 
     played(program, api_versions={"JoinGroup": (0, 3)})
 
@@ -251,10 +254,11 @@ def test_the_time_outs_are_sent_apart_and_the_features_are_asked_for_only_where_
         await broker.clock.pass_s(2 * HEARTBEAT_S)
         asked = [each.version for each in broker.requests("ApiVersions")][len(lookups) :]
         assert [each for each in asked if each] == [4]
-        named = broker._cluster.coordinators.seat_of("billing").coordinator.groups["billing"].form
-        assert named._newcomers._waiting["both"][1].registration_timeout_ms == 900_000
-        assert named._newcomers._waiting["both"][1].expansion_timeout_ms == 240_000
-        assert named._newcomers._waiting["both"][0].session_timeout_ms == 10_000
+        request = broker.requests("JoinGroup", client_id="both")[-1].request
+        assert (request.session_timeout_ms, request.registration_timeout_ms) == (10_000, 900_000)
+        assert request.expansion_timeout_ms == 240_000
+        request = broker.requests("JoinGroup", client_id="plain")[-1].request
+        assert (request.registration_timeout_ms, request.expansion_timeout_ms) == (None, None)
         await ended(plain, both)
 
     played(program)
