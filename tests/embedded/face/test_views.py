@@ -188,6 +188,6 @@ async def test_what_cannot_be_waited_for_is_refused(broker):
 
 async def test_a_function_is_looked_at_without_any_exchange(broker):
     looks = []
-    await broker.until(lambda: looks.append(1) or len(looks) == 3)
+    await broker.until(lambda: looks.append(1) or len(looks) == 3, timeout_s=2)
     assert len(looks) == 3
-    await asyncio.to_thread(broker.wait, lambda: looks.append(1) or len(looks) == 6)
+    await asyncio.to_thread(broker.wait, lambda: looks.append(1) or len(looks) == 6, 2)
