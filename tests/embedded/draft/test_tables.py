@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup.protocol.errors import ErrorCode as E
 from tests.support.static_group import Scene, ms
 
 MINUTE = 60_000
@@ -24,14 +25,31 @@ def leader_and(scene, *others, **settings):
     return leader, *members
 
 
-def moved(scene, places, place):
-    if place in places:
-        scene.move()
+def nothing(_scene):
+    """Happens before the table."""
 
 
-def test_scale_down_with_a_registration_of_15_minutes():
+def switches(scene):
+    """To a dynamic group, and back: the first who joins is a nameless process, and then one with a name."""
+    names = scene.names
+    visitor = scene.process(None)
+    visitor.join()
+    scene.act()
+    assert set(scene.names) == {"-"}
+    visitor.die()
+    visitor.leave()
+    assert (scene.state, scene.names) == ("Stable", names)
+    scene.begin()
+
+
+BEFORE = pytest.mark.parametrize("before", [nothing, switches])
+
+
+@BEFORE
+def test_scale_down_with_a_registration_of_15_minutes(before):
     scene = Scene()
     leader, a, b = leader_and(scene, "A", "B", **REGISTRATION)
+    before(scene)
     n, old_share = scene.group.generation, a.share
     a.die()
     scene.at("0:10")
@@ -80,9 +98,11 @@ def test_scale_down_with_the_coordinator_moved_counts_from_the_move(after):
     assert len(scene.generations) == 1
 
 
-def test_scale_up_with_an_expansion_of_5_minutes():
+@BEFORE
+def test_scale_up_with_an_expansion_of_5_minutes(before):
     scene = Scene()
     (leader,) = leader_and(scene, **EXPANSION)
+    before(scene)
     n = scene.group.generation
     a = scene.process("A", **EXPANSION)
     a.join()
@@ -140,3 +160,41 @@ def test_scale_up_with_the_coordinator_moved_counts_from_the_repeated_joins(afte
     scene.at("1:00")
     assert [each[:2] for each in scene.generations] == expected
     assert scene.names == ("A", "B", "C", "leader")
+
+
+def test_scale_down_with_two_processes_under_one_name():
+    """A was not dead, only silent: its successor has the name and the share, and A is told so at its next heartbeat."""
+    scene = Scene()
+    _, a, b = leader_and(scene, "A", "B", **REGISTRATION)
+    n = scene.group.generation
+    a.die()
+    scene.at("0:10")
+    b.die()
+    scene.at("0:14")
+    successor = a.again()
+    a.lives = True
+    scene.at("0:20")
+    assert (a.failed, successor.failed, scene.generations) == (E.FENCED_INSTANCE_ID, None, [])
+    scene.at("0:24:59.999")
+    assert scene.generations == []
+    scene.at("1:30")
+    assert scene.generations == [(ms("0:25"), n + 1, ("A", "leader"))]
+
+
+def test_scale_up_with_two_processes_under_one_name():
+    scene = Scene()
+    leader_and(scene, **EXPANSION)
+    n = scene.group.generation
+    processes = {}
+    for at, name in (("0:00", "A"), ("0:03", "B"), ("0:04", "A"), ("0:06", "C"), ("0:10", "C")):
+        scene.at(at)
+        former, processes[name] = processes.get(name), scene.process(name, **EXPANSION)
+        processes[name].join()
+        scene.act()
+        assert former is None or former.failed == E.FENCED_INSTANCE_ID
+    scene.at("1:30")
+    assert scene.generations == [
+        (ms("0:05"), n + 1, ("A", "B", "leader")),
+        (ms("0:11"), n + 2, ("A", "B", "C", "leader")),
+    ]
+    assert {each.generation for each in processes.values()} == {n + 2}

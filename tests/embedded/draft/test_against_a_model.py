@@ -1,0 +1,136 @@
+"""Random sequences of joins, deaths, restarts and moves, against a small model of the draft's rules."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.support.static_group import SESSION_MS, Scene
+
+REGISTRATION_MS, EXPANSION_MS = 100_000, 30_000
+NAMES = ("A", "B", "C", "D", "E", "F")
+STEPS = 30
+
+
+class Model:
+    """The group as the rules have it, while everybody who lives answers at once. `log` are generations."""
+
+    def __init__(self):
+        self.heard = {}
+        """Members in the order of their joins, and since when they are silent: None while they live."""
+        self.leader = None
+        self.waiting = []
+        self.count_ends_ms = None
+        self.drops = False
+        self.round_since_ms = None
+        self.generation = 0
+        self.log = []
+
+    @property
+    def is_stable(self):
+        return self.round_since_ms is None
+
+    def next_ms(self):
+        """When something happens by time."""
+        if not self.is_stable:
+            return self._round_ends_ms()
+        silent = [since + REGISTRATION_MS for since in self.heard.values() if since is not None]
+        return min([*silent, *([] if self.count_ends_ms is None else [self.count_ends_ms])], default=None)
+
+    def pass_to(self, now_ms):
+        while (at_ms := self.next_ms()) is not None and at_ms <= now_ms:
+            if not self.is_stable:
+                self._end(at_ms)
+                continue
+            for name, since in list(self.heard.items()):
+                if since is not None and since + REGISTRATION_MS <= at_ms:
+                    del self.heard[name]
+                    self.drops = True
+            self._begin(at_ms)
+
+    def _begin(self, now_ms):
+        for name in self.waiting:
+            self.heard[name] = None
+        self.waiting, self.count_ends_ms = [], None
+        self.round_since_ms = now_ms
+        if self._round_ends_ms() <= now_ms:
+            self._end(now_ms)
+
+    def _round_ends_ms(self):
+        """Nobody is waited for who is offline."""
+        silent = [since + SESSION_MS for since in self.heard.values() if since is not None]
+        return max([self.round_since_ms, *silent])
+
+    def _end(self, now_ms):
+        if self.drops:
+            self.heard = {name: since for name, since in self.heard.items() if since is None}
+        self.round_since_ms, self.drops = None, False
+        if self.heard.get(self.leader, 0) is not None:
+            self.leader = next((name for name, since in self.heard.items() if since is None), None)
+        self.generation += 1
+        self.log.append((now_ms, self.generation, tuple(sorted(self.heard))))
+
+    # What happens.
+
+    def join(self, name, now_ms):
+        """A process under this name joins without an id: a new one, or one that was started again."""
+        if name in self.heard:
+            self.heard[name] = None
+            if not self.is_stable:
+                if self._round_ends_ms() <= now_ms:
+                    self._end(now_ms)
+            elif name == self.leader:
+                self._begin(now_ms)
+        elif not self.is_stable or not self.heard:
+            self.heard[name] = None
+            if self.is_stable:
+                self._begin(now_ms)
+        elif name not in self.waiting:
+            self.waiting.append(name)
+            if self.count_ends_ms is None:
+                self.count_ends_ms = now_ms + EXPANSION_MS
+
+    def die(self, name, now_ms):
+        self.heard[name] = now_ms
+
+    def move(self, now_ms):
+        self.heard = {name: None if since is None else now_ms for name, since in self.heard.items()}
+        self.count_ends_ms = now_ms + EXPANSION_MS if self.waiting else None
+
+    def force(self, now_ms):
+        self._begin(now_ms)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_sequences_go_as_the_rules_say(seed):
+    rng, scene, model = Random(seed), Scene(), Model()
+    living = {}
+    for _ in range(STEPS):
+        now_ms = scene.now_ms + rng.choice((rng.randrange(1, 4_000), rng.randrange(1, 60_000)))
+        scene.at(now_ms)
+        model.pass_to(now_ms)
+        members = [name for name in living if name in model.heard]
+        act = rng.choice(("join", "join", "again", "die", "die", "move", "force"))
+        if act == "join" and (absent := [name for name in NAMES if name not in living]):
+            name = rng.choice(absent)
+            process = living[name] = scene.process(name, registration_ms=REGISTRATION_MS, expansion_ms=EXPANSION_MS)
+            process.join()
+            model.join(name, now_ms)
+        elif act == "again" and living:
+            name = rng.choice(sorted(living))
+            living[name] = living[name].again()
+            model.join(name, now_ms)
+        elif act == "die" and members and model.is_stable:
+            name = rng.choice(sorted(members))
+            living.pop(name).die()
+            model.die(name, now_ms)
+        elif act == "move" and model.is_stable and model.generation:
+            scene.move()
+            model.move(now_ms)
+        elif act == "force" and members and model.is_stable:
+            scene.rebalance()
+            model.force(now_ms)
+        scene.act()
+        assert (scene.generations, scene.names if model.generation else ()) == (model.log, tuple(sorted(model.heard)))
+    assert len(model.log) > 3
