@@ -50,7 +50,18 @@ class World:
 
     def step(self):
         self.random.choice(
-            (self.write, self.write, self.write, self.offset, self.end, self.plain, self.again, self.zombie, self.wait)
+            (
+                self.write,
+                self.write,
+                self.offset,
+                self.offset,
+                self.offset,
+                self.end,
+                self.plain,
+                self.again,
+                self.zombie,
+                self.wait,
+            )
         )()
         self.look()
 
