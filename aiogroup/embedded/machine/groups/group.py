@@ -17,7 +17,7 @@ from aiogroup.embedded.machine.groups.log import StoredGroup
 from aiogroup.embedded.machine.groups.members import Member, Members
 from aiogroup.embedded.machine.timers import Timer, Timers
 from aiogroup.errors import ProtocolError
-from aiogroup.protocol.consumer_protocol import decode_subscription
+from aiogroup.protocol.codec import Reader
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
@@ -322,7 +322,7 @@ class Group:
         if self.protocol is None or not self.consumes:
             return self.consumes
         try:
-            return any(topic in decode_subscription(each.metadata(self.protocol)).topics for each in self.members)
+            return any(topic in _subscribed(each.metadata(self.protocol)) for each in self.members)
         except ProtocolError:
             return True
 
@@ -460,3 +460,15 @@ class Group:
 def _cancel(timer: Timer | None) -> None:
     if timer is not None:
         timer.cancel()
+
+
+def _subscribed(metadata: bytes) -> list[str]:
+    """The topics of a consumer's subscription: in each version they stand behind its number
+    (ConsumerProtocolSubscription). The client's own reader of subscriptions is among what is judged here.
+
+    Raises:
+        ProtocolError: the bytes are no subscription.
+    """
+    reader = Reader(metadata)
+    reader.int16()
+    return [reader.string() for _ in range(reader.int32())]
