@@ -306,10 +306,12 @@ def test_9_nor_does_kafkas_limit_hold_in_a_long_join_phase(scene):
     newcomer = scene.process("B", **LONG)
     newcomer.rebalance_ms = 900_000
     newcomer.join()
+    member_id = scene.group.members.named("B").member_id
     while scene.now_ms < 600_000:
         scene.pass_ms(HEARTBEAT_MS)
         a.beat()
     assert (scene.state, newcomer.is_parked) == ("PreparingRebalance", True)
+    assert scene.group.members.named("B").member_id == member_id, "it was never sent away"
     a.lives = True
     scene.act()
     assert scene.names == ("A", "B")
