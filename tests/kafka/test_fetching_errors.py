@@ -241,8 +241,18 @@ async def test_a_batch_that_cannot_be_one_sticks_to_its_partition(kafka_cluster,
             assert {record.partition for record in seen} == {1}
             assert (errors[0].tp, errors[0].offset) == (bad, 0)
             proxy.clear()
-            consumer.seek(bad, 0)
-            assert [record.value for record in await read(consumer, 100)] == VALUES
+
+            async def from_the_beginning():
+                consumer.seek(bad, 0)
+                return [record.value for record in await read(consumer, 100)]
+
+            try:
+                values = await from_the_beginning()
+            except (
+                RecordDeserializationError
+            ):  # what seems to be cut off is fetched twice, and both answers were spoiled
+                values = await from_the_beginning()
+            assert values == VALUES
 
 
 async def test_a_deserializer_that_raises_gives_the_good_ones_first(kafka_cluster, unique_name):
