@@ -240,6 +240,86 @@ def test_two_brokers_have_addresses_of_their_own():
     run_virtual(program())
 
 
+# Faults of the network.
+
+
+API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000007 ffff")
+KEY = 18
+
+
+class Answered(asyncio.Protocol):
+    """Notes at which millisecond its connection was answered, and how it ended."""
+
+    def __init__(self):
+        self.at_ms = []
+        self.error = "none yet"
+
+    def data_received(self, _data):
+        self.at_ms.append(asyncio.get_running_loop().now_ms() - BEGIN_MS)
+
+    def connection_lost(self, error):
+        self.error = error
+
+
+def on_a_network(program):
+    """Run `program(network, line, protocol)` with one open connection to one of two nodes."""
+
+    async def run():
+        cluster = Cluster(Settings.of({}), random.Random(1), nodes=2)
+        network = VirtualNetwork(cluster, asyncio.get_running_loop(), random.Random(1))
+        network.open()
+        address = network.addresses().split(",")[0].split(":")
+        line, protocol = await network.connect(Answered, address[0], int(address[1]))
+        await program(network, line, protocol)
+        network.close()
+
+    run_virtual(run(), begin_ms=BEGIN_MS)
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_what_is_held_comes_late_and_what_is_written_behind_it_too(is_up):
+    async def program(network, line, protocol):
+        told = []
+        network.hold(None, KEY, 500, lambda: told.append(network.now_ms() - BEGIN_MS), is_up=is_up)
+        line.write(API_VERSIONS)
+        line.write(API_VERSIONS)
+        await Clock(network.loop).pass_s(1)
+        assert (protocol.at_ms, told) == ([503, 503], [2 if is_up else 3])
+
+    on_a_network(program)
+
+
+def test_what_is_blocked_comes_when_the_block_is_over_and_other_nodes_are_not_blocked():
+    async def program(network, line, protocol):
+        network.block(None, 2, 9_000)
+        line.write(API_VERSIONS)
+        await Clock(network.loop).pass_s(1)
+        assert protocol.at_ms == [3]
+        network.block(None, 1, 3_000)
+        line.write(API_VERSIONS)
+        await Clock(network.loop).pass_s(3)
+        network.heal()
+        await Clock(network.loop).pass_s(1)
+        assert protocol.at_ms == [3, 4_002]
+
+    on_a_network(program)
+
+
+def test_a_cut_is_learned_by_both_ends_and_nothing_arrives_any_more():
+    async def program(network, line, protocol):
+        line.write(API_VERSIONS)
+        network.cut_all(node_id=2)
+        assert network.lines
+        network.cut_all(node_id=1)
+        assert not network.lines
+        assert line.connection.is_closed
+        await Clock(network.loop).pass_s(1)
+        assert isinstance(protocol.error, ConnectionResetError)
+        assert protocol.at_ms == []
+
+    on_a_network(program)
+
+
 # Determinism.
 
 

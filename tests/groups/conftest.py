@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from aiogroup.embedded import virtual_time
 from tests.groups.scripted import Group
-from tests.simulation.loop import SimLoop, clock_of
+from tests.simulation.loop import SimLoop
 from tests.support import group_members
 
 
@@ -19,7 +20,7 @@ def pytest_asyncio_loop_factories():
 async def group():
     """Nothing is wrong with it, and nothing happens in it, but what the test does."""
     loop = asyncio.get_running_loop()
-    with clock_of(loop, group_members):
+    with virtual_time(loop, group_members):
         made = Group(loop)
         yield made
         await made.end()

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from typing import NamedTuple
 
-from aiogroup.embedded.machine.groups.group import GroupSettings
+from aiogroup.embedded.shell.virtual_network import VirtualLine
+from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.framing import decode_request
+from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
 from aiogroup.protocol.schema import Request
-from tests.simulation.brokers import Brokers
+from tests.simulation.brokers import GROUP, Brokers
 from tests.simulation.loop import START_SECONDS, Process
-from tests.simulation.network import Network, Transport
+from tests.simulation.network import Network
 from tests.support import group_members
 from tests.support.group_members import shared_out, until
 
@@ -24,7 +27,7 @@ WAY_MS = 1
 TICKS_MS = 3
 """Everybody counts in whole milliseconds, and cuts off the rest."""
 SETTINGS = {
-    "bootstrap_servers": ["node0:9092"],
+    "bootstrap_servers": ["node1.virtual.invalid:9092"],
     "session_timeout_ms": SESSION_MS,
     "heartbeat_interval_ms": BEAT_MS,
     "max_poll_interval_ms": POLL_MS,
@@ -43,49 +46,67 @@ class Sent(NamedTuple):
     arrived_ms: int
     who: str
     request: Request
-    line: Transport
+    line: VirtualLine
 
 
 class _Network(Network):
-    """Keeps what members write, in its order."""
+    """Keeps what members write, in its order. Over a line that is `mute`, or to what is `withheld`, come no answers."""
 
     def __init__(self, *args):
         super().__init__(*args)
         self.jitter_ms = WAY_MS
         self.sent = []
+        self.mute = set()
+        self.withheld = ()  # types of requests
 
-    def send_up(self, transport, data):
-        super().send_up(transport, data)
+    def send_up(self, line, data):
+        super().send_up(line, data)
         request = decode_request(data[4:])[1]
-        at_ms, arrived_ms = ms(self.loop.time()), ms(transport.up_at)
-        self.sent.append(Sent(at_ms, arrived_ms, transport.process.name, request, transport))
+        at_ms, arrived_ms = ms(self.loop.time()), ms(line.up_at)
+        self.sent.append(Sent(at_ms, arrived_ms, line.client.name, request, line))
+
+    def send_down(self, line, answer):
+        if line not in self.mute and line.key_of(answer) not in [each.API_KEY for each in self.withheld]:
+            super().send_down(line, answer)
 
 
 class _Brokers(Brokers):
-    """Do what they are asked; over a line that is `mute`, or with what is `withheld`, they do not answer.
+    """Do what they are asked. Topics that are `hidden` are in no answer to Metadata."""
 
-    Topics that are `hidden` are in no answer to Metadata. Their names come last, since ids go by the order of names.
-    """
+    network_type = _Network
 
-    def __init__(self, *args):
-        super().__init__(*args)
+    def __init__(self, *args, **properties):
+        super().__init__(*args, **properties)
         self.hidden = set()
-        self.mute = set()
-        self.withheld = ()  # types of answers
+        self.cluster.rules.rewrite(MetadataRequest, self._without_hidden)
 
-    def _metadata(self, request):
-        topics = self.topics
-        self.topics = {name: logs for name, logs in topics.items() if name not in self.hidden}
-        try:
-            return super()._metadata(request)
-        finally:
-            self.topics = topics
+    def _without_hidden(self, exchange):
+        if not self.hidden:
+            return None
+        is_of_all = exchange.request.topics is None
+        topics = tuple(
+            MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=each.name)
+            if each.name in self.hidden
+            else each
+            for each in exchange.response.topics
+            if each.name not in self.hidden or not is_of_all
+        )
+        return replace(exchange.response, topics=topics)
 
-    def _answer(self, ticket, response):
-        if ticket[0] in self.mute or isinstance(response, self.withheld):
-            ticket[0].requests.pop(0)
-        else:
-            super()._answer(ticket, response)
+    def remake(self, topic):
+        """Deleted and created again at once, without records."""
+        count = len(self.ends(topic))
+        self.do(lambda now_ms: self.cluster.topics.delete(self.cluster.topics.get(topic), now_ms))
+        self.add_partitions(topic, count)
+
+    def books(self):
+        """What the coordinator keeps of the group."""
+        return self.coordinator.groups[GROUP]
+
+    def remove(self, member_id):
+        """The coordinator drops a member."""
+        books = self.books()
+        self.do(lambda now_ms: books.remove(books.members[member_id], now_ms))
 
 
 class Member(group_members.Member):
@@ -150,9 +171,10 @@ class Group:
         self.troubles = []
         self._starting = []
         rng = random.Random(0)
-        self.brokers = _Brokers(loop, rng, 2, lambda *_: None, GroupSettings(initial_rebalance_delay_ms=0))
-        self.brokers.checker = self
-        self.network = loop.network = self.brokers.network = _Network(loop, rng, self.brokers, lambda *_: None)
+        no_delay = {"group.initial.rebalance.delay.ms": "0"}
+        self.brokers = _Brokers(loop, rng, 2, lambda *_: None, **no_delay)
+        self.brokers.set_checker(self)
+        self.network = self.brokers.network
         self.brokers.add_partitions(TOPIC, 2)
         loop.set_exception_handler(lambda _loop, context: self.troubles.append(context))
 
@@ -161,7 +183,7 @@ class Group:
     def on_write(self, *_):
         pass
 
-    before_request = on_request = on_write
+    before_request = on_request = on_answers = on_blind_answer = on_write
 
     def on_generation(self, group):
         if group.generation:
@@ -194,7 +216,7 @@ class Group:
         return made
 
     async def shared_out(self, *members):
-        await shared_out(len(self.brokers.topics[TOPIC]), *members, seconds=60)
+        await shared_out(len(self.brokers.ends(TOPIC)), *members, seconds=60)
 
     def produce(self, *partitions):
         for partition in partitions:

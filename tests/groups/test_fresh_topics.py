@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.telemetry import events
 from tests.groups.scripted import TOPIC, sleep_ms
 from tests.support.group_members import named, until
@@ -81,7 +81,7 @@ async def test_a_member_of_named_topics_joins_without_a_look_at_the_metadata(gro
 @STRATEGIES
 async def test_a_member_joins_also_when_no_broker_tells_it_the_topics(group, strategy):
     member = await of_pattern(group, "m", SELDOM_MS, partition_assignment_strategy=[strategy], request_timeout_ms=6_000)
-    group.brokers.withheld = (MetadataResponse,)
+    group.network.withheld = (MetadataRequest,)
     since_ms = group.now_ms
     await member.do(member.consumer.enforce_rebalance())
     await until(lambda: member.count(events.RebalanceCompleted) == 2, 60, member.tail)

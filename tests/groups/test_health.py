@@ -25,7 +25,7 @@ async def test_a_consumer_that_no_broker_answers_is_unreachable_until_one_does(g
     await sleep_ms(2 * SILENT_MS)  # nothing new: that is no silence
     assert status(member) is HealthStatus.READY
     silent_ms = SILENT_MS if group_id is None else SESSION_MS
-    group.network.block(member.process, [0, 1], 3 * SILENT_MS)
+    group.network.block_nodes(member.process, [1, 2], 3 * SILENT_MS)
     blocked_ms = group.now_ms
     await until(lambda: status(member) is HealthStatus.UNREACHABLE, 60)
     health = member.consumer.health()
@@ -42,10 +42,10 @@ async def test_with_a_group_that_counts_it_the_fetches_count_too(group):
     """The coordinator answers, and no leader does."""
     member = await group.member("m", request_timeout_ms=8_000).start()
     await group.shared_out(member)
-    group.brokers.move_leader(TOPIC, 0, 1)
-    group.brokers.move_leader(TOPIC, 1, 1)
+    group.brokers.move_leader(TOPIC, 0, 2)
+    group.brokers.move_leader(TOPIC, 1, 2)
     await sleep_ms(10_000)
-    group.network.block(member.process, [1], 2 * SILENT_MS)
+    group.network.block_nodes(member.process, [2], 2 * SILENT_MS)
     await sleep_ms(SILENT_MS - 6_000)
     assert status(member) is HealthStatus.READY
     await until(lambda: status(member) is HealthStatus.UNREACHABLE, 10)
@@ -66,7 +66,7 @@ async def test_who_wants_no_record_waits_for_no_answer(group):
 async def test_a_member_that_finds_no_coordinator_is_unreachable(group):
     member = await group.member("m", reads=False, request_timeout_ms=5_500).start()
     await group.shared_out(member)
-    group.network.block(member.process, [0, 1], 2 * SILENT_MS)
+    group.network.block_nodes(member.process, [1, 2], 2 * SILENT_MS)
     await member.do(member.consumer.enforce_rebalance())
     await until(lambda: status(member) is not HealthStatus.JOINING, 50)  # the JoinGroup itself may take 25 s
     assert status(member) is HealthStatus.UNREACHABLE

@@ -55,11 +55,11 @@ async def test_each_request_has_its_time_out(group):
     member = await reads_one_by_one(group, 100, 50, request_timeout_ms=2_000, fetch_max_wait_ms=1_000)
     assert member.count(events.FetchFailed) == 0
     line = group.sent(FetchRequest)[-1].line
-    group.brokers.mute.add(line)
+    group.network.mute.add(line)
     asked_at_ms = max(each.at_ms for each in group.sent(FetchRequest) if each.line is line)
     await until(lambda: member.count(events.FetchFailed) == 1, what=member.tail)
     assert 2_000 <= member.at_ms(events.FetchFailed) - asked_at_ms <= 2_010
-    group.brokers.mute.clear()
+    group.network.mute.clear()
     await come(group, member)
 
 
@@ -68,7 +68,7 @@ async def test_a_connection_that_ends_before_the_next_request_is_made_again(grou
     member = await reads_one_by_one(group)
 
     async def end_the_connection(_record):
-        group.sent(FetchRequest)[-1].line.protocol.eof_received()
+        group.sent(FetchRequest)[-1].line.get_protocol().eof_received()
 
     member.at_record = end_the_connection
     for _ in range(5):

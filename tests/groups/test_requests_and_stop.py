@@ -9,7 +9,7 @@ import pytest
 
 from aiogroup import CommitFailedError, IllegalStateError, KafkaTimeoutError
 from aiogroup.protocol.messages.fetch import FetchRequest
-from aiogroup.protocol.messages.offset_commit import OffsetCommitResponse
+from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.telemetry import events
 from tests.groups.scripted import POLL_MS, TOPIC, sleep_ms
 from tests.support.group_members import named, until
@@ -118,7 +118,7 @@ async def test_a_commit_that_timed_out_is_in_the_report_of_stop_also_without_aut
     await group.shared_out(member)
     group.produce(0, 0, 0)
     record = await member.do(member.consumer.getone())
-    group.brokers.withheld = OffsetCommitResponse
+    group.network.withheld = (OffsetCommitRequest,)
     with pytest.raises(KafkaTimeoutError) as raised:
         await member.do(member.consumer.commit({record.tp: 1}))
     assert re.search(r"the commit was tried \d times in 6\d{4} ms; the last time ", str(raised.value))
@@ -132,10 +132,10 @@ async def test_a_commit_that_succeeds_later_is_in_no_report(group):
     await group.shared_out(member)
     group.produce(0)
     record = await member.do(member.consumer.getone())
-    group.brokers.withheld = OffsetCommitResponse
+    group.network.withheld = (OffsetCommitRequest,)
     with pytest.raises(KafkaTimeoutError):
         await member.do(member.consumer.commit())
-    group.brokers.withheld = ()
+    group.network.withheld = ()
     await member.do(member.consumer.commit())
     assert await member.do(member.consumer.committed(record.tp)) == 1
     assert (await member.stop()).not_committed == {}

@@ -107,7 +107,7 @@ async def test_one_that_fails_is_reported(group):
 @pytest.mark.parametrize("call", [("unsubscribe",), ("assign", [B])])
 async def test_one_that_is_never_answered_is_in_the_report_of_a_stop(group, call):
     member = await self_assigned(group)
-    group.brokers.mute.update(each.line for each in group.sent(OffsetCommitRequest))
+    group.network.mute.update(each.line for each in group.sent(OffsetCommitRequest))
     member.call(*call)
     report = await member.stop(timeout_ms=3_000)
     assert "commits on their way: not done in time" in report.problems

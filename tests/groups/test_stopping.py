@@ -89,7 +89,7 @@ async def test_after_a_callback_that_stop_waited_for_no_other_round_is_begun(gro
 
 async def test_a_call_that_stop_cuts_off_tells_of_no_lost_coordinator(group):
     (member,) = await group.joined("m")
-    group.brokers.mute.add(group.sent(OffsetFetchRequest)[-1].line)
+    group.network.mute.add(group.sent(OffsetFetchRequest)[-1].line)
     asking = asyncio.create_task(member.do(member.consumer.committed(TopicPartition(TOPIC, 0))))
     await until(lambda: len(group.sent(OffsetFetchRequest)) == 2)
     assert await member.stop() == StopReport()
@@ -101,7 +101,7 @@ async def test_a_call_that_stop_cuts_off_tells_of_no_lost_coordinator(group):
 async def test_a_stop_without_a_time_out_leaves_room_in_the_30_s_that_kubernetes_gives(group):
     (member,) = await group.joined("m")
     record, _ = await group.holding(member)
-    group.brokers.mute.update(each.line for each in group.network.sent)
+    group.network.mute.update(each.line for each in group.network.sent)
     since_ms = group.now_ms
     report = await member.do(member.consumer.stop())
     assert report.in_hand == {record.tp: 1}

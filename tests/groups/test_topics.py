@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aiogroup import ConsumerStoppedError, IllegalStateError, NoOffsetForPartitionError
-from aiogroup.protocol.messages.list_offsets import ListOffsetsResponse
+from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.runtime.loop.clock import wall_ms
@@ -141,7 +141,7 @@ async def test_what_was_there_when_it_was_assigned_begins_where_the_policy_says(
 async def test_what_is_looked_up_late_begins_where_the_policy_says(group, group_id):
     group.brokers.add_partitions(PAYMENTS, 1)
     group.brokers.append(PAYMENTS, 0, 4)
-    group.brokers.withheld = (ListOffsetsResponse,)
+    group.network.withheld = (ListOffsetsRequest,)
     member = await group.member("m", **LATEST, group_id=group_id).start()
     member.call("assign", [P])
     await sleep_ms(5_000)
@@ -149,7 +149,7 @@ async def test_what_is_looked_up_late_begins_where_the_policy_says(group, group_
     member.call("assign", [P])  # looks again
     await until(lambda: member.consumer.partitions_for_topic(PAYMENTS) is None, 60)
     group.brokers.hidden.clear()
-    group.brokers.withheld = ()
+    group.network.withheld = ()
     assert await member.do(member.consumer.position(P)) == 4
     assert not member.count(events.NewPartitionFromEarliest)
 
@@ -172,7 +172,7 @@ async def test_a_topic_whose_id_is_known_is_new_only_with_another_id(group, grou
     asked_count = len(group.sent(MetadataRequest))
     await until(lambda: len(group.sent(MetadataRequest)) >= asked_count + 3, 60)
     if is_recreated:
-        group.brokers.made_counts[PAYMENTS] = 1
+        group.brokers.remake(PAYMENTS)
     group.brokers.hidden.clear()
     start = 0 if is_recreated else 5
     assert await member.do(member.consumer.position(other)) == start
@@ -420,7 +420,7 @@ async def test_what_waits_for_a_partition_that_is_not_there_ends_with_the_consum
 
 
 async def test_who_waits_for_a_position_learns_of_the_end(group):
-    group.brokers.withheld = (ListOffsetsResponse,)
+    group.network.withheld = (ListOffsetsRequest,)
     member = await group.member("m", **IDLE, group_id=None).start()
     member.call("assign", [A])
     await assert_that_a_stop_ends(group, member, member.consumer.position(A), 6_000)

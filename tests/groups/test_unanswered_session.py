@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aiogroup import HealthStatus, TopicPartition
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.telemetry import events
 from tests.groups.scripted import BEAT_MS, POLL_MS, SESSION_MS, TICKS_MS, TOPIC, sleep_ms
@@ -96,7 +96,7 @@ async def alone(group, **settings):
 
 def keep(group, member):
     """The coordinator counts it all the time: it was elected in the outage, say, and owes everybody a session."""
-    books = group.brokers.coordinator.groups["billing"]
+    books = group.brokers.books()
     kept = books.members[member.consumer.group_metadata().member_id]
     kept.session_timer.cancel()
     kept.session_timer = kept.session_ends_at_ms = None
@@ -145,9 +145,9 @@ async def test_8_nothing_is_handed_out_until_an_answer_says_that_the_generation_
         offsets = [offset for _, partition, offset in app.given if partition == number]
         assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))  # each once, in order
 
-    group.brokers.withheld = HeartbeatResponse  # the next outage is told, too
+    group.network.withheld = (HeartbeatRequest,)  # the next outage is told, too
     await until(lambda: member.count(events.SessionUnanswered) == 2)
-    group.brokers.withheld = ()
+    group.network.withheld = ()
 
 
 @pytest.mark.parametrize("settings", [{}, COOPERATIVE], ids=["eager", "cooperative"])
@@ -175,7 +175,7 @@ async def test_8_of_a_static_member_the_registration_timeout_counts(group, readi
     registration_ms = 3 * SESSION_MS
     member, answered_ms = await alone(group, member_name="one", registration_timeout_ms=registration_ms)
     app = reading(member)
-    group.brokers.withheld = HeartbeatResponse
+    group.network.withheld = (HeartbeatRequest,)
     await sleep_ms(registration_ms + 2 * SESSION_MS)
     assert app.given[-1][0] == pytest.approx(answered_ms + registration_ms, abs=OFTEN_MS + TICKS_MS)
     assert app.given[-1][0] <= answered_ms + registration_ms + TICKS_MS
@@ -187,7 +187,7 @@ async def test_8_of_a_static_member_the_registration_timeout_counts(group, readi
 async def test_8_javas_way_goes_on_and_says_so(group, reading):
     member, answered_ms = await alone(group, deliver_while_unreachable=True)
     app = reading(member)
-    group.brokers.withheld = HeartbeatResponse
+    group.network.withheld = (HeartbeatRequest,)
     await sleep_ms(3 * SESSION_MS)
     assert app.between(answered_ms + 2 * SESSION_MS, group.now_ms)
     assert member.count(events.SessionUnanswered) == 1
@@ -226,7 +226,7 @@ async def test_8_a_cooperative_member_that_joins_asks_on_and_its_records_flow(gr
     keeps, _ = await group.member("keeps", reads=False, **COOPERATIVE).start(), await until(lambda: slow.partitions)
     await group.shared_out(slow, keeps)
     app = reading(keeps)
-    group.network.hold(slow.process, JoinGroupRequest, 3 * SESSION_MS, lambda: None, is_up=True)
+    group.network.hold(slow.process, JoinGroupRequest.API_KEY, 3 * SESSION_MS, lambda: None, is_up=True)
     await keeps.do(keeps.consumer.enforce_rebalance())
     await until(lambda: group.sent(JoinGroupRequest, "keeps")[-1].at_ms > group.now_ms - MOMENT_MS)
     began_ms = group.now_ms
@@ -261,7 +261,7 @@ async def test_8_who_sends_no_heartbeats_waits_for_no_answer(group, reading, way
     member = await group.member("m", reads=False, topics=(), group_id=group_id).start()
     member.call("assign", [TopicPartition(TOPIC, 0)])
     app = reading(member)
-    group.brokers.withheld = HeartbeatResponse
+    group.network.withheld = (HeartbeatRequest,)
     await sleep_ms(3 * SESSION_MS)
     assert app.between(group.now_ms - BEAT_MS, group.now_ms)
     assert not member.count(events.SessionUnanswered)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.virtual_loop import VirtualLoop
+from aiogroup.embedded import VirtualLoop
 
 
 def pytest_asyncio_loop_factories():

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from aiogroup.embedded import VirtualLoop
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
-from tests.support.virtual_loop import VirtualLoop
 
 
 async def test_hours_pass_in_no_time():

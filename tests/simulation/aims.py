@@ -30,7 +30,7 @@ class Aims:
     def _hold(self, member, request, then):
         is_up, late_ms = self.rng.random() < 0.7, self.rng.choice((300, 800, 1_200))
         member.tell(f"next {request.__name__}: {'it' if is_up else 'its answer'} is late by {late_ms} ms")
-        self.network.hold(member.process, request, late_ms, then, is_up=is_up)
+        self.network.hold(member.process, request.API_KEY, late_ms, then, is_up=is_up)
 
     def _outlive(self):
         """A commit is on its way when its member is cut off, for longer than a session; then the member comes back."""
@@ -39,13 +39,13 @@ class Aims:
         if member is not None and max(self.network.blocked_until.values(), default=0) < self.loop.time():
             duration_ms = self.settings["session_timeout_ms"] + self.rng.choice((500, 2_000, 4_000))
             self.network.hold(
-                member.process, OffsetCommitRequest, 50, lambda: self._cut_off(member, duration_ms), is_up=True
+                member.process, OffsetCommitRequest.API_KEY, 50, lambda: self._cut_off(member, duration_ms), is_up=True
             )
 
     def _cut_off(self, member, duration_ms):
         member.tell(f"is cut off for {duration_ms} ms")
-        self.network.block(member.process, list(self.brokers.nodes), duration_ms)
-        self.network.cut_all(process=member.process)
+        self.network.block_nodes(member.process, [node.node_id for node in self.brokers.cluster.nodes], duration_ms)
+        self.network.cut_all(client=member.process)
 
     def _mute(self):
         """What a member says to the coordinator is lost, so the group goes on without it; it goes on fetching."""

@@ -40,6 +40,7 @@ class Checker:
         self.loop = loop
         self.tell = tell
         self.place = None  # of a partition: what its tokens are bound to
+        self.name_of = None  # of a topic, by its id
         self.violations = []
         self.processed = defaultdict(set)  # by partition: what somebody's application has processed
         self.gap_free = defaultdict(int)  # the highest offset below which all of that is
@@ -134,19 +135,18 @@ class Checker:
             self.tell("coordinator", f"generation {group.generation}, {len(group.members)} members")
         self.floor = dict(self.committed)
 
-    def on_request(self, process, request, answers):
-        member_id = getattr(request, "member_id", "")
-        if member_id:
-            self.processes[member_id] = process.name
-            self.ids[process.name] = member_id
-        for each in answers:
-            if getattr(each.response, "error_code", 0) in REFUSED or isinstance(request, LeaveGroupRequest):
-                self.let_go.add(self.ids.get(each.ticket[0].process.name))
-            if isinstance(each.response, SyncGroupResponse) and not each.response.error_code:
-                self.granted_at[each.ticket[0].process.name] = self.loop.time()
+    def on_answers(self, answers):
+        """What the brokers say in one go: (process, request, response) each."""
+        for process, request, response in answers:
+            if getattr(response, "error_code", 0) in REFUSED or isinstance(request, LeaveGroupRequest):
+                self.let_go.add(self.ids.get(process.name))
+            if isinstance(response, SyncGroupResponse) and not response.error_code:
+                self.granted_at[process.name] = self.loop.time()
+
+    def on_request(self, process, request, response):
+        """`response` is `None` as long as there is none."""
         match request:
             case OffsetCommitRequest():
-                response = next(each.response for each in answers if each.response is not None)
                 self._on_commit(process, request, response)
             case SyncGroupRequest() if request.assignments:
                 self._on_assignments(request)
@@ -155,13 +155,14 @@ class Checker:
         if request.generation_id_or_member_epoch < 0:
             self.fail(f"{process.name} commits outside of a generation")
         codes = {
-            (topic.name, each.partition_index): each.error_code
+            (topic.name or self.name_of(topic.topic_id), each.partition_index): each.error_code
             for topic in response.topics
             for each in topic.partitions
         }
         for topic in request.topics:
+            name = topic.name or self.name_of(topic.topic_id)
             for each in topic.partitions:
-                tp, offset = TopicPartition(topic.name, each.partition_index), each.committed_offset
+                tp, offset = TopicPartition(name, each.partition_index), each.committed_offset
                 code = codes[tp]
                 self.tell(process.name, f"commits {tp.topic}-{tp.partition} = {offset}: {int(code)}")
                 if code in (22, 25, 27) and self.is_calm and process.name not in self.slow:
@@ -199,6 +200,9 @@ class Checker:
     def before_request(self, process, request, groups):
         """Who forgets an id that the coordinator knows makes the group wait for a member that is none."""
         before = self.ids.get(process.name)
+        if member_id := getattr(request, "member_id", ""):
+            self.processes[member_id] = process.name
+            self.ids[process.name] = member_id
         if not isinstance(request, JoinGroupRequest) or request.member_id or before is None or before in self.let_go:
             return
         if request.group_id in groups and before in groups[request.group_id].members:

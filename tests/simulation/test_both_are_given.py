@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 from aiokafka.structs import TopicPartition
 
-from aiogroup.embedded.machine.groups.coordinator import Answer
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup.records import LIVE
@@ -34,8 +33,7 @@ class Scene:
         self.now_ms = at_ms
         process = SimpleNamespace(name=name)
         request = SyncGroupRequest(group_id="billing", generation_id=2, member_id=name)
-        ticket = (SimpleNamespace(process=process), SyncGroupRequest, 5, 1)
-        self.checker.on_request(process, request, [Answer(ticket, SyncGroupResponse(error_code=code))])
+        self.checker.on_answers([(process, request, SyncGroupResponse(error_code=code))])
 
     def assign(self, name, at_ms):
         self.now_ms = at_ms

@@ -11,21 +11,22 @@ from dataclasses import dataclass, replace
 from unittest import mock
 
 from aiokafka.structs import TopicPartition
-from anyio._backends._asyncio import CancelScope
 
-from aiogroup.runtime.net.connection import Connection
+from aiogroup.embedded import virtual_time
 from aiogroup.telemetry.log import Log
 from tests.simulation.aims import Aims
 from tests.simulation.brokers import Brokers
 from tests.simulation.checker import Checker
-from tests.simulation.loop import START_SECONDS, SimLoop, clock_of
+from tests.simulation.loop import START_SECONDS, SimLoop
 from tests.simulation.member import STYLES, Member, sleep_ms
-from tests.simulation.network import Network
 
 STRATEGIES = (("range",), ("roundrobin",), ("range", "roundrobin"), ("sticky",), ("cooperative-sticky",))
 """One more name for each strategy that comes."""
 TOPIC = "orders"
 NODES = 3
+FETCH_BYTES = 400
+"""A few batches: a backlog takes several fetches."""
+ALL_NODES = range(1, NODES + 1)
 FAULTS_MS = 25_000
 PROFILES = {
     "calm": ("restart", "grow"),
@@ -110,12 +111,10 @@ class World(Aims):
         self.tasks = set()
         self.checker = Checker(loop, self.tell)
         self.brokers = Brokers(loop, self.rng, NODES, self.tell)
-        self.brokers.checker = self.checker
-        self.checker.place = self.brokers.place
-        self.network = Network(loop, self.rng, self.brokers, self.tell)
-        self.brokers.network = self.network
+        self.brokers.set_checker(self.checker)
+        self.checker.place, self.checker.name_of = self.brokers.place, self.brokers.name_of
+        self.network = self.brokers.network
         self.network.jitter_ms = jitter_ms
-        loop.network = self.network
         loop.set_exception_handler(self._on_loop_error)
         self.strategy = self.rng.choice(STRATEGIES)
         self.is_static = self.rng.random() < 0.35 or self.profile in STATIC
@@ -141,7 +140,7 @@ class World(Aims):
     def _settings(self):
         rng = self.rng
         settings = {
-            "bootstrap_servers": [f"node{node}:9092" for node in range(NODES)],
+            "bootstrap_servers": self.brokers.servers,
             "group_id": "billing",
             "partition_assignment_strategy": self.strategy,
             "session_timeout_ms": rng.choice((6_000, 8_000)),
@@ -153,6 +152,7 @@ class World(Aims):
             "default_api_timeout_ms": rng.choice((6_000, 30_000)),
             "metadata_max_age_ms": 4_000,
             "fetch_max_wait_ms": 1_500,
+            "max_partition_fetch_bytes": FETCH_BYTES,
             "retry_backoff_max_ms": 1_000,
         }
         match self.profile:
@@ -210,7 +210,7 @@ class World(Aims):
     def track(self, task):
         """Wait for the task before the end. Members call this too, and a process that is halted runs no callbacks."""
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard, context=self.brokers.outside)
+        task.add_done_callback(self.tasks.discard, context=self.network.outside)
 
     # Faults.
 
@@ -228,19 +228,19 @@ class World(Aims):
         return self.rng.choice(running) if running else None
 
     def _cut(self):
-        if self.network.open:
-            transport = self.rng.choice(self.network.open)
-            self.tell("network", f"cuts {transport.process.name} - node {transport.node}")
-            self.network.cut(transport)
+        if lines := self.network.open_lines:
+            line = self.rng.choice(lines)
+            self.tell("network", f"cuts {line.client.name} - node {line.node.node_id}")
+            self.network.cut(line)
 
     def _block(self):
         if (member := self._member()) is not None:
-            nodes = self.rng.choice((list(range(NODES)), [self.rng.randrange(NODES)]))
+            nodes = self.rng.choice((list(ALL_NODES), [self.rng.choice(ALL_NODES)]))
             duration_ms = self.rng.choice((300, 2_000, 7_000, 15_000))
             self.tell("network", f"blocks {member.process.name} - nodes {nodes} for {duration_ms} ms")
-            self.network.block(member.process, nodes, duration_ms)
+            self.network.block_nodes(member.process, nodes, duration_ms)
             if self.rng.random() < 0.5:
-                self.network.cut_all(process=member.process)
+                self.network.cut_all(client=member.process)
 
     def _weather(self):
         self.network.weather = self.rng.choice((0.0, 0.05, 0.3))
@@ -279,7 +279,7 @@ class World(Aims):
         member.is_dead = True
         member.process.is_halted = True
         if self.rng.random() < 0.7:
-            self.network.cut_all(process=member.process)
+            self.network.cut_all(client=member.process)
         self.spawn(self._come_back(member, self.rng.choice((100, 3_000, 10_000))))
 
     async def _come_back(self, member, after_ms):
@@ -353,15 +353,15 @@ class World(Aims):
         self.loop.call_later(self.rng.choice((500, 4_000, 9_000)) / 1000, self.brokers.bring_up, node)
 
     def _lead(self):
-        logs = self.brokers.topics[TOPIC]
-        self.brokers.move_leader(TOPIC, self.rng.randrange(len(logs)), self.rng.choice(self.brokers.up))
+        partition = self.rng.randrange(len(self.brokers.ends(TOPIC)))
+        self.brokers.move_leader(TOPIC, partition, self.rng.choice(self.brokers.up))
 
     def _recreate(self):
         """For some it was gone in between; others see the new topic only. It may have fewer partitions than before."""
         if TOPIC in self.brokers.gone:
             return
-        logs, rng = self.brokers.topics[TOPIC], self.rng
-        partitions = rng.choice((len(logs), len(logs), max(1, len(logs) - 1)))
+        count, rng = len(self.brokers.ends(TOPIC)), self.rng
+        partitions = rng.choice((count, count, max(1, count - 1)))
         after_ms = rng.choice((0, 0, 20, 3_000))
         self.brokers.delete_topic(TOPIC, partitions, after_ms)
         if rng.random() < 0.7:
@@ -374,15 +374,15 @@ class World(Aims):
     def _fill(self):
         """More than was committed of the old one: an offset of that would be believed."""
         if TOPIC not in self.brokers.gone:
-            for number in range(len(self.brokers.topics[TOPIC])):
+            for number in range(len(self.brokers.ends(TOPIC))):
                 self.brokers.append(TOPIC, number, 40)
 
     def _grow(self):
         if TOPIC in self.brokers.gone:
             return
-        if len(self.brokers.topics[TOPIC]) < 6:
+        if len(self.brokers.ends(TOPIC)) < 6:
             self.brokers.add_partitions(TOPIC, 1)
-            self.tell("brokers", f"{TOPIC} has {len(self.brokers.topics[TOPIC])} partitions")
+            self.tell("brokers", f"{TOPIC} has {len(self.brokers.ends(TOPIC))} partitions")
 
     async def produce(self):
         rng = self.rng
@@ -393,7 +393,7 @@ class World(Aims):
     def append(self):
         if TOPIC in self.brokers.gone:
             return
-        partition = self.rng.randrange(len(self.brokers.topics[TOPIC]))
+        partition = self.rng.randrange(len(self.brokers.ends(TOPIC)))
         self.brokers.append(TOPIC, partition, self.rng.randrange(1, 30 if self.profile in LANES else 6))
 
     # The whole of it.
@@ -423,7 +423,7 @@ class World(Aims):
         """The faults are over: within a bound everybody is stable, and everything is read."""
         self.tell("world", "the faults are over")
         self.network.heal()
-        for node in range(NODES):
+        for node in ALL_NODES:
             self.brokers.bring_up(node)
         if not self.alive:
             self.add_member()
@@ -458,16 +458,16 @@ class World(Aims):
         if TOPIC in self.brokers.gone:
             return "the topic is gone"
         held = sorted(tp for each in members for tp in each.consumer.assignment())
-        wanted = [TopicPartition(TOPIC, number) for number in range(len(self.brokers.topics[TOPIC]))]
+        wanted = [TopicPartition(TOPIC, number) for number in range(len(self.brokers.ends(TOPIC)))]
         return "" if held == wanted else f"{held} are held, not {wanted}"
 
     def _why_not_read(self):
         if not self.alive:  # who seemed stable was a zombie
             self.add_member()
-        for number, log in enumerate(self.brokers.topics[TOPIC]):
+        for number, end in enumerate(self.brokers.ends(TOPIC)):
             reached = self.checker.gap_free[TopicPartition(TOPIC, number)]
-            if reached < log.end:
-                return f"{TOPIC}-{number} is processed up to {reached}, it ends at {log.end}"
+            if reached < end:
+                return f"{TOPIC}-{number} is processed up to {reached}, it ends at {end}"
         return ""
 
     def _who_still_reads(self):
@@ -482,8 +482,8 @@ class World(Aims):
         for member in self.members:
             member.is_dead = True
             self.loop.thaw(member.process)
-        for transport in list(self.network.open):
-            transport.is_cut = True
+        for line in self.network.open_lines:
+            line.is_cut = True
         own = asyncio.current_task()
         for _ in range(50):
             others = [each for each in asyncio.all_tasks() if each is not own]
@@ -499,19 +499,10 @@ class World(Aims):
 @contextlib.contextmanager
 def _reproducible(loop):
     """No clock but the loop's, no randomness but the seed's, no order by places in memory."""
-    numbers = itertools.count()
     state = random.getstate()
-
-    kept = {}  # by place in memory, which nobody else gets as long as it is kept here
-
-    def number(self):
-        return kept.setdefault(id(self), (self, next(numbers)))[1]
-
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context
-        patch(clock_of(loop))
-        patch(mock.patch.object(CancelScope, "__hash__", number))
-        patch(mock.patch.object(Connection, "__hash__", number))
+        patch(virtual_time(loop))
         patch(mock.patch.object(Log, "on_event"))
         patch(warnings.catch_warnings())
         warnings.simplefilter("ignore", ResourceWarning)
@@ -530,6 +521,8 @@ def simulate(seed):
             loop.run_until_complete(_bounded(runner))
         except Exception as error:  # noqa: BLE001 (a simulation that does not end is a finding)
             world.checker.fail(f"{error!r}")
+        for trouble in world.brokers.cluster.troubles.kept:
+            world.checker.fail(str(trouble))
         loop.set_exception_handler(lambda *_: None)
         with contextlib.suppress(Exception):
             loop.run_until_complete(world.bury())

@@ -103,9 +103,9 @@ class Nodes:
 
     # What happens to them.
 
-    def kill(self, node_id: int, now_ms: int) -> None:
-        """It dies. The others notice after `failover_ms`."""
-        self._end(node_id, now_ms, self._failover_ms)
+    def kill(self, node_id: int, now_ms: int, failover_ms: int | None = None) -> None:
+        """It dies. The others notice after `failover_ms`, or after that of all nodes if it is not given."""
+        self._end(node_id, now_ms, self._failover_ms if failover_ms is None else failover_ms)
 
     def stop(self, node_id: int, now_ms: int) -> None:
         """Controlled shutdown: others lead and coordinate at once."""

@@ -274,6 +274,10 @@ class VirtualNetwork:
         key = int.from_bytes(data[4:6], "big")
         line.unanswered[int.from_bytes(data[8:12], "big")] = key
         line.up_at = self.arrival(line.client, line.node, line.up_at) + self._held_s(line, key, is_up=True)
+        self.arrives(line, data)
+
+    def arrives(self, line: VirtualLine, data: bytes) -> None:
+        """What is on its way up will be at its broker at `line.up_at`."""
         self.loop.call_at(line.up_at, self._take, line, data, context=self.outside)
 
     def _take(self, line: VirtualLine, data: bytes) -> None:

@@ -75,7 +75,7 @@ class GroupCoordinator:
     """The coordinator of some groups.
 
     Args:
-        new_id: makes member ids: random ones in a broker, numbered ones in a simulation.
+        new_id: makes member ids: random ones in a broker, numbered ones in scripts.
         settings: the broker's.
         log: what the coordinator before this one has left.
         now_ms: when it takes over.
