@@ -135,7 +135,8 @@ def virtual_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """An embedded broker of one node in virtual time, for a test with the marker `virtual_time`.
 
     Its connections are in memory, on the test's own event loop, and `virtual_broker.clock` has the time. The module
-    `random` begins with the broker's seed, so that the same test does the same each time.
+    `random` begins with the broker's seed, so that the same test does the same each time; pytest-randomly, if it is
+    there, has a seed of its own for the test.
     """
     import random  # noqa: PLC0415 (not for tests that need no broker)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from zlib import crc32
 
 import pytest
 
 from aiogroup import Consumer
 from aiogroup.embedded import Broker, VirtualLoop, stable
-
-SEEN = []
 
 
 @pytest.fixture
@@ -49,16 +48,41 @@ async def test_other_tests_have_a_real_loop():
     assert not isinstance(asyncio.get_running_loop(), VirtualLoop)
 
 
+@pytest.fixture
+def loops(monkeypatch):
+    """The loops that a test makes; each is closed when the test's other fixtures have ended."""
+    made = []
+    make = VirtualLoop.__init__
+
+    def init(loop, *arguments):
+        made.append(loop)
+        make(loop, *arguments)
+
+    monkeypatch.setattr(VirtualLoop, "__init__", init)
+    yield made
+    assert [loop.is_closed() for loop in made] == [True]
+
+
 @pytest.mark.virtual_time
-def test_a_test_that_is_no_coroutine_leaves_no_loop_open(virtual_broker):
+def test_a_test_that_is_no_coroutine_leaves_no_loop_open(loops, virtual_broker):
     assert virtual_broker.clock.now_ms
+    assert len(loops) == 1
+
+
+@pytest.mark.virtual_time
+async def test_the_test_and_its_broker_have_one_loop(loops, virtual_broker):
+    assert loops == [asyncio.get_running_loop()]
+
+
+@pytest.fixture
+def drawn(virtual_broker):
+    """Before the test itself, for which pytest-randomly has a seed of its own."""
+    return random.random()
 
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("n", [1, 2])
-async def test_chance_begins_with_the_tests_name(virtual_broker, n):
-    SEEN.append((random.random(), virtual_broker.cluster_id, n))
-    assert len(set(SEEN)) == len(SEEN)
-    state = random.getstate()
-    random.seed(1)
-    assert state != random.getstate()
+async def test_chance_begins_with_the_tests_name(request, drawn, n):
+    path, _, name = request.node.location
+    assert name.endswith(f"[{n}]")
+    assert drawn == random.Random(crc32(f"{path}::{name}#0".encode())).random()
