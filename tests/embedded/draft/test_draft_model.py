@@ -134,3 +134,42 @@ def test_random_sequences_go_as_the_rules_say(seed):
         scene.act()
         assert (scene.generations, scene.names if model.generation else ()) == (model.log, tuple(sorted(model.heard)))
     assert len(model.log) > 3
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_mixture_of_named_and_nameless_processes_settles(seed):
+    """The model has no nameless ones. Whatever happened: afterwards all who live are in one generation, names are held
+    once, and the topic says what the group knows.
+    """
+    rng, scene = Random(seed), Scene()
+    living = []
+    for _ in range(40):
+        scene.pass_ms(rng.randrange(1, 20_000))
+        act = rng.choice(("join", "join", "again", "rename", "die", "leave", "move", "force"))
+        if act == "join" and len(living) < 6:
+            named = {"registration_ms": REGISTRATION_MS, "expansion_ms": rng.choice((0, EXPANSION_MS))}
+            living.append(scene.process(rng.choice((None, *NAMES)), **named))
+            living[-1].join()
+        elif act == "move" and scene.generations:
+            scene.move()
+        elif act == "force" and scene.generations and scene.state == "Stable" and scene.names:
+            scene.rebalance()
+        elif act in ("again", "rename", "die", "leave") and living:
+            process = living.pop(rng.randrange(len(living)))
+            if act == "again":
+                living.append(process.again())
+            elif act == "rename":
+                living.append(process.again(name=rng.choice((None, *NAMES))))
+            process.die()
+            if act == "leave" and process.member_id:
+                process.leave()
+        scene.act()
+        living = [each for each in living if each.lives]
+    scene.pass_ms(2 * REGISTRATION_MS)
+    assert list(scene.cluster.troubles.kept) == []
+    assert scene.state == ("Stable" if living else "Empty")
+    assert {each.generation for each in living} <= {scene.group.generation}
+    names = [each for each in scene.names if each != "-"]
+    assert len(names) == len(set(names))
+    assert sorted(each.member_id for each in living) == sorted(each.member_id for each in scene.group.members)
+    assert sorted((scene.values[-1] or {"members": {}})["members"] if scene.values else ()) == names
