@@ -23,7 +23,6 @@ MAY = (
 RECORDS = "aiokafka.record"
 NOT_FOLLOWED = {
     "aiogroup.errors": "what the errors stand on is theirs: the types of aiokafka and of records, which they name",
-    "aiogroup.structs": "the consumer protocol names aiokafka's TopicPartition",
 }
 
 
