@@ -60,11 +60,11 @@ def test_a_loss_or_a_failed_member_fails_the_demo(tmp_path, capsys, produced, co
 
 def test_it_runs_on_the_embedded_broker_unless_kafka_is_asked_for(monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr(demo, "run", lambda _count, on_kafka: not asked.append(on_kafka))
+    monkeypatch.setattr(demo, "run", lambda *arguments: not asked.append(arguments))
     monkeypatch.setattr(demo.signal, "signal", lambda *_: None)
     monkeypatch.setattr(demo.logging.getLogger("aiokafka"), "setLevel", lambda _: None)
     assert demo.main([]) == demo.main(["--kafka"]) == 0
-    assert asked == [False, True]
+    assert asked == [(50_000, False), (100_000, True)]
     embedded, kafka = capsys.readouterr().out.splitlines()
     assert "on the embedded broker" in embedded
     assert kafka.endswith("on Apache Kafka)")

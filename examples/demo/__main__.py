@@ -26,9 +26,10 @@ from examples.demo.reports import Place, Report, hand_over_ms, times_processed
 TOPIC, GROUP, PARTITIONS = "demo", "demo", 8
 STALL_S = 20
 """If nothing is processed for this time, nothing more will be."""
-REST_MS_TIMES_RECORDS = 400_000
-"""However many records there are, members need about four seconds for half of them, so the kill comes in the
-middle.
+RECORDS, RECORDS_ON_KAFKA = 50_000, 100_000
+REST_MS_TIMES_RECORDS, REST_ON_KAFKA = 400_000, 700_000
+"""However many records there are, members need about four seconds for half of them (on Kafka seven), so the kill comes
+in the middle.
 """
 ROOT = Path(__file__).parents[2]
 
@@ -127,9 +128,10 @@ def run(count: int, on_kafka: bool) -> bool:
 
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aiogroup-demo-")))
         say("Starting two members of one group ...")
+        rest_ms = max(1, (REST_ON_KAFKA if on_kafka else REST_MS_TIMES_RECORDS) // count)
         members = []
         for name in ("member-1", "member-2"):
-            member = Member(name, servers, directory, max(1, REST_MS_TIMES_RECORDS // count))
+            member = Member(name, servers, directory, rest_ms)
             stack.callback(member.end)
             members.append(member)
         took_ms = kill_one(members, count)
@@ -190,9 +192,12 @@ def interrupt(number: int, _frame: object) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
-    parser.add_argument("--records", type=int, default=100_000, help="how many to produce, at least 1000")
+    default = f"{RECORDS:,}, on Kafka {RECORDS_ON_KAFKA:,} without it"
+    parser.add_argument("--records", type=int, help=f"how many to produce, at least 1000; {default}")
     parser.add_argument("--kafka", action="store_true", help="on Apache Kafka, not on the embedded broker")
     options = parser.parse_args(arguments)
+    if options.records is None:
+        options.records = RECORDS_ON_KAFKA if options.kafka else RECORDS
     if options.records < 1_000:
         parser.error("--records: at least 1000, or there is no middle to kill in")
     for number in (signal.SIGINT, signal.SIGTERM):
