@@ -287,10 +287,8 @@ class ClassicMembership:
                 self.identity = self.identity.without_name()
                 if self.state in (MemberState.JOINING, MemberState.SYNCING):  # the request under way has the name in it
                     self._join_again("the coordinator knows no static members", 0, backoff=False)
-            case f.FormTold() if fact.is_draft is not self.identity.is_of_draft:
+            case f.FormTold():  # a request that was made for the other form is dropped, since the identity differs
                 self.identity = self.identity.in_form(is_of_draft=fact.is_draft)
-                if self.state in (MemberState.JOINING, MemberState.SYNCING):  # the request was made for the other form
-                    self._join_again("the coordinator has another form of static membership", 0, backoff=False)
             case f.Failed():
                 self._fail(fact.error)
 

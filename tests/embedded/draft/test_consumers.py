@@ -18,7 +18,7 @@ HEARTBEAT_S = 3
 NOTICED_S = HEARTBEAT_S + 1
 """Members hear of a round with their next heartbeat, and rejoin."""
 REGISTRATION = {"registration_timeout_ms": 900_000}
-EXPANSION = {"registration_timeout_ms": 900_000, "expansion_timeout_ms": 240_000}
+EXPANSION = {"registration_timeout_ms": 900_000, "expansion_timeout_ms": 240_000, "rebalance_timeout_ms": 60_000}
 
 
 class Generations:
