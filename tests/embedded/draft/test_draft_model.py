@@ -94,7 +94,9 @@ class Model:
     def die(self, name, now_ms):
         self.heard[name] = now_ms
 
-    def move(self, now_ms):
+    def move(self, now_ms, names):
+        """Those who wait join again, in this order."""
+        self.waiting.sort(key=names.index)
         self.heard = {name: None if since is None else now_ms for name, since in self.heard.items()}
         self.count_ends_ms = now_ms + EXPANSION_MS if self.waiting else None
 
@@ -127,7 +129,7 @@ def test_random_sequences_go_as_the_rules_say(seed):
             model.die(name, now_ms)
         elif act == "move" and model.is_stable and model.generation:
             scene.move()
-            model.move(now_ms)
+            model.move(now_ms, [each.name for each in scene.processes if each.lives])
         elif act == "force" and members and model.is_stable:
             scene.rebalance()
             model.force(now_ms)
