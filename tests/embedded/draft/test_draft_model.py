@@ -43,11 +43,14 @@ class Model:
             if not self.is_stable:
                 self._end(at_ms)
                 continue
-            for name, since in list(self.heard.items()):
-                if since is not None and since + REGISTRATION_MS <= at_ms:
-                    del self.heard[name]
-                    self.drops = True
+            self._expire(at_ms)
             self._begin(at_ms)
+
+    def _expire(self, now_ms):
+        for name, since in list(self.heard.items()):
+            if since is not None and since + REGISTRATION_MS <= now_ms:
+                del self.heard[name]
+                self.drops = True
 
     def _begin(self, now_ms):
         for name in self.waiting:
@@ -63,6 +66,7 @@ class Model:
         return max([self.round_since_ms, *silent])
 
     def _end(self, now_ms):
+        self._expire(now_ms)  # also whoever's time was over during the round
         if self.drops:
             self.heard = {name: since for name, since in self.heard.items() if since is None}
         self.round_since_ms, self.drops = None, False
