@@ -45,6 +45,8 @@ class Model:
                 continue
             self._expire(at_ms)
             self._begin(at_ms)
+        if not self.is_stable:
+            self._expire(now_ms)
 
     def _expire(self, now_ms):
         for name, since in list(self.heard.items()):
