@@ -87,11 +87,11 @@ check: $(STAMP)
 # have one node; tests that stop nodes run on one worker, which has a cluster of its own (tests/support/workers.py). Tests
 # with Spark compute: one at a time, in one Spark session.
 # The files with tests on Kafka: a worker that collects all the others as well computes for twelve seconds, not six.
-KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
-ON_EMBEDDED := $(PY) -m pytest $(KAFKA) -n 3
-ON_REAL := $(PY) -m pytest $(KAFKA) --broker real -n 3 --dist loadgroup -o kafka_cluster_shared=true
+TESTS_ON_KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
+ON_EMBEDDED := $(PY) -m pytest $(TESTS_ON_KAFKA) -n 3
+ON_REAL := $(PY) -m pytest $(TESTS_ON_KAFKA) --broker real -n 3 --dist loadgroup -o kafka_cluster_shared=true
 define WITH_SPARK
-$(PY) -m pytest $(KAFKA) --broker real -m spark
+$(PY) -m pytest $(TESTS_ON_KAFKA) --broker real -m spark
 endef
 define JUDGED
 $(ON_REAL) -m "real_kafka and not spark"

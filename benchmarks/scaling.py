@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from contextvars import ContextVar, copy_context
@@ -23,7 +24,7 @@ from aiogroup.telemetry import events
 
 TOPIC = "orders"
 GROUP = "scale"
-NODES = 3
+NODES = 2
 MEMBER = ContextVar("member", default=None)
 COORDINATOR_APIS = {8: "OffsetCommit", 9: "OffsetFetch", 10: "FindCoordinator", 11: "JoinGroup", 12: "Heartbeat"} | {
     13: "LeaveGroup",
@@ -53,7 +54,7 @@ class Pace:
     """Over so long a time members of one kind begin."""
     quiet_s: float = 120.0
     """For so long a group is looked at in which nothing happens but what the scenario is about."""
-    record_s: float = 5.0
+    record_s: float = 10.0
     """Each partition gets a record so often."""
 
 
@@ -466,5 +467,6 @@ def run_in_virtual_time(case):
     """The cost of a case; its seed decides all of it but `cpu_s`."""
     with asyncio.Runner(loop_factory=lambda: Loop(BEGIN_MS)) as runner:
         loop = runner.get_loop()
+        random.seed(case.seed)  # by which clients choose brokers and wait
         with virtual_time(loop):
             return runner.run(run(case, InVirtualTime(case, loop)))
