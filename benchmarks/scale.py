@@ -3,8 +3,9 @@
 `python -m benchmarks.scale [--members 10 100] [--scenario crash] [--protocol range] [--jobs 2]`
 
 Real consumers at the embedded broker, ten partitions for each member, with a record each in ten seconds; each case in a
-process of its own. A case depends on its seed alone, so it needs no quiet machine and no repetition. `--markdown` prints
-the tables of docs/scale.md; `--beside-kafka` runs the smallest group with short time-outs here and on real Kafka.
+process of its own. A case depends on its seed alone, so it needs no quiet machine and no repetition. `--markdown`
+prints the tables of docs/scale.md; `--beside-kafka` runs the smallest group with short time-outs here and on real
+Kafka.
 """
 
 from __future__ import annotations
