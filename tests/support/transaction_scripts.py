@@ -361,7 +361,7 @@ class Talk:
                 each.transaction_state,
                 each.transaction_timeout_ms,
                 each.transaction_start_time_ms > 0,
-                self._id(each.producer_id),
+                each.producer_id if each.error_code else self._id(each.producer_id),
                 each.producer_epoch,
                 topics,
             )
