@@ -55,7 +55,7 @@ class Delivery:
         self.supply = Supply()
         self.opened: dict[TopicPartition, Lane] = {}
         """Lanes with a fetch answer that `take_opened` has not reported yet."""
-        self._in_hand = InHand(auto_ack=auto_ack)
+        self._in_hand = InHand(self.supply, auto_ack=auto_ack)
         self._slices = SliceSource(self._in_hand)
         self._source: Source = self._slices
         self._assignment = assignment
@@ -184,6 +184,7 @@ class Delivery:
             is_last = piece.index == len(piece.records)
             lane.ledger.pass_over(piece.end if is_last else offset + 1)
             buffer.weigh()
+            self.supply.has_freed = self.supply.has_freed or is_last
             return True
         decoder = buffer.pieces[0] if buffer.pieces else None
         if decoder is None or decoder is self.supply.inflating or decoder.poison_offset != offset:
@@ -207,7 +208,7 @@ class Delivery:
         piece = lane.buffer.slice
         if piece is None or not piece.index or piece.records[piece.index - 1] is not record:
             lane.drop_buffer()  # the slice was dropped meanwhile to free memory: fetch its records again
-            self.supply.has_drained = True
+            self.supply.has_freed = True
             return record
         piece.index -= 1
         self._queues.of(lane).put_first(lane)

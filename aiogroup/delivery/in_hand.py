@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from aiogroup.delivery.queue import Supply
 from aiogroup.fetching.buffer import Slice
 from aiogroup.fetching.lane import Lane
 from aiogroup.records import Record
@@ -15,8 +16,9 @@ __all__ = ["InHand"]
 class InHand:
     """The records in hand. With `auto_ack`, asking for more records marks all of them as processed."""
 
-    def __init__(self, *, auto_ack: bool) -> None:
+    def __init__(self, supply: Supply, *, auto_ack: bool) -> None:
         self.auto_ack = auto_ack
+        self._supply = supply
         self.iterated: tuple[Lane, Record] | None = None
         """The last record that a cursor gave, and its lane: if the iteration ends there, the record was not
         processed.
@@ -43,9 +45,14 @@ class InHand:
         lane.tally.handed_out_count += upto - piece.index
         piece.index = upto
         if upto == len(records):
-            lane.buffer.weigh()
+            self._free_slice(lane)
         ledger.deliver(run, piece.end if upto == len(records) else last + 1)
         self._lanes[id(lane)] = lane
+
+    def _free_slice(self, lane: Lane) -> None:
+        """All records of the lane's slice are handed out, so its bytes count no more."""
+        lane.buffer.weigh()
+        self._supply.has_freed = True
 
     def hand_out_merged(self, taken: Iterable[tuple[Lane, Slice, int]], last: tuple[Lane, Record] | None) -> None:
         """The application got these numbers of records from each slice. With auto_ack all but the `last` one are
@@ -63,7 +70,7 @@ class InHand:
                 continue
             piece.index = upto
             if upto == len(piece.records):
-                lane.buffer.weigh()
+                self._free_slice(lane)
                 lane.ledger.deliver((), piece.end)
             else:
                 lane.ledger.deliver((), piece.records[upto - 1].offset + 1)

@@ -21,7 +21,7 @@ __all__ = ["Queue", "Supply"]
 class Supply:
     """What delivery tells the tasks that supply it: the inflater, and the fetchers."""
 
-    __slots__ = ("drained_count", "has_drained", "inflating", "is_room_wanted", "to_inflate")
+    __slots__ = ("drained_count", "has_freed", "inflating", "is_room_wanted", "to_inflate")
 
     def __init__(self) -> None:
         self.to_inflate: deque[Lane] = deque()
@@ -30,13 +30,15 @@ class Supply:
         """The decoder that a worker thread is using: nothing else may touch it."""
         self.drained_count = 0
         """How many fetched pieces were used up."""
-        self.has_drained = False
-        """Whether a fetched piece was used up since the fetchers were last told."""
+        self.has_freed = False
+        """Whether memory was given back since the fetchers were last told: a fetched piece was used up, or the last
+        record of a slice was handed out.
+        """
         self.is_room_wanted = False
-        """Whether a fetcher waits for room: then it is told as soon as a piece is used up."""
+        """Whether a fetcher waits for room: then it is told as soon as memory is given back."""
 
     def note_drained(self) -> None:
-        self.has_drained = True
+        self.has_freed = True
         self.drained_count += 1
 
 

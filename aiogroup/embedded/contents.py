@@ -43,7 +43,8 @@ class Contents(Running):
         Raises:
             BrokerRefusal: the topic is there, or its name or a setting is not valid.
         """
-        chosen = {**(config or {}), **{key.replace("_", "."): str(value) for key, value in settings.items()}}
+        named = {**(config or {}), **{key.replace("_", "."): value for key, value in settings.items()}}
+        chosen = {key: str(value) for key, value in named.items()}
 
         def create(now_ms: int) -> None:
             topics, nodes_count = self._cluster.topics, len(self._cluster.nodes)

@@ -14,7 +14,6 @@ from aiogroup.fetching.lane import LIFTED_BY_A_MOVE, Lane, LaneTally
 from aiogroup.fetching.target import UNKNOWN
 from aiogroup.fetching.truncation import NO_LEADER, EpochEnd, Leader, Search, confirms, is_news, must_check
 from aiogroup.offsets.commit_plan import Committed
-from aiogroup.offsets.ledger import Ledger
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Partition", "PositionState", "Reset"]
@@ -134,8 +133,7 @@ class Partition(Lane):
         if self.state is not _FETCHING or self.target.is_broken or not is_within or not self.buffer.go_on_at(offset):
             return False
         self.starts_count += 1
-        self.ledger.close()
-        self.ledger = Ledger(offset)
+        self.ledger.move(offset)  # the same ledger: the records that are buffered acknowledge themselves to it
         self.reset.was_applied = False
         self.bars.difference_update(LIFTED_BY_A_MOVE)
         self.target.retry_now()

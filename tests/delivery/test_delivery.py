@@ -106,7 +106,7 @@ def test_drained_partition_tells_that_there_is_room():
     delivery, partition = one_partition(count=2)
     assert read_all(delivery) == [(0, 0), (0, 1)]
     assert not delivery.open_cursor()
-    assert delivery.supply.has_drained
+    assert delivery.supply.has_freed
     assert not partition.buffer.pieces
 
 
@@ -114,7 +114,7 @@ def test_a_piece_is_used_up_when_its_last_record_is_decoded():
     """The next request need not look at it again, and the fetchers may fetch on meanwhile."""
     delivery, partition = one_partition(count=2)
     assert delivery.open_cursor().offset == 0
-    assert delivery.supply.has_drained
+    assert delivery.supply.has_freed
     assert delivery.supply.drained_count == 1
     assert not partition.buffer.pieces
     assert partition.buffer.fetched_bytes == 0
@@ -130,7 +130,7 @@ def test_a_piece_is_used_up_when_its_last_record_is_decoded():
 def test_a_piece_with_more_to_decode_is_not_used_up():
     delivery, partition = one_partition(count=3, records_per_turn=2)
     assert delivery.open_cursor().offset == 0
-    assert not delivery.supply.has_drained
+    assert not delivery.supply.has_freed
     assert partition.buffer.pieces
     assert offsets(rest(delivery)) == [1]
     assert delivery.open_cursor().offset == 2

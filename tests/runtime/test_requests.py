@@ -454,7 +454,7 @@ async def test_a_fetcher_that_waits_for_room_is_woken_once_by_the_record_that_ma
     assert await reading.one() == 0
     await asyncio.sleep(0)
     assert not task.done(), "nobody waited for room"
-    assert not supply.has_drained
+    assert not supply.has_freed
     supply.is_room_wanted = True
     assert await reading.one() == 1
     await asyncio.sleep(0)

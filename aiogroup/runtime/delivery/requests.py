@@ -425,8 +425,8 @@ class Requests:
                 except (RecordDeserializationError, TimestampError) as error:
                     self._emit_poison(error)
                     raise
-                if supply.has_drained:
-                    supply.has_drained = False
+                if supply.has_freed:
+                    supply.has_freed = False
                     if supply.is_room_wanted:
                         supply.is_room_wanted = False
                         context.fetchable.pulse()

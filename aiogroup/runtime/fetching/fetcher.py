@@ -295,8 +295,11 @@ class Fetchers:
         if sent.is_over:
             return
         sent.is_over = True
-        self._tally.in_flight_bytes -= sent.reserved_bytes
         self._sent_at_ms.pop(sent.node_id, None)
+        self._give_back(sent.reserved_bytes)
+
+    def _give_back(self, reserved_bytes: int) -> None:
+        self._tally.in_flight_bytes -= reserved_bytes
         if self._is_awaited:
             self._is_awaited = False
             self._lets_others_go_on = True  # otherwise a quiet broker would reserve the memory again each time
@@ -362,7 +365,7 @@ class Fetchers:
         finally:
             context.delivery.look_again()
             context.changed.pulse()
-            self._tally.in_flight_bytes -= reserved_bytes
+            self._give_back(reserved_bytes)
 
     # The answer.
 

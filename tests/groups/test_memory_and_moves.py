@@ -1,0 +1,63 @@
+"""Memory that is given back is used again at once, and a seek within the buffer leaves records that can be acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiogroup import Consumer, TopicPartition
+
+TOPIC = "orders"
+TP = TopicPartition(TOPIC, 0)
+MIB = 1 << 20
+
+
+def consumer_of(broker, **settings):
+    servers = broker.bootstrap_servers
+    return Consumer(TOPIC, bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest", **settings)
+
+
+@pytest.mark.parametrize(
+    ("record_bytes", "bound_bytes", "count"),
+    [(5 * MIB, 8 * MIB, 4), (4_096, MIB, 1_000)],
+    ids=["a record is more than half of the bound", "a slice is all that fits"],
+)
+@pytest.mark.parametrize("by", ["getone", "async for", "async for, slowly"])
+@pytest.mark.virtual_time
+async def test_no_record_waits_for_memory_that_is_free(virtual_broker, record_bytes, bound_bytes, count, by):
+    """The fetcher looked while the last slice was still counted; once it was handed out, nobody told the fetcher."""
+    virtual_broker.create_topic(TOPIC, config={"max.message.bytes": f"{2 * record_bytes + MIB}"})
+    for _ in range(count):
+        virtual_broker.produce(TOPIC, bytes(record_bytes))
+    loop = asyncio.get_running_loop()
+    async with consumer_of(virtual_broker, max_buffered_bytes=bound_bytes) as consumer:
+        begun_at = loop.time()
+        if by == "getone":
+            for _ in range(count):
+                await consumer.getone()
+        else:
+            seen_count = 0
+            async for _ in consumer:
+                seen_count += 1
+                if seen_count == count:
+                    break
+                if by == "async for, slowly":
+                    await asyncio.sleep(0.001)
+        assert loop.time() - begun_at < 10
+
+
+@pytest.mark.virtual_time
+async def test_records_after_a_seek_within_the_buffer_can_be_acknowledged(virtual_broker):
+    virtual_broker.create_topic(TOPIC)
+    virtual_broker.produce_many(TOPIC, [b"%d" % number for number in range(100)])
+    async with consumer_of(virtual_broker, auto_ack=False, enable_auto_commit=False) as consumer:
+        early = (await consumer.getmany(timeout_ms=1_000, max_records=5))[TP]
+        consumer.seek(TP, 50)
+        late = (await consumer.getmany(timeout_ms=1_000, max_records=5))[TP]
+        assert [record.offset for record in late] == [50, 51, 52, 53, 54]
+        for record in (late[1], early[0], *late):
+            record.ack()
+        await consumer.commit()
+        assert await consumer.committed(TP) == 55
+        assert not (await consumer.stop()).in_hand
