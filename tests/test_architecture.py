@@ -69,6 +69,8 @@ LOW_LEVEL = {"client", "conn", "consumer", "producer", "cluster", "util", "helpe
 """What of aiokafka opens connections or makes tasks."""
 CONNECTS = {"aiogroup/runtime/net/link.py", "aiogroup/runtime/net/connection.py"}
 TASKS = {"create_task", "ensure_future", "TaskGroup", "create_task_group", "gather", "wait_for", "Runner"}
+THREADS = {"to_thread", "run_in_executor", "ThreadPoolExecutor"}
+"""The threads of the loop are the application's, which may keep all of them busy."""
 TASKS_AT_HOME = {"aiogroup/runtime/loop/supervisor.py"}
 SECONDS = {
     "aiogroup/runtime/loop/clock.py": "the clock",
@@ -214,6 +216,12 @@ def test_the_classes_shared_with_aiokafka_are_imported_from_one_module(source):
 def test_tasks_are_born_in_one_place(source):
     if source.path not in TASKS_AT_HOME and not is_development(source):
         assert set(source.names()) & TASKS == set()
+
+
+@everywhere
+def test_threads_that_compute_are_born_there_too(source):
+    if source.path.startswith("aiogroup/runtime/") and source.path not in TASKS_AT_HOME:
+        assert set(source.names()) & THREADS == set()
 
 
 def seconds_in(source):

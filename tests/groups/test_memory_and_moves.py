@@ -1,4 +1,4 @@
-"""Memory that is given back is used again at once, and a seek within the buffer leaves records that can be acknowledged."""
+"""Memory that is given back is used again at once, and what was buffered before a seek can be acknowledged after it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from aiogroup.runtime.context import Context
 
 __all__ = ["inflate"]
@@ -28,7 +26,7 @@ async def inflate(context: Context) -> None:
             is_first = False
             supply.inflating = pieces[0]
             try:
-                await asyncio.to_thread(pieces[0].inflate)
+                await context.supervisor.compute(pieces[0].inflate)
             finally:
                 supply.inflating = None
                 partition.buffer.weigh()

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
 from aiogroup.errors import AiogroupError, ConsumerStoppedError
 
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
 __all__ = ["Supervisor", "start_thread"]
 
 T = TypeVar("T")
+COMPUTING: Final = 2
+"""How many threads compute at once: the assignor must not wait for a decompression."""
 
 
 class Supervisor:
@@ -30,6 +35,7 @@ class Supervisor:
         self._group: anyio.abc.TaskGroup | None = None
         self._ended = asyncio.Event()
         self._results: set[asyncio.Future[Any]] = set()  # one per call under way
+        self._threads: ThreadPoolExecutor | None = None
 
     @property
     def is_running(self) -> bool:
@@ -132,12 +138,26 @@ class Supervisor:
             _abandon(result)
         return result
 
+    async def compute(self, function: Callable[..., T], *args: object) -> T:
+        """Call `function` in a thread, so that the loop goes on meanwhile.
+
+        The threads belong to this consumer and are made when they are first needed. Those of the loop are the
+        application's, which may keep all of them busy for as long as it likes.
+        """
+        if self._threads is None:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (few consumers compute)
+
+            self._threads = ThreadPoolExecutor(COMPUTING, "aiogroup")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+
     async def close(self) -> None:
-        """End every task and wait for them."""
+        """End every task and wait for them. A computation that is under way ends by itself."""
         self._ended.set()
         if self._owner is not None:
             await asyncio.wait({self._owner})
             self._owner = None
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def start_thread(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
@@ -61,7 +60,7 @@ class Leader:
         assignor = self._assignors[effect.assignor]
         try:
             if sum(counts.values()) > INLINE_ASSIGNMENT:
-                assigned = await asyncio.to_thread(run, assignor, members, counts, racks)
+                assigned = await self._context.supervisor.compute(run, assignor, members, counts, racks)
             else:
                 assigned = run(assignor, members, counts, racks)
         except AssignorError as error:
