@@ -241,6 +241,40 @@ def test_11_before_version_1_the_session_is_the_rebalance_timeout_on_the_wire(ma
     assert [each.client_host for each in group.members] == ["/127.0.0.1"]
 
 
+@pytest.mark.parametrize("static_membership", ["kafka", "draft"])
+@pytest.mark.parametrize("rebalance_ms", [0, -1])
+def test_a_rebalance_timeout_of_nothing_does_not_stop_the_clock(static_membership, rebalance_ms):
+    """Nobody rejoins, the static member keeps its place, and the round looks again: not for ever at one instant."""
+    machine = Machine(static_membership=static_membership, properties={"group.min.session.timeout.ms": "100"})
+    client = machine.client()
+    request = JoinGroupRequest(
+        group_id="billing",
+        session_timeout_ms=1_000,
+        rebalance_timeout_ms=rebalance_ms,
+        member_id="",
+        group_instance_id="A",
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol("range", b""),),
+    )
+    joined = client.ask(request)
+    assert joined.error_code == 0
+    sync = SyncGroupRequest(
+        group_id="billing",
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        group_instance_id="A",
+        protocol_type="consumer",
+        protocol_name="range",
+    )
+    assert client.ask(sync).error_code == 0, "it may be answered in the same instant"
+    machine.do(lambda cluster, now_ms: cluster.coordinators.rebalance("billing", now_ms))
+    machine.pass_ms(999)
+    assert client.ask(HeartbeatRequest(group_id="other")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    machine.pass_ms(1)
+    (group,) = client.ask(DescribeGroupsRequest(groups=("billing",))).groups
+    assert (group.group_state, group.members) == ("Empty", ())
+
+
 def test_groups_are_listed_by_state_and_type(client):
     enter(client)
     client.ask(commit(("orders", 0, 1)), 9)

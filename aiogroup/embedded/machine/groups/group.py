@@ -207,7 +207,13 @@ class Group:
             self.watch(member, now_ms + limit_ms)
 
     def _wait_for_joins(self, now_ms: int) -> None:
-        self._join_timer = self.timers.at(now_ms + self.members.rebalance_timeout_ms(), self._complete_join)
+        self._join_timer = self.timers.at(now_ms + self._patience_ms(), self._complete_join)
+
+    def _patience_ms(self) -> int:
+        """How long a phase waits for members: with a time-out of 0 (or less) a moment. A group whose members are all
+        absent looks again and again, which must not happen at one instant: time would stand still.
+        """
+        return max(self.members.rebalance_timeout_ms(), 1)
 
     def _wait_for_more(self, now_ms: int, delay_ms: int, left_ms: int) -> None:
         self._join_timer = self.timers.at(now_ms + delay_ms, partial(self._end_of_first_wait, delay_ms, left_ms))
@@ -243,7 +249,7 @@ class Group:
         self.state = GroupState.COMPLETING
         present = [each for each in self.members if self.form.takes_part(each)]
         self._unsynced = {each.member_id for each in present}
-        self._sync_timer = self.timers.at(now_ms + self.members.rebalance_timeout_ms(), self._end_of_sync_wait)
+        self._sync_timer = self.timers.at(now_ms + self._patience_ms(), self._end_of_sync_wait)
         self._keeper.on_generation(self)
         for member in present:
             self.answer_join(member)
