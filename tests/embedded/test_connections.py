@@ -105,8 +105,11 @@ def test_what_is_not_offered_ends_the_connection(key, version):
     assert [each.refusal.name for each in machine.cluster.troubles.kept] == ["api"]
 
 
-def test_api_versions_in_a_version_to_come_is_answered_in_version_0():
+@pytest.mark.parametrize("has_rule", [False, True])
+def test_api_versions_in_a_version_to_come_is_answered_in_version_0(has_rule):
     client = Machine().client()
+    if has_rule:
+        client.machine.cluster.rules.drop("Fetch")
     frame = bytearray(framed(NAMED, 4))
     frame[6:8] = (77).to_bytes(2, "big")
     client.send(NAMED, 4)

@@ -12,7 +12,7 @@ from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
-from tests.embedded.test_connections import NAMED, joining
+from tests.embedded.test_connections import NAMED, framed, joining
 from tests.support.embedded_clients import Machine
 
 ORDERS = MetadataRequest(topics=(MetadataRequestTopic(name="orders"),))
@@ -119,6 +119,20 @@ def test_a_paused_node_says_nothing_and_goes_on_with_what_came():
     machine.do(lambda cluster, now_ms: cluster.nodes.resume(2, now_ms))
     assert client.answer().error_code == 0
     assert late.answer().error_code == 0
+
+
+def test_a_request_that_came_in_part_is_read_on_when_the_node_goes_on():
+    machine = Machine()
+    client = machine.client()
+    machine.do(lambda cluster, now_ms: cluster.nodes.pause(1, now_ms))
+    frame = framed(NAMED, 4)
+    client.connection.receive(frame[:9], 0)
+    assert not client.connection.wants_input
+    machine.cluster.take_output()
+    machine.cluster.control(lambda now_ms: machine.cluster.nodes.resume(1, now_ms), 0)
+    told = [output.connection for output in machine.cluster.take_output()]
+    assert told == [client.connection], "whoever has the socket is to look whether it reads on"
+    assert client.connection.wants_input
 
 
 def test_a_node_that_is_silent_for_its_session_is_replaced_until_it_goes_on():

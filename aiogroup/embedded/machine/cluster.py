@@ -217,7 +217,7 @@ class Cluster:
     def _on_resumed(self, node: Node, _now_ms: int) -> None:
         for connection in self._connections.values():
             if connection.node is node:
-                connection.look()
+                connection.go_on()
 
     # What connections tell.
 

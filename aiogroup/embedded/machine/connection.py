@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiogroup.embedded.machine.exchange import Exchange
-from aiogroup.embedded.messages.framing import encode_answer
-from aiogroup.protocol.errors import ErrorCode
-from aiogroup.protocol.messages.api_versions import ApiVersionsResponse
+from aiogroup.embedded.machine.faults.gate import encoded
 from aiogroup.protocol.schema import Request
 
 if TYPE_CHECKING:
@@ -121,6 +119,11 @@ class Connection:
             self._is_waiting = True
             self._owner.on_frame(self)
 
+    def go_on(self) -> None:
+        """The node works again. Of a request that is there in part the rest is to be read."""
+        self._owner.on_output(self)
+        self.look()
+
     def _join(self) -> None:
         self._data = memoryview(b"".join((self._data[self._position :], *self._more)))
         self._position = self._more_bytes = 0
@@ -155,10 +158,7 @@ class Connection:
         if response is not None and not self._gate.is_open:
             self._gate.put(exchange)
         elif response is not None:
-            version = exchange.version
-            if isinstance(response, ApiVersionsResponse) and response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-                version = 0
-            self._output += encode_answer(type(exchange.request), response, version, exchange.header.correlation_id)
+            self._output += encoded(exchange, response)
         self._owner.on_answer(exchange)
         self._owner.on_output(self)
         self.look()

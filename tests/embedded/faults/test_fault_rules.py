@@ -13,8 +13,9 @@ from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
+from aiogroup.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiogroup.protocol.messages.metadata import MetadataResponse
 from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.clients import Clients
 
@@ -195,6 +196,24 @@ def test_a_change_that_raises_is_a_trouble(clients, rules, client):
     assert client.is_closed
     (trouble,) = clients.cluster.troubles.kept
     assert "AttributeError" in trouble.what
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    ["no bytes", 5, [b"no bytes"], Raw("no bytes"), MetadataResponse(), HeartbeatResponse(error_code=70_000)],
+    ids=["text", "number", "list", "raw text", "another answer", "a value that does not fit"],
+)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_a_change_may_not_return_is_its_trouble_and_nobody_elses(clients, rules, client, outcome, is_late):
+    rules.rewrite("Heartbeat", lambda _exchange: outcome)
+    if is_late:
+        rules.delay("ListOffsets", ms=10, times=1)
+        client.send(*OFFSETS)
+    client.send(*BEAT)
+    clients.pass_ms(10)
+    assert client.is_closed
+    assert [each.refusal.name for each in clients.cluster.troubles.kept] == ["rule"]
+    assert clients.connect().ask(LIST, 7) is not None
 
 
 def test_throttle(clients, rules, client):

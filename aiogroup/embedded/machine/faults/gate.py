@@ -12,9 +12,11 @@ from aiogroup.embedded.machine.faults.rules import CUT, DROPPED, Fate, Outcome, 
 from aiogroup.embedded.machine.refusals import Troubles
 from aiogroup.embedded.machine.timers import Timers
 from aiogroup.embedded.messages.framing import encode_answer
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.api_versions import ApiVersionsResponse
 from aiogroup.protocol.schema import Response, specs
 
-__all__ = ["Gate", "Outlet"]
+__all__ = ["Gate", "Outlet", "encoded"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -95,9 +97,9 @@ class Gate:
             return
         outcome: Outcome = None
         if rule.change is not None:
-            frame = b"".join(_encoded(exchange, exchange.response))[4:]
+            frame = b"".join(encoded(exchange, exchange.response))[4:]
             try:
-                outcome = rule.change(exchange, frame)
+                outcome = _sendable(exchange, rule.change(exchange, frame))
             except Exception as error:  # noqa: BLE001 (the test's own code)
                 what = f"a rule for {exchange.api} raised {type(error).__name__}: {error}"
                 self._troubles.note("rule", what, self._timers.now_ms)
@@ -119,14 +121,37 @@ class Gate:
             self._queue.clear()
             self._outlet.close()
         elif isinstance(outcome, Response):
-            self._outlet.send(_encoded(exchange, outcome))
+            self._outlet.send(encoded(exchange, outcome))
         elif isinstance(outcome, Raw):
             self._outlet.send([outcome.data])
         else:
             self._outlet.send([len(outcome).to_bytes(4, "big"), outcome])
 
 
-def _encoded(exchange: Exchange, response: Response | None) -> list[Buffer]:
+def _sendable(exchange: Exchange, outcome: Outcome) -> Outcome:
+    """What a change has returned, if it can be sent; answers are encoded here, where a fault is the test's.
+
+    Raises:
+        TypeError: it is nothing of what a change may return.
+        ValueError: a value does not fit its field.
+    """
+    if outcome is None or isinstance(outcome, Fate):
+        return outcome
+    if isinstance(outcome, Response):
+        wanted = type(exchange.request).RESPONSE
+        if not isinstance(outcome, wanted):
+            raise TypeError(f"{exchange.api} is answered by a {wanted.__name__}, not by a {type(outcome).__name__}")
+        return Raw(b"".join(encoded(exchange, outcome)))
+    data = outcome.data if isinstance(outcome, Raw) else outcome
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"an answer is a response, bytes, Raw, CUT, DROPPED or None, not {data!r}")
+    return outcome
+
+
+def encoded(exchange: Exchange, response: Response | None) -> list[Buffer]:
+    """An answer as it is sent. ApiVersions in a version to come is answered in version 0 (KIP-511)."""
     assert response is not None
-    header = exchange.header
-    return list(encode_answer(type(exchange.request), response, header.api_version, header.correlation_id))
+    header, version = exchange.header, exchange.version
+    if isinstance(response, ApiVersionsResponse) and response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        version = 0
+    return list(encode_answer(type(exchange.request), response, version, header.correlation_id))
