@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import socket
 import threading
@@ -107,6 +108,49 @@ def test_a_forked_copy_refuses_every_call():
         with os.fdopen(reading, "rb") as told:
             assert b"forked" in told.read()
         broker.create_topic("orders")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_copy_keeps_no_connection_and_no_port_open():
+    with Broker() as broker, connected(broker.nodes[0]) as peer:
+        ask(peer, NAMED, 4)
+        child = os.fork()
+        if not child:
+            signal.pause()
+        try:
+            broker.disconnect()
+            assert peer.recv(1) == b""
+            (node,) = broker.nodes
+            broker.close()
+            with pytest.raises(ConnectionRefusedError):
+                connected(node)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="how many files are open is read there")
+def test_without_a_file_for_a_connection_the_broker_says_so_and_goes_on():
+    with Broker() as broker, connected(broker.nodes[0]) as peer:
+        ask(peer, NAMED, 4)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        others = [socket.socket() for _ in range(2)]
+        greatest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+        fillers = [os.dup(peer.fileno()) for _ in range(greatest + 1 - open_files())]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (greatest + 1, limits[1]))
+        try:
+            for each in others:
+                each.connect(("127.0.0.1", broker.nodes[0].port))
+            broker.wait(lambda: len(broker.troubles) > 1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for each in fillers:
+                os.close(each)
+        assert {each.refusal.name for each in broker.troubles} == {"connections"}
+        assert len(broker.troubles) < 100, "it is not tried without a pause"
+        for each in others:
+            with each:
+                assert ask(each, NAMED, 4).error_code == 0
 
 
 def test_a_node_that_is_killed_refuses_connections_and_keeps_its_port():

@@ -566,3 +566,16 @@ def test_randomness_is_the_seeds_and_comes_back():
     random.seed(5)
     assert run_virtual(program(), seed=1) == run_virtual(program(), seed=1) != run_virtual(program(), seed=2)
     assert random.random() == wanted
+
+
+def test_a_broker_that_is_closed_while_somebody_connects_refuses():
+    async def connect():
+        loop = asyncio.get_running_loop()
+        async with Broker() as broker:
+            host, port = broker.bootstrap_servers.split(":")
+            connecting = asyncio.create_task(loop.create_connection(asyncio.Protocol, host, int(port)))
+            await asyncio.sleep(0)
+        with pytest.raises(ConnectionRefusedError, match="closed"):
+            await connecting
+
+    run_virtual(connect())

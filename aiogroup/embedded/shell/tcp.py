@@ -9,6 +9,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ READ_BYTES = 256 * 1024
 BUFFERS_AT_ONCE = 512
 """Below the least IOV_MAX (1,024 on Linux and macOS)."""
 BACKLOG = 128
+REST_S = 0.1
 
 
 class _Line:
@@ -108,7 +110,7 @@ class _Line:
         if self._sock.fileno() >= 0:
             self._loop.remove_reader(self._sock)
             self._loop.remove_writer(self._sock)
-            self._sock.close()
+            _end(self._sock)
             self._unsent.clear()
             self._shell.lines.pop(self.connection.number, None)
 
@@ -121,6 +123,7 @@ class _Door:
         self._node = node
         self._sock = self._bound(node.port)
         self._is_open = False
+        self._resting: asyncio.TimerHandle | None = None
         node.port = self._sock.getsockname()[1]
 
     def _bound(self, port: int) -> socket.socket:
@@ -156,15 +159,36 @@ class _Door:
                 sock, _ = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
+            except OSError as error:
+                self._rest(error)
+                return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._shell.welcome(sock, self._node)
 
+    def _rest(self, error: OSError) -> None:
+        """No connection can be taken now, as the process has too many files open: it would be tried without a pause."""
+        shell = self._shell
+        with shell.lock:
+            what = f"node {self._node.node_id} cannot take a connection: {error.strerror}"
+            shell.cluster.troubles.note("connections", what, shell.now_ms())
+        shell.loop.remove_reader(self._sock)
+        self._resting = shell.loop.call_later(REST_S, shell.loop.add_reader, self._sock, self._on_connection)
+
     def close(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
         if self._is_open:
             self._shell.loop.remove_reader(self._sock)
             self._is_open = False
-        self._sock.close()
+        _end(self._sock)
+
+
+def _end(sock: socket.socket) -> None:
+    """Close a socket, also that of which a forked process has a copy: nobody else would ever close that one."""
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
 
 
 class TcpShell:

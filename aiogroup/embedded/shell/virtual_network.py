@@ -249,6 +249,8 @@ class VirtualNetwork:
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         client, node = self.client(), self._nodes[host, port]
         await asyncio.sleep(self.arrival(client, node, 0.0) - self.loop.time())
+        if self not in self.loop.networks:
+            raise ConnectionRefusedError(111, f"the embedded broker at {host}:{port} is closed")
         try:
             connection = self.cluster.connect(node.node_id, self.now_ms())
         except BrokerRefusal:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from aiogroup.embedded.machine.observers import Observer
@@ -19,6 +19,8 @@ __all__ = ["LOOK_AT_BROKER_S", "LOOK_S", "Bell"]
 
 LOOK_S = 0.005
 """Not everything that a function looks at is told by an exchange."""
+LAST_LOOK_S = 1.0
+"""How long a look may take that is begun when the time is nearly over."""
 LOOK_AT_BROKER_S = 0.05
 """What a condition looks at is the broker's own, and mostly rings: in virtual time each look more costs real time."""
 
@@ -70,6 +72,17 @@ class Bell(Observer):
                     return False
                 rung.wait(min(left_s, look_s))
 
+    @staticmethod
+    async def _asked(holds: Callable[[], Awaitable[bool]], left_s: float) -> bool:
+        """One look. One that does not come to an end by itself is ended."""
+        try:
+            async with asyncio.timeout(max(left_s, LAST_LOOK_S)) as limit:
+                return await holds()
+        except TimeoutError:
+            if not limit.expired():
+                raise  # the function's own
+            return False
+
     async def until(self, holds: Callable[[], Awaitable[bool]], timeout_s: float, look_s: float = LOOK_S) -> bool:
         """As `wait`, while the loop that runs goes on."""
         loop = asyncio.get_running_loop()
@@ -88,13 +101,14 @@ class Bell(Observer):
                 rung.set()
             elif not is_telling:
                 is_telling = True
-                loop.call_soon_threadsafe(tell)
+                with suppress(RuntimeError):  # the loop was closed, and nobody has ended this wait before
+                    loop.call_soon_threadsafe(tell)
 
         ends_at_s = loop.time() + timeout_s
         with self._heard_by(listen):
             while True:
                 rung.clear()
-                if await holds():
+                if await self._asked(holds, ends_at_s - loop.time()):
                     return True
                 left_s = ends_at_s - loop.time()
                 if left_s <= 0:

@@ -6,10 +6,46 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from aiogroup import Consumer
-from aiogroup.embedded import Broker, asked, caught_up
+from aiogroup.embedded import Broker, asked, caught_up, stable
 
 THREADS, ROUNDS = 8, 40
+
+
+async def test_a_function_that_never_returns_is_waited_for_no_longer_than_was_said():
+    async def wait_for_nothing():
+        await asyncio.Event().wait()
+
+    async def raise_an_error():
+        raise TimeoutError("its own")
+
+    with Broker() as broker:
+        async with asyncio.timeout(30):
+            with pytest.raises(TimeoutError, match=r"still not .*wait_for_nothing"):
+                await broker.until(wait_for_nothing, timeout_s=0.01)
+            with pytest.raises(TimeoutError, match="its own"):
+                await broker.until(raise_an_error, timeout_s=0.01)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_loop_that_was_closed_while_it_waited_does_not_end_the_broker():
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # what it waits for is left behind
+    with Broker() as broker:
+        waiting = loop.create_task(broker.until(stable("billing"), timeout_s=100))
+        loop.call_later(0.01, loop.stop)
+        loop.run_forever()
+        loop.close()
+        assert not waiting.done()
+
+        async def list_topics():
+            async with Consumer(bootstrap_servers=broker.bootstrap_servers) as consumer:
+                return await consumer.topics()
+
+        assert asyncio.run(asyncio.wait_for(list_topics(), 30)) == set()
+        assert broker.troubles == []
 
 
 async def test_calls_from_many_threads():
