@@ -168,6 +168,24 @@ def test_without_a_majority_no_silent_node_is_replaced():
     assert leaders(client) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("how", ["resume", "start"])
+def test_who_was_silent_without_a_majority_is_replaced_when_there_is_one_again(how):
+    machine = with_orders()
+    client = machine.client(1)
+    machine.do(lambda cluster, now_ms: cluster.nodes.pause(2, now_ms))
+    machine.do(lambda cluster, now_ms: (cluster.nodes.pause if how == "resume" else cluster.nodes.kill)(3, now_ms))
+    machine.pass_ms(60_000)
+    assert leaders(client)[1] == 2
+    machine.do(lambda cluster, now_ms: getattr(cluster.nodes, how)(3, now_ms))
+    machine.pass_ms(2_999)
+    assert leaders(client)[1] == 2
+    machine.pass_ms(1)
+    assert leaders(client)[1] == 3
+    machine.do(lambda cluster, now_ms: cluster.nodes.resume(2, now_ms))
+    machine.pass_ms(60_000)
+    assert len(client.ask(ORDERS).brokers) == 3
+
+
 def test_what_was_due_at_a_paused_node_is_said_when_it_goes_on():
     machine = Machine()
     a, b = machine.client(), machine.client()

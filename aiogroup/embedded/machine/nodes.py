@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiogroup.embedded.machine.refusals import BrokerRefusal
@@ -144,6 +145,7 @@ class Nodes:
         node.is_up = True
         for told in self.on_up:
             told(node, now_ms)
+        self._watch_the_silent(now_ms)
 
     def pause(self, node_id: int, now_ms: int) -> None:
         """Its sockets stay open, and it says nothing. The controller, if it has a majority of the nodes, waits for
@@ -152,7 +154,7 @@ class Nodes:
         node = self._running(node_id)
         if not node.is_paused:
             node.is_paused = True
-            node.failover = self._timers.at(now_ms + self._session_ms, lambda at_ms: self._fence(node, at_ms))
+            node.failover = self._timers.at(now_ms + self._session_ms, partial(self._fence, node))
 
     def _fence(self, node: Node, now_ms: int) -> None:
         awake_count = sum(each.is_up and not each.is_paused for each in self)
@@ -171,6 +173,15 @@ class Nodes:
                 told(node, now_ms)
         for told in self.on_resumed:
             told(node, now_ms)
+        self._watch_the_silent(now_ms)
+
+    def _watch_the_silent(self, now_ms: int) -> None:
+        """There may be a majority again, and so a controller: who was silent without one has a whole session from now
+        on.
+        """
+        for node in self:
+            if node.is_paused and not node.is_fenced and node.failover is None:
+                node.failover = self._timers.at(now_ms + self._session_ms, partial(self._fence, node))
 
     def _running(self, node_id: int) -> Node:
         node = self._by_id[node_id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiogroup.embedded.machine.faults.faults import Fault, Place
+from aiogroup.embedded.machine.logs.direct import damaged
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aiogroup.protocol.messages.offset_for_leader_epoch import (
@@ -84,6 +85,17 @@ def test_after_records_were_deleted(machine, partition):
     partition.log.delete_before(12)
     assert listed(machine, EARLIEST) == [(0, 12, -1, 1)]
     assert listed(machine, 0) == [(0, 12, 52, 1)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"), [("codec", E.UNKNOWN_SERVER_ERROR), ("count", E.INVALID_RECORD)], ids=["codec", "count"]
+)
+def test_a_time_in_a_batch_that_cannot_be_read(machine, partition, damage, code):
+    partition.log.append(bytearray(damaged(**{damage: True}, timestamp_ms=300)), 1)
+    machine.append(partition, 1, at_ms=400)
+    told = [listed(machine, each)[0] for each in (204, 250, LATEST)]
+    assert told == [(0, 19, 204, 1), (code, -1, -1, -1), (0, 22, -1, 1)]
+    assert machine.troubles.kept == []
 
 
 class Committed:

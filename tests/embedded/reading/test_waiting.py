@@ -37,6 +37,17 @@ def test_it_waits_for_its_time_to_the_millisecond(machine, three):
     assert (filed(three[0]), machine.timers.next_at_ms) == (0, None)
 
 
+def test_what_is_deleted_while_it_waits_is_not_sent(machine, three):
+    machine.append(three[0], 5)
+    waits = machine.fetch((three[0], 0), min_bytes=10_000, max_wait_ms=500)
+    three[0].log.delete_before(3)
+    machine.pass_ms(499)
+    assert waits.answered_at_ms is None
+    machine.pass_ms(1)
+    told = only(answer_of(waits))
+    assert (told.error_code, told.records) == (E.OFFSET_OUT_OF_RANGE, b"")
+
+
 def test_no_time_to_wait(machine, three):
     for max_wait_ms in (0, -1):
         assert only(answer_of(machine.fetch((three[0], 0), max_wait_ms=max_wait_ms))).error_code == 0

@@ -11,6 +11,7 @@ from aiogroup.embedded.messages.transactions import ListTransactionsRequest
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.support.embedded_clients import Machine
 from tests.support.transaction_machine import TransactionMachine
 
 
@@ -103,6 +104,13 @@ def test_an_id_that_nobody_uses_is_forgotten_after_its_time():
 
 
 # Who coordinates.
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{99999999999}"])
+def test_a_pattern_that_is_none_is_refused(pattern):
+    client = Machine().client()
+    answer = client.ask(ListTransactionsRequest(transactional_id_pattern=pattern), 2)
+    assert answer.error_code == E.INVALID_REGULAR_EXPRESSION
 
 
 def test_another_node_says_so_and_a_loading_one_too(machine, producer):

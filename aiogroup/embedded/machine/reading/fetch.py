@@ -140,7 +140,7 @@ class Fetching:
         def finish(at_ms: int, is_touched: bool) -> None:
             if exchange.peer.is_closed:
                 return
-            is_old = is_touched or self._faults.is_set
+            is_old = is_touched or self._faults.is_set or any(map(_has_lost_its_begin, reads))
             told = self._reads.read([read.wanted for read in reads], params, exchange) if is_old else reads
             self._answer(exchange, plan, told + lost, at_ms)
 
@@ -234,6 +234,11 @@ class Fetching:
 
 def _replica_of(request: FetchRequest, version: int) -> int:
     return request.replica_id if version < FIRST_WITH_REPLICA_STATE else request.replica_state.replica_id
+
+
+def _has_lost_its_begin(read: Read) -> bool:
+    """Whether records were deleted since. Kafka does not end a wait for that, and reads again when it is over."""
+    return read.partition is not None and read.partition.log.start_offset != read.log_start_offset
 
 
 def _is_enough(reads: list[Read], min_bytes: int) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from aiogroup.embedded.machine.exchange import Exchange, Handler
 from aiogroup.embedded.machine.faults.faults import Faults, Place
+from aiogroup.embedded.machine.logs.batches import UnreadableBatchError
 from aiogroup.embedded.machine.logs.topics import Partition, Topics
 from aiogroup.embedded.machine.reading.replicas import why_not
 from aiogroup.protocol.errors import ErrorCode
@@ -112,11 +113,19 @@ class Offsets:
         if code or partition is None:
             return code, NOTHING
         is_committed = request.isolation_level == READ_COMMITTED and request.replica_id == CONSUMER
-        return ErrorCode.NONE, offset_of(partition, ask.timestamp, is_committed=is_committed)
+        try:
+            return ErrorCode.NONE, offset_of(partition, ask.timestamp, is_committed=is_committed)
+        except UnreadableBatchError as error:
+            # What Kafka's decompressors throw is in no table of errors.
+            return ErrorCode.UNKNOWN_SERVER_ERROR if error.is_compression else ErrorCode.INVALID_RECORD, NOTHING
 
 
 def offset_of(partition: Partition, timestamp: int, *, is_committed: bool) -> Found:
-    """What a time or a mark stands for in a partition (UnifiedLog.fetchOffsetByTimestamp)."""
+    """What a time or a mark stands for in a partition (UnifiedLog.fetchOffsetByTimestamp).
+
+    Raises:
+        UnreadableBatchError: the batch in which a time lies cannot be read.
+    """
     log = partition.log
     end_offset = log.last_stable_offset if is_committed else log.end_offset
     if timestamp == LATEST:

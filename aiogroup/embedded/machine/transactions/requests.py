@@ -213,7 +213,7 @@ def _compiled(pattern: str | None) -> re.Pattern[str] | ErrorCode | None:
         return None
     try:
         return re.compile(pattern)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
