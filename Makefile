@@ -82,27 +82,23 @@ check: $(STAMP)
 	$(PY) -m mypy
 	$(FAST)
 
-# Property tests run with few examples among the fast tests, and with many in the second step.
-# Tests on Kafka, embedded or real, wait more than they compute: three workers on two processors. Of real Kafka all workers
+# Property tests run with few examples among the fast tests (`make check`), and with eight times as many here.
+WITHOUT_KAFKA := EXAMPLES_FACTOR=8 nice -n 10 $(PY) -m pytest -m "not kafka" --ignore=tests/kafka -n 2
+# Tests on Kafka, embedded or real, wait more than they compute: more workers than processors. Of real Kafka all workers
 # have one node; tests that stop nodes run on one worker, which has a cluster of its own (tests/support/workers.py). Tests
 # with Spark compute: one at a time, in one Spark session.
 # The files with tests on Kafka: a worker that collects all the others as well computes for twelve seconds, not six.
 TESTS_ON_KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
-ON_EMBEDDED := $(PY) -m pytest $(TESTS_ON_KAFKA) -n 3
+ON_EMBEDDED := $(PY) -m pytest $(TESTS_ON_KAFKA) -n 4 --dist loadgroup
 ON_REAL := $(PY) -m pytest $(TESTS_ON_KAFKA) --broker real -n 3 --dist loadgroup -o kafka_cluster_shared=true
-define WITH_SPARK
-$(PY) -m pytest $(TESTS_ON_KAFKA) --broker real -m spark
-endef
-define JUDGED
-$(ON_REAL) -m "real_kafka and not spark"
-$(WITH_SPARK)
-endef
+WITH_SPARK := $(PY) -m pytest $(TESTS_ON_KAFKA) --broker real -m "spark"
 # `make test test-kafka` runs once what both would run on real Kafka.
+IS_JUDGED := $(if $(filter test-kafka,$(MAKECMDGOALS)),,yes)
+# What waits runs beside what computes, which gives way to it.
 test: jars
-	$(FAST)
-	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "(simulation or hypothesis) and not kafka" -n 2
-	$(ON_EMBEDDED) -m "kafka and not spark"
-	$(if $(filter test-kafka,$(MAKECMDGOALS)),,$(JUDGED))
+	@$(PY) -m tests.support.side_by_side \
+	  '$(WITHOUT_KAFKA)$(if $(IS_JUDGED), && nice -n 10 $(WITH_SPARK))' \
+	  '$(ON_EMBEDDED) -m "kafka and not spark"$(if $(IS_JUDGED), && $(ON_REAL) -m "real_kafka and not spark")'
 
 test-kafka: jars
 	$(ON_REAL) -m "kafka and not spark"

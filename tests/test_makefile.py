@@ -1,15 +1,25 @@
-"""`make test` runs every test, and those that share a cluster of their own on one worker."""
+"""`make test` runs every test, its parts side by side; tests that share a cluster of their own run on one worker."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.side_by_side import main
 from tests.support.workers import by_one_worker, scope_of
 
 ROOT = Path(__file__).parents[1]
+PARTS = {
+    ("test",): ["not kafka", "spark", "kafka and not spark", "real_kafka and not spark"],
+    ("test", "test-kafka"): ["not kafka", "kafka and not spark", "kafka and not spark", "spark"],
+}
+WHEN_THERE = "while [ ! -e {} ]; do sleep 0.01; done"
 
 
 @pytest.fixture(params=by_one_worker("some_name"))
@@ -35,3 +45,49 @@ def test_a_test_that_one_worker_runs_says_so_in_its_id(request, for_one_worker):
     assert scope_of(request.node.nodeid) == "some_name"
     assert scope_of("tests/test_x.py::test_y[@some_name-1]") == "some_name"
     assert scope_of("tests/test_x.py::test_y[1]") == "tests/test_x.py::test_y[1]"
+
+
+@pytest.mark.parametrize("goals", PARTS, ids=" ".join)
+def test_each_test_is_in_one_of_the_parts(goals):
+    """Where both are made, what judges on real Kafka runs once."""
+    told = subprocess.run(["make", "-n", *goals], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r'-m "([^"]+)"', told) == PARTS[goals]
+    assert '-m "not kafka" --ignore=tests/kafka -n' in told
+    assert told.count("--broker real") == 2
+
+
+def test_commands_run_at_the_same_time_and_are_shown_one_after_the_other(tmp_path, capsysbinary):
+    began = tmp_path / "began"
+    first, second = f"echo 1; {WHEN_THERE.format(began)}; echo 2", f"echo 3; touch {began}; echo 4 >&2"
+    assert main([first, second]) == 0
+    assert capsysbinary.readouterr().out.decode() == f"{first}\n1\n2\n{second}\n3\n4\n"
+
+
+def test_one_that_fails_is_named_at_the_end_and_the_others_go_on(capsysbinary):
+    assert main(["echo 1; exit 3", "echo 2"]) == 1
+    assert capsysbinary.readouterr().out.decode() == "echo 1; exit 3\n1\necho 2\n2\nfailed: echo 1; exit 3\n"
+
+
+def test_ctrl_c_ends_all_of_them_and_shows_what_they_say(tmp_path):
+    ready = [tmp_path / name for name in "ab"]
+    waits = [
+        f'{sys.executable} -c "import pathlib, signal; '
+        f"signal.signal(signal.SIGINT, lambda *_: exit('ended')); pathlib.Path('{path}').touch(); "
+        f'signal.pause()"'
+        for path in ready
+    ]
+    command = [sys.executable, "-m", "tests.support.side_by_side", *waits]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, process_group=0) as running:
+        for path in ready:
+            subprocess.run(["sh", "-c", WHEN_THERE.format(path)], timeout=60, check=True)
+        os.killpg(running.pid, signal.SIGINT)
+        told, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert [line for line in told.splitlines() if line in ("ended", *waits)] == [waits[0], "ended", waits[1], "ended"]
+
+
+@pytest.mark.long
+def test_what_is_long_begins_first(request):
+    """No test of the session that is not marked so comes before one that is."""
+    are_long = [each.get_closest_marker("long") is not None for each in request.session.items]
+    assert are_long == sorted(are_long, reverse=True)

@@ -128,6 +128,7 @@ def say(capsys):
     return out
 
 
+@pytest.mark.long
 async def test_no_acknowledged_record_is_lost(kafka_cluster_3, unique_name, tmp_path, say):
     seed = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(2**32)
     say(f"seed {seed} (CHAOS_SEED={seed} draws the same)")

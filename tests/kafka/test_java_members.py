@@ -100,6 +100,7 @@ async def test_java_and_we_share_a_group(bench, strategy, kind):
     bench.check_owners()
 
 
+@pytest.mark.long
 async def test_members_are_frozen_and_killed(bench):
     """Ours and Java's in turn, eager and cooperative, dynamic and static: four groups at a time, as all wait a lot."""
     kinds = [(strategy, kind) for strategy in ("range", "cooperative-sticky") for kind in ("dynamic", "static")]
@@ -142,6 +143,7 @@ async def frozen(bench, victim, other):
     return acknowledged
 
 
+@pytest.mark.long
 async def test_a_rolling_change_from_java_to_ours_and_back(bench):
     """Under load, one by one, three groups at a time; two Java members hand over to each other first."""
     both = ("name-1", "name-2")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import time
 
+import pytest
+
 from aiogroup.embedded.messages.ranges import RANGES
 from tests.support.brokers import EmbeddedCluster
 from tests.support.java_tools import golden, run_all
@@ -29,6 +31,7 @@ def as_the_embedded_broker_offers(lines):
             yield f"{api[0]} UNSUPPORTED{',' if line.endswith(',') else ''}"
 
 
+@pytest.mark.long
 def test_the_tools_print_the_same(breakable_cluster, tmp_path):
     """On a node of its own, as they change its settings."""
     expected = golden()

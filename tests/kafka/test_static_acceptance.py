@@ -58,6 +58,7 @@ async def rolling_restart(cluster, topic, group, settings_of):
     return rebalances, kept, len(sent - times.keys()), sum(count - 1 for count in times.values())
 
 
+@pytest.mark.long
 async def test_1_a_rolling_restart_of_static_members_is_not_noticed(kafka_cluster, topic, group):
     static = await rolling_restart(kafka_cluster, topic, group, lambda n: {**REGISTERED, "member_name": f"name-{n}"})
     dynamic = await rolling_restart(kafka_cluster, topic, f"{group}-dynamic", lambda _: SHORT)

@@ -27,9 +27,14 @@ ONLY_REAL = {
 JUDGED: dict[str, str] = {
     "test_aiokafka_members.py": "a group whose members are of two kinds",
     "test_group_assignors.py": "Java's assignors beside ours",
-    "test_java_members.py": "a group whose members are of two kinds",
+    "test_java_members.py::test_java_and_we_share_a_group[dynamic-cooperative-sticky]": "members of two kinds",
+    "test_java_members.py::test_java_and_we_share_a_group[static-range]": "members of two kinds",
+    "test_java_members.py::test_members_are_frozen_and_killed": "members of two kinds, whose sessions end",
     "test_recovery_truncation.py": "replicas that lose records",
     "test_truncation.py": "replicas that lose records",
-    "test_verifiable.py": "Java's contract of a consumer",
+    "test_verifiable.py::test_a_frozen_member_gives_way_and_comes_back": "a session that ends",
+    "test_verifiable.py::test_in_one_group_with_javas": "Java's contract of a consumer",
+    "test_verifiable.py::test_the_producers_lines_have_the_shapes_of_javas": "Java's contract of a producer",
 }
-"""What runs on both, and in `make test` on real Kafka, too: it judges the embedded broker as well as the consumer."""
+"""What runs on both, and in `make test` on real Kafka, too: it judges the embedded broker as well as the consumer. One
+witness of each behaviour is enough; `make test-kafka` runs all on real Kafka."""
