@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.simulation.planted_bugs import ROOT, Bug
+from tests.recovery.test_nothing_is_skipped import ATTEMPTS, play, random_ops
+from tests.simulation.planted_bugs import Bug
+from tests.simulation.replanted import replanted
 
 OFFSETS = "aiogroup/recovery/lane_offsets.py"
 RECOVERY = "aiogroup/recovery/lane_starts.py"
@@ -130,26 +129,18 @@ BUGS = (
     Bug("a late answer covers what a seek took back", BOOK, "if commit.seeks_count != self.seeks_count:", "if False:"),
 )
 
-CODE = """
-import sys
-from tests.recovery.test_recovery_bugs import BUGS
-from tests.simulation.planted_bugs import plant
-plant(BUGS[int(sys.argv[1])])
-from tests.recovery.test_nothing_is_skipped import ATTEMPTS, hunt, play
-found = next((name for name, ops in ATTEMPTS.items() if play(ops)), None)
-found = found or next((seed for seed, why, ops in hunt(range(6_000), 50)), None)
-print("found", found)
-sys.exit(0 if found is not None else 1)
-"""
+SEEDS, STEPS_COUNT = 6_000, 50
 
 
 @pytest.mark.simulation
-@pytest.mark.parametrize("index", range(len(BUGS)), ids=lambda index: BUGS[index].name)
-def test_a_planted_bug_is_found(index):
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, str(index)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found(bug):
+    with replanted(bug):
+        found = next((name for name, ops in ATTEMPTS.items() if play(ops)), None)
+        if found is None:
+            found = next((seed for seed in range(SEEDS) if play(random_ops(seed, STEPS_COUNT))), None)
+    assert found is not None
+    assert not play(random_ops(found, STEPS_COUNT) if isinstance(found, int) else ATTEMPTS[found])
 
 
 def test_the_places_of_the_planted_bugs_are_there():

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from tests.simulation.planted_bugs import BUGS, Bug
+from tests.simulation.hunt import find
+from tests.simulation.planted_bugs import BUGS, REMEDIES, Bug
+from tests.simulation.replanted import LIMIT_S, NeverEndsError, NotInFunctionsError, functions_of, replanted
 from tests.simulation.world import simulate
 from tests.support.sources import ROOT
 
 MORE_SEEDS = 60
 """Where those of the list do not find it any more: the schedule changed."""
-
-LIMIT_SECONDS = 300
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 
@@ -31,15 +33,46 @@ def test_a_bug_that_can_no_longer_be_planted_is_reported():
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda each: each.name)
 def test_bug_is_found(bug):
-    bug.applied()
+    try:
+        with replanted(bug):
+            found = find(bug, MORE_SEEDS)
+    except NotInFunctionsError:
+        seed = found_by_a_process(bug)
+    else:
+        assert found is not None
+        seed = found[0]
+    assert simulate(seed).checker.violations == [], f"seed {seed} finds it, and something else without it"
+
+
+def found_by_a_process(bug):
     hunt = subprocess.run(
         [sys.executable, "-m", "tests.simulation.hunt", bug.name, "--seeds", str(MORE_SEEDS)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
-        timeout=LIMIT_SECONDS,
+        timeout=LIMIT_S,
     )
     assert hunt.returncode == 0, (hunt.stdout + hunt.stderr)[-2_000:]
-    seed = int(hunt.stdout.partition(":")[0])
-    assert simulate(seed).checker.violations == [], f"seed {seed} finds it, and something else without it"
+    return int(hunt.stdout.partition(":")[0])
+
+
+def test_a_bug_in_what_runs_at_the_import_is_not_planted_afterwards():
+    row = next(each for each in BUGS if each.path == REMEDIES)
+    with pytest.raises(NotInFunctionsError), replanted(row):
+        pass
+
+
+def test_a_bug_is_gone_after_its_block():
+    bug = next(each for each in BUGS if each.name == "lets a second task read on")
+    (name,) = bug.applied()
+    functions = {each: each.__code__ for each in functions_of(importlib.import_module(name))}
+    with replanted(bug):
+        assert [each.__qualname__ for each, code in functions.items() if each.__code__ != code] != []
+    assert [each.__qualname__ for each, code in functions.items() if each.__code__ != code] == []
+
+
+def test_a_bug_that_never_ends_is_given_up(monkeypatch):
+    monkeypatch.setattr("tests.simulation.replanted.LIMIT_S", 1)
+    with pytest.raises(NeverEndsError), replanted(BUGS[0]):
+        signal.pause()
