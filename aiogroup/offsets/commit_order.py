@@ -17,10 +17,11 @@ class Commit:
     With `is_member` it is sent under the member's generation; without (manual `assign`) it is sent without any. That
     does not change during the call. `topic_ids` are the ids of the offsets' topics, as far as they are known.
     Partitions in `recreated` are of a topic that was deleted: the topic that has its name now holds other records. For
-    those in `stale` the last answer said that the metadata may be out of date.
+    those in `stale` the last answer said that the metadata may be out of date. Those in `decided` were committed, or
+    refused for good.
     """
 
-    __slots__ = ("is_member", "pending", "recreated", "sent", "stale", "topic_ids", "tps")
+    __slots__ = ("decided", "is_member", "pending", "recreated", "sent", "stale", "topic_ids", "tps")
 
     def __init__(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
         self.tps = frozenset(entries)
@@ -30,6 +31,7 @@ class Commit:
         self.topic_ids: dict[TopicPartition, UUID] = {}
         self.recreated: set[TopicPartition] = set()
         self.stale: set[TopicPartition] = set()
+        self.decided: set[TopicPartition] = set()
 
 
 class CommitOrder:

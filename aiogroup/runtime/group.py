@@ -7,7 +7,8 @@ from typing import Final, Protocol
 
 import anyio
 
-from aiogroup.errors import ConsumerStoppedError, IllegalOperation
+from aiogroup.errors import ConsumerStoppedError, IllegalOperation, named
+from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
 from aiogroup.membership import facts as f
 from aiogroup.membership.following import (
@@ -290,7 +291,7 @@ class Group:
 
     def health(self, now: int) -> GroupHealth:
         if self._subscription.is_manual:
-            return GroupHealth()
+            return GroupHealth(*self._with_held(HealthStatus.READY, "reads"))
         membership = self._membership
         acknowledged_at_ms = self._liveness.heartbeat.acknowledged_at_ms
         since_heartbeat_ms = None if acknowledged_at_ms is None else now - acknowledged_at_ms
@@ -301,7 +302,18 @@ class Group:
             why = f"reads while the group rebalances: {state.value}"  # cooperative
         elif state is not MemberState.STABLE:
             status, why = HealthStatus.JOINING, state.value
+        status, why = self._with_held(status, why)
         return GroupHealth(status, why, since_heartbeat_ms, self._silence(now))
+
+    def _with_held(self, status: HealthStatus, why: str) -> tuple[HealthStatus, str]:
+        """The status and its reason, corrected by partitions whose records wait for the commit of their position."""
+        partitions = self._context.assignment
+        held = [each.tp for each in partitions if Bar.HELD in each.bars] if self.committer.why_held else []
+        if not held:
+            return status, why
+        if status is HealthStatus.READY:
+            status = HealthStatus.DEGRADED if len(held) < len(partitions) else HealthStatus.JOINING
+        return status, f"{why}; where {named(held)} begin is not committed: {self.committer.why_held}"
 
     def _silence(self, now: int) -> str:
         setting, session_ms = self._membership.session

@@ -15,9 +15,11 @@ class HealthStatus(StrEnum):
     READY = "ready"
     """The consumer reads, or waits for records."""
     DEGRADED = "degraded"
-    """The consumer reads, but some of its topics do not exist, or no job reads the ranges left to jobs (KIP-333)."""
+    """The consumer reads, but some of its topics do not exist, no job reads the ranges left to jobs (KIP-333), or where
+    some partitions begin could not be committed yet."""
     JOINING = "joining"
-    """The group is assigning partitions, nothing is subscribed yet, or no topic of the subscription exists."""
+    """The group is assigning partitions, nothing is subscribed yet, no topic of the subscription exists, or where all
+    partitions begin could not be committed yet."""
     PARKED = "parked"
     """The application stopped asking for records, so the partitions were given up (KIP-62)."""
     UNREACHABLE = "unreachable"

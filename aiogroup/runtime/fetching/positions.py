@@ -61,6 +61,8 @@ class Positions:
         self._asked: dict[Partition, int] = {}
         # Whether a partition did not exist when we first looked for it.
         self._was_missing: WeakKeyDictionary[Partition, bool] = WeakKeyDictionary()
+        self._held_count = 0  # how often in a row the positions of held partitions could not be committed
+        self._hold_until_ms = 0
         self._recoveries = recoveries
         self._recovering: WeakKeyDictionary[Partition, Committed | None] = WeakKeyDictionary()
         self._afterwards: WeakKeyDictionary[Partition, Callable[[], object]] = WeakKeyDictionary()
@@ -74,14 +76,14 @@ class Positions:
         """Look up missing positions whenever there are some."""
         retries = Retries(self._context.config)
         while True:
-            await self._commit_held()
+            again_at_ms = await self._commit_held()
             # A self-assigned partition's topic may be missing in the metadata; each refresh looks again.
             known = self._context.link.cluster.topics
             missing = [each for each in self._context.assignment if _is_wanted(each) and each.tp.topic in known]
             # A rebalance looks up the positions of its own partitions.
             wanted = [each for each in missing if not self._is_asked(each)]
             if not wanted:
-                await self._context.positions_wanted.wait()
+                await self._context.positions_wanted.wait(again_at_ms)
                 continue
             try:
                 # Each leader is asked once only: a position that is wanted meanwhile must not wait until the last of
@@ -95,12 +97,20 @@ class Positions:
                 self._context.emit(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
                 await retries.back_off()
 
-    async def _commit_held(self) -> None:
+    async def _commit_held(self) -> int | None:
+        """Commit the positions of held partitions. Returns when to try again if that failed and may succeed later."""
         held = [each for each in self._context.assignment if Bar.HELD in each.bars]
         if not held or self._committer is None or self._committer.is_adopting:
-            return
-        await self._committer.commit_held(held, self._context.config.request_timeout_ms // 3)
+            return None
+        if now_ms() < self._hold_until_ms:
+            return self._hold_until_ms
+        if await self._committer.commit_held(held, self._context.config.request_timeout_ms // 3):
+            self._held_count = 0
+        else:
+            self._held_count += 1
+            self._hold_until_ms = now_ms() + self._context.config.backoff_ms(self._held_count)
         self._context.changed.pulse()
+        return self._hold_until_ms if self._held_count else None
 
     async def resolve(self, partitions: list[Partition], until_ms: int, most_attempts: int | None = None) -> None:
         """Give each partition its position, except one that is moved or lost meanwhile.

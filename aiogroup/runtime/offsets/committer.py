@@ -10,6 +10,7 @@ from aiogroup.errors import (
     BrokerError,
     CommitFailedError,
     ConnectionLostError,
+    ConsumerStoppedError,
     KafkaTimeoutError,
     RebalanceInProgressError,
     named,
@@ -67,6 +68,8 @@ class Committer:
         """Commits that are not written yet wait: the member is about to join and keeps partitions (cooperative)."""
         self.is_stopping = False
         """Partitions that are given up from now on are given up because the consumer stops."""
+        self.why_held = ""
+        """Why the last commit of held partitions' positions failed; empty when it did not, or cannot succeed."""
         self.committed = CommittedOffsets(context, coordinator)
         self._context = context
         self._coordinator = coordinator
@@ -104,35 +107,50 @@ class Committer:
         self._context.delivery.settle()
         return entries_of(partitions, again=again)
 
-    async def commit_held(self, partitions: Collection[Partition], timeout: int) -> None:
+    async def commit_held(self, partitions: Collection[Partition], timeout: int) -> bool:
         """Commit the positions of held partitions, then let their records be delivered.
 
         If a position is reset again while it is being committed, the partition stays held until the new position is
-        durable too.
+        durable too. Returns False when some stay held since their commit failed and may succeed later.
         """
         owned = self._context.assignment.get
         while held := {
             each: each.target.changes_count for each in partitions if Bar.HELD in each.bars and owned(each.tp) is each
         }:
-            await self.commit_first(held, timeout)
+            left = await self._commit_first(held, timeout)
             for partition, changes_count in held.items():
-                if partition.target.changes_count == changes_count:
+                if partition.target.changes_count == changes_count and partition.tp not in left:
                     partition.lift(Bar.HELD)
+            if left:
+                return False
+        self.why_held = ""
+        return True
 
-    async def commit_first(self, held: Iterable[Partition], timeout: int) -> None:
-        """Commit where partitions begin, before the first delivery. An error is emitted as an event, not raised.
+    async def _commit_first(self, held: Iterable[Partition], timeout: int) -> Collection[TopicPartition]:
+        """Commit where partitions begin, before the first delivery. Returns those for which that may succeed later.
 
         A position that the policy gave is committed because after a crash the policy could give another one. Pending
         ranges that are left to jobs (KIP-333) are committed because jobs see only what is committed. Without
-        auto-commit this does not move the group's offset.
+        auto-commit this does not move the group's offset. An error is emitted as an event, not raised.
         """
-        if self._context.config.enable_auto_commit:
-            await self.commit_processed(held, timeout)
-            return
-        begun = {each.tp: each.lanes.begun() for each in held if each.lanes is not None}
-        entries = {tp: entry for tp, entry in begun.items() if entry is not None}
-        if entries:
-            await self._emitting_failure(entries, self.commit(entries, timeout))
+        is_automatic = self._context.config.enable_auto_commit
+        if is_automatic:
+            entries = self.processed(held)
+        else:
+            begun = {each.tp: each.lanes.begun() for each in held if each.lanes is not None}
+            entries = {tp: entry for tp, entry in begun.items() if entry is not None}
+        decided: set[TopicPartition] = set()
+        try:
+            if entries:
+                await self.commit(entries, timeout, automatic=is_automatic, decided=decided)
+        except AiogroupError as error:
+            may_pass = error.retriable or isinstance(error, CommitFailedError | ConsumerStoppedError)
+            left = entries.keys() - decided if may_pass else set()
+            then = "tried again before the first delivery" if left else "trying again cannot help: delivery goes on"
+            self._context.emit(events.CommitFailed(tuple(entries), f"{error} (where reading begins; {then})"))
+            self.why_held = str(error) if left else ""
+            return left
+        return ()
 
     async def commit_processed(self, partitions: Iterable[Partition], timeout: int, *, again: bool = False) -> bool:
         """Commit processed offsets; True when all are durable. An error is emitted as an event, not raised."""
@@ -190,11 +208,19 @@ class Committer:
             failed -= lost
             raise lost_error(lost, {tp: entry.offset for tp, entry in entries.items()})
 
-    async def commit(self, entries: Entries, timeout: int, *, automatic: bool = False) -> None:
+    async def commit(
+        self,
+        entries: Entries,
+        timeout: int,
+        *,
+        automatic: bool = False,
+        decided: set[TopicPartition] | None = None,
+    ) -> None:
         """Commit in a task of its own: a caller that is cancelled leaves it to settle.
 
         Of two commits of a partition the offset of the later call stays; the earlier one is done when the later one is.
-        An `automatic` commit counts as the earlier one if a commit under way covers it.
+        An `automatic` commit counts as the earlier one if a commit under way covers it. `decided` gets the partitions
+        that were committed or refused for good.
 
         Raises:
             CommitFailedError: some partitions are not owned any more; the others were committed.
@@ -202,6 +228,8 @@ class Committer:
             FencedInstanceIdError, GroupAuthorizationError, TopicAuthorizationError, BrokerError: refused.
         """
         commit = self._begin(entries, automatic=automatic)
+        if decided is not None:
+            commit.decided = decided
         try:
             await self._context.supervisor.finish("commit", lambda: self._commit_counted(commit, timeout))
         except BaseException:
@@ -359,6 +387,7 @@ class Committer:
                     self._order.acknowledge(commit, tp)
                     committed[tp] = entry.offset
                     del pending[tp]
+                    commit.decided.add(tp)
                 case Again() as again:
                     if again.coordinator_moved:
                         self._coordinator.lose(f"commit: {row.name}")
@@ -371,6 +400,7 @@ class Committer:
                 case Refused(error):
                     refused.append(error)
                     del pending[tp]
+                    commit.decided.add(tp)
         if pending and retry is None and (missing := commit.sent.keys() & pending.keys() - answers.keys()):
             retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {named(missing)}", retriable=True)
         return committed, refusal_of(refused), retry
