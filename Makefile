@@ -8,6 +8,13 @@ DEMO_STAMP := $(VENV)/.installed-for-the-demo$(if $(KAFKA),-on-kafka)
 .PHONY: help venv jars check fast test test-kafka soak demo bench bench-quick bench-recovery bench-spark dist format clean \
   test-python test-this-python sanitize sanitized fuzz
 
+# Containers often tell Python not to keep what it has compiled. The tests start hundreds of processes, and each would compile
+# the package anew: what is compiled is kept beside the packages, and the clone stays as it is.
+ifdef PYTHONDONTWRITEBYTECODE
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/pycache
+endif
+
 help:
 	@echo "make test         set up, then the fast tests, the simulations, tests/kafka on the embedded broker, and what judges it on Kafka"
 	@echo "make test-kafka   set up, then all of tests/kafka on real Kafka"
