@@ -282,7 +282,8 @@ class Consumer:
     async def commit(self, offsets: Offsets | None = None) -> None:
         """Make offsets durable: those given (the next to process), or all that was delivered.
 
-        With `auto_ack=False` "all" is what was acknowledged, gap-free. Cancelling leaves the commit on its way.
+        With `auto_ack=False` "all" is what was acknowledged, gap-free. In a rebalance callback it is what is processed:
+        a record in hand is left out. Cancelling leaves the commit on its way.
 
         A commit is bound to the ownership that each partition has when it is called, and to no later one. Offsets that
         are given may be any, also ones that were not delivered: the group goes on from there, and who names an offset

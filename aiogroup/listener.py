@@ -16,10 +16,14 @@ __all__ = ["AnyListener", "ConsumerRebalanceListener", "RebalanceListener", "che
 class RebalanceListener(Protocol):
     """Derive from it and write the callbacks you need; any object with some of them will do too. Each may be async.
 
-    A callback runs while no record is in hand; heartbeats go on. `commit` and `seek` work inside it. Asking for
-    records, `stop` and `subscribe` raise `IllegalStateError` until it has returned, also in tasks that it has started.
-    So start workers for partitions at the end of `on_partitions_assigned`. An exception does not stop the rebalance:
-    the application's next call raises it.
+    In a rebalance that the group asks for, a callback runs while no record is in hand. After `subscribe`,
+    `unsubscribe` or `assign`, and in a `stop` that did not wait for the end of the handler, some may be in hand:
+    `commit()` without offsets leaves them out, as they may not be processed. Offsets that a callback names are
+    committed.
+
+    Heartbeats go on. `commit` and `seek` work inside a callback. Asking for records, `stop` and `subscribe` raise
+    `IllegalStateError` until it has returned, also in tasks that it has started. So start workers for partitions at the
+    end of `on_partitions_assigned`. An exception does not stop the rebalance: the application's next call raises it.
     """
 
     # Each body returns something: type checkers treat a method of a protocol without a body as abstract.

@@ -27,10 +27,11 @@ __all__ = ["Context", "CurrentRebalance", "Inbox"]
 class _CallbackRun:
     """One run of a rebalance callback of the consumer with this number."""
 
-    __slots__ = ("has_returned", "number")
+    __slots__ = ("given_count", "has_returned", "number")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, given_count: int) -> None:
         self.number = number
+        self.given_count = given_count
         self.has_returned = False
 
 
@@ -124,6 +125,8 @@ class Context:
     """No record is handed out from this instant on: no heartbeat was answered for a whole session
     (`Heartbeat.counts_until_ms`).
     """
+    given_count: int = 0
+    """How many requests for records were given some."""
     number: int = field(default_factory=itertools.count().__next__, init=False)
 
     def __post_init__(self) -> None:
@@ -138,9 +141,22 @@ class Context:
         runs = _callback_runs.get()
         return bool(runs) and any(run.number == self.number and not run.has_returned for run in runs)
 
+    @property
+    def speaks_of_what_is_in_hand(self) -> bool:
+        """Whether code that says "all that was delivered" also means the records in hand.
+
+        Not inside a callback: it runs beside the handler of a record that is still in hand, or after that handler has
+        failed. Nor in a task that a callback has started, as one that is not async must to commit, until records are
+        given again: then the task may be a worker, and they are its own.
+        """
+        return not any(
+            run.number == self.number and (not run.has_returned or run.given_count == self.given_count)
+            for run in _callback_runs.get()
+        )
+
     @contextmanager
     def in_callback(self) -> Iterator[None]:
-        run = _CallbackRun(self.number)
+        run = _CallbackRun(self.number, self.given_count)
         token = _callback_runs.set((*(each for each in _callback_runs.get() if not each.has_returned), run))
         try:
             yield

@@ -340,6 +340,7 @@ class Requests:
 
     def _note_holder(self, who: Readers, places: Iterable[object]) -> None:
         """Note that `who` was given records of these partitions, in the same step that ends the request."""
+        self._context.given_count += 1
         if self._context.config.auto_ack:
             for place in places:
                 self._holders[place] = who

@@ -186,6 +186,9 @@ class Committer:
     async def commit_all(self, timeout: int) -> None:
         """As `commit`, of what `commit()` without offsets says: all that was delivered or acknowledged is processed.
 
+        A rebalance callback speaks only of what is processed already: it may run while a record is in hand, after
+        `subscribe` or in a `stop`, and its handler may still fail.
+
         Only members keep the offsets of their group from expiring, so without a membership durable offsets are
         committed again.
 
@@ -194,9 +197,8 @@ class Committer:
         """
         context, failed = self._context, self._context.assignment.failed_commit
         context.delivery.settle()
-        entries = entries_of(
-            context.assignment, delivered=context.config.auto_ack, unmoved=True, again=not self.is_member
-        )
+        is_all_done = context.config.auto_ack and context.speaks_of_what_is_in_hand
+        entries = entries_of(context.assignment, delivered=is_all_done, unmoved=True, again=not self.is_member)
         lost = frozenset(failed)
         if entries:
             try:
