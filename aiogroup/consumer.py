@@ -269,7 +269,8 @@ class Consumer:
         """Go on after what is in hand, which counts as processed, and after a poison record.
 
         That is the one whose RecordDeserializationError (or TimestampError) the last request for records raised; of a
-        damaged batch, all of it. With `partitions`, as where each has a worker of its own, only these are meant.
+        damaged batch, all of it. With `partitions`, as where each has a worker of its own, only these are meant, with
+        all of their records in hand. Without, records that another task still handles are left to it.
 
         Raises:
             IllegalStateError: a partition is not assigned.
@@ -281,6 +282,10 @@ class Consumer:
 
     async def commit(self, offsets: Offsets | None = None) -> None:
         """Make offsets durable: those given (the next to process), or all that was delivered.
+
+        "All" is of all tasks: what another task still handles counts as processed too, and is lost if that task fails.
+        Where several tasks have records in hand, give the offsets of your own, or use `auto_ack=False` and
+        `record.ack()`.
 
         With `auto_ack=False` "all" is what was acknowledged, gap-free. In a rebalance callback it is what is processed:
         a record in hand is left out. Cancelling leaves the commit on its way.

@@ -139,3 +139,69 @@ async def test_a_commit_that_succeeds_later_is_in_no_report(group):
     await member.do(member.consumer.commit())
     assert await member.do(member.consumer.committed(record.tp)) == 1
     assert (await member.stop()).not_committed == {}
+
+
+@pytest.mark.parametrize("how", ["directly", "in_a_task", "in_wait_for", "in_a_handler"])
+async def test_a_skip_leaves_the_record_to_the_task_that_holds_it(group, how):
+    """However the other one calls it, whose own record then is processed."""
+    member = await group.member("m", reads=False).start()
+    group.produce(0, 1)
+    first, second = named(TOPIC, 0, 1)
+    consumer, holds, at_work, done = member.consumer, asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work():
+        await consumer.getone(first)
+        holds.set()
+        await at_work.wait()
+
+    async def handle():
+        await consumer.skip()
+
+    async def skip():
+        await consumer.getone(second)
+        await holds.wait()
+        if how == "directly":
+            await consumer.skip()
+        elif how == "in_a_task":
+            await asyncio.create_task(consumer.skip())
+        elif how == "in_wait_for":
+            await asyncio.wait_for(consumer.skip(), 1)
+        else:
+            await asyncio.create_task(handle())
+        done.set()
+        await at_work.wait()
+
+    tasks = [asyncio.create_task(member.do(each())) for each in (work, skip)]
+    await done.wait()
+    report = await member.do(consumer.stop(1_000))
+    assert report.in_hand == {first: 1}
+    at_work.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_skip_that_names_the_partition_is_of_what_another_task_holds_too(group):
+    member = await group.member("m", reads=False).start()
+    group.produce(0, 1)
+    first, second = named(TOPIC, 0, 1)
+    consumer, at_work = member.consumer, asyncio.Event()
+
+    async def work(tp):
+        await consumer.getone(tp)
+        await at_work.wait()
+
+    tasks = [asyncio.create_task(member.do(work(each))) for each in (first, second)]
+    await sleep_ms(100)
+    await member.do(consumer.skip())
+    await member.do(consumer.skip(first))
+    report = await member.do(consumer.stop(1_000))
+    assert report.in_hand == {second: 1}
+    at_work.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_skip_is_of_what_a_task_held_that_has_ended(group):
+    member = await group.member("m", reads=False).start()
+    group.produce(0)
+    await member.do(member.consumer.getone())
+    await member.do(member.consumer.skip())
+    assert (await member.stop()).in_hand == {}

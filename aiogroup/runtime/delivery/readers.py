@@ -36,10 +36,11 @@ def is_request(function: F) -> F:
     return function
 
 
-def readers(last: Readers = ()) -> Readers:
+def readers(last: Readers = (), *, inherits: bool = False) -> Readers:
     """The running task and the tasks on whose behalf it asks; empty outside of any task.
 
-    If the running task also made the last request, `last` is returned, since it is still right.
+    If the running task also made the last request, `last` is returned, since it is still right. With `inherits` a task
+    that has made no request itself also speaks for the reader that created it, whatever it runs.
     """
     try:
         task: asyncio.Task[Any] | None = asyncio.current_task()
@@ -53,7 +54,7 @@ def readers(last: Readers = ()) -> Readers:
     if sys.version_info < (3, 12):
         while (waiting := _waiting_for(found[-1])) is not None and waiting not in found:
             found = (*found, waiting)
-    if getattr(task.get_coro(), "cr_code", None) in _requests:
+    if inherits or getattr(task.get_coro(), "cr_code", None) in _requests:
         asked = _last_reader.get()
         maker = asked() if asked is not None else None
         if maker is not None and maker not in found:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NoReturn, Protocol, TypeVar
 
 from aiogroup.config import RECORDS_PER_TURN, TURN_MS
@@ -242,9 +242,15 @@ class Requests:
     def skip(self, only: frozenset[TopicPartition]) -> None:
         """Mark the records in hand as processed, and pass over the poison record: the one that the last request raised,
         or those of the named partitions.
+
+        Without names, records of which another task that still runs is the holder are left to it.
         """
         context = self._context
-        context.delivery.process_all(only)
+        others = set() if only else {tp for tp, _ in self._held_by_others(only, readers(inherits=True))}
+        if not others:
+            context.delivery.process_all(only)
+        elif own := context.delivery.in_hand().keys() - others:
+            context.delivery.process_all(own)
         tps = only or ({self._raised} if self._raised is not None else frozenset())
         if self._raised in tps:
             self._raised = None
@@ -367,17 +373,22 @@ class Requests:
             self._holders[who] = who
 
     def _held_by_another(self, only: frozenset[TopicPartition], who: Readers) -> tuple[TopicPartition, Readers] | None:
-        """A partition with records in hand that a request of `who` would mark as processed while the task that holds
-        them still runs, and that task.
+        """The first of `_held_by_others`."""
+        return next(self._held_by_others(only, who), None)
+
+    def _held_by_others(
+        self, only: frozenset[TopicPartition], who: Readers
+    ) -> Iterator[tuple[TopicPartition, Readers]]:
+        """The partitions with records in hand that a request of `who` would mark as processed while the task that holds
+        them still runs, each with that task.
         """
         holders = self._holders
         if not self._context.config.auto_ack or all(each == who for each in holders.values()):
-            return None
+            return
         for tp in self._context.delivery.in_hand():
             holder = holders.get(tp) or holders.get(_ALL)
             if (not only or tp in only) and holder and not holder[-1].done() and not set(holder) & set(who):
-                return tp, holder
-        return None
+                yield tp, holder
 
     def _check_not_held(self, only: frozenset[TopicPartition], who: Readers) -> None:
         held = self._held_by_another(only, who)
