@@ -9,7 +9,7 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
-from aiogroup.errors import BrokerError, CommitFailedError, RebalanceInProgressError
+from aiogroup.errors import BrokerError, CommitFailedError, ConsumerStoppedError, RebalanceInProgressError
 from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import CommitEntry, Committed
 from aiogroup.protocol.errors import ErrorCode as E
@@ -336,3 +336,19 @@ async def test_a_commit_that_was_nobodys_is_not_sent_again_after_a_members(commi
     await committing.committer.commit(committing.entries(5), 10_000)
     await nobodys
     assert offsets_sent(committing) == [8, 5]
+
+
+@pytest.mark.parametrize("is_in_background", [True, False])
+async def test_a_commit_that_is_refused_because_all_tasks_have_ended_is_under_way_no_longer(
+    committing, is_in_background
+):
+    committing.member.to_stable()
+    for each in committing.partitions:
+        each.start_at(5)
+    await committing.supervisor.close()
+    if is_in_background:
+        committing.committer.commit_leaving(committing.partitions)
+    else:
+        with pytest.raises(ConsumerStoppedError):
+            await committing.committer.commit(committing.entries(), 1_000)
+    assert await committing.committer.settled(1_000)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Final, TypeVar
 
 from aiogroup.errors import (
     AiogroupError,
@@ -50,6 +50,7 @@ from aiogroup.telemetry import events
 
 __all__ = ["REFRESH_MS", "Committer"]
 
+T = TypeVar("T")
 REFRESH_MS: Final = 30_000
 """How often offsets that expire are committed again: half of the shortest time for which a broker can keep them."""
 
@@ -170,8 +171,7 @@ class Committer:
         entries = self.processed(partitions) if self._context.config.enable_auto_commit else {}
         if entries:
             commit, limit_ms = self._begin(entries, automatic=True), self._context.config.request_timeout_ms
-            begin = self._context.supervisor.begin
-            begin("commit", lambda: self._emitting_failure(entries, self._commit_counted(commit, limit_ms)))
+            self._run(commit, lambda: self._emitting_failure(entries, self._commit_counted(commit, limit_ms)))
 
     async def settled(self, timeout: int) -> bool:
         """Wait until no commit is under way, at most `timeout` milliseconds; True when none is.
@@ -233,7 +233,7 @@ class Committer:
         if decided is not None:
             commit.decided = decided
         try:
-            await self._context.supervisor.finish("commit", lambda: self._commit_counted(commit, timeout))
+            await self._run(commit, lambda: self._commit_counted(commit, timeout))
         except BaseException:
             if not automatic:
                 self._failed |= commit.pending
@@ -251,12 +251,22 @@ class Committer:
         self._context.assignment.name_topics(commit)
         return commit
 
+    def _run(self, commit: Commit, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        """Carry the commit out in a task of its own; cancelling whoever waits for the result leaves it running."""
+        result = self._context.supervisor.begin("commit", work)
+        if result.done():  # refused: all tasks have ended, so `_commit_counted` never runs
+            self._end(commit)
+        return result
+
     async def _commit_counted(self, commit: Commit, timeout: int) -> None:
         try:
             await self._commit(commit, now_ms() + timeout)
         finally:
-            self._order.end(commit)
-            self._rest()
+            self._end(commit)
+
+    def _end(self, commit: Commit) -> None:
+        self._order.end(commit)
+        self._rest()
 
     def _rest(self) -> None:
         self._busy_count -= 1
