@@ -44,5 +44,7 @@ class FirstSight:
         return self._of_new if is_new else self._default
 
     def was_new(self, policy: ResetPolicy) -> bool:
-        """Whether `policy_of` gave this very policy for a new partition, and would have given others another one."""
-        return policy is self._of_new and self._of_new != self._default
+        """Whether `policy_of` gave this very policy, that of the beginning, for a new partition, and would have given
+        others another one.
+        """
+        return policy is self._of_new and policy.kind == "earliest" and policy != self._default

@@ -84,6 +84,28 @@ async def test_what_a_pattern_finds_at_first_begins_where_the_policy_says(group,
     assert await member.do(member.consumer.position(P)) == 3
 
 
+@WITH_OR_WITHOUT
+@pytest.mark.parametrize("policy", ["latest", "by_duration:PT1S"])
+@pytest.mark.parametrize("is_assigned", [True, False])
+async def test_nothing_is_said_to_begin_with_its_first_record_where_the_policy_says_otherwise(
+    group, group_id, policy, is_assigned
+):
+    settings = {**IDLE, "auto_offset_reset": "earliest", "new_partition_reset": policy, "group_id": group_id}
+    member = group.member("m", **settings)
+    if is_assigned:
+        member.call("assign", [A, P])
+    else:
+        member.call("subscribe", [TOPIC, PAYMENTS])
+    await member.start()
+    await sleep_ms(5_000)
+    group.brokers.add_partitions(PAYMENTS, 1)
+    group.brokers.append(PAYMENTS, 0, 3)
+    await sleep_ms(10_000)
+    assert P in member.consumer.assignment()
+    assert await member.do(member.consumer.position(P)) == 3
+    assert not member.count(events.NewPartitionFromEarliest)
+
+
 # Assigned by name.
 
 

@@ -316,7 +316,8 @@ class Positions:
                 if partition.target.changes_count == changes_count:
                     if partition.reset.why == NOT_COMMITTED:
                         started[tp] = partition.reset.policy.kind, answer.offset
-                        if self._was_missing.get(partition) and partition.reset.policy is self._new_policy:
+                        is_new = self._was_missing.get(partition) and partition.reset.policy is self._new_policy
+                        if is_new and self._new_policy.kind == "earliest":
                             self._context.emit(events.NewPartitionFromEarliest(tp.topic, tp.partition))
                     self._start_at(partition, answer.offset)
 

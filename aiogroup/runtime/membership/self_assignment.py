@@ -54,7 +54,7 @@ class SelfAssignment:
         choice = self._all_of_topics.choose(topics, assignment.names, cluster, gone=gone, appeared=appeared)
         if choice.new:
             self.assign((assignment.names & choice.wanted) | choice.new, new=True)
-            for tp in choice.new:
+            for tp in choice.new if self._new_policy.kind == "earliest" else ():
                 self._context.emit(events.NewPartitionFromEarliest(tp.topic, tp.partition))
         if choice.wanted != assignment.names:
             self.assign(choice.wanted)
