@@ -21,7 +21,8 @@ from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 
 NAMED = ApiVersionsRequest(client_software_name="scripted", client_software_version="1")
-LIMIT_S = 30
+LIMIT_S = 120
+"""Only what hangs takes so long, also on a busy machine."""
 
 
 def connected(node):
@@ -60,7 +61,8 @@ def test_a_hundred_brokers_in_a_row_leave_nothing_behind():
             assert ask(peer, NAMED, 4).error_code == 0
         with peer:
             assert peer.recv(1) == b"", "it is closed when the broker is"
-    assert (open_files(), threading.active_count()) == (files, threads)
+    assert open_files() <= files, "there may be fewer: what earlier tests left is closed meanwhile"
+    assert threading.active_count() <= threads
 
 
 async def test_brokers_in_the_running_loop_leave_nothing_behind():
@@ -74,7 +76,7 @@ async def test_brokers_in_the_running_loop_leave_nothing_behind():
         peer.close()
     assert asyncio.all_tasks() == tasks
     await asyncio.get_running_loop().shutdown_default_executor()
-    assert open_files() == files
+    assert open_files() <= files
 
 
 def test_calls_after_the_end_and_before_the_beginning_are_refused():
