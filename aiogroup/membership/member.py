@@ -65,6 +65,11 @@ class Membership(Member, Protocol):
         ...
 
     @property
+    def called_at_ms(self) -> int | None:
+        """When the coordinator last said that it waits for this member to join: it ends that wait by itself."""
+        ...
+
+    @property
     def is_rebalancing(self) -> bool:
         """Between the first sign of a rebalance and its end."""
         ...

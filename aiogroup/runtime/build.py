@@ -114,7 +114,7 @@ class _Member:
     ) -> Group:
         context, coordinator, committer = self._context, self._coordinator, self.committer
         callbacks = Callbacks(context, subscription, coordinator, poll_clock)
-        ownership = Ownership(context, committer, callbacks, changes)
+        ownership = Ownership(context, coordinator, committer, callbacks, changes)
         leader = Leader(context, coordinator, self._assignors, self._leadership)
         rounds = ClassicRounds(context, coordinator, leader, self._leadership, self._offers)
         default = parse_reset_policy(context.config.auto_offset_reset)

@@ -53,6 +53,12 @@ class Backoff:
         self.failures_count = 0
 
 
+class _Calls:
+    """When the coordinator last said that the group rebalances."""
+
+    at_ms: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class _Round:
     """What JoinGroup's answer decided, and the leader's assignments by member id, once they are computed."""
@@ -87,6 +93,7 @@ class ClassicMembership:
         self._why_joining = ""
         self._keeps = False  # the hand-over under way gives up only the topics that are not subscribed to any more
         self._asked = False  # the request or effect of this state was asked for and is not answered yet
+        self._calls = _Calls()
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._rejoin_since_ms: int | None = None  # when the fact came in that `rejoin_why` is about
         self._rejoin_at_ms: int | None = None  # the group rebalances, and this member delays its rejoin until then
@@ -178,6 +185,10 @@ class ClassicMembership:
         return (f.CheckWithheld(self.leadership.take_check(now_ms + self._settings.rebalance_timeout_ms)),)
 
     # Questions.
+
+    @property
+    def called_at_ms(self) -> int | None:
+        return self._calls.at_ms
 
     @property
     def topics_led(self) -> frozenset[str]:
@@ -406,7 +417,10 @@ class ClassicMembership:
         if fact.identity != self.identity or not self.may_heartbeat:
             return
         why = f"{rpc.name}: {lookup(fact.error_code).name}"
-        match remedy_for(rpc, fact.error_code):
+        remedy = remedy_for(rpc, fact.error_code)
+        if remedy is Remedy.REJOIN:
+            self._calls.at_ms = now_ms
+        match remedy:
             case Remedy.REJOIN if rpc is Rpc.HEARTBEAT and self.state in (MemberState.ADOPTING, MemberState.STABLE):
                 self._on_group_rebalances(now_ms)
             case Remedy.REJOIN if self.state is MemberState.STABLE:

@@ -20,6 +20,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
 from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.membership.assignment_changes import AssignmentChanges
 from aiogroup.runtime.membership.callbacks import Callbacks
@@ -38,7 +39,12 @@ Still = Callable[[], bool]
 
 class Ownership:
     def __init__(
-        self, context: Context, committer: Committer, callbacks: Callbacks, changes: AssignmentChanges
+        self,
+        context: Context,
+        coordinator: Coordinator,
+        committer: Committer,
+        callbacks: Callbacks,
+        changes: AssignmentChanges,
     ) -> None:
         self.callbacks = callbacks
         self.is_closed = False
@@ -47,6 +53,7 @@ class Ownership:
         """The hand-over point is waited for: whatever the application does next may be that point."""
         self.skips_hand_over = False  # set by the application's own subscribe, which waits for no hand-over
         self._context = context
+        self._coordinator = coordinator
         self._committer = committer
         self._changes = changes
         self._revoking: frozenset[TopicPartition] = frozenset()
@@ -95,6 +102,8 @@ class Ownership:
     async def revoke(self, tps: Collection[TopicPartition], still: Still) -> bool:
         """Give partitions up in order: run the callback at the hand-over point, then commit, then remove them.
 
+        If the hand-over point does not come in time, they are lost as if the coordinator had ended the wait.
+
         Returns:
             True when it was done, False when the generation ended before: then they are lost.
         """
@@ -108,14 +117,18 @@ class Ownership:
         for partition in leaving:
             partition.bar(Bar.LEAVING)
         try:
-            await self._wait_for_hand_over(self._revoking, still)
+            is_in_time = await self._wait_for_hand_over(self._revoking, still)
             if not still():
                 return False
-            await self.callbacks.revoked(tps)
+            if is_in_time:
+                await self.callbacks.revoked(tps)
             if self._context.config.enable_auto_commit:
                 timeout = min(COMMIT_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms)
                 await self._committer.commit_processed(leaving, timeout)
                 await checkpoint_if_cancelled()
+            if not is_in_time:
+                await self._lose_late(frozenset(tps), leaving)
+                return True
         finally:
             self._revoking = frozenset()
         uncommitted = tuple(sorted(self._committer.processed(leaving)))
@@ -124,6 +137,21 @@ class Ownership:
         self._remove(tps)
         self._context.emit(events.PartitionsRevoked(tuple(sorted(tps))))
         return True
+
+    async def _lose_late(self, tps: frozenset[TopicPartition], leaving: Collection[Partition]) -> None:
+        """Records of these partitions are still in hand: they are not committed, and whoever comes next repeats them.
+
+        The lost callback tells the listener, as it may commit nothing: the revoked one would find records in hand.
+        """
+        known = self.callbacks.unrevoked & tps
+        self._context.delivery.settle()
+        self._context.assignment.failed_commit |= {each.tp for each in leaving if each.has_uncommitted}
+        self._remove(tps)
+        limit_ms = self._context.config.effective_poll_interval_ms
+        why = f"a record was in hand for max_poll_interval_ms={limit_ms} after {self._context.rebalance.why!r}"
+        self._context.emit(events.PartitionsLost(tuple(sorted(tps)), why))
+        if known:
+            await self.callbacks.lost(known)
 
     async def lose(self, why: str) -> None:
         """Another member may own the partitions already: remove them, then run the lost callback."""
@@ -171,23 +199,41 @@ class Ownership:
             self.is_closed = False
             self._context.changed.pulse()
 
-    async def _wait_for_hand_over(self, leaving: frozenset[TopicPartition], still: Still) -> None:
+    async def _wait_for_hand_over(self, leaving: frozenset[TopicPartition], still: Still) -> bool:
         """Wait until no record of `leaving` is in hand; of any partition, when a callback is to run.
 
-        The wait also ends with the generation, and when the application itself asks for the change.
+        The wait also ends with the generation, and when the application itself asks for the change. While the
+        coordinator waits for this member, the coordinator ends the wait: it knows the longest time-out in the group.
+        Where it does not, as this member itself asked for the round, the wait for what leaves ends after the poll
+        interval: a request that waits for other records keeps the poll clock from ending it.
+
+        Returns:
+            False when that time passed.
         """
-        delivery, timeout = self._context.delivery, self._context.config.effective_rebalance_timeout_ms
+        delivery, config = self._context.delivery, self._context.config
         wanted = None if self._calls_between_requests else leaving
-        since_ms = now_ms()
+        since_ms, timeout = now_ms(), config.effective_rebalance_timeout_ms
         warnings = [since_ms + timeout // 2, since_ms + timeout * 4 // 5]
         self.is_waiting = True
         try:
             while still() and not self.skips_hand_over and delivery.is_in_hand(wanted):
-                if warnings and now_ms() >= warnings[0]:
+                now = now_ms()
+                if warnings and now >= warnings[0]:
                     warnings.pop(0)
-                    why, waited_ms = self._context.rebalance.why, now_ms() - since_ms
+                    why, waited_ms = self._context.rebalance.why, now - since_ms
                     self._context.emit(events.RebalanceWaitingForApplication(why, waited_ms, timeout))
-                await self._context.group_changed.wait(warnings[0] if warnings else None)
+                ends_at_ms = max(since_ms + config.effective_poll_interval_ms, self._called_until_ms)
+                if leaving and now >= ends_at_ms:
+                    return False
+                wakes = [*warnings[:1], ends_at_ms] if leaving else warnings[:1]
+                await self._context.group_changed.wait(min(wakes, default=None))
         finally:
             self.is_waiting = False
         await checkpoint_if_cancelled()
+        return True
+
+    @property
+    def _called_until_ms(self) -> int:
+        """Until then the coordinator's last word counts, that it waits for this member."""
+        called_at_ms = self._coordinator.membership.called_at_ms
+        return 0 if called_at_ms is None else called_at_ms + self._context.config.session_timeout_ms
