@@ -212,7 +212,17 @@ class CheckWithheld:
     withheld: frozenset[TopicPartition]
 
 
-Effect: TypeAlias = HandOver | Adopt | Fail | ComputeAssignment | CheckWithheld
+@dataclass(frozen=True, slots=True)
+class CheckUnread:
+    """A static member came back, perhaps with other topics, and has no partition of these: look who reads them.
+
+    If nobody does although they have partitions, report `RejoinWanted`.
+    """
+
+    topics: frozenset[str]
+
+
+Effect: TypeAlias = HandOver | Adopt | Fail | ComputeAssignment | CheckWithheld | CheckUnread
 Request: TypeAlias = JoinGroupRequest | SyncGroupRequest | LeaveGroupRequest
 
 

@@ -132,3 +132,34 @@ async def test_past_the_poll_interval_a_static_member_goes_silent_and_comes_back
         static.release()
         await shared_out(3, static, other)
         assert static.count("lost") == 1
+
+
+@pytest.mark.parametrize("stays", [True, False])
+async def test_who_comes_back_with_other_topics_has_the_group_rebalance_once(
+    kafka_cluster, topic, group, unique_name, stays
+):
+    """The coordinator answers it with its former share. Its next JoinGroup begins a round, though it only follows."""
+    other_topic = unique_name("static-other")
+    kafka_cluster.create_topic(other_topic, partitions=2)
+    one = Member(kafka_cluster, group, topic, **NAMED, group_instance_id="one")
+    two = Member(kafka_cluster, group, topic, **NAMED, group_instance_id="two")
+    async with running(one, two):
+        await shared_out(3, one, two)
+        assert one.is_leader
+        since = one.consumer.group_metadata().generation
+        assert (await two.stop()).is_clean
+        topics = [topic, other_topic] if stays else [other_topic]
+        back = Member(kafka_cluster, group, *topics, **NAMED, group_instance_id="two")
+        async with running(back):
+
+            def held(*members):
+                return sorted((tp.topic, tp.partition) for each in members for tp in each.consumer.assignment())
+
+            everything = sorted(
+                [(topic, number) for number in range(3)] + [(other_topic, number) for number in range(2)]
+            )
+            await until(lambda: held(one, back) == everything and one.is_ready and back.is_ready, what=back.tail)
+            assert {(other_topic, 0), (other_topic, 1)} <= set(held(back))
+            assert stays or len(held(back)) == 2
+            await asyncio.gather(one.beats(5), back.beats(5))
+            assert one.consumer.group_metadata().generation == since + 1

@@ -8,11 +8,13 @@ import pytest
 
 from aiogroup.errors import FencedInstanceIdError, InvalidSessionTimeoutError
 from aiogroup.membership import facts as f
+from aiogroup.membership.classic.requests import write_assignment
 from aiogroup.membership.settings import rejoin_delay_ms
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
+from aiogroup.structs import TopicPartition
 from tests.support.coordinator import ORDERS, SETTINGS, Member, joined, synced
 
 REGISTERED = dataclasses.replace(SETTINGS, registration_timeout_ms=900_000)
@@ -338,3 +340,58 @@ def test_member_whose_name_is_not_carried_is_dynamic_in_all_it_does(way):
     member.report(f.PollIntervalPassed())
     (left,) = member.ask(LeaveGroupRequest).members
     assert left.group_instance_id is None
+
+
+# An assignment that does not fit the subscription.
+
+
+def strays(*topics):
+    return synced(assignment=write_assignment(TopicPartition(topic, 0) for topic in topics))
+
+
+@pytest.mark.parametrize("instance_id", [None, "pod-1"])
+def test_an_assignment_that_does_not_fit_is_asked_for_anew_once(instance_id):
+    """What a leader's fault caused in the second round too, a third would not mend."""
+    member = Member(instance_id)
+    for generation, why in ((1, "assigned, but not subscribed to: bills"), (2, None)):
+        member.to_syncing("m1", generation)
+        member.answer_sync(strays("orders", "bills"))
+        member.ask(f.Adopt)
+        member.report(f.Adopted(generation))
+        assert member.machine.rejoin_why == why
+    assert member.poll() == []
+    member.report(f.RejoinWanted("test"))
+    member.to_syncing("m1", 3)
+    member.answer_sync(synced(0))  # it fits
+    member.ask(f.Adopt)
+    member.report(f.Adopted(3))
+    assert member.poll() == []
+    member.report(f.RejoinWanted("test"))
+    member.to_syncing("m1", 4)
+    member.answer_sync(strays("bills"))
+    member.ask(f.Adopt)
+    member.report(f.Adopted(4))
+    assert member.machine.rejoin_why == "assigned, but not subscribed to: bills"
+
+
+def test_only_who_came_back_looks_who_reads_its_topics():
+    member = Member("pod-1", topics=frozenset({"orders", "bills"}))
+    for generation, kinds in ((1, [f.Adopt, f.CheckUnread]), (2, [f.Adopt])):
+        member.to_syncing("m1", generation)
+        member.answer_sync(synced(0))
+        asked = member.poll()
+        assert [type(each) for each in asked] == kinds
+        member.report(f.Adopted(generation))
+        member.report(f.RejoinWanted("test"))
+    assert [each.topics for each in member.effects if isinstance(each, f.CheckUnread)] == [{"bills"}]
+
+
+@pytest.mark.parametrize("response", [strays("orders", "bills"), synced()])
+def test_in_the_form_of_the_draft_nothing_is_asked(response):
+    member = Member("pod-1")
+    member.report(f.FormTold(is_draft=True))
+    member.to_syncing()
+    member.answer_sync(response)
+    assert [type(each) for each in member.poll()] == [f.Adopt]
+    member.report(f.Adopted(1))
+    assert member.poll() == []

@@ -8,7 +8,7 @@ from aiogroup.assignors import MemberSubscription, Racks
 from aiogroup.cluster import UNKNOWN_TOPIC_OR_PARTITION, Cluster
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Leadership", "why_released", "withheld_by"]
+__all__ = ["Leadership", "why_released", "why_unread", "withheld_by"]
 
 
 class Leadership:
@@ -86,6 +86,12 @@ class Leadership:
         # Nothing is known of a topic with the count 0.
         gone = {tp.topic for tp in assigned if 0 < self._counts.get(tp.topic, 0) <= tp.partition}
         return f"partitions of {', '.join(sorted(gone))} are assigned, and do not exist" if gone else None
+
+
+def why_unread(assigned: Collection[TopicPartition], counts: Mapping[str, int]) -> str | None:
+    """The reason for another round when no partition is assigned of a topic that has some by these counts."""
+    unread = {topic for topic, count in counts.items() if count} - {tp.topic for tp in assigned}
+    return f"topics of a member that came back are read by nobody: {', '.join(sorted(unread))}" if unread else None
 
 
 def withheld_by(

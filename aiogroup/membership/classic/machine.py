@@ -59,6 +59,15 @@ class _Calls:
     at_ms: int | None = None
 
 
+class _Fit:
+    """Why an assignment may not be that of our subscription."""
+
+    came_back = False
+    """Under a static name: the coordinator may answer with the round of the member's former self."""
+    is_asked = False
+    """The round under way was asked for, since the assignment did not fit."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Round:
     """What JoinGroup's answer decided, and the leader's assignments by member id, once they are computed."""
@@ -94,6 +103,7 @@ class ClassicMembership:
         self._keeps = False  # the hand-over under way gives up only the topics that are not subscribed to any more
         self._asked = False  # the request or effect of this state was asked for and is not answered yet
         self._calls = _Calls()
+        self._fit = _Fit()
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._rejoin_since_ms: int | None = None  # when the fact came in that `rejoin_why` is about
         self._rejoin_at_ms: int | None = None  # the group rebalances, and this member delays its rejoin until then
@@ -357,6 +367,7 @@ class ClassicMembership:
         if mismatch is not None:
             self._fail(mismatch)
             return
+        self._fit.came_back = self._fit.came_back or not self.identity.member_id
         self._new_member_id.on_joined(self.identity.member_id, answer.member_id)
         self.identity = self.identity.in_generation(answer.member_id, answer.generation_id)
         if 0 <= self.claim < answer.generation_id - 1:
@@ -401,6 +412,26 @@ class ClassicMembership:
         generation = self._round.generation
         self._move(MemberState.ADOPTING, f"synced generation {generation}")
         self._effects.append(f.Adopt(generation, partitions, self.leadership.is_leader))
+        self._check_fit(frozenset(tp.topic for tp in partitions))
+
+    def _check_fit(self, assigned: frozenset[str]) -> None:
+        """Ask for another round if the assignment is not that of our subscription.
+
+        The coordinator answers a static member that comes back with the assignment of its former self, also if its
+        topics are others now (KIP-345). What is assigned to it and not subscribed to is read by nobody, nor is a topic
+        that no other member subscribes to. The draft's group has those topics wait for the next round. An assignment
+        that does not fit after a round that was asked for is the leader's fault, and one more would not mend it.
+        """
+        came_back, self._fit.came_back = self._fit.came_back and self.identity.is_static, False
+        asked, self._fit.is_asked = self._fit.is_asked, False
+        if (self.identity.is_static and self.identity.is_of_draft) or self.rejoin_why is not None:
+            return
+        if stray := assigned - self.topics:
+            self._fit.is_asked = True
+            if not asked:
+                self.rejoin_why = f"assigned, but not subscribed to: {', '.join(sorted(stray))}"
+        elif came_back and not self.leadership.is_leader and self.topics - assigned:
+            self._effects.append(f.CheckUnread(self.topics - assigned))
 
     def _on_request_lost(self, fact: f.RequestLost, now_ms: int) -> None:
         if self.state not in (MemberState.JOINING, MemberState.SYNCING) or fact.identity != self.identity:

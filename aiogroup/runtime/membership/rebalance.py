@@ -37,7 +37,7 @@ MATCH_BEFORE_JOIN_MS: Final = 10_000
 class Rounds(Protocol):
     """What the group protocol adds to this task: its requests, and effects that no other protocol has."""
 
-    async def perform(self, effect: f.ComputeAssignment | f.CheckWithheld) -> None: ...
+    async def perform(self, effect: f.ComputeAssignment | f.CheckWithheld | f.CheckUnread) -> None: ...
     async def exchange(self, request: f.Request) -> None:
         """Send the request and give the membership the answer as a fact, or that there is none."""
         ...
@@ -90,7 +90,7 @@ class Rebalance:
                 await self._adopt(effect)
             case f.Fail():
                 await self._fail(effect.error)
-            case f.ComputeAssignment() | f.CheckWithheld():
+            case f.ComputeAssignment() | f.CheckWithheld() | f.CheckUnread():
                 await self._rounds.perform(effect)
 
     # Giving up.

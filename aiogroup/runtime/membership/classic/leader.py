@@ -10,7 +10,7 @@ from aiogroup.assignors import Assignor, MemberSubscription
 from aiogroup.assignors.checks import run
 from aiogroup.errors import AiogroupError, AssignorError, BrokerError, ProtocolError
 from aiogroup.membership import facts as f
-from aiogroup.membership.classic.leadership import Leadership, why_released, withheld_by
+from aiogroup.membership.classic.leadership import Leadership, why_released, why_unread, withheld_by
 from aiogroup.membership.classic.requests import read_subscription, write_assignment
 from aiogroup.protocol.consumer_protocol import read_assignment
 from aiogroup.protocol.errors import lookup
@@ -18,6 +18,7 @@ from aiogroup.protocol.messages.describe_groups import DescribedGroupMember, Des
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.net.link import COMMIT
+from aiogroup.structs import TopicPartition
 
 __all__ = ["Leader"]
 
@@ -74,9 +75,15 @@ class Leader:
         """Ask for another round if the owner of partitions that were withheld for it does not claim them any more."""
         await self._ask_if(lambda members: why_released(effect.withheld, _subscriptions(members)))
 
+    async def check_unread(self, effect: f.CheckUnread) -> None:
+        """Ask for another round if topics of this member, which follows, are read by nobody."""
+        await self._context.know(effect.topics)
+        counts = self._context.link.cluster.partition_counts(effect.topics)
+        if any(counts.values()):
+            await self._ask_if(lambda members: why_unread(_assigned(members), counts))
+
     def _why_unfit(self, members: Sequence[DescribedGroupMember]) -> str | None:
-        blobs = [bytes(each.member_assignment) for each in members]
-        return self._leadership.why_unfit({tp for each in blobs if each for tp in read_assignment(each)})
+        return self._leadership.why_unfit(_assigned(members))
 
     async def _ask_if(self, why_ask: Callable[[Sequence[DescribedGroupMember]], str | None]) -> None:
         """Ask for another round if there is a reason in what the coordinator knows of the members."""
@@ -98,6 +105,11 @@ class Leader:
             self._context.emit_rebalance_failed(why)
         if why is not None:
             await self._coordinator.report(f.RejoinWanted(why))
+
+
+def _assigned(members: Sequence[DescribedGroupMember]) -> set[TopicPartition]:
+    blobs = [bytes(each.member_assignment) for each in members]
+    return {tp for each in blobs if each for tp in read_assignment(each)}
 
 
 def _subscriptions(members: Sequence[DescribedGroupMember]) -> Iterator[MemberSubscription]:

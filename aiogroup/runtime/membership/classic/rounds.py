@@ -37,12 +37,14 @@ class ClassicRounds:
         self._leadership = leadership
         self._offers = offers
 
-    async def perform(self, effect: f.ComputeAssignment | f.CheckWithheld) -> None:
+    async def perform(self, effect: f.ComputeAssignment | f.CheckWithheld | f.CheckUnread) -> None:
         match effect:
             case f.ComputeAssignment():
                 await self._leader.compute_assignment(effect)
             case f.CheckWithheld():
                 await self._leader.check_withheld(effect)
+            case f.CheckUnread():
+                await self._leader.check_unread(effect)
 
     def on_adopted(self, effect: f.Adopt) -> None:
         self._leadership.on_adopted(leads=effect.is_leader)
