@@ -12,7 +12,7 @@ if not __package__:
     sys.path.insert(0, str(ROOT))
 
 from aiogroup.embedded.machine.refusals import REFUSALS  # noqa: E402 (the clone need not be installed)
-from aiogroup.embedded.machine.settings import BROKER, TOPIC  # noqa: E402
+from aiogroup.embedded.machine.settings import BROKER, TOPIC, WITHOUT_EFFECT  # noqa: E402
 from aiogroup.embedded.messages.ranges import LATER, RANGES, REFUSED_PRODUCE  # noqa: E402
 
 PAGE = Path(__file__).with_name("embedded.md")
@@ -91,10 +91,16 @@ def refusals() -> str:
 
 def settings() -> str:
     """The names that `Broker(properties=...)` takes, and those that a topic has of its own."""
-    own = sorted(name for name, (_, default) in TOPIC.items() if default is None)
+    own = sorted(name for name, (_, default) in TOPIC.items() if default is None and name not in WITHOUT_EFFECT)
+    taken = sorted(name for name in BROKER if not any(name == TOPIC[each][1] for each in WITHOUT_EFFECT))
+    by_reason: dict[str, list[str]] = {}
+    for name, why in WITHOUT_EFFECT.items():
+        by_reason.setdefault(why, []).append(name)
+    reasons = "\n".join(f"- {_listed(names)}: {why}." for why, names in by_reason.items())
     return (
-        f"`Broker(properties=...)` knows {_listed(sorted(BROKER))}.\n\n"
-        f"Only a topic has {_listed(own)}: `create_topic(name, cleanup_policy=...)` or CreateTopics."
+        f"`Broker(properties=...)` knows {_listed(taken)}.\n\n"
+        f"Only a topic has {_listed(own)}: `create_topic(name, cleanup_policy=...)` or CreateTopics.\n\n"
+        f"A topic takes these too, as on any broker; they are told, and nothing else comes of them:\n\n{reasons}"
     )
 
 

@@ -57,7 +57,8 @@ class Controls(Running):
         self._call(act)
 
     def compact(self, topic: str, partition: int | None = None, *, with_tombstones: bool = False) -> int:
-        """Keep the last record of each key, as Kafka's cleaner does; the last batch stays whole.
+        """Keep the last record of each key, as Kafka's cleaner does; the last batch stays whole, and so does what is no
+        older than min.compaction.lag.ms. The partitions forget producers as `expire` says.
 
         Args:
             topic: a compacted one.
@@ -74,15 +75,15 @@ class Controls(Running):
         def act(now_ms: int) -> int:
             removed = 0
             for each in self._partitions(topic, partition):
-                removed += compact(each, self._cluster.settings, with_tombstones=with_tombstones)
+                removed += compact(each, self._cluster.settings, now_ms, with_tombstones=with_tombstones)
                 each.changed(now_ms)
             return removed
 
         return self._call(act)
 
     def expire(self, topic: str, partition: int | None = None, *, to_offset: int | None = None) -> None:
-        """Delete what the topic's retention.ms and retention.bytes no longer keep; with `to_offset` all before it,
-        whatever its age.
+        """Delete what the topic's retention.ms and retention.bytes no longer keep, and forget producers that have been
+        silent for producer.id.expiration.ms. With `to_offset` all before it goes, whatever its age, and nothing else.
 
         Raises:
             BrokerRefusal: there is no such partition, the offset lies behind its end, or its records do not expire.

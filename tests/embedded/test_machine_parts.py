@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiogroup.embedded.machine.refusals import REFUSALS, BrokerRefusal, Troubles
-from aiogroup.embedded.machine.settings import BROKER, Settings
+from aiogroup.embedded.machine.settings import BROKER, TOPIC, WITHOUT_EFFECT, Settings
 from aiogroup.embedded.machine.timers import Timers
 from tests.support.sources import sources
 
@@ -100,6 +100,32 @@ def test_every_default_is_a_valid_value():
         if isinstance(kind.default, str):
             shown = kind.default
         assert kind.read(shown) == kind.default, name
+
+
+def asked_for():
+    """The settings that the machine reads: what stands in brackets, is an argument, or has a name of its own."""
+    for source in sources("aiogroup/embedded/machine"):
+        for node in ast.walk(source.tree):
+            given = (
+                node.args
+                if isinstance(node, ast.Call)
+                else [getattr(node, {ast.Subscript: "slice", ast.Assign: "value"}.get(type(node), ""), None)]
+            )
+            yield from (each.value for each in given if isinstance(each, ast.Constant))
+
+
+def test_each_setting_is_asked_for_or_listed_as_one_without_effect():
+    found = frozenset(asked_for())
+    own = BROKER.keys() - {default for _, default in TOPIC.values()}
+    assert sorted(TOPIC.keys() - found) == sorted(WITHOUT_EFFECT)
+    assert sorted(own - found) == []
+    assert WITHOUT_EFFECT.keys() <= TOPIC.keys()
+
+
+@pytest.mark.parametrize("name", ["log.cleaner.delete.retention.ms", "unclean.leader.election.enable"])
+def test_a_test_that_sets_what_has_no_effect_is_told_so(name):
+    with pytest.raises(BrokerRefusal, match=f"{name} has no effect on the embedded broker: .*Leave it out"):
+        Settings.of({name: str(BROKER[name].default)})
 
 
 def test_troubles_are_bounded_and_say_what_helps():

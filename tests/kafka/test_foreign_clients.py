@@ -6,6 +6,7 @@ The same assertions hold on the embedded broker and on Kafka, so that each is ju
 from __future__ import annotations
 
 import asyncio
+import subprocess
 
 import confluent_kafka
 import pytest
@@ -17,6 +18,7 @@ from confluent_kafka import admin as confluent_admin
 from confluent_kafka.aio import AIOConsumer, AIOProducer
 
 from aiogroup import Consumer
+from tests.support.brokers import EmbeddedCluster
 from tests.support.kafka import eventually
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
@@ -37,7 +39,7 @@ def topic(kafka_cluster, unique_name):
     return name
 
 
-# Each producer with each codec, and each consumer.
+# Each producer with each codec.
 
 
 async def by_aiokafka(servers, topic, codec):
@@ -69,19 +71,22 @@ async def by_confluents_aio(servers, topic, codec):
         await producer.close()
 
 
-async def with_aiogroup(servers, topic, group):
+# Each reader gives the values of each topic, `count` in all, and commits what it has read.
+
+
+async def with_aiogroup(servers, topics, group, count=COUNT):
     async with Consumer(
-        topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", metadata_max_age_ms=2_000
+        *topics, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", metadata_max_age_ms=2_000
     ) as consumer:
-        seen = [(await consumer.getone()).value for _ in range(COUNT)]
+        seen = by_topic((each.topic, each.value) for each in [await consumer.getone() for _ in range(count)])
         await consumer.commit()
         return seen
 
 
-async def with_aiokafka(servers, topic, group):
+async def with_aiokafka(servers, topics, group, count=COUNT):
     settings = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
-    async with AIOKafkaConsumer(topic, bootstrap_servers=servers, **settings) as consumer:
-        seen = [(await consumer.getone()).value for _ in range(COUNT)]
+    async with AIOKafkaConsumer(*topics, bootstrap_servers=servers, **settings) as consumer:
+        seen = by_topic((each.topic, each.value) for each in [await consumer.getone() for _ in range(count)])
         await consumer.commit()
         return seen
 
@@ -95,17 +100,18 @@ def confluents(servers, group):
     }
 
 
-async def with_confluent(servers, topic, group):
+def told(record):
+    assert record is not None
+    assert record.error() is None
+    return record.topic(), record.value()
+
+
+async def with_confluent(servers, topics, group, count=COUNT):
     def read():
         consumer = confluent_kafka.Consumer(confluents(servers, group))
         try:
-            consumer.subscribe([topic])
-            seen = []
-            while len(seen) < COUNT:
-                record = consumer.poll(LIMIT_S)
-                assert record is not None
-                assert record.error() is None
-                seen.append(record.value())
+            consumer.subscribe(topics)
+            seen = by_topic([told(consumer.poll(LIMIT_S)) for _ in range(count)])
             consumer.commit(asynchronous=False)
             return seen
         finally:
@@ -114,37 +120,120 @@ async def with_confluent(servers, topic, group):
     return await asyncio.to_thread(read)
 
 
-async def with_confluents_aio(servers, topic, group):
+async def with_confluents_aio(servers, topics, group, count=COUNT):
     consumer = AIOConsumer(confluents(servers, group))
     try:
-        await consumer.subscribe([topic])
-        seen = []
-        while len(seen) < COUNT:
-            record = await consumer.poll(LIMIT_S)
-            assert record is not None
-            assert record.error() is None
-            seen.append(record.value())
+        await consumer.subscribe(topics)
+        seen = by_topic([told(await consumer.poll(LIMIT_S)) for _ in range(count)])
         await consumer.commit(asynchronous=False)
         return seen
     finally:
         await consumer.close()
 
 
+def by_topic(records):
+    found = {}
+    for topic, value in records:
+        found.setdefault(topic, []).append(value)
+    return found
+
+
+PRODUCERS = (by_aiokafka, by_confluent, by_confluents_aio)
+READERS = (with_aiogroup, with_aiokafka, with_confluent, with_confluents_aio)
+
+
+def codecs_in(cluster, topic):
+    """How the stored batches are compressed; of a real broker nothing is looked at."""
+    return {CODECS[each] for each in cluster.codecs(topic)} if isinstance(cluster, EmbeddedCluster) else None
+
+
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("produce", [by_aiokafka, by_confluent, by_confluents_aio])
-async def test_what_one_client_writes_another_reads(servers, topic, group, produce, codec):
+@pytest.mark.parametrize("produce", PRODUCERS)
+async def test_what_one_client_writes_another_reads(kafka_cluster, servers, topic, group, produce, codec):
     await produce(servers, topic, codec)
-    assert await with_aiogroup(servers, topic, group) == VALUES
-    assert await with_aiokafka(servers, topic, f"{group}-aiokafka") == VALUES
+    assert codecs_in(kafka_cluster, topic) in ({codec}, None)
+    for read in READERS:
+        assert await read(servers, [topic], f"{group}-{read.__name__}") == {topic: VALUES}, read.__name__
+
+
+@pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+async def test_a_topic_has_a_codec_of_its_own(kafka_cluster, servers, unique_name, group, wanted):
+    """Then its broker compresses anew what came otherwise; a repetition by an idempotent producer is still one."""
+    topic = unique_name("compressed")
+    kafka_cluster.create_topic(topic, 1, config={"compression.type": wanted})
+    for codec in CODECS:
+        await by_aiokafka(servers, topic, codec)
+    assert codecs_in(kafka_cluster, topic) in ({None if wanted == "uncompressed" else wanted}, None)
+    assert await with_aiogroup(servers, [topic], group, len(CODECS) * COUNT) == {topic: len(CODECS) * VALUES}
+
+
+# Java's.
+
+JAVAS = [b"%d" % number for number in range(COUNT)]
+"""What the verifiable producer writes; the console's writes the lines that it is given."""
+
+
+async def by_javas_console(cluster, topic, codec, _directory):
+    options = ("--compression-codec", codec or "none")
+    await java(cluster, "ConsoleProducer", "--topic", topic, *options, given=b"".join(each + b"\n" for each in JAVAS))
+
+
+async def by_javas_verifiable(cluster, topic, codec, directory):
+    config = directory / "producer.properties"
+    config.write_text(f"compression.type={codec or 'none'}\n")
+    options = ("--max-messages", str(COUNT), "--command-config", str(config))
+    await java(cluster, "VerifiableProducer", "--topic", topic, *options)
+
+
+async def with_javas_console(cluster, topics, group, count):
+    which = ("--include", "|".join(topics), "--group", group, "--from-beginning")
+    until = ("--max-messages", str(count), "--timeout-ms", str(LIMIT_S * 1_000))
+    printed = await java(cluster, "consumer.ConsoleConsumer", *which, *until)
+    return sorted(printed.splitlines())
+
+
+async def java(cluster, tool, *arguments, given=b""):
+    """What a tool prints."""
+
+    def run():
+        servers = ("--bootstrap-server", cluster.bootstrap_servers)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = cluster.java(f"org.apache.kafka.tools.{tool}", *servers, *arguments, **pipes)
+        output, errors = process.communicate(given, timeout=4 * LIMIT_S)
+        assert process.returncode == 0, errors.decode()
+        return output
+
+    return await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+async def test_what_java_writes_others_read_and_what_others_write_java_reads(
+    kafka_cluster, servers, unique_name, group, tmp_path, codec
+):
+    topics = [unique_name("foreign") for _ in range(5)]
+    for each in topics:
+        kafka_cluster.create_topic(each, 1)
+    console, verifiable, *others = topics
+    await by_javas_console(kafka_cluster, console, codec, tmp_path)
+    await by_javas_verifiable(kafka_cluster, verifiable, codec, tmp_path)
+    for produce, topic in zip(PRODUCERS, others, strict=True):
+        await produce(servers, topic, codec)
+    assert [codecs_in(kafka_cluster, each) for each in topics] in ([{codec}] * 5, [None] * 5)
+    javas = {console: JAVAS, verifiable: JAVAS}
+    for read in READERS:
+        found = await read(servers, [*javas], f"{group}-{read.__name__}", 2 * COUNT)
+        assert found == javas, read.__name__
+    everything = sorted([*JAVAS, *JAVAS, *VALUES, *VALUES, *VALUES])
+    assert await with_javas_console(kafka_cluster, topics, f"{group}-java", len(everything)) == everything
 
 
 @pytest.mark.parametrize("read", [with_confluent, with_confluents_aio])
 async def test_what_each_consumer_reads_and_commits(servers, topic, group, read):
     for codec in ("gzip", "zstd"):
         await by_aiokafka(servers, topic, codec)
-    assert await read(servers, topic, group) == VALUES
+    assert await read(servers, [topic], group) == {topic: VALUES}
     # The next consumer of the group, whichever it is, goes on behind what the first committed.
-    assert await with_aiogroup(servers, topic, group) == VALUES
+    assert await with_aiogroup(servers, [topic], group) == {topic: VALUES}
     async with AIOKafkaConsumer(bootstrap_servers=servers, group_id=group) as consumer:
         assert await consumer.committed(TopicPartition(topic, 0)) == 2 * COUNT
 

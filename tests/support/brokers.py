@@ -10,6 +10,7 @@ import pytest
 
 from aiogroup.devkafka import Cluster, jars
 from aiogroup.embedded import Broker
+from aiogroup.embedded.machine.logs.batches import header_of
 from tests.support.brokers_differ import JUDGED, ONLY_REAL
 from tests.support.workers import by_one_worker
 
@@ -87,6 +88,12 @@ class EmbeddedCluster(Broker):
         tool = subprocess.Popen([*command, main_class, *arguments], **popen)
         self._tools.append(tool)
         return tool
+
+    def codecs(self, topic: str) -> set[int]:
+        """How the batches of a topic's first partition are compressed, by the protocol's numbers."""
+        return self._call(
+            lambda _now_ms: {header_of(each).codec for each in self._topic(topic).partitions[0].log.batches()}
+        )
 
     def close(self) -> None:
         super().close()

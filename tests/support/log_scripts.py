@@ -166,7 +166,7 @@ class PureBroker:
         self._handlers = {
             **Produces(self.topics, self.nodes, settings, self.faults, transactions, self.troubles).handlers(),
             **TransactionRequests(transactions, self.topics, self.faults, ids.producer_id).handlers(),
-            **TopicRequests(self.topics, self.nodes, settings, self.faults).handlers(),
+            **TopicRequests(self.topics, self.nodes, settings, self.faults, self.troubles).handlers(),
             **LogRequests(self.topics, settings, self.faults, self.budget).handlers(),
         }
         self._count = 0

@@ -120,7 +120,7 @@ class Cluster:
         rooms: list[Handlers] = [
             self.metadata,
             Produces(topics, self.nodes, settings, faults, transactions, troubles),
-            TopicRequests(topics, self.nodes, settings, faults),
+            TopicRequests(topics, self.nodes, settings, faults, troubles),
             LogRequests(topics, settings, faults, budget),
             self.fetching,
             Offsets(topics, faults),
@@ -130,7 +130,7 @@ class Cluster:
             TransactionRequests(transactions, topics, faults, ids.producer_id),
             TransactionalOffsets(self.coordinators, transactions, topics, faults),
             GroupDeletion(self.coordinators, topics, faults),
-            DescribedConfigs(topics, self.nodes, settings, faults),
+            DescribedConfigs(topics, self.nodes, settings, faults, troubles),
             ConfigChanges(topics, self.nodes, settings, faults, troubles),
             Topology(self.cluster_id, topics, self.nodes, settings, faults),
         ]

@@ -46,8 +46,8 @@ REFUSALS = {
         ),
         Refusal(
             "settings",
-            "the change of this resource is refused with INVALID_REQUEST or INVALID_CONFIG",
-            "change the settings that DescribeConfigs lists, of topics and of the whole cluster",
+            "settings are refused with INVALID_REQUEST or INVALID_CONFIG; those of loggers and groups are not told",
+            "use the settings that DescribeConfigs lists, of topics and of the whole cluster",
         ),
         Refusal(
             "max_bytes",
@@ -108,3 +108,8 @@ class Troubles:
         else:
             self.lost_count += 1
         return trouble
+
+    def note_settings(self, client_id: str | None, of: str, message: str | None, now_ms: int) -> None:
+        """Settings were refused with this message: a trouble, if it is one that Kafka does not say."""
+        if message is not None and "embedded broker" in message.lower():
+            self.note("settings", f"{client_id or 'a client'} set settings of {of}: {message}", now_ms)

@@ -19,6 +19,7 @@ __all__ = [
     "BROKER",
     "DYNAMIC",
     "TOPIC",
+    "WITHOUT_EFFECT",
     "ConfigSource",
     "InvalidValueError",
     "Kind",
@@ -115,22 +116,6 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Compression:
-    """How a broker compresses: this one does not."""
-
-    default: str = "producer"
-
-    def read(self, text: str) -> str:
-        if text not in COMPRESSIONS:
-            raise InvalidValueError(text, f"String must be one of: {', '.join(COMPRESSIONS)}")
-        if text != self.default:
-            raise InvalidValueError(
-                text, "the embedded broker keeps batches as producers compressed them: leave it out, or set producer"
-            )
-        return text
-
-
-@dataclass(frozen=True, slots=True)
 class Flag:
     """True or false."""
 
@@ -171,7 +156,7 @@ class Replicas:
         return value
 
 
-Kind = Number | Share | Choice | Compression | Flag | Words | Replicas
+Kind = Number | Share | Choice | Flag | Words | Replicas
 
 TIMESTAMP_TYPE = Choice("CreateTime", ("CreateTime", "LogAppendTime"))
 
@@ -179,7 +164,7 @@ TOPIC: Mapping[str, tuple[Kind, str | None]] = {
     "cleanup.policy": (Words(("delete",), POLICIES), "log.cleanup.policy"),
     "compression.gzip.level": (Number(-1, 1, 9, also=-1), None),
     "compression.lz4.level": (Number(9, 1, 17), None),
-    "compression.type": (Compression(), "compression.type"),
+    "compression.type": (Choice("producer", COMPRESSIONS), "compression.type"),
     "compression.zstd.level": (Number(3, -131_072, 22), None),
     "delete.retention.ms": (Number(86_400_000), "log.cleaner.delete.retention.ms"),
     "file.delete.delay.ms": (Number(60_000), None),
@@ -210,12 +195,47 @@ TOPIC: Mapping[str, tuple[Kind, str | None]] = {
     "segment.ms": (Number(604_800_000, 1), None),
     "unclean.leader.election.enable": (Flag(False), "unclean.leader.election.enable"),
 }
-"""A topic's settings, and the name of the broker's setting that is their default. A few of them are kept, told and
-without effect, since an administrator may set them on any broker: those of files, and those of times at which a cleaner
-would run, as compaction and retention happen by call alone.
+"""A topic's settings, and the name of the broker's setting that is their default."""
+
+_NO_FILES = "there are no files"
+_CALL = "compaction is a call of Python: compact(topic, with_tombstones=True)"
+_ONE_LEVEL = "the broker compresses at one level"
+_NO_FOLLOWERS = "replicas need not fetch"
+_NO_TIERS = "there is no tiered storage"
+
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "compression.gzip.level": _ONE_LEVEL,
+    "compression.lz4.level": _ONE_LEVEL,
+    "compression.zstd.level": _ONE_LEVEL,
+    "delete.retention.ms": _CALL,
+    "file.delete.delay.ms": _NO_FILES,
+    "flush.messages": _NO_FILES,
+    "flush.ms": _NO_FILES,
+    "follower.replication.throttled.replicas": _NO_FOLLOWERS,
+    "index.interval.bytes": _NO_FILES,
+    "leader.replication.throttled.replicas": _NO_FOLLOWERS,
+    "local.retention.bytes": _NO_TIERS,
+    "local.retention.ms": _NO_TIERS,
+    "max.compaction.lag.ms": _CALL,
+    "min.cleanable.dirty.ratio": _CALL,
+    "preallocate": _NO_FILES,
+    "remote.log.copy.disable": _NO_TIERS,
+    "remote.log.delete.on.disable": _NO_TIERS,
+    "segment.index.bytes": _NO_FILES,
+    "segment.jitter.ms": _NO_FILES,
+    "segment.ms": _NO_FILES,
+    "unclean.leader.election.enable": "no replica lags behind; an unclean election is a call of Python: truncate(...)",
+}
+"""Settings of topics that are kept and told, since administrators set them on any broker, and that change nothing; each
+with the reason. A test that gives `Broker` their default is told so.
 """
 
 _OF_TOPICS: Mapping[str, Kind] = {default: kind for kind, default in TOPIC.values() if default is not None}
+_DEFAULTS_WITHOUT_EFFECT = {
+    default: WITHOUT_EFFECT[name]
+    for name, (_, default) in TOPIC.items()
+    if default is not None and name in WITHOUT_EFFECT
+}
 
 BROKER: Mapping[str, Kind] = {
     **_OF_TOPICS,
@@ -286,13 +306,17 @@ class Settings:
         """Kafka's properties; those that are not given have their defaults.
 
         Raises:
-            BrokerRefusal: the embedded broker has no such setting, or Kafka refuses its value.
+            BrokerRefusal: the embedded broker has no such setting, it has no effect, or Kafka refuses its value.
         """
         values: dict[str, Any] = {name: kind.default for name, kind in BROKER.items()}
         for name, text in properties.items():
             kind = BROKER.get(name)
             if kind is None:
                 raise BrokerRefusal(f"the embedded broker has no setting {name}: it has {', '.join(sorted(BROKER))}")
+            if name in _DEFAULTS_WITHOUT_EFFECT:
+                raise BrokerRefusal(
+                    f"{name} has no effect on the embedded broker: {_DEFAULTS_WITHOUT_EFFECT[name]}. Leave it out"
+                )
             try:
                 values[name] = kind.read(str(text))
             except InvalidValueError as error:

@@ -118,12 +118,31 @@ def test_the_nodes_have_their_settings_in_common(make_talk):
     assert "in common" in str(trouble)
 
 
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_topic_that_only_the_embedded_broker_refuses_is_a_trouble(make_talk, validate_only):
+    talk = make_talk()
+    for setting in (("remote.storage.enable", "true"), ("retention.ms", "-2"), ("x", "1")):
+        talk.create({"name": "t", "config": [setting]}, validate_only=validate_only)
+    assert [code for line in talk.transcript for code in line if code == "INVALID_CONFIG"] == ["INVALID_CONFIG"] * 3
+    (trouble,) = map(str, cluster_of(talk).troubles.kept)  # the other two Kafka refuses as well
+    assert "no tiered storage: leave remote.storage.enable out" in trouble
+
+
+def test_settings_that_are_not_told_are_a_trouble(make_talk):
+    talk = make_talk()
+    talk.describe((GROUP, "billing", None), (LOGGER, "1", None), (METRICS, "m", None), (NODE, "1", None))
+    troubles = cluster_of(talk).troubles.kept
+    assert [each.what.partition("asked for ")[2] for each in troubles] == [
+        "settings of group billing-pure",
+        "settings of logger 1",
+    ]
+    assert {each.refusal.name for each in troubles} == {"settings"}
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "setting", "value"),
     [
         (NODE, "", "log.cleaner.threads", "2"),
-        (NODE, "", "compression.type", "gzip"),
-        (TOPIC, "plain", "compression.type", "gzip"),
         (TOPIC, "plain", "remote.storage.enable", "true"),
         (METRICS, "mine", "interval.ms", "100"),
         (GROUP, "billing", "consumer.session.timeout.ms", "100"),

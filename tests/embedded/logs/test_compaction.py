@@ -51,7 +51,7 @@ def test_of_each_key_the_last_record_stays_at_its_offset(seed, with_tombstones):
         if record.offset >= last_base
         or (lasts[record.key] == record.offset and (record.value is not None or not with_tombstones))
     ]
-    assert compact(partition, SETTINGS, with_tombstones=with_tombstones) == len(before) - len(wanted) > 0
+    assert compact(partition, SETTINGS, NOW_MS, with_tombstones=with_tombstones) == len(before) - len(wanted) > 0
     assert all_records(log) == wanted
     assert (log.start_offset, log.end_offset) == (0, end_offset)
     assert log.budget.used_bytes == log.size_bytes == sum(map(len, log.batches()))
@@ -60,7 +60,7 @@ def test_of_each_key_the_last_record_stays_at_its_offset(seed, with_tombstones):
         later = [record for record in wanted if record.offset >= offset]
         assert [record for record in found if record.offset >= offset][:1] == later[:1] or found[-1].offset < offset
         assert header_of(log.read(offset, 1)[0]).last_offset >= offset
-    assert compact(partition, SETTINGS, with_tombstones=with_tombstones) == 0
+    assert compact(partition, SETTINGS, NOW_MS, with_tombstones=with_tombstones) == 0
 
 
 def test_what_cannot_be_read_stays():
@@ -68,17 +68,39 @@ def test_what_cannot_be_read_stays():
     for batch in (build([Record(0, 1, b"k", b"1")]), damaged(count=True), build([Record(0, 1, b"k", b"2")])):
         partition.log.append(bytearray(batch), 0)
     poison = list(partition.log.batches())[1]
-    assert compact(partition, SETTINGS) == 1
+    assert compact(partition, SETTINGS, NOW_MS) == 1
     assert [header_of(each).base_offset for each in partition.log.batches()] == [1, 2]
     assert next(iter(partition.log.batches())) == poison
 
 
 def test_only_a_compacted_topic_is_compacted_and_only_another_expires():
     with pytest.raises(BrokerRefusal, match=r"cleanup\.policy"):
-        compact(partition_of(), SETTINGS)
+        compact(partition_of(), SETTINGS, NOW_MS)
     with pytest.raises(BrokerRefusal, match="expire"):
         expire(partition_of(cleanup_policy="compact"), SETTINGS, NOW_MS)
-    assert compact(partition_of(cleanup_policy="compact,delete"), SETTINGS) == 0
+    assert compact(partition_of(cleanup_policy="compact,delete"), SETTINGS, NOW_MS) == 0
+
+
+@pytest.mark.parametrize(("age_ms", "removed_count"), [(2_999, 0), (3_000, 1), (3_999, 1), (4_000, 3)])
+def test_what_is_young_is_not_compacted(age_ms, removed_count):
+    partition = partition_of(cleanup_policy="compact", min_compaction_lag_ms="2000")
+    for at_ms in (0, 1_000, 2_000, 0):
+        partition.log.append(build([Record(0, NOW_MS + at_ms, b"k", b"v")]), 0)
+    assert compact(partition, SETTINGS, NOW_MS + age_ms) == removed_count
+
+
+@pytest.mark.parametrize("forget", [compact, expire])
+def test_producers_that_were_silent_for_long_are_forgotten(forget):
+    settings = Settings.of({"producer.id.expiration.ms": "1000"})
+    partition = partition_of(cleanup_policy="compact,delete", retention_ms="-1")
+    log = partition.log
+    for producer_id, at_ms, is_open in ((1, 0, False), (2, 1, False), (3, 0, True)):
+        batch = build([Record(0, NOW_MS + at_ms, b"k", b"v")], producer_id=producer_id, is_transactional=is_open)
+        log.append(batch, 0)
+    forget(partition, settings, NOW_MS + 999)
+    assert list(log.producers.by_id) == [1, 2, 3]
+    forget(partition, settings, NOW_MS + 1_000)
+    assert list(log.producers.by_id) == [2, 3], "and not who has a transaction under way"
 
 
 def filled(**config):

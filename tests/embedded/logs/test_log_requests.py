@@ -8,7 +8,7 @@ import pytest
 
 from aiogroup.embedded.machine.faults.faults import Fault
 from aiogroup.embedded.machine.faults.faults import Place as FaultPlace
-from aiogroup.embedded.machine.logs.batches import Record, build
+from aiogroup.embedded.machine.logs.batches import Record, build, header_of, is_intact, records_of
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest
 from aiogroup.protocol.errors import ErrorCode
@@ -92,6 +92,38 @@ def test_a_node_that_does_not_lead_says_who_does(version):
         assert leaders == [(2, 1), (-1, -1)]
         assert nodes == [(2, "127.0.0.1", 9002, "rack-2")]
     assert ends(broker, "t") == [0, 1]
+
+
+@pytest.mark.parametrize("came", range(5))
+@pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_is_kept_with_the_codec_of_its_topic(wanted, came):
+    broker = PureBroker()
+    stamped = {"compression.type": wanted, "message.timestamp.type": "LogAppendTime"}
+    for name, config in (("t", {"compression.type": wanted}), ("stamped", stamped)):
+        broker.topics.create(name, 1, 0, config=config)
+        sent = batch(3, codec=came, producer_id=5, producer_epoch=2, base_sequence=7, is_transactional=False)
+        for base_sequence in (7, 7):
+            _, found = produce(broker, (name, 0, sent))
+            assert (found[name, 0].error_code, found[name, 0].base_offset) == (0, 0), base_sequence
+        (kept,) = broker.topics.partition(name, 0).log.batches()
+        before, after = header_of(sent), header_of(kept)
+        assert after.codec == ["uncompressed", "gzip", "snappy", "lz4", "zstd"].index(wanted)
+        assert is_intact(kept, after.crc)
+        assert [each.value for each in records_of(kept)] == [b"v" * 50] * 3
+        for field in ("producer_id", "producer_epoch", "base_sequence", "last_offset_delta", "records_count"):
+            assert getattr(after, field) == getattr(before, field), field
+        assert after.max_timestamp == (broker.now_ms if name == "stamped" else before.max_timestamp)
+
+
+def test_a_batch_that_grows_too_large_by_its_topics_codec_is_refused():
+    broker = PureBroker()
+    broker.topics.create("t", 1, 0, config={"compression.type": "uncompressed", "max.message.bytes": "2000"})
+    small, large = (batch(count, codec=1) for count in (20, 100))
+    assert len(large) < 2_000
+    _, found = produce(broker, ("t", 0, large))
+    assert (found["t", 0].error_code, ends(broker, "t")) == (ErrorCode.MESSAGE_TOO_LARGE, [0])
+    _, found = produce(broker, ("t", 0, small))
+    assert (found["t", 0].error_code, ends(broker, "t")) == (ErrorCode.NONE, [20])
 
 
 def test_too_few_live_replicas_refuse_who_wants_all_of_them():

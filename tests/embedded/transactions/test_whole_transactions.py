@@ -297,7 +297,7 @@ def test_compaction_drops_what_was_aborted_and_leaves_what_is_open():
     good.add()
     assert good.send(b"3", key=key) == "NONE"
     assert good.end() == "NONE"
-    assert compact(partition, machine.cluster.settings) == 2
+    assert compact(partition, machine.cluster.settings, machine.cluster.now_ms) == 2
     assert machine.read() == ([b"2"], 5)
     assert late.end(False) == "NONE"
     assert machine.read() == ([b"2", b"3"], 9)

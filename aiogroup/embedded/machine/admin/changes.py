@@ -124,9 +124,7 @@ class ConfigChanges:
                 self._alter(exchange, each, validate_only)
             except RefusedResourceError as refused:
                 code, message = refused.code, refused.message
-                if message is not None and "embedded broker" in message:
-                    what = f"{exchange.client_id} changed settings of {each.name or 'the cluster'}: {message}"
-                    self._troubles.note("settings", what, now_ms)
+                self._troubles.note_settings(exchange.client_id, each.name or "the cluster", message, now_ms)
             responses.append(AlterConfigsResourceResponse(code, message, each.kind, each.name))
         return tuple(responses)
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aiogroup.embedded.machine.faults.faults import Faults
     from aiogroup.embedded.machine.logs.topics import Topics
     from aiogroup.embedded.machine.nodes import Nodes
+    from aiogroup.embedded.machine.refusals import Troubles
     from aiogroup.embedded.machine.settings import Settings
     from aiogroup.protocol.schema import Request
 
@@ -52,6 +53,8 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 GREATEST_INT = 2**31 - 1
 INTERNAL = "min.incremental.fetch.session.eviction.ms"
 """Kafka defines this one for itself, and tells it to nobody."""
+NOT_TOLD = {ResourceType.LOGGER: "logger", ResourceType.GROUP: "group"}
+"""Kinds of resources about which the answer is empty."""
 METRICS = (("interval.ms", "300000", INT), ("match", "", LIST), ("metrics", "", LIST))
 """What a subscription of client metrics has by default; there is none here."""
 
@@ -59,11 +62,12 @@ METRICS = (("interval.ms", "300000", INT), ("match", "", LIST), ("metrics", "", 
 class DescribedConfigs:
     """Tells administrators the settings of topics and nodes. Documentation of settings is not told: it is empty."""
 
-    def __init__(self, topics: Topics, nodes: Nodes, settings: Settings, faults: Faults) -> None:
+    def __init__(self, topics: Topics, nodes: Nodes, settings: Settings, faults: Faults, troubles: Troubles) -> None:
         self._topics = topics
         self._nodes = nodes
         self._settings = settings
         self._faults = faults
+        self._troubles = troubles
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
         return {DescribeConfigsRequest: self.describe, ListConfigResourcesRequest: self.list_resources}
@@ -78,11 +82,11 @@ class DescribedConfigs:
             why = f"Unexpected resource type {strangers[0].resource_type} for resource {strangers[0].resource_name}"
             results = [_refused(each, ErrorCode.INVALID_REQUEST, why) for each in request.resources]
         else:
-            results = [self._described(exchange, each, request.include_synonyms) for each in request.resources]
+            results = [self._described(exchange, each, request.include_synonyms, now_ms) for each in request.resources]
         exchange.answer(DescribeConfigsResponse(results=tuple(results)), now_ms)
 
     def _described(
-        self, exchange: Exchange, asked: DescribeConfigsResource, with_synonyms: bool
+        self, exchange: Exchange, asked: DescribeConfigsResource, with_synonyms: bool, now_ms: int
     ) -> DescribeConfigsResult:
         place = Place(topic=asked.resource_name) if asked.resource_type == ResourceType.TOPIC else Place()
         if code := self._faults.refusal(exchange, place) or self._faults.denial(exchange, place):
@@ -91,6 +95,9 @@ class DescribedConfigs:
             found = self._settings_of(exchange.node_id, asked)
         except RefusedResourceError as refused:
             return _refused(asked, refused.code, refused.message)
+        if (kind := NOT_TOLD.get(ResourceType(asked.resource_type))) is not None:
+            what = f"{exchange.client_id or 'a client'} asked for settings of {kind} {asked.resource_name}"
+            self._troubles.note("settings", what, now_ms)
         keys = frozenset(asked.configuration_keys or ())
         told = (each for each in found if not keys or each.name in keys)
         if not with_synonyms:

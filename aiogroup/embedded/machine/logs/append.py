@@ -15,6 +15,7 @@ from aiogroup.embedded.machine.logs.batches import (
     header_of,
     is_intact,
     read_records,
+    recompressed,
     restamp,
     stamp,
 )
@@ -36,6 +37,8 @@ ZSTD = 4
 ATTRIBUTES_AT = 22
 """Of the attributes' second byte, which has the codec and the flags."""
 FIRST_VERSION_WITH_ZSTD = 7
+CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": ZSTD}
+"""The values of compression.type, but for `producer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class AppendRules:
     """Records get the instant of the append (LogAppendTime)."""
     before_max_ms: int
     after_max_ms: int
+    codec: int | None
+    """How batches are kept compressed; `None`: as producers sent them."""
 
     @classmethod
     def of(cls, settings: Settings, topic: Topic) -> AppendRules:
@@ -59,6 +64,7 @@ class AppendRules:
             stamps=settings.of_topic(topic, "message.timestamp.type") == "LogAppendTime",
             before_max_ms=settings.of_topic(topic, "message.timestamp.before.max.ms"),
             after_max_ms=settings.of_topic(topic, "message.timestamp.after.max.ms"),
+            codec=CODECS.get(settings.of_topic(topic, "compression.type")),
         )
 
 
@@ -149,6 +155,10 @@ def append(log: Log, batch: bytearray, leader_epoch: int, rules: AppendRules, no
     try:
         header = _checked_header(log, batch, rules)
         latest_ms = _check_records(log, batch, header, rules, now_ms)
+        if rules.codec is not None and rules.codec != header.codec:
+            batch = recompressed(batch, rules.codec)
+            if len(batch) > rules.max_batch_bytes:
+                raise _refused(ErrorCode.MESSAGE_TOO_LARGE)
         if rules.stamps:
             stamp(batch, now_ms)
         elif latest_ms != header.max_timestamp or header.attributes & LOG_APPEND_TIME:

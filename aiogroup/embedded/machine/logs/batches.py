@@ -27,6 +27,7 @@ __all__ = [
     "marker",
     "read_records",
     "rebuilt",
+    "recompressed",
     "records_of",
     "restamp",
     "seal",
@@ -217,7 +218,17 @@ def end_of_transaction(batch: bytes | bytearray | memoryview) -> End | None:
     return End(kind == 1, epoch) if kind in (0, 1) else None
 
 
-def rebuilt(batch: memoryview, keep: Callable[[Record], bool], *, last_offset: int | None = None) -> bytearray | None:
+def recompressed(batch: bytearray, codec: int) -> bytearray:
+    """The same batch with another codec, as a broker makes it for a topic's compression.type."""
+    with memoryview(batch) as view:
+        made = rebuilt(view, lambda _record: True, codec=codec)
+    assert made is not None
+    return made
+
+
+def rebuilt(
+    batch: memoryview, keep: Callable[[Record], bool], *, last_offset: int | None = None, codec: int | None = None
+) -> bytearray | None:
     """The batch without the records that are not to be kept, as Kafka's cleaner makes it: the others keep their
     offsets, the batch keeps its base offset, its producer and its flags.
 
@@ -225,6 +236,7 @@ def rebuilt(batch: memoryview, keep: Callable[[Record], bool], *, last_offset: i
         batch: a stored batch.
         keep: says which records stay.
         last_offset: where the batch shall end; as it does now if not given.
+        codec: how it is compressed; as it is now if not given.
 
     Returns:
         the new batch, or `None` if no record stays.
@@ -235,14 +247,14 @@ def rebuilt(batch: memoryview, keep: Callable[[Record], bool], *, last_offset: i
         return None
     made = build(
         kept,
-        codec=header.codec,
+        codec=header.codec if codec is None else codec,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
     )
     write_place(made, header.base_offset, header.leader_epoch)
-    codec, *_ = _ATTRIBUTES.unpack_from(made, _ATTRIBUTES_AT)
-    _ATTRIBUTES.pack_into(made, _ATTRIBUTES_AT, header.attributes & ~CODEC_MASK | codec & CODEC_MASK)
+    attributes, *_ = _ATTRIBUTES.unpack_from(made, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(made, _ATTRIBUTES_AT, header.attributes & ~CODEC_MASK | attributes & CODEC_MASK)
     end = header.last_offset if last_offset is None else last_offset
     _LAST_DELTA.pack_into(made, _LAST_DELTA_AT, end - header.base_offset)
     return seal(made)

@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 __all__ = ["compact", "expire"]
 
 
-def compact(partition: Partition, settings: Settings, *, with_tombstones: bool = False) -> int:
+def compact(partition: Partition, settings: Settings, now_ms: int, *, with_tombstones: bool = False) -> int:
     """Keep of each key the last record, as Kafka's cleaner does: what is kept keeps its offset, and the batches their
     bounds, so that readers meet holes. The last batch stays whole: Kafka does not clean the segment that it appends to,
-    and without it a reader would not reach the end. Aborted records go; from the first record of a transaction under
-    way on everything stays.
+    and without it a reader would not reach the end. Aborted records go. From the first record on that belongs to a
+    transaction under way, or is no older than min.compaction.lag.ms, everything stays. Producers that have been silent
+    for producer.id.expiration.ms are forgotten.
 
     Args:
         partition: a partition of a compacted topic.
         settings: the cluster's.
+        now_ms: the time of day.
         with_tombstones: records without a value go too, as if delete.retention.ms had passed since the last time.
 
     Returns:
@@ -35,7 +37,7 @@ def compact(partition: Partition, settings: Settings, *, with_tombstones: bool =
     if "compact" not in settings.of_topic(partition.topic, "cleanup.policy"):
         raise BrokerRefusal(f"{partition.topic.name} is not compacted: create it with cleanup.policy=compact")
     log = partition.log
-    stable_offset = log.last_stable_offset
+    dirty_until = min(log.last_stable_offset, _first_young(partition, settings, now_ms))
     last_offsets: dict[bytes, int] = {}
     counts: list[int] = []
     batches = list(log.batches())
@@ -47,7 +49,7 @@ def compact(partition: Partition, settings: Settings, *, with_tombstones: bool =
             continue
         counts.append(len(records))
         header = header_of(batch)
-        if not header.is_control and not log.is_aborted(header) and header.base_offset < stable_offset:
+        if not header.is_control and not log.is_aborted(header) and header.base_offset < dirty_until:
             last_offsets.update((each.key, each.offset) for each in records if each.key is not None)
 
     def stays(record: Record) -> bool:
@@ -59,7 +61,7 @@ def compact(partition: Partition, settings: Settings, *, with_tombstones: bool =
     removed_count = 0
     for count, batch in zip(counts[:-1], batches[:-1], strict=True):
         header = header_of(batch)
-        if not count or header.is_control or header.base_offset >= stable_offset:
+        if not count or header.is_control or header.base_offset >= dirty_until:
             kept.append(batch)
             continue
         new = rebuilt(batch, stays)
@@ -69,12 +71,26 @@ def compact(partition: Partition, settings: Settings, *, with_tombstones: bool =
             kept.append(batch if left == count else new)
     if removed_count:
         log.replace([*kept, *batches[-1:]])
+    _forget_producers(partition, settings, now_ms)
     return removed_count
+
+
+def _first_young(partition: Partition, settings: Settings, now_ms: int) -> int:
+    """The first batch that min.compaction.lag.ms keeps from being cleaned: its offset, or the log's end."""
+    lag_ms: int = settings.of_topic(partition.topic, "min.compaction.lag.ms")
+    headers = (header_of(batch) for batch in partition.log.batches())
+    young = (each.base_offset for each in headers if lag_ms and each.max_timestamp > now_ms - lag_ms)
+    return next(young, partition.log.end_offset)
+
+
+def _forget_producers(partition: Partition, settings: Settings, now_ms: int) -> None:
+    partition.log.producers.forget_silent(now_ms - settings["producer.id.expiration.ms"])
 
 
 def expire(partition: Partition, settings: Settings, now_ms: int) -> int:
     """Delete what is older than retention.ms, and what is more than retention.bytes, from the log's begin and by whole
-    batches: here each batch is a segment of its own.
+    batches: here each batch is a segment of its own. Producers that have been silent for producer.id.expiration.ms are
+    forgotten.
 
     Returns:
         the log's first offset.
@@ -102,4 +118,5 @@ def expire(partition: Partition, settings: Settings, now_ms: int) -> int:
         start_offset = header_of(batch).last_offset + 1
         excess_bytes -= len(batch)
     log.delete_before(start_offset)
+    _forget_producers(partition, settings, now_ms)
     return log.start_offset

@@ -186,6 +186,12 @@ class Producers:
         if first_offset is not None and not end.is_committed:
             self._aborted.append(Aborted(producer.producer_id, first_offset, header.base_offset))
 
+    def forget_silent(self, since_ms: int) -> None:
+        """Forget who has written nothing since then, and has no transaction under way (removeExpiredProducers)."""
+        for each in list(self.by_id.values()):
+            if each.last_timestamp <= since_ms and each.producer_id not in self._open:
+                del self.by_id[each.producer_id]
+
     @classmethod
     def of(cls, batches: Iterable[memoryview]) -> Producers:
         """What a log says of its producers: what is left of them after a truncation."""

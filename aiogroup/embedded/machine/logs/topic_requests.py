@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aiogroup.embedded.machine.exchange import Exchange, Handler
     from aiogroup.embedded.machine.faults.faults import Faults
     from aiogroup.embedded.machine.logs.topics import Topic, Topics
+    from aiogroup.embedded.machine.refusals import Troubles
     from aiogroup.embedded.machine.settings import Settings
     from aiogroup.protocol.schema import Request
 
@@ -67,11 +68,12 @@ class RefusedTopicError(Exception):
 class TopicRequests:
     """Makes and deletes topics, and adds partitions, for administrators."""
 
-    def __init__(self, topics: Topics, nodes: Nodes, settings: Settings, faults: Faults) -> None:
+    def __init__(self, topics: Topics, nodes: Nodes, settings: Settings, faults: Faults, troubles: Troubles) -> None:
         self._topics = topics
         self._nodes = nodes
         self._settings = settings
         self._faults = faults
+        self._troubles = troubles
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
         return {
@@ -103,6 +105,7 @@ class TopicRequests:
                 self._look_after(exchange, asked.name)
             except RefusedTopicError as refused:
                 result = CreatableTopicResult(asked.name, error_code=refused.code, error_message=refused.message)
+                self._troubles.note_settings(exchange.client_id, f"topic {asked.name}", refused.message, now_ms)
             results.append(result)
         for name, count in counts.items():
             if count > 1:
