@@ -125,9 +125,9 @@ class Consumer:
         """Hand over, commit what is processed, leave the group, close; never longer than `timeout_ms`.
 
         The default ends within the 30 s that Kubernetes gives a pod (`terminationGracePeriodSeconds`).
-        With `drain` a record that another task holds may be finished first, for at most half of the time-out. Not one
-        that came to a task which has ended, as that of `asyncio.wait_for(consumer.getone(), ...)` on Python 3.11 has:
-        nobody knows who holds it. It is in the report, and comes again.
+        With `drain` a record that another task holds may be finished first, for at most half of the time-out. If the
+        task that asked for a record has ended and passed it on, nobody knows who holds it: it is not waited for, is in
+        the report, and comes again.
         `leave_group` overrides that dynamic members leave and static ones keep their name (KIP-345). Any later stop
         returns the first one's report.
 
@@ -290,12 +290,13 @@ class Consumer:
         With `auto_ack=False` "all" is what was acknowledged, gap-free. In a rebalance callback it is what is processed:
         a record in hand is left out. Cancelling leaves the commit on its way.
 
-        A commit is bound to the ownership that each partition has when it is called, and to no later one. Offsets that
-        are given may be any, also ones that were not delivered: the group goes on from there, and who names an offset
-        says that all before it is processed, whenever and under whichever ownership that was. Not so with two lanes
-        (`enable_parallel_rebalance`), where records before an offset may be pending: then it is an offset that was
-        delivered in this ownership, in one of the lanes. While it is not known yet where the lanes of a partition
-        that came back begin, the commit waits for that.
+        A commit is bound to the ownership that each partition has when `commit` is called, and to no later one. A given
+        offset may be any, also one that was not delivered: the group goes on from there. To name it says that all
+        before it is processed, in this ownership or an earlier one.
+
+        With two lanes (`enable_parallel_rebalance`) records before an offset may be pending. So a given offset must be
+        one up to which a lane was delivered in this ownership. If it is not known yet where the lanes of a partition
+        begin that was assigned again, the commit waits for that.
 
         Raises:
             CommitFailedError: some partitions belong to another member now (`not_owned`); the others are committed.
@@ -461,10 +462,10 @@ class Consumer:
         return lag if detail else lag.total
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """The lag known locally, `None` when position or end is not known; never a remote call (KIP-695).
+        """The lag by what is known locally, at once; `None` while the position or the end is not known (KIP-695).
 
-        Where the end is not known it is asked for in the background, so that a later call knows it. How old the
-        knowledge is `lags(detail=True)` says.
+        If the end is not known, it is asked for in the background, for a later call. `lags(detail=True)` also says how
+        old the knowledge is.
 
         Raises:
             IllegalStateError: the partition is not assigned.
@@ -795,7 +796,10 @@ class Consumer:
         engine.context.changed.pulse()
 
     def _move_if_still(self, partition: Partition, offset: int, **how: Any) -> None:  # noqa: ANN401 (of _move)
-        """A seek that waited for the lanes: it is the positions task's call now, and no error of that task."""
+        """Carry out a seek that waited until the lanes were known.
+
+        The positions task calls this and must not end by it: the application's next request raises the error.
+        """
         context = self._started().context
         try:
             if self._running().self_assignment.is_still(partition):

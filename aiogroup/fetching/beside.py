@@ -1,6 +1,7 @@
-"""The lanes that are read beside a partition (KIP-333), as the partition and whoever holds one see them.
+"""The interface of the lanes that are read beside a partition (KIP-333).
 
-`recovery/partition_lanes.py` has them. That room stands on this one, so here is what it must have.
+`PartitionLanes` (`recovery/partition_lanes.py`) implements it. The interface is declared here because nothing in
+`fetching/` may import from `recovery/`, which stands above it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class DeliveredBefore(Protocol):
 
 
 class LanesBeside(LaneCommits, Protocol):
-    """The live lane is a partition, and these are the lanes of its ranges."""
+    """The lanes of one partition's ranges. The partition itself is the live lane."""
 
     @property
     def waits_for(self) -> DeliveredBefore | None:

@@ -93,7 +93,8 @@ class Lane:
         self.ledger = Ledger(0)
         self.epochs = Epochs()
         self.error: AiogroupError | None = None
-        self.starts_count = 0  # how often the position was set; after that, earlier records in hand do not count
+        # How often the position was set: commits and poison records of an earlier count do not concern the lane now.
+        self.starts_count = 0
         self.is_left_out = False  # the planner asks for no more while this much is buffered
 
     # Gates.

@@ -1,6 +1,7 @@
 """The states of a member and its legal moves: `ClassicMembership` makes no other move, and nothing else makes any.
 
-The words are those of every group protocol; `MOVES` and what follows here are the classic one's.
+The names of the states serve every group protocol. `MOVES`, `HEARTBEATING` and the description below are those of the
+classic protocol.
 
 Theory of operation
 -------------------

@@ -97,7 +97,10 @@ class Book(Generic[R]):
         return self._pass(self._offsets(lambda _, reported: reported))
 
     def _pass(self, offsets: PartitionOffsets) -> PartitionOffsets:
-        """Count offsets without a record as reported once all delivered records of the range are: nobody names them."""
+        """In ranges whose delivered records are all reported, count the offsets up to the position as reported too.
+
+        They hold no record (compaction, control batches), so the application cannot name them in a commit.
+        """
         cursors = {each.end: each.ledger for each in self.ranges}
         passed = (
             each if each.end is None or each.processed < cursors[each.end].delivered else each.done_up_to(each.position)

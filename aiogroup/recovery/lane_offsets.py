@@ -78,8 +78,8 @@ class Moved:
     """The lanes after a seek: the live lane goes on at `live`, and the catch-up lane has `pending` to read.
 
     The live lane does not go below `live_start`. The `dropped` ranges will not be read. With `is_new_id` the token gets
-    a new id, so that the work of a job under the old id does not count any more. With `drops_all` offsets of the ranges
-    that were processed and not committed are forgotten too.
+    a new id, so that the work of a job under the old id does not count any more. With `drops_all` no range is kept at
+    all, not even one that is processed and was kept only until a commit says so.
     """
 
     live: int

@@ -68,7 +68,7 @@ def build(config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription:
     if member is not None:
         group = member.in_group(subscription, positions, changes, poll_clock, refresher)
     self_assignment = SelfAssignment(context, following.topics, group, changes)
-    following.lead(group, refresher, self_assignment)
+    following.set_parts(group, refresher, self_assignment)
     return Engine(
         subscription,
         context,

@@ -77,7 +77,8 @@ class Line:
 
     def __init__(self, context: Surroundings, membership: Member) -> None:
         self.membership = membership
-        self.lock = anyio.Lock(fast_acquire=True)  # with another turn, requests would overtake a heartbeat
+        # To take a free lock does not let the loop run: meanwhile other requests would overtake a heartbeat.
+        self.lock = anyio.Lock(fast_acquire=True)
         self.node_id = UNKNOWN_NODE
         self._unknown_since_ms: int | None = None  # while the coordinator is looked for
         self._context = context

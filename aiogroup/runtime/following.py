@@ -62,10 +62,10 @@ class Follower(Protocol):
 
 
 class Following(MemberObserver):
-    """Hears of new metadata from the refresher, of its moves by the membership, and of new subscriptions by the
-    consumer.
+    """Makes the group, the refresher and self-assignment follow the subscription and the metadata.
 
-    These three call it, and it calls them. So it is made before them, and is given them at the end, by `lead`.
+    The consumer tells it of a changed subscription, the refresher of new metadata, the membership of its moves. As the
+    parts that it calls need it too, it is made before them, and gets them afterwards, by `set_parts`.
     """
 
     _group: Follower
@@ -77,7 +77,7 @@ class Following(MemberObserver):
         self._context = context
         self._subscription = subscription
 
-    def lead(self, group: Follower, refresher: Refresher, self_assignment: SelfAssignment) -> None:
+    def set_parts(self, group: Follower, refresher: Refresher, self_assignment: SelfAssignment) -> None:
         """Set the parts that carry out the decisions."""
         self._group = group
         self._refresher = refresher

@@ -33,7 +33,7 @@ def is_real(config: pytest.Config) -> bool:
 
 
 def scope_of_cluster(fixture_name: str, config: pytest.Config) -> str:
-    """Of a fixture that is a cluster: a real one serves a whole run, an embedded one each test."""
+    """The scope of a fixture that gives a cluster: a real one serves the whole run, an embedded one a single test."""
     return "session" if is_real(config) else "function"
 
 
@@ -114,7 +114,7 @@ def clean(cluster: Cluster | EmbeddedCluster, topic: str) -> None:
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster | EmbeddedCluster]:
     """One node: a real one for all tests (devkafka's fixture of this name), or an embedded one for each."""
     if is_real(request.config):
-        yield request.getfixturevalue("kafka_cluster")
+        yield request.getfixturevalue("kafka_cluster")  # devkafka's, which this fixture overrides: not itself again
     else:
         with EmbeddedCluster() as cluster:
             yield cluster

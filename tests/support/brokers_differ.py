@@ -1,4 +1,7 @@
-"""What of tests/kafka runs on real Kafka alone, or there too, each with its reason: files, functions, single tests."""
+"""The tests of tests/kafka that `make test` runs on real Kafka, with the reason: only there, or there too.
+
+Each is named by its file, its function, or with its parameters.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the consumer on real Kafka share: a topic and a group of one's own, and ears."""
+"""What tests of the consumer share, on the embedded broker and on Kafka: a topic and a group of one's own, and ears."""
 
 from __future__ import annotations
 

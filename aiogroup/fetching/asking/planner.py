@@ -49,7 +49,9 @@ class Share:
     full: set[TopicPartition] = field(default_factory=set)
     large: dict[TopicPartition, int] = field(default_factory=dict)
     named: Collection[TopicPartition] = ()
-    """The partitions named in the request under way, which the last answer did not cover."""
+    """The partitions that the request under way names because they are new or have changed: the last answer was not
+    about them as they are now.
+    """
     answered_at_ms: int | None = None
 
 

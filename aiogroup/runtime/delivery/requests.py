@@ -39,8 +39,8 @@ ASKED_AGAIN_MS: Final = 1_000
 ended.
 """
 FEW_COUNT: Final = 16
-"""The request after one that waited does not let the loop run if at most this many records were taken since, and the
-turn is not over.
+"""While a request of `async for` waits, the event loop runs. If at most this many records were taken since then, and
+the turn is not over, the next request does not let the loop run again.
 """
 BATCH_COUNT: Final = 100_000
 """The most records of a batch without `max_poll_records`; the buffers are bounded too."""
@@ -71,7 +71,8 @@ class Gate(Protocol):
 class Requests:
     def __init__(self, context: Context, gate: Gate, subscription: Subscription) -> None:
         self._turn_ends_at = 0.0
-        self._has_waited = False  # the last request did, and gave a slice: nothing else was taken since the loop ran
+        # The last request was that of `async for`, and waited: since the loop ran only its slice was taken from.
+        self._has_waited = False
         self._turn_count = 0
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None

@@ -373,8 +373,9 @@ class Fetchers:
         """Take a short answer without an error as soon as it is read: at the head there is one for each record, and
         every turn of the loop costs time. Every other answer is left to the fetcher.
 
-        If it has all records that there are, whoever waits for them is woken here, and so runs before the next request
-        is written. For this the fetcher, which waits for `answer`, is not woken: returns True.
+        If it brings all records that the log has, the requests that wait for records are woken here, and `_ask_on`
+        writes the next fetch after they have run. The fetcher, which waits for `answer`, need not wake up for that:
+        then this returns True, and `answer` stays open.
         """
         if response.error_code or sent.begun.is_full:
             return False

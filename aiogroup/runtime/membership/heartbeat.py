@@ -53,7 +53,7 @@ class Heartbeat:
             identity = membership.heartbeats_as
             if identity is None:
                 self._identity = None
-                self._count_until(FOREVER_MS)  # no partition is held that another member could have got meanwhile
+                self._count_until(FOREVER_MS)  # the group's partitions are given up: no delivery has to stop in time
                 await self._context.group_changed.wait()
             elif identity != self._identity:
                 self._identity = identity

@@ -201,8 +201,8 @@ class Refresher:
     ) -> str:
         """Ask every leader once, all at the same time; `take` is called with each answer when it arrives.
 
-        Returns why some partitions have no answer, "" if all have one. In the former case a metadata refresh was
-        requested, too.
+        Returns the last reason why a partition was refused or has no answer, "" if there is none. If there is one, a
+        metadata refresh was requested, too.
 
         Raises:
             TopicAuthorizationError: these topics may not be read; `take` was called with the answers for the others.
@@ -252,7 +252,8 @@ class Refresher:
     ) -> str:
         """Put this leader's offsets into `found`, and the topics that may not be read into `unauthorized`.
 
-        Returns the reason of any other refusal.
+        A log without timestamps has the offset -1. Returns the last partition that was refused, for whatever reason,
+        with the name of the error; "" if none was.
         """
         request = ListOffsetsRequest(
             isolation_level=int(read_committed), topics=_by_topic(wanted, self._context.link.cluster)

@@ -75,13 +75,16 @@ class Committer:
         self._context = context
         self._coordinator = coordinator
         self._order = CommitOrder()
-        self._failed: dict[TopicPartition, CommitEntry] = {}  # not made durable by the application's own commits
+        # What failed commits left pending (automatic ones aside), less what became durable later.
+        self._failed: dict[TopicPartition, CommitEntry] = {}
         self._busy_count = 0  # commits that may still be written under the present generation
         self._settled = Signal()
 
     @property
     def is_adopting(self) -> bool:
-        """A rebalance takes partitions over. It commits their positions after the assigned callback, which may seek."""
+        """Whether a rebalance is taking partitions over: then it commits their positions itself, after the assigned
+        callback, which may seek.
+        """
         return self.is_member and self._coordinator.membership.state is MemberState.ADOPTING
 
     async def run(self) -> None:
@@ -221,8 +224,8 @@ class Committer:
         """Commit in a task of its own: a caller that is cancelled leaves it to settle.
 
         Of two commits of a partition the offset of the later call stays; the earlier one is done when the later one is.
-        An `automatic` commit counts as the earlier one if a commit under way covers it. `decided` gets the partitions
-        that were committed or refused for good.
+        An `automatic` commit that is covered by a commit under way is put before it, as if it had been called earlier.
+        `decided` gets the partitions that were committed or refused for good.
 
         Raises:
             CommitFailedError: some partitions are not owned any more; the others were committed.

@@ -166,7 +166,9 @@ class Group:
     # The rounds.
 
     def rebalance(self, now_ms: int) -> None:
-        """Begin a rebalance, or end the join phase under way if no member is missing any more."""
+        """Begin a rebalance. If one is in its join phase already, end that phase if every member has joined (but the
+        first one of an empty group only by time).
+        """
         if self.state is not GroupState.PREPARING:
             self._prepare(now_ms)
         elif not self._is_initial and self._is_everybody_here(now_ms):
@@ -421,8 +423,9 @@ class Group:
         return refusal
 
     def pending_commit_refusal(self, generation: int, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Why the offsets of a transaction are refused. Those of nobody are taken at any time, as producers before
-        KIP-447 did not say who consumes; and no phase of a rebalance refuses them.
+        """Why the offsets of a transaction are refused. No phase of a rebalance is a reason.
+
+        A request that names no member is not refused: before KIP-447 producers could not name the consuming member.
         """
         if generation < 0 and (self.state is GroupState.EMPTY or (not member_id and instance_id is None)):
             return ErrorCode.NONE
