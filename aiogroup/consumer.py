@@ -697,7 +697,7 @@ class Consumer:
         self._check_not_stopped()
         return metrics_of(self._started())
 
-    # Leaves.
+    # What several calls need.
 
     def _started(self) -> Engine:
         if self._engine is None:
@@ -738,7 +738,7 @@ class Consumer:
             self._engine.context.inbox.raise_fatal()
 
     def _grouped(self, call: str) -> Group:
-        return self._running().group.joined(call)
+        return self._running().group.needed_for(call)
 
     def _owned(self, tp: TopicPartition) -> Partition:
         if not isinstance(tp, TopicPartition):

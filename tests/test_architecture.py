@@ -395,7 +395,7 @@ KNOW_THE_CLASSIC_PROTOCOL = {"aiogroup/runtime/build.py": "it chooses the protoc
 
 
 def test_one_place_names_the_group_protocol():
-    """Another one is then a folder beside this one: the rest stands on `Membership` and `Rounds`."""
+    """Another one is then a folder beside this one: the rest stands on `Membership` and `GroupProtocol`."""
     knowing = {
         source.path
         for source in sources()

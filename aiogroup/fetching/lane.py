@@ -97,7 +97,7 @@ class Lane:
         self.starts_count = 0
         self.is_left_out = False  # the planner asks for no more while this much is buffered
 
-    # Gates.
+    # Bars.
 
     @property
     def is_open(self) -> bool:
@@ -231,8 +231,8 @@ class Lane:
         tally = self.tally
         if not (tally.is_narrow or tally.enough_count) or not self._has_position:
             return False
-        is_barred = tally.is_narrow and (self.is_due or (bool(tally.needed) and self.tp not in tally.needed))
-        return is_barred or (tally.enough_count > 0 and self.buffered_count >= tally.enough_count)
+        gives_way = tally.is_narrow and (self.is_due or (bool(tally.needed) and self.tp not in tally.needed))
+        return gives_way or (tally.enough_count > 0 and self.buffered_count >= tally.enough_count)
 
     # Errors.
 

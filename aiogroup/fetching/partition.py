@@ -68,7 +68,7 @@ class Partition(Lane):
         self.former_end = 0  # up to where this consumer read a former topic of the same name
         self.lanes: LanesBeside | None = None  # of the ranges that are read beside it (KIP-333)
 
-    # Gates.
+    # Bars.
 
     @property
     def is_open(self) -> bool:

@@ -31,16 +31,16 @@ __all__ = [
     "Action",
     "Divergence",
     "EpochEnd",
+    "EpochRemedy",
     "Leader",
-    "Remedy",
     "Search",
     "act",
     "confirms",
+    "epoch_remedy_for",
     "is_news",
     "leader_of",
     "must_check",
     "narrow",
-    "remedy_for",
 ]
 
 
@@ -63,7 +63,7 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-class Remedy(Enum):
+class EpochRemedy(Enum):
     """What an error code of OffsetForLeaderEpoch asks for."""
 
     PROCEED = auto()
@@ -123,15 +123,15 @@ def must_check(leader_epoch: int, leader: Leader) -> bool:
     return leader_epoch >= 0 and leader.epoch >= 0
 
 
-def remedy_for(code: int) -> Remedy:
+def epoch_remedy_for(code: int) -> EpochRemedy:
     """As in Java's consumer: whatever the error is, the position is not trusted until the leader has confirmed it."""
     match code:
         case ErrorCode.NONE:
-            return Remedy.PROCEED
+            return EpochRemedy.PROCEED
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return Remedy.NOT_AUTHORIZED
+            return EpochRemedy.NOT_AUTHORIZED
         case _:
-            return Remedy.RETRY
+            return EpochRemedy.RETRY
 
 
 def narrow(search: Search, answer: EpochEnd, epochs: Epochs) -> Search | Divergence | None:

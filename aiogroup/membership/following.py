@@ -22,7 +22,7 @@ __all__ = [
     "Cause",
     "ChangeTopics",
     "CommitAs",
-    "Effect",
+    "FollowingEffect",
     "GroupEffect",
     "MemberView",
     "NoteTopics",
@@ -129,17 +129,17 @@ class RefreshMetadata:
 
 
 GroupEffect: TypeAlias = CommitAs | BeginMembership | BeginAutoCommit | ChangeTopics | AskForRound | NoteTopics
-Effect: TypeAlias = PrepareForSelf | AssignToSelf | AssignAllOf | RefreshMetadata | GroupEffect
+FollowingEffect: TypeAlias = PrepareForSelf | AssignToSelf | AssignAllOf | RefreshMetadata | GroupEffect
 
 
-def follow(subscription: Subscription, member: MemberView, cause: Cause, *, owns: bool) -> tuple[Effect, ...]:
+def follow(subscription: Subscription, member: MemberView, cause: Cause, *, owns: bool) -> tuple[FollowingEffect, ...]:
     """The effects for a member whose application changed the subscription; `owns`: partitions are assigned.
 
     Between `subscribe` and `assign` the member leaves the group: the partitions that the group gave are committed and
     given up before any is assigned without the group. The cause is `GROUP_LEFT` when that is done.
     """
     is_manual, has_left = subscription.is_manual, member.state is MemberState.LEFT
-    effects: list[Effect] = []
+    effects: list[FollowingEffect] = []
     if has_left and owns and not is_manual:
         effects.append(AssignToSelf(frozenset()))  # the group knows nothing of what the application assigned
     effects += (CommitAs(is_member=not (is_manual and has_left)), PrepareForSelf(subscription.assigned))
@@ -158,7 +158,7 @@ def follow(subscription: Subscription, member: MemberView, cause: Cause, *, owns
     return (*effects, _refresh(cause))
 
 
-def follow_alone(subscription: Subscription, cause: Cause) -> tuple[Effect, ...]:
+def follow_alone(subscription: Subscription, cause: Cause) -> tuple[FollowingEffect, ...]:
     """The effects for a consumer without a group whose application changed the subscription."""
     if subscription.is_manual:
         return AssignToSelf(subscription.assigned), _refresh(cause)
@@ -167,7 +167,7 @@ def follow_alone(subscription: Subscription, cause: Cause) -> tuple[Effect, ...]
 
 def follow_metadata(
     topics: frozenset[str], appeared: frozenset[str], member: MemberView, stale_why: str | None
-) -> tuple[Effect, ...]:
+) -> tuple[FollowingEffect, ...]:
     """The effects of a metadata refresh; `stale_why` says why the assignment made by this leader fits no longer."""
     if not member.has_begun:
         return ()

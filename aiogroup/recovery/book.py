@@ -18,11 +18,11 @@ from aiogroup.recovery.lane_starts import Recovery, fold
 from aiogroup.recovery.ranges import Range, Ranges, above, below, subtract
 from aiogroup.recovery.token import NO_EPOCH, DoneRanges, HandOffNote, LogId, write_committed
 
-__all__ = ["Book", "CatchUpCursor", "LiveCursor"]
+__all__ = ["Book", "CatchUpCursor", "LiveLane"]
 
 
-class LiveCursor(Protocol):
-    """Reads the head of the log: the live lane."""
+class LiveLane(Protocol):
+    """Reads the head of the log: the partition itself."""
 
     ledger: Ledger
 
@@ -58,7 +58,7 @@ class Book(Generic[R]):
         self,
         log_id: LogId,
         recovery: Recovery,
-        live: LiveCursor,
+        live: LiveLane,
         make: Callable[[Range, int], R],
         fresh_id: Callable[[], str],
         note_of: Callable[[Ranges], HandOffNote | None] = lambda _: None,

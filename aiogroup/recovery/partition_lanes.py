@@ -115,7 +115,7 @@ class PartitionLanes:
         self._watch = HandOffWatch(owner.config.parallel_handoff_timeout_ms, recovery.since_s)
         self._progress = Progress(recovery.pending)
         self.book: Book[RangeCursor] = Book(log_id, recovery, live, self._make, owner.fresh_id, self._note_of)
-        self.link()
+        self.put_in_order()
 
     def _make(self, span: Range, epoch: int) -> RangeCursor:
         return RangeCursor(self.live, span.start, span.end, epoch, self._owner.fetched.tally)
@@ -148,7 +148,7 @@ class PartitionLanes:
 
     # What is read, and in which order.
 
-    def link(self) -> None:
+    def put_in_order(self) -> None:
         """Put the cursors in order: each range is delivered before the next, and the first unfetched one is fetched."""
         former = None
         for each in self.cursors:
@@ -289,7 +289,7 @@ class PartitionLanes:
         self._emitted_ends.clear()
         self._progress.start_over(pending)
         self.is_done = not pending
-        self.link()
+        self.put_in_order()
         if is_seek and live.tp in owner.fetched:
             owner.fetched.tally.moved[live.tp] = None
         owner.on_moved()
@@ -361,7 +361,7 @@ class PartitionLanes:
         self._watch.note_moved(before, pending, self._wall_ms(), done.at_s)
         left_count = count(pending)
         self._owner.emit(events.JobProgressed(tp.topic, tp.partition, count(before) - left_count, left_count))
-        self.link()
+        self.put_in_order()
         self._owner.on_deliverable()
 
     def _take_back(self, log_start: int | None) -> None:
@@ -371,7 +371,7 @@ class PartitionLanes:
         if news:
             for cursor in self.cursors:
                 cursor.target.is_broken = False
-            self.link()
+            self.put_in_order()
             self._owner.on_fetchable()
 
     def raise_log_start(self, log_start: int) -> None:

@@ -23,7 +23,7 @@ from aiogroup.membership.following import (
     AssignAllOf,
     AssignToSelf,
     Cause,
-    Effect,
+    FollowingEffect,
     GroupEffect,
     PrepareForSelf,
     RefreshMetadata,
@@ -44,11 +44,11 @@ __all__ = ["Follower", "Following"]
 class Follower(Protocol):
     """The group, or no group, as it follows a subscription."""
 
-    def follow(self, cause: Cause) -> tuple[Effect, ...]:
+    def follow(self, cause: Cause) -> tuple[FollowingEffect, ...]:
         """The effects of a changed subscription."""
         ...
 
-    def follow_metadata(self, appeared: frozenset[str]) -> tuple[Effect, ...]:
+    def follow_metadata(self, appeared: frozenset[str]) -> tuple[FollowingEffect, ...]:
         """The effects of refreshed metadata; `appeared` holds the topics that match the pattern since then."""
         ...
 
@@ -89,7 +89,7 @@ class Following(MemberObserver):
         self._subscription.match(cluster, exclude_internal=config.exclude_internal_topics)
         self._carry_out(self._group.follow(cause))
 
-    def _carry_out(self, effects: tuple[Effect, ...]) -> None:
+    def _carry_out(self, effects: tuple[FollowingEffect, ...]) -> None:
         for effect in effects:
             match effect:
                 case PrepareForSelf():

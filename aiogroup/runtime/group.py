@@ -19,7 +19,7 @@ from aiogroup.membership.following import (
     Cause,
     ChangeTopics,
     CommitAs,
-    Effect,
+    FollowingEffect,
     GroupEffect,
     MemberView,
     NoteTopics,
@@ -71,7 +71,7 @@ class GroupOrNone(Gate, CommitsLeaving, Follower, Leaver, Protocol):
         """How many rebalances were completed; `None` without a group."""
         ...
 
-    def joined(self, call: str) -> Group:
+    def needed_for(self, call: str) -> Group:
         """The group, for a call that needs one.
 
         Raises:
@@ -107,7 +107,7 @@ class NoGroup:
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
 
-    def joined(self, call: str) -> Group:
+    def needed_for(self, call: str) -> Group:
         raise IllegalOperation(f"{call}() needs a group: pass group_id")
 
     def may_deliver(self) -> bool:
@@ -122,10 +122,10 @@ class NoGroup:
     def on_answer(self) -> None:
         pass
 
-    def follow(self, cause: Cause) -> tuple[Effect, ...]:
+    def follow(self, cause: Cause) -> tuple[FollowingEffect, ...]:
         return follow_alone(self._subscription, cause)
 
-    def follow_metadata(self, appeared: frozenset[str]) -> tuple[Effect, ...]:
+    def follow_metadata(self, appeared: frozenset[str]) -> tuple[FollowingEffect, ...]:
         return (AssignAllOf(self._subscription.names(), appeared),)
 
     def perform(self, effect: GroupEffect) -> None:
@@ -190,7 +190,7 @@ class Group:
     def rebalances_count(self) -> int | None:
         return self._rebalance.completed_count
 
-    def joined(self, call: str) -> Group:
+    def needed_for(self, call: str) -> Group:
         return self
 
     # For requests.
@@ -221,10 +221,10 @@ class Group:
 
     # The subscription.
 
-    def follow(self, cause: Cause) -> tuple[Effect, ...]:
+    def follow(self, cause: Cause) -> tuple[FollowingEffect, ...]:
         return follow(self._subscription, self._view(), cause, owns=bool(self._context.assignment))
 
-    def follow_metadata(self, appeared: frozenset[str]) -> tuple[Effect, ...]:
+    def follow_metadata(self, appeared: frozenset[str]) -> tuple[FollowingEffect, ...]:
         stale_why = self._membership.why_stale(self._context.link.cluster)
         return follow_metadata(self._subscription.names(), appeared, self._view(), stale_why)
 

@@ -16,15 +16,15 @@ from aiogroup.fetching.truncation import (
     Action,
     Divergence,
     EpochEnd,
+    EpochRemedy,
     Leader,
-    Remedy,
     Search,
     act,
+    epoch_remedy_for,
     is_news,
     leader_of,
     must_check,
     narrow,
-    remedy_for,
 )
 from aiogroup.offsets.commit_plan import Committed
 from aiogroup.protocol.codec import ZERO_UUID
@@ -78,9 +78,11 @@ def test_without_epochs_there_is_nothing_to_check(leader_epoch, leader, needed):
 
 
 def test_no_error_lets_a_position_pass_unchecked():
-    assert [code for code in E if remedy_for(code) is Remedy.PROCEED] == [E.NONE]
-    assert [code for code in E if remedy_for(code) is Remedy.NOT_AUTHORIZED] == [E.TOPIC_AUTHORIZATION_FAILED]
-    assert remedy_for(9_999) is Remedy.RETRY
+    assert [code for code in E if epoch_remedy_for(code) is EpochRemedy.PROCEED] == [E.NONE]
+    assert [code for code in E if epoch_remedy_for(code) is EpochRemedy.NOT_AUTHORIZED] == [
+        E.TOPIC_AUTHORIZATION_FAILED
+    ]
+    assert epoch_remedy_for(9_999) is EpochRemedy.RETRY
 
 
 # Answers.

@@ -34,7 +34,7 @@ def assignors():
 
 def offered(assignors, claim, held=Held()):  # noqa: B008 (frozen)
     offers = Offers(assignors, "rack", SimpleNamespace(names=KEPT))
-    offers.held = held
+    offers.last_held = held
     return {name: read_subscription(blob, None) for name, blob in offers.of(ORDERS, claim)}
 
 

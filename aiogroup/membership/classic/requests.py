@@ -95,11 +95,11 @@ class Holding(Protocol):
 class Offers:
     """Makes the offers of a member.
 
-    `held` is the last assignment by the group, kept after it was given up or lost: sticky assignors ask for it.
+    `last_held` is the last assignment by the group, kept after it was given up or lost: sticky assignors ask for it.
     """
 
     def __init__(self, assignors: Sequence[Assignor], rack: str | None, holding: Holding) -> None:
-        self.held = Held()
+        self.last_held = Held()
         self._assignors = assignors
         self._rack = rack
         self._holding = holding
@@ -109,7 +109,7 @@ class Offers:
 
         A `claim` of 0 or above is the generation under which a cooperative member keeps its partitions while it joins.
         """
-        last, owned = self.held, Held((), self.held.generation)
+        last, owned = self.last_held, Held((), self.last_held.generation)
         if claim >= 0:
             last = owned = Held(tuple(self._holding.names), claim)
         return [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from aiogroup.fetching.truncation import EpochEnd, Leader, Remedy, remedy_for
+from aiogroup.fetching.truncation import EpochEnd, EpochRemedy, Leader, epoch_remedy_for
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -25,9 +25,9 @@ leadership.
 
 
 class EpochAnswer(NamedTuple):
-    """The answer about one partition: `end` counts only with `Remedy.PROCEED`; otherwise `error` names the code."""
+    """The answer about one partition: `end` counts only with the remedy PROCEED; otherwise `error` names the code."""
 
-    remedy: Remedy
+    remedy: EpochRemedy
     error: str
     end: EpochEnd
 
@@ -60,7 +60,9 @@ async def ask_epoch_ends(
     answer = await link.send(node_id, request, METADATA, limit_ms)
     return {
         TopicPartition(topic.topic, each.partition): EpochAnswer(
-            remedy_for(each.error_code), lookup(each.error_code).name, EpochEnd(each.leader_epoch, each.end_offset)
+            epoch_remedy_for(each.error_code),
+            lookup(each.error_code).name,
+            EpochEnd(each.leader_epoch, each.end_offset),
         )
         for topic in answer.topics
         for each in topic.partitions

@@ -11,7 +11,7 @@ from aiogroup.config import parse_reset_policy
 from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition, PositionState
-from aiogroup.fetching.truncation import Action, EpochEnd, Remedy, Search, act, is_news, leader_of, narrow
+from aiogroup.fetching.truncation import Action, EpochEnd, EpochRemedy, Search, act, is_news, leader_of, narrow
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.fetching.epoch_ends import ANSWER_MS, EpochAnswer, ask_epoch_ends
 from aiogroup.runtime.fetching.positions import Positions
@@ -126,12 +126,12 @@ class Validator:
     ) -> None:
         for partition in self._unchanged(asked):
             tp, found = partition.tp, answers.get(partition.tp)
-            if found is not None and found.remedy is Remedy.PROCEED:
+            if found is not None and found.remedy is EpochRemedy.PROCEED:
                 self._go_on(partition, found.end)
                 continue
             why = "the answer lacks it" if found is None else found.error
             self._context.emit(events.FetchFailed(node_id, tp.topic, tp.partition, f"checking the position: {why}"))
-            if found is not None and found.remedy is Remedy.NOT_AUTHORIZED:
+            if found is not None and found.remedy is EpochRemedy.NOT_AUTHORIZED:
                 self._context.inbox.put(TopicAuthorizationError([tp.topic]))
             self._retry([partition])
 

@@ -34,8 +34,8 @@ MATCH_BEFORE_JOIN_MS: Final = 10_000
 """How long a look for the topics of a pattern may hold a rebalance up."""
 
 
-class Rounds(Protocol):
-    """What the group protocol adds to this task: its requests, and effects that no other protocol has."""
+class GroupProtocol(Protocol):
+    """The part of this task that differs between group protocols: requests, and effects that only one of them has."""
 
     async def perform(self, effect: f.ComputeAssignment | f.CheckWithheld | f.CheckUnread) -> None: ...
     async def exchange(self, request: f.Request) -> None:
@@ -55,7 +55,7 @@ class Rebalance:
         committer: Committer,
         positions: Positions,
         ownership: Ownership,
-        rounds: Rounds,
+        protocol: GroupProtocol,
         first_sight: FirstSight,
         refresher: Refresher,
     ) -> None:
@@ -63,7 +63,7 @@ class Rebalance:
         self._coordinator = coordinator
         self._committer = committer
         self._positions = positions
-        self._rounds = rounds
+        self._protocol = protocol
         self.ownership = ownership
         self.first_sight = first_sight
         self._refresher = refresher
@@ -78,7 +78,7 @@ class Rebalance:
             for effect in step.effects:
                 await self._perform(effect)
             for request in step.requests:
-                await self._rounds.exchange(request)
+                await self._protocol.exchange(request)
             if not step.effects and not step.requests:
                 await self._context.group_changed.wait(step.wake_at_ms)
 
@@ -91,7 +91,7 @@ class Rebalance:
             case f.Fail():
                 await self._fail(effect.error)
             case f.ComputeAssignment() | f.CheckWithheld() | f.CheckUnread():
-                await self._rounds.perform(effect)
+                await self._protocol.perform(effect)
 
     # Giving up.
 
@@ -148,7 +148,7 @@ class Rebalance:
 
     async def _adopt(self, effect: f.Adopt) -> None:
         await self._context.know({tp.topic for tp in effect.partitions})
-        self._rounds.on_adopted(effect)
+        self._protocol.on_adopted(effect)
         generation = effect.generation
 
         def still() -> bool:

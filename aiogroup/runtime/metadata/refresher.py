@@ -51,7 +51,8 @@ class Listed(OffsetAndTimestamp):
     leader_epoch: int = -1
 
 
-MISSING_MS: Final = 1_000
+LOOK_UP_MISSING_MS: Final = 1_000
+"""How often metadata that lack a wanted topic are refreshed."""
 
 
 class MetadataReader(Protocol):
@@ -85,7 +86,7 @@ class Refresher:
         while True:
             due_at_ms = self._refreshed_at_ms + config.metadata_max_age_ms
             if self.is_incomplete():
-                due_at_ms = min(due_at_ms, self._refreshed_at_ms + MISSING_MS)
+                due_at_ms = min(due_at_ms, self._refreshed_at_ms + LOOK_UP_MISSING_MS)
             if self._wanted_at_ms is not None:
                 due_at_ms = min(due_at_ms, max(self._wanted_at_ms, self._refreshed_at_ms + config.retry_backoff_ms))
             if now_ms() < due_at_ms:

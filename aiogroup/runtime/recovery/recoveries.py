@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from aiogroup.errors import AiogroupError, LogTruncationError, TopicAuthorizationError, UnsupportedVersionError
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
-from aiogroup.fetching.truncation import EpochEnd, Remedy, leader_of
+from aiogroup.fetching.truncation import EpochEnd, EpochRemedy, leader_of
 from aiogroup.offsets.commit_plan import Committed
 from aiogroup.recovery.lane_starts import Log, Recovery, last_known, recover
 from aiogroup.recovery.token import NO_EPOCH, Found, LogId, read_committed
@@ -217,7 +217,7 @@ class Recoveries:
                 self._refresher.want()
                 continue
             for tp, answer in answers.items():
-                if answer.remedy is Remedy.PROCEED:
+                if answer.remedy is EpochRemedy.PROCEED:
                     found[tp] = answer.end
                     continue
                 why = f"checking what was read: {answer.error}"

@@ -44,7 +44,7 @@ from aiogroup.protocol.messages.offset_fetch import (
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aiogroup.protocol.schema import Response
 
-__all__ = ["Answer", "CoordinatorLog", "GroupCoordinator", "GroupRequest"]
+__all__ = ["Answer", "CoordinatorLog", "CoordinatorRequest", "GroupCoordinator"]
 
 NOTHING = Committed(-1, "", -1)
 DEAD_UNTIL = 6
@@ -52,7 +52,7 @@ DEAD_UNTIL = 6
 NOT_FOUND_SINCE = 9
 """From this version of OffsetCommit on an unknown group has an error code of its own."""
 
-GroupRequest = (
+CoordinatorRequest = (
     JoinGroupRequest
     | SyncGroupRequest
     | HeartbeatRequest
@@ -120,7 +120,7 @@ class GroupCoordinator:
     # The methods of every state machine, and the end.
 
     def handle(
-        self, ticket: Hashable, request: GroupRequest, now_ms: int, *, version: int, client_id: str = ""
+        self, ticket: Hashable, request: CoordinatorRequest, now_ms: int, *, version: int, client_id: str = ""
     ) -> list[Answer]:
         """Handle a request. Returns the answers that are due, to this request and to others; that to a JoinGroup or
         SyncGroup may come later.

@@ -44,7 +44,7 @@ __all__ = ["GroupRequests"]
 
 NAMES_PROTOCOL_SINCE = 5
 """KIP-559."""
-GroupRequest = JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest | OffsetCommitRequest
+MemberRequest = JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest | OffsetCommitRequest
 Ask = Callable[[GroupCoordinator, Exchange, Any, int], Response | None]
 
 
@@ -74,7 +74,7 @@ class GroupRequests:
     # Members.
 
     def _asking(self, ask: Ask) -> Handler:
-        def handler(exchange: Exchange, request: GroupRequest, now_ms: int) -> None:
+        def handler(exchange: Exchange, request: MemberRequest, now_ms: int) -> None:
             coordinator = self._coordinator(exchange, request)
             if isinstance(coordinator, ErrorCode):
                 exchange.answer(refused(request, coordinator, exchange.version), now_ms)
@@ -83,7 +83,7 @@ class GroupRequests:
 
         return handler
 
-    def _coordinator(self, exchange: Exchange, request: GroupRequest) -> GroupCoordinator | ErrorCode:
+    def _coordinator(self, exchange: Exchange, request: MemberRequest) -> GroupCoordinator | ErrorCode:
         place = _place(request)
         return self._faults.refusal(exchange, place) or self._coordinators.at(exchange.node_id, request.group_id)
 
@@ -94,7 +94,7 @@ class GroupRequests:
 
     def _answer(self, exchange: Exchange, response: Response, now_ms: int) -> None:
         request = exchange.request
-        assert isinstance(request, GroupRequest)
+        assert isinstance(request, MemberRequest)
         if code := self._faults.denial(exchange, _place(request)):
             response = refused(request, code, exchange.version)
         exchange.answer(response, now_ms)
@@ -234,7 +234,7 @@ class GroupRequests:
         return replace(topic, partitions=tuple(partitions))
 
 
-def _place(request: GroupRequest) -> Place:
+def _place(request: MemberRequest) -> Place:
     if isinstance(request, LeaveGroupRequest):
         return Place(group=request.group_id, member=request.members[0].member_id if request.members else None)
     return Place(group=request.group_id, member=request.member_id)

@@ -26,7 +26,7 @@ __all__ = ["ClassicRounds"]
 
 
 class ClassicRounds:
-    """The `Rounds` of a `ClassicMembership`, whose `leadership` and `offers` are given here too."""
+    """The `GroupProtocol` of a `ClassicMembership`, whose `leadership` and `offers` are given here too."""
 
     def __init__(
         self, context: Context, coordinator: Coordinator, leader: Leader, leadership: Leadership, offers: Offers
@@ -48,7 +48,7 @@ class ClassicRounds:
 
     def on_adopted(self, effect: f.Adopt) -> None:
         self._leadership.on_adopted(leads=effect.is_leader)
-        self._offers.held = Held(effect.partitions, effect.generation)
+        self._offers.last_held = Held(effect.partitions, effect.generation)
 
     async def exchange(self, request: f.Request) -> None:
         membership = self._coordinator.membership
