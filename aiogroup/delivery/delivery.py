@@ -176,13 +176,13 @@ class Delivery:
         """
         self.close_cursor()
         buffer = lane.buffer
-        piece = buffer.slice
-        if buffer.ready_count and piece is not None:
-            if piece.records[piece.index].offset != offset:
+        slice_ = buffer.slice
+        if buffer.ready_count and slice_ is not None:
+            if slice_.records[slice_.index].offset != offset:
                 return False
-            piece.index += 1
-            is_last = piece.index == len(piece.records)
-            lane.ledger.pass_over(piece.end if is_last else offset + 1)
+            slice_.index += 1
+            is_last = slice_.index == len(slice_.records)
+            lane.ledger.pass_over(slice_.end if is_last else offset + 1)
             buffer.weigh()
             self.supply.has_freed = self.supply.has_freed or is_last
             return True
@@ -205,12 +205,12 @@ class Delivery:
         if taken_back is None:
             return None
         lane, record = taken_back
-        piece = lane.buffer.slice
-        if piece is None or not piece.index or piece.records[piece.index - 1] is not record:
+        slice_ = lane.buffer.slice
+        if slice_ is None or not slice_.index or slice_.records[slice_.index - 1] is not record:
             lane.drop_buffer()  # the slice was dropped meanwhile to free memory: fetch its records again
             self.supply.has_freed = True
             return record
-        piece.index -= 1
+        slice_.index -= 1
         self._queues.of(lane).put_first(lane)
         return record
 
@@ -238,9 +238,9 @@ class Delivery:
         for queue in self._queues.in_order():
             try:
                 for lane in queue.by_turn(()):
-                    piece = queue.ready(lane, self._records_per_turn)
-                    if piece is not None:
-                        return self._slices.open(lane, piece, self._turn_ns)
+                    slice_ = queue.ready(lane, self._records_per_turn)
+                    if slice_ is not None:
+                        return self._slices.open(lane, slice_, self._turn_ns)
             except RecordError:
                 self._queues.put_last(queue)
                 raise
@@ -267,11 +267,11 @@ class Delivery:
         left, is_first = count, not taken
         try:
             for lane in queue.by_turn(only):
-                while left > 0 and (piece := queue.ready(lane, self._records_per_turn)) is not None:
-                    since = piece.index
-                    upto = min(len(piece.records), since + left)
-                    self._in_hand.hand_out(lane, piece, upto, keep_last_only=False)
-                    records = piece.give(since)
+                while left > 0 and (slice_ := queue.ready(lane, self._records_per_turn)) is not None:
+                    since = slice_.index
+                    upto = min(len(slice_.records), since + left)
+                    self._in_hand.hand_out(lane, slice_, upto, keep_last_only=False)
+                    records = slice_.give(since)
                     left -= len(records)
                     if (before := taken.setdefault(lane.tp, records)) is not records:
                         before += records

@@ -27,26 +27,26 @@ class InHand:
         """The lane whose record was taken back last."""
         self._lanes: dict[int, Lane] = {}
 
-    def hand_out(self, lane: Lane, piece: Slice, upto: int, *, keep_last_only: bool) -> None:
+    def hand_out(self, lane: Lane, slice_: Slice, upto: int, *, keep_last_only: bool) -> None:
         """Hand out the slice's records up to the index `upto`. With `keep_last_only`, only the last of them is in
         hand.
         """
-        if upto == piece.index:
+        if upto == slice_.index:
             return
-        records, ledger = piece.records, lane.ledger
-        first, last = records[piece.index].offset, records[upto - 1].offset
+        records, ledger = slice_.records, lane.ledger
+        first, last = records[slice_.index].offset, records[upto - 1].offset
         if keep_last_only:
             ledger.process_all()
             run: Sequence[int] = (last,)
-        elif last - first == upto - 1 - piece.index:  # offsets only rise, so none is missing in between
+        elif last - first == upto - 1 - slice_.index:  # offsets only rise, so none is missing in between
             run = range(first, last + 1)
         else:
-            run = [record.offset for record in records[piece.index : upto]]
-        lane.tally.handed_out_count += upto - piece.index
-        piece.index = upto
+            run = [record.offset for record in records[slice_.index : upto]]
+        lane.tally.handed_out_count += upto - slice_.index
+        slice_.index = upto
         if upto == len(records):
             self._free_slice(lane)
-        ledger.deliver(run, piece.end if upto == len(records) else last + 1)
+        ledger.deliver(run, slice_.end if upto == len(records) else last + 1)
         self._lanes[id(lane)] = lane
 
     def _free_slice(self, lane: Lane) -> None:
@@ -63,17 +63,17 @@ class InHand:
             for lane in self._lanes.values():
                 lane.ledger.process_all()
             self._lanes.clear()
-        for lane, piece, count in taken:
-            upto = piece.index + count
+        for lane, slice_, count in taken:
+            upto = slice_.index + count
             if lane is last_lane or not self.auto_ack:
-                self.hand_out(lane, piece, upto, keep_last_only=self.auto_ack)
+                self.hand_out(lane, slice_, upto, keep_last_only=self.auto_ack)
                 continue
-            piece.index = upto
-            if upto == len(piece.records):
+            slice_.index = upto
+            if upto == len(slice_.records):
                 self._free_slice(lane)
-                lane.ledger.deliver((), piece.end)
+                lane.ledger.deliver((), slice_.end)
             else:
-                lane.ledger.deliver((), piece.records[upto - 1].offset + 1)
+                lane.ledger.deliver((), slice_.records[upto - 1].offset + 1)
         self.iterated = last
 
     def holds(self, tps: Collection[TopicPartition] | None = None) -> bool:

@@ -111,8 +111,8 @@ class Merging:
         if self._is_laid_out():
             return False
         for partition in self._in_order:
-            piece = partition.buffer.slice
-            is_time_known = piece is not None and piece.index < len(piece.keys)
+            slice_ = partition.buffer.slice
+            is_time_known = slice_ is not None and slice_.index < len(slice_.keys)
             if is_time_known or not partition.buffer.pieces or not partition.is_open:
                 continue
             if not has_time():
@@ -157,18 +157,18 @@ class Merging:
         for partition in self._in_order:
             if Bar.DELAYED in partition.bars:
                 return False  # its redelivered record may be the next one by time
-            piece, is_open = partition.buffer.slice, partition.is_open
-            if is_open and (piece is None or piece.index >= len(piece.keys)):
-                piece = self._head(partition)
-            if is_open and piece is not None:
-                sources.append((partition, piece))
+            slice_, is_open = partition.buffer.slice, partition.is_open
+            if is_open and (slice_ is None or slice_.index >= len(slice_.keys)):
+                slice_ = self._head(partition)
+            if is_open and slice_ is not None:
+                sources.append((partition, slice_))
             elif not (partition.is_paused or Bar.LEAVING in partition.bars):  # these take no part in the merge
                 lag = partition.lag(read_committed=self._read_committed) if is_open else None
                 sights[partition.tp] = Sight(lag, partition.log.heard_at_ms, partition.ownership)
         if not self.rule.look(sights, now_ms, has_record=bool(sources)):
             return False
         layout = _Layout(sources, is_enforced=bool(sights))
-        places: list[list[Any]] = [[piece.records, piece.keys, piece.index] for _, piece in sources]
+        places: list[list[Any]] = [[slice_.records, slice_.keys, slice_.index] for _, slice_ in sources]
         heads = Heads(places)
         while (left_count := self._laid_out_count - len(layout.records)) > 0:
             slot = heads.take(layout.records, layout.order, layout.times, left_count)
@@ -182,44 +182,44 @@ class Merging:
         self._delivery.open_source(self)
         return True
 
-    def _lengthen(self, partition: Partition, piece: Slice, place: list[Any]) -> bool:
+    def _lengthen(self, partition: Partition, slice_: Slice, place: list[Any]) -> bool:
         """Decode more records of a partition whose slice is used up. Without its next record, no later record can be
         chosen.
         """
-        if len(piece.keys) < len(piece.records):
+        if len(slice_.keys) < len(slice_.records):
             return False  # the next record has no time: that is handled when it becomes the first
-        former_index = piece.index
+        former_index = slice_.index
         if not self._delivery.lengthen(partition, self._slice_count):
             return False
-        place[2] -= former_index - piece.index
-        self._read_times(piece)
-        return bool(len(piece.keys) > place[2])
+        place[2] -= former_index - slice_.index
+        self._read_times(slice_)
+        return bool(len(slice_.keys) > place[2])
 
     def _head(self, partition: Partition) -> Slice | None:
         """The partition's slice with a next record whose time is known."""
         if (due := partition.due_error) is not None:
             raise due
         while True:
-            piece = partition.buffer.slice
-            if piece is None or piece.index == len(piece.records):
-                piece = self._delivery.head(partition, self._slice_count)
-                if piece is None:
+            slice_ = partition.buffer.slice
+            if slice_ is None or slice_.index == len(slice_.records):
+                slice_ = self._delivery.head(partition, self._slice_count)
+                if slice_ is None:
                     return None
-            if piece.index < len(piece.keys):
-                return piece
-            error = self._read_times(piece)
-            if error is not None and piece.index == len(piece.keys):
-                self._skip(partition, piece, error)
+            if slice_.index < len(slice_.keys):
+                return slice_
+            error = self._read_times(slice_)
+            if error is not None and slice_.index == len(slice_.keys):
+                self._skip(partition, slice_, error)
 
     # Timestamps.
 
-    def _read_times(self, piece: Slice) -> Exception | None:
+    def _read_times(self, slice_: Slice) -> Exception | None:
         """Read the times of further records, up to one without a usable time. Returns the error of that record, if
         there is one.
         """
-        keys, records = piece.keys, piece.records
-        if len(keys) < piece.index:
-            keys += [0] * (piece.index - len(keys))  # already handed out: their times are not needed
+        keys, records = slice_.keys, slice_.records
+        if len(keys) < slice_.index:
+            keys += [0] * (slice_.index - len(keys))  # already handed out: their times are not needed
         if self._timestamp is None:
             return None if read_times(records, keys) else ValueError("the record has no timestamp")
         for record in records[len(keys) :]:
@@ -232,17 +232,17 @@ class Merging:
             keys.append(at)
         return None
 
-    def _skip(self, partition: Partition, piece: Slice, why: Exception) -> None:
+    def _skip(self, partition: Partition, slice_: Slice, why: Exception) -> None:
         """The next record has no usable time: pass it over if the handler returns, raise if there is no handler."""
-        record = piece.records[piece.index]
+        record = slice_.records[slice_.index]
         error = TimestampError(record, why)
         if self._on_bad_timestamp is None:
             raise error from why
         self._on_bad_timestamp(record, error)
-        piece.keys.append(0)
-        piece.index += 1
-        is_last = piece.index == len(piece.records)
-        partition.ledger.pass_over(piece.end if is_last else record.offset + 1)
+        slice_.keys.append(0)
+        slice_.index += 1
+        is_last = slice_.index == len(slice_.records)
+        partition.ledger.pass_over(slice_.end if is_last else record.offset + 1)
         if is_last:
             partition.buffer.weigh()
 
@@ -272,10 +272,10 @@ class Merging:
         half_count, sources = (tally.enough_count + 1) // 2, layout.sources
         taken, full = [], []
         for slot, count in Counter(layout.order[first:upto]).items():
-            partition, piece = sources[slot]
-            if partition.buffer.slice is not piece:
+            partition, slice_ = sources[slot]
+            if partition.buffer.slice is not slice_:
                 continue  # the slice was dropped, and the position was set again
-            taken.append((partition, piece, count))
+            taken.append((partition, slice_, count))
             if partition.target.offset - partition.ledger.position >= half_count:
                 full.append(partition)
         in_hand = None
@@ -298,8 +298,8 @@ class Merging:
         """Drop the layout; its remaining records stay in their partitions' buffers."""
         self.cursor.close()
         if self._layout is not None:
-            for _, piece in self._layout.sources:
-                piece.let_go()
+            for _, slice_ in self._layout.sources:
+                slice_.let_go()
         self._layout = None
 
     def _handed_out_count(self, layout: _Layout) -> int:

@@ -98,10 +98,10 @@ class Queue:
             RecordError: the lane cannot go on.
         """
         buffer = lane.buffer
-        piece = buffer.slice
-        if piece is not None and piece.index < len(piece.records):
+        slice_ = buffer.slice
+        if slice_ is not None and slice_.index < len(slice_.records):
             self._has_ready = True
-            return piece
+            return slice_
         while buffer.pieces:
             decoder = buffer.pieces[0]
             if decoder is self._supply.inflating or self._is_full(lane):
@@ -114,7 +114,7 @@ class Queue:
                     return None
                 records = decoder.next_slice(max_count)
             if records:
-                buffer.slice = piece = Slice(records, decoder.next_offset, decoder.slice_bytes)
+                buffer.slice = slice_ = Slice(records, decoder.next_offset, decoder.slice_bytes)
                 if decoder.exhausted:  # mostly: found out now, the next request need not look at it again
                     lane.use_up()
                     self._supply.note_drained()
@@ -122,7 +122,7 @@ class Queue:
                     buffer.weigh()
                 self._favoured = None
                 self._has_ready = True
-                return piece
+                return slice_
             lane.ledger.pass_over(decoder.next_offset)
             lane.use_up()
             self._supply.note_drained()
@@ -158,15 +158,15 @@ class Queue:
 
         Decode no more than is asked for: the surplus of every lane would stay in memory.
         """
-        piece = lane.buffer.slice
-        if piece is None or piece.index == len(piece.records):
+        slice_ = lane.buffer.slice
+        if slice_ is None or slice_.index == len(slice_.records):
             try:
-                piece = self.ready(lane, count)
+                slice_ = self.ready(lane, count)
             except RecordError:
                 return False  # the error is raised when it is the lane's turn
-            if piece is not None and budget is not None:
-                budget.spend(len(piece.records), piece.size_bytes)
-            return piece is not None
+            if slice_ is not None and budget is not None:
+                budget.spend(len(slice_.records), slice_.size_bytes)
+            return slice_ is not None
         while lane.buffer.pieces:
             decoder = lane.buffer.pieces[0]
             if decoder is self._supply.inflating or decoder.needs_inflate() or self._is_full(lane):
@@ -175,11 +175,11 @@ class Queue:
                 records = decoder.next_slice(count)
             except RecordError:
                 return False
-            piece.end = decoder.next_offset
+            slice_.end = decoder.next_offset
             if records:
-                piece.cut()
-                piece.records += records
-                piece.size_bytes += decoder.slice_bytes
+                slice_.cut()
+                slice_.records += records
+                slice_.size_bytes += decoder.slice_bytes
                 lane.buffer.weigh()
                 if budget is not None:
                     budget.spend(len(records), decoder.slice_bytes)

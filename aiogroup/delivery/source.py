@@ -45,19 +45,19 @@ class SliceSource:
         self._in_hand = in_hand
         self._lane: Lane | None = None
 
-    def open(self, lane: Lane, piece: Slice, turn_ns: int) -> Record:
+    def open(self, lane: Lane, slice_: Slice, turn_ns: int) -> Record:
         """Return the slice's next record and open the cursor after it."""
         self._lane = lane
-        return self.cursor.open(piece.records, piece.index, turn_ns)
+        return self.cursor.open(slice_.records, slice_.index, turn_ns)
 
     def settle(self) -> None:
         lane = self._lane
         if lane is None or lane.buffer.slice is None:
             return
-        piece, done_count = lane.buffer.slice, self.cursor.index
-        if done_count > piece.index:
-            self._in_hand.hand_out(lane, piece, done_count, keep_last_only=self._in_hand.auto_ack)
-            self._in_hand.iterated = (lane, piece.records[done_count - 1])
+        slice_, done_count = lane.buffer.slice, self.cursor.index
+        if done_count > slice_.index:
+            self._in_hand.hand_out(lane, slice_, done_count, keep_last_only=self._in_hand.auto_ack)
+            self._in_hand.iterated = (lane, slice_.records[done_count - 1])
 
     def put_off(self) -> bool:
         return False

@@ -101,12 +101,12 @@ class Buffer:
 
     def go_on_at(self, offset: int) -> bool:
         """Drop the records below `offset`. Returns False if the rest cannot be read from there."""
-        piece = self.slice
-        if piece is not None:
-            piece.index = bisect_left(piece.records, offset, piece.index, key=_OFFSET)
-            piece.cut()
-            if not piece.records:
-                self.slice, offset = None, max(offset, piece.end)
+        slice_ = self.slice
+        if slice_ is not None:
+            slice_.index = bisect_left(slice_.records, offset, slice_.index, key=_OFFSET)
+            slice_.cut()
+            if not slice_.records:
+                self.slice, offset = None, max(offset, slice_.end)
         while len(self.pieces) > 1 and self.pieces[1].next_offset <= offset:
             self.use_up()
         if self.pieces and not self.pieces[0].skip_to(offset):
@@ -116,13 +116,13 @@ class Buffer:
 
     def weigh(self) -> None:
         """The bytes held here have changed: update the tally."""
-        piece = self.slice
+        slice_ = self.slice
         fetched_bytes = decoded_bytes = 0
         if self.pieces:
             fetched_bytes = self.pieces[0].fetched_bytes + self._behind_bytes
             decoded_bytes = self.pieces[0].inflated_bytes
-        if piece is not None and piece.index < len(piece.records):
-            decoded_bytes += piece.size_bytes
+        if slice_ is not None and slice_.index < len(slice_.records):
+            decoded_bytes += slice_.size_bytes
         self.tally.fetched_bytes += fetched_bytes - self.fetched_bytes
         self.tally.decoded_bytes += decoded_bytes - self.decoded_bytes
         self.fetched_bytes, self.decoded_bytes = fetched_bytes, decoded_bytes

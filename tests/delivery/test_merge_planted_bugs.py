@@ -76,7 +76,7 @@ BUGS = {
     ),
     "what arrives is not looked at": (MERGING, "is_enforced=bool(sights)", "is_enforced=False"),
     "what lies behind what was laid out is handed out first": (
-        MERGING, "place[2] -= former_index - piece.index", "place[2] -= 0",
+        MERGING, "place[2] -= former_index - slice_.index", "place[2] -= 0",
     ),
     "what was handed out once is counted twice": (
         MERGING, "first, upto = layout.settled_count,", "first, upto = 0,",
@@ -93,7 +93,8 @@ BUGS = {
     ),
     "no record is late": (MERGING, "layout.records[index].lateness_ms = lateness_ms", "pass"),
     "times stay when their records go": (
-        MERGING, "if is_open and (piece is None or piece.index >= len(piece.keys)):", "if is_open and piece is None:",
+        MERGING, "if is_open and (slice_ is None or slice_.index >= len(slice_.keys)):",
+        "if is_open and slice_ is None:",
     ),
 }  # fmt: skip
 
