@@ -69,12 +69,12 @@ class Book(Generic[R]):
         self._user_at = recovery.low_water
         self.live = live
         self.live_start = self._reported_live = recovery.live
-        self.ranges: list[R] = [
+        self.cursors: list[R] = [
             make(each, NO_EPOCH if index else recovery.low_epoch) for index, each in enumerate(recovery.pending)
         ]
         self.seeks_count = 0
         self.limit_chars: int | None = None
-        self._reported = {each.end: each.start for each in self.ranges}
+        self._reported = {each.end: each.start for each in self.cursors}
         self._mark = recovery.mark
         self._has_reported = False  # a commit of this ownership was made
         self._make = make
@@ -101,9 +101,9 @@ class Book(Generic[R]):
 
         They hold no record (compaction, control batches), so the application cannot name them in a commit.
         """
-        cursors = {each.end: each.ledger for each in self.ranges}
+        ledgers = {each.end: each.ledger for each in self.cursors}
         passed = (
-            each if each.end is None or each.processed < cursors[each.end].delivered else each.done_up_to(each.position)
+            each if each.end is None or each.processed < ledgers[each.end].delivered else each.done_up_to(each.position)
             for each in offsets.ranges
         )
         return replace(offsets, ranges=tuple(passed))
@@ -116,7 +116,7 @@ class Book(Generic[R]):
     @property
     def is_catching_up(self) -> bool:
         """The catch-up lane has work."""
-        return any(each.ledger.committable < each.end for each in self.ranges)
+        return any(each.ledger.committable < each.end for each in self.cursors)
 
     def _offsets(self, processed: Callable[[Ledger, int], int]) -> PartitionOffsets:
         live = self.live.ledger
@@ -129,7 +129,7 @@ class Book(Generic[R]):
                     min(each.ledger.position, each.end),
                     each.end,
                 )
-                for each in self.ranges
+                for each in self.cursors
             ),
         )
 
@@ -181,7 +181,7 @@ class Book(Generic[R]):
         if commit.seeks_count != self.seeks_count:
             return False
         self.live.ledger.process_below(commit.live)
-        for each in self.ranges:
+        for each in self.cursors:
             # A job's result may have divided the range after the commit was made.
             processed = next((upto for end, upto in commit.ranges if end >= each.end), 0)
             each.ledger.process_below(min(processed, each.end))
@@ -217,7 +217,7 @@ class Book(Generic[R]):
 
     def _epoch_before(self, low_water: int) -> int:
         """The epoch before `low_water`: a client that knows no tokens sees by it if the log was truncated (KIP-320)."""
-        of = (each for each in self.ranges if each.start <= low_water <= each.end)
+        of = (each for each in self.cursors if each.start <= low_water <= each.end)
         return max((each.epoch_before(low_water) for each in of), default=NO_EPOCH)
 
     def _offsets_of(self, commit: LaneCommit) -> PartitionOffsets:
@@ -255,10 +255,10 @@ class Book(Generic[R]):
     def fold(self, done: DoneRanges | None) -> bool:
         """Take a job's result in; True when it leaves less to read. The next commit makes it durable.
 
-        Records in hand stay in hand. A cursor that has delivered nothing may be removed from `ranges`.
+        Records in hand stay in hand. A cursor that has delivered nothing may be removed from `cursors`.
         """
         before = self.pending
-        self.ranges = [part for each in self.ranges for part in self._without(each, done)]
+        self.cursors = [part for each in self.cursors for part in self._without(each, done)]
         return self.pending != before
 
     def _without(self, cursor: R, done: DoneRanges | None) -> list[R]:
@@ -286,11 +286,11 @@ class Book(Generic[R]):
 
         Ranges that were `reported` as pending and are not in `pending` are processed; no commit has said so yet.
         """
-        for each in self.ranges:
+        for each in self.cursors:
             each.ledger.close()
         self.seeks_count += 1
-        self.ranges = self._make_all(pending, subtract(reported, pending))
-        self._reported = {each.end: each.start for each in self.ranges}
+        self.cursors = self._make_all(pending, subtract(reported, pending))
+        self._reported = {each.end: each.start for each in self.cursors}
 
     def _make_all(self, pending: Ranges, done: Ranges = ()) -> list[R]:
         """Cursors for the ranges to read, and for the `done` ones, which are processed and not yet in a commit."""
@@ -299,6 +299,6 @@ class Book(Generic[R]):
             if (each.start, each.end) in done:
                 each.ledger.pass_over(each.end)
                 # The application got records up to `delivered`, and may still name their offsets in a commit.
-                of = (one.ledger.delivered for one in self.ranges if one.start <= each.start < one.end)
+                of = (one.ledger.delivered for one in self.cursors if one.start <= each.start < one.end)
                 each.ledger.delivered = min(max(of, default=each.end), each.end)
         return made

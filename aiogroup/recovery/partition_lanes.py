@@ -100,7 +100,7 @@ class LanesOwner(Protocol):
 
 
 class PartitionLanes:
-    """The lanes of one partition: `live` is the partition itself, the cursors of the ranges are in `book.ranges`."""
+    """The lanes of one partition: `live` is the partition itself, the cursors of the ranges are in `book.cursors`."""
 
     def __init__(self, owner: LanesOwner, live: Partition, log_id: LogId, recovery: Recovery) -> None:
         self.live = live
@@ -134,7 +134,7 @@ class PartitionLanes:
 
     @property
     def cursors(self) -> list[RangeCursor]:
-        return self.book.ranges
+        return self.book.cursors
 
     @property
     def is_overdue(self) -> bool:

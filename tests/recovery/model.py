@@ -217,7 +217,7 @@ class Member:
 
     def deliver_catch_up(self, count):
         world = self.world
-        for each in self.book.ranges:
+        for each in self.book.cursors:
             ledger = each.ledger
             if ledger.position >= each.end:
                 continue
@@ -292,7 +292,7 @@ class Member:
         except ValueError:
             return None
         ledgers = {id(self.live.ledger): after.live.processed}
-        ledgers |= {id(each.ledger): lane.processed for each, lane in zip(self.book.ranges, after.ranges, strict=True)}
+        ledgers |= {id(each.ledger): lane.processed for each, lane in zip(self.book.cursors, after.ranges, strict=True)}
         for entry in list(self.in_hand):
             ledger, at, number = entry
             if at < ledgers.get(id(ledger), 0) and (at < offset):

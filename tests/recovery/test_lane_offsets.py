@@ -199,12 +199,12 @@ def test_a_lane_that_was_named_goes_nowhere_else(offset, lane, drop):
 def test_what_is_committed_is_the_low_water_mark_with_the_token_until_nothing_is_pending():
     one = book(after(70, Log(0, 120), epoch=3))
     deliver(one.live, 150, processed=True)
-    deliver(one.ranges[0], 85, processed=True)
+    deliver(one.cursors[0], 85, processed=True)
     commit = one.commit_processed()
     token = read_committed(commit.offset, commit.metadata, PLACE).token
     assert (commit.offset, token) == (85, Token(NEW, 150, 7, (Range(85, 120),)))
     assert one.is_catching_up
-    deliver(one.ranges[0], 120, processed=True)
+    deliver(one.cursors[0], 120, processed=True)
     commit = one.commit_processed()
     assert (commit.offset, commit.metadata, commit.leader_epoch) == (150, "", 7)
     assert not one.is_catching_up
@@ -213,7 +213,7 @@ def test_what_is_committed_is_the_low_water_mark_with_the_token_until_nothing_is
 def test_a_commit_of_one_lane_says_of_the_other_what_was_said_before():
     one = book(after(70, Log(0, 120)))
     deliver(one.live, 150, processed=True)
-    deliver(one.ranges[0], 85, processed=True)  # asked for the next ones; nobody said that these are done
+    deliver(one.cursors[0], 85, processed=True)  # asked for the next ones; nobody said that these are done
     assert (one.commit_named(130).offset, one.commit_named(130).live) == (70, 130)
     assert (one.commit_named(80).offset, one.commit_named(80).live) == (80, 130)
     assert (one.commit_processed().offset, one.commit_processed().live) == (85, 150)
@@ -222,13 +222,13 @@ def test_a_commit_of_one_lane_says_of_the_other_what_was_said_before():
 
 def test_a_seek_makes_nothing_durable_that_was_processed_and_not_committed():
     one = book(after(70, Log(0, 120)))
-    deliver(one.ranges[0], 85, processed=True)
-    deliver(one.ranges[0], 90)
+    deliver(one.cursors[0], 85, processed=True)
+    deliver(one.cursors[0], 90)
     deliver(one.live, 125, processed=True)
     one.live.ledger = Ledger(130)
     one.move(one.seek(130))
     assert one.pending == (Range(85, 120),)
-    assert [each.ledger.position for each in one.ranges] == [85, 85]
+    assert [each.ledger.position for each in one.cursors] == [85, 85]
     commit = one.commit_named(130)
     assert (commit.offset, commit.live) == (70, 130)
     assert one.commit_named(75).offset == 75
@@ -238,19 +238,19 @@ def test_a_seek_makes_nothing_durable_that_was_processed_and_not_committed():
 
 def test_what_a_seek_cut_off_is_done_with_the_rest_of_the_range():
     one = book(after(70, Log(0, 120)))
-    deliver(one.ranges[0], 90, processed=True)
+    deliver(one.cursors[0], 90, processed=True)
     one.commit_named(75)
     one.move(one.seek(130))
     assert one.reported.pending == (Range(75, 90), Range(90, 120))
     assert one.commit_named(120).offset == 75  # the live lane's, as nothing more was delivered of the range
-    deliver(one.ranges[1], 120)
+    deliver(one.cursors[1], 120)
     assert (one.commit_named(120).offset, one.reported.pending) == (120, ())
 
 
 def test_offsets_without_a_record_are_done_with_the_last_record_before_them():
     one = book(after(70, Log(0, 120)))
-    deliver(one.ranges[0], 100)
-    one.ranges[0].ledger.pass_over(120)
+    deliver(one.cursors[0], 100)
+    one.cursors[0].ledger.pass_over(120)
     deliver(one.live, 130)
     assert one.commit_named(99).offset == 99
     assert one.commit_named(130).offset == 99
@@ -260,17 +260,17 @@ def test_offsets_without_a_record_are_done_with_the_last_record_before_them():
 def test_a_range_without_a_record_is_done_when_it_was_read():
     one = book(after(70, Log(0, 71)))
     assert one.commit_named(71).offset == 70
-    one.ranges[0].ledger.pass_over(71)
+    one.cursors[0].ledger.pass_over(71)
     assert one.commit_named(71).offset == 71
 
 
 def test_nothing_is_done_by_a_seek_that_was_not_named():
     one = book(after(70, Log(0, 120)))
-    deliver(one.ranges[0], 120, processed=True)
+    deliver(one.cursors[0], 120, processed=True)
     one.move(one.seek(130))
     assert one.commit_named(120).offset == 120
     two = book(after(70, Log(0, 120)))
-    deliver(two.ranges[0], 120, processed=True)
+    deliver(two.cursors[0], 120, processed=True)
     two.live.ledger = Ledger(130)
     two.move(two.seek(130))
     assert (two.commit_named(130).offset, two.pending) == (70, ())
@@ -279,9 +279,9 @@ def test_nothing_is_done_by_a_seek_that_was_not_named():
 def test_the_applications_own_metadata_stays_as_long_as_the_low_water_mark_does():
     one = book(after(85, Log(0, 190), Token(OLD, 150, 7, (Range(85, 120),))))
     assert read_committed(85, one.commit_processed().metadata, PLACE).user == "mine"
-    deliver(one.ranges[0], 86, processed=True)
+    deliver(one.cursors[0], 86, processed=True)
     assert read_committed(86, one.commit_processed().metadata, PLACE).user == ""
-    deliver(one.ranges[0], 90)
+    deliver(one.cursors[0], 90)
     assert read_committed(90, one.commit_named(90, "yours").metadata, PLACE).user == "yours"
 
 
@@ -327,14 +327,14 @@ def held(cursor, start, upto):
 
 def test_a_jobs_result_leaves_what_is_in_hand_as_it_is_and_nothing_superfluous_is_delivered():
     one = book(after(100, Log(0, 200), Token(OLD, 200, 7, (Range(100, 180), Range(185, 200)))))
-    first, second = one.ranges
+    first, second = one.cursors
     held(first, 100, 150)
     assert one.fold(DoneRanges(OLD, (Range(100, 120), Range(140, 160), Range(170, 175), Range(185, 190))))
     assert one.pending == (Range(100, 150), Range(160, 170), Range(175, 180), Range(190, 200))
-    assert one.ranges[0] is first
+    assert one.cursors[0] is first
     assert (first.end, first.ledger.in_hand_count) == (150, 50)
-    assert second not in one.ranges
-    assert [each.ledger.position for each in one.ranges if each.ledger.position < each.end] == [160, 175, 190]
+    assert second not in one.cursors
+    assert [each.ledger.position for each in one.cursors if each.ledger.position < each.end] == [160, 175, 190]
     assert not one.fold(DoneRanges(OLD, (Range(100, 120), Range(140, 160), Range(170, 175), Range(185, 190))))
     assert one.commit_named(149).offset == 149  # delivered, and by no means refused
     assert one.commit_named(150).offset == 160  # what the job has done goes with it
@@ -342,17 +342,17 @@ def test_a_jobs_result_leaves_what_is_in_hand_as_it_is_and_nothing_superfluous_i
 
 def test_a_jobs_result_may_reach_into_the_middle_of_what_goes_on():
     one = book(after(100, Log(0, 200), Token(OLD, 200, 7, (Range(100, 200),))))
-    (cursor,) = one.ranges
+    (cursor,) = one.cursors
     held(cursor, 100, 150)
     assert one.fold(DoneRanges(OLD, (Range(160, 170), Range(180, 200))))
-    assert [(each.start, each.end) for each in one.ranges] == [(100, 160), (170, 180)]
-    assert one.ranges[0] is cursor
+    assert [(each.start, each.end) for each in one.cursors] == [(100, 160), (170, 180)]
+    assert one.cursors[0] is cursor
     assert cursor.ledger.position == 150
 
 
 def test_a_commit_that_is_on_its_way_while_a_job_is_folded_in_covers_what_it_covered():
     one = book(after(100, Log(0, 200), Token(OLD, 200, 7, (Range(100, 200),))))
-    (cursor,) = one.ranges
+    (cursor,) = one.cursors
     held(cursor, 100, 150)
     commit = one.commit_named(140)
     assert one.fold(DoneRanges(OLD, (Range(160, 170),)))
@@ -367,7 +367,7 @@ def test_what_is_pending_as_an_ownership_begins_can_be_committed_until_anything_
     assert begun == one.commit_begun()
     assert read_committed(70, begun.metadata, PLACE).token.pending == (Range(70, 120),)
     deliver(one.live, 130, processed=True)
-    deliver(one.ranges[0], 80, processed=True)
+    deliver(one.cursors[0], 80, processed=True)
     assert (one.commit_begun().offset, one.commit_begun().live) == (70, 120)
     one.commit_named(75)
     assert one.commit_begun() is None

@@ -118,7 +118,7 @@ BUGS = (
     Bug(
         "offsets without a record are to be named, too",
         BOOK,
-        "each if each.end is None or each.processed < cursors[each.end].delivered else",
+        "each if each.end is None or each.processed < ledgers[each.end].delivered else",
         "each if True else",
     ),
     Bug(
