@@ -149,7 +149,7 @@ class Lane:
         self.error = None
         self.target.offset = offset
         self.target.batch_bytes = 0
-        self.target.is_broken = False
+        self.target.is_halted = False
         self.target.retry_now()
 
     def doubt(self) -> None:
@@ -191,7 +191,7 @@ class Lane:
         """Forget the records that were fetched and not delivered, and the answer that is under way."""
         self.buffer.clear()
         self.tally.turns.pop(self, None)
-        self.target.is_broken = False  # the damaged piece was dropped too, and is fetched again
+        self.target.is_halted = False  # the damaged piece was dropped too, and is fetched again
         self.target.changes_count += 1
         if self._has_position:
             self.target.offset = self.ledger.position

@@ -130,7 +130,7 @@ class Partition(Lane):
         Returns False if that is not possible: then call `start_at`, which drops the rest of the buffer.
         """
         is_within = self.ledger.position <= offset <= self.target.offset
-        if self.state is not _FETCHING or self.target.is_broken or not is_within or not self.buffer.go_on_at(offset):
+        if self.state is not _FETCHING or self.target.is_halted or not is_within or not self.buffer.go_on_at(offset):
             return False
         self.starts_count += 1
         self.ledger.move(offset)  # the same ledger: the records that are buffered acknowledge themselves to it

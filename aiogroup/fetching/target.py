@@ -17,7 +17,7 @@ class FetchTarget:
     """Setting any attribute touches the lane: a change that the planner missed would stop a partition for good."""
 
     __slots__ = (
-        "_tally", "_tp", "backoff_until_ms", "batch_bytes", "changes_count", "error", "failures_count", "is_broken",
+        "_tally", "_tp", "backoff_until_ms", "batch_bytes", "changes_count", "error", "failures_count", "is_halted",
         "most_bytes", "offset", "preferred_replica", "preferred_until_ms",
     )  # fmt: skip
 
@@ -31,8 +31,8 @@ class FetchTarget:
     """The declared length of the next batch, if a fetch was too small for it; otherwise 0."""
     most_bytes: int
     """How many bytes may wait in the buffer; 0 means the usual number."""
-    is_broken: bool
-    """Nothing more is fetched after the buffer: the last piece is damaged, or the range ends."""
+    is_halted: bool
+    """Nothing more is fetched: the last buffered piece is damaged, or the range is fetched up to its end or not ours."""
     backoff_until_ms: int
     failures_count: int
     error: str
@@ -44,7 +44,7 @@ class FetchTarget:
         object.__setattr__(self, "_tp", tp)
         self.count_in(tally)
         self.offset = self.changes_count = self.batch_bytes = self.most_bytes = 0
-        self.is_broken = False
+        self.is_halted = False
         self.backoff_until_ms = self.failures_count = 0
         self.error = ""
         self.preferred_replica = UNKNOWN

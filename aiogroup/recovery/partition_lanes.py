@@ -177,7 +177,7 @@ class PartitionLanes:
             return
         for each in self.cursors:
             if max(each.target.offset, each.ledger.position) >= each.end or not self._is_ours(each):
-                each.target.is_broken = True  # so that nothing more is fetched for it
+                each.target.is_halted = True
                 continue
             if self._owner.fetched.get(each.tp) is not each:
                 self._owner.fetched.put([each])
@@ -370,7 +370,7 @@ class PartitionLanes:
             self._owner.emit(events.HandOffOverdue(tp.topic, tp.partition, each.start, each.end))
         if news:
             for cursor in self.cursors:
-                cursor.target.is_broken = False
+                cursor.target.is_halted = False
             self.put_in_order()
             self._owner.on_fetchable()
 

@@ -68,9 +68,9 @@ def test_a_damaged_piece_that_is_dropped_is_fetched_again():
     it = partition()
     it.start_at(0)
     it.put(fetched(it, 3))
-    it.target.is_broken = True
+    it.target.is_halted = True
     it.drop_buffer()
-    assert not it.target.is_broken
+    assert not it.target.is_halted
 
 
 @pytest.mark.parametrize("leave", ["reset", "stick"])

@@ -60,7 +60,7 @@ def test_paused_broken_and_unknown_positions_are_left_out_until_that_ends():
     one_leads_all = cluster((1,) * 5)
     paused, broken, unknown, stuck, _ = planning.partitions
     paused.bar(Bar.PAUSED)
-    broken.target.is_broken = True
+    broken.target.is_halted = True
     unknown.await_reset(LATEST)
     stuck.stick(OffsetOutOfRangeError(stuck.tp, 0))
     planning.look(seen=one_leads_all)
@@ -99,7 +99,7 @@ def test_what_is_used_up_makes_a_difference_where_enough_was_buffered(count, is_
     [
         lambda it: it.start_at(5),
         lambda it: it.bar(Bar.PAUSED),
-        lambda it: setattr(it.target, "is_broken", True),
+        lambda it: setattr(it.target, "is_halted", True),
         lambda it: it.await_reset(LATEST),
         lambda it: it.stick(OffsetOutOfRangeError(it.tp, 0)),
         lambda it: it.back_off(0, CONFIG),

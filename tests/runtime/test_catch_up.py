@@ -84,7 +84,7 @@ class Home:
     def fetched_from(self):
         """The range that the catch-up lane's fetchers know."""
         cursor = self.beside.get(tp(0))
-        return None if cursor is None or cursor.target.is_broken else (cursor.start, cursor.end)
+        return None if cursor is None or cursor.target.is_halted else (cursor.start, cursor.end)
 
     def heard(self, kind):
         return [each for each in self.told if type(each) is kind]

@@ -89,8 +89,8 @@ def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, mak
     lane.heal()
     extent = extent_of(records, asked.fetch_offset)
     is_broken = extent.end is None
-    if target.is_broken is not is_broken:
-        target.is_broken = is_broken
+    if target.is_halted is not is_broken:
+        target.is_halted = is_broken
     target.offset = asked.fetch_offset if extent.end is None else extent.end
     lane.put(decoder, extent.epochs)
     return Taken(is_current, names_replica=True, is_buffered=True) if names_replica else _BUFFERED

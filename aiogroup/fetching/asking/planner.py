@@ -203,7 +203,7 @@ class Planner:
             heapq.heappush(self._due_heap, (at_ms, partition.tp))
 
     def _is_asked_for(self, partition: Lane, share: Share, partition_bytes: int, now_ms: int) -> bool:
-        if not partition.is_fetched or partition.is_paused or partition.target.is_broken:
+        if not partition.is_fetched or partition.is_paused or partition.target.is_halted:
             return False
         if now_ms < partition.target.backoff_until_ms:
             return False
