@@ -32,7 +32,7 @@ class FetchTarget:
     most_bytes: int
     """How many bytes may wait in the buffer; 0 means the usual number."""
     is_halted: bool
-    """Nothing more is fetched: the last buffered piece is damaged, or the range is fetched up to its end or not ours."""
+    """Nothing more is fetched: the last buffered piece is damaged, or the range is fetched to its end, or a job's."""
     backoff_until_ms: int
     failures_count: int
     error: str

@@ -38,13 +38,13 @@ class Planning:
         self.look()
 
     def look(self, now_ms=0, seen=CLUSTER):
-        return self.planner.look(seen, now_ms)
+        return self.planner.plan_touched(seen, now_ms)
 
     def asked(self, node_id=1):
-        return [each.partition for each in self.planner.share(node_id).session.wanted]
+        return [each.partition for each in self.planner.broker(node_id).session.wanted]
 
     def plan(self, node_id=1, free_bytes=64 * MIB):
-        return self.planner.plan(node_id, free_bytes)
+        return self.planner.next_fetch(node_id, free_bytes)
 
 
 def test_each_broker_is_asked_for_what_it_leads():
@@ -112,10 +112,10 @@ def test_what_is_used_up_makes_a_difference_where_enough_was_buffered(count, is_
 )
 def test_whatever_decides_a_fetch_is_seen(touch):
     planning = Planning(0)
-    before = planning.planner.share(1).session.wanted.get(tp(0))
+    before = planning.planner.broker(1).session.wanted.get(tp(0))
     touch(planning.partitions[0])
     planning.look()
-    assert planning.planner.share(1).session.wanted.get(tp(0)) != before
+    assert planning.planner.broker(1).session.wanted.get(tp(0)) != before
 
 
 def test_partition_that_failed_waits_and_the_planner_says_until_when():
@@ -201,11 +201,11 @@ def test_batch_that_did_not_fit_is_asked_for_whole_until_it_came():
     partition.target.batch_bytes = 3 * MIB
     planning.look()
     assert planning.plan().max_bytes == 3 * MIB
-    assert planning.planner.share(1).session.wanted[tp(0)].max_bytes == 3 * MIB
+    assert planning.planner.broker(1).session.wanted[tp(0)].max_bytes == 3 * MIB
     partition.target.batch_bytes = 0
     planning.look()
     assert planning.plan().max_bytes == MIB
-    assert planning.planner.share(1).session.wanted[tp(0)].max_bytes == 2_000
+    assert planning.planner.broker(1).session.wanted[tp(0)].max_bytes == 2_000
 
 
 def test_leader_that_moves_takes_its_partitions_along():
@@ -213,7 +213,7 @@ def test_leader_that_moves_takes_its_partitions_along():
     planning.look(seen=cluster((2, 2), epoch=1))
     assert (planning.asked(1), planning.asked(2)) == ([], [0, 1])
     assert set(planning.planner.nodes) == {2}
-    assert {each.leader_epoch for each in planning.planner.share(2).session.wanted.values()} == {1}
+    assert {each.leader_epoch for each in planning.planner.broker(2).session.wanted.values()} == {1}
 
 
 def test_partition_that_is_given_up_is_asked_for_no_more():
@@ -247,7 +247,7 @@ def test_partition_of_a_topic_that_was_recreated_is_asked_for_under_the_new_id_o
         partition.start_at(0)
     planning.look(seen=cluster(topic_id=2))
     assert planning.asked() == [0, 2]
-    assert {each.topic_id for each in planning.planner.share(1).session.wanted.values()} == {uuid.UUID(int=2)}
+    assert {each.topic_id for each in planning.planner.broker(1).session.wanted.values()} == {uuid.UUID(int=2)}
 
 
 def test_preferred_replica_is_read_from_while_it_holds():
@@ -288,7 +288,7 @@ def test_partition_without_a_leader_is_asked_of_nobody():
 
 def test_answer_is_of_interest_while_the_same_partition_is_at_the_same_broker():
     planning = Planning(0)
-    asked = planning.planner.share(1).session.wanted[tp(0)]
+    asked = planning.planner.broker(1).session.wanted[tp(0)]
     planning.partitions[0].start_at(9)
     planning.look()
     assert planning.planner.is_at(1, tp(0), asked)
@@ -307,21 +307,21 @@ def test_answer_is_of_interest_while_the_same_partition_is_at_the_same_broker():
 def test_an_answer_without_news_confirms_what_was_heard_but_of_what_was_just_asked_again():
     planning = Planning(0, 2)
     first, second = planning.partitions
-    share = planning.planner.share(1)
-    begun = share.session.begin()
+    broker = planning.planner.broker(1)
+    begun = broker.session.begin()
     assert planning.planner.heard_at_ms(first) is None
     first.log.heard_at_ms = second.log.heard_at_ms = 100
-    share.session.answered(0, 7, begun.partitions)
-    share.answered_at_ms = 100
-    share.session.begin()
-    share.answered_at_ms = 900  # nothing is new
+    broker.session.answered(0, 7, begun.partitions)
+    broker.answered_at_ms = 100
+    broker.session.begin()
+    broker.answered_at_ms = 900  # nothing is new
     assert planning.planner.heard_at_ms(first) == 900
     first.target.offset = 5
     planning.look()
-    share.named = share.session.begin().partitions
+    broker.named = broker.session.begin().partitions
     assert planning.planner.heard_at_ms(first) == 100
     assert planning.planner.heard_at_ms(second) == 900
     second.bar(Bar.PAUSED)
     planning.look()
-    share.named = share.session.begin().partitions
+    broker.named = broker.session.begin().partitions
     assert planning.planner.heard_at_ms(second) == 100  # it is not asked for any more

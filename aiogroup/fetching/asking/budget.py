@@ -10,7 +10,8 @@ from aiogroup.fetching.lane import Lane, LaneTally
 
 __all__ = ["FetchBudget"]
 
-DECODED_SHARE: Final = 4
+DECODED_DIVISOR: Final = 4
+"""The bound divided by this is kept free for what is decoded."""
 
 
 class FetchBudget:
@@ -67,4 +68,4 @@ class FetchBudget:
         bound, tally = self._bound_bytes, self._tally
         if not tally.held_bytes:
             return bound
-        return bound - tally.fetched_bytes - tally.in_flight_bytes - max(tally.decoded_bytes, bound // DECODED_SHARE)
+        return bound - tally.fetched_bytes - tally.in_flight_bytes - max(tally.decoded_bytes, bound // DECODED_DIVISOR)

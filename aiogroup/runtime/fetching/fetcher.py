@@ -20,7 +20,7 @@ from aiogroup.errors import (
 )
 from aiogroup.fetching.asking.answers import ask_for_whole, is_out_of_range, take
 from aiogroup.fetching.asking.budget import FetchBudget
-from aiogroup.fetching.asking.planner import WAIT_MIN_MS, FetchPlan, Planner, Share
+from aiogroup.fetching.asking.planner import WAIT_MIN_MS, BrokerPlan, FetchPlan, Planner
 from aiogroup.fetching.asking.remedies import FetchRemedy
 from aiogroup.fetching.asking.sessions import Asked, SessionRequest, request_for, without_session
 from aiogroup.fetching.assignment import LaneTable
@@ -179,7 +179,7 @@ class Fetchers:
         """Bring the plan up to date. Returns the instant for which it holds."""
         now = now_ms()
         self._budget.look(self._lanes)
-        self._planner.look(self._context.link.cluster, now)
+        self._planner.plan_touched(self._context.link.cluster, now)
         return now
 
     def _look_for_silent_brokers(self, now: int) -> None:
@@ -216,7 +216,8 @@ class Fetchers:
         while True:
             now = self._look()
             # A quiet broker must not reserve all the memory: each broker without a request under way has a share.
-            plan = self._planner.plan(node_id, self._budget.share_bytes(len(self._running) - len(self._sent_at_ms)))
+            idle_count = len(self._running) - len(self._sent_at_ms)
+            plan = self._planner.next_fetch(node_id, self._budget.share_bytes(idle_count))
             self._is_awaited = self._is_awaited or plan.is_blocked
             if not plan.max_bytes:
                 self._tried_since_ms.pop(node_id, None)
@@ -248,9 +249,9 @@ class Fetchers:
         """Send one request, and further ones while `_take_at_once` takes the answers; handle the last answer. Returns
         False if the broker did not give it.
         """
-        context, share = self._context, self._planner.share(node_id)
-        session = share.session
-        sent = _Sent(node_id, share, session.begin(), plan.max_bytes)
+        context, broker = self._context, self._planner.broker(node_id)
+        session = broker.session
+        sent = _Sent(node_id, broker, session.begin(), plan.max_bytes)
         request = self._begin_request(sent, wait_ms, now)
         response: FetchResponse | None = None
         try:
@@ -280,9 +281,9 @@ class Fetchers:
     def _begin_request(self, sent: _Sent, wait_ms: int, now: int) -> FetchRequest:
         """The request that is to be sent now. What it needs of the memory is reserved for it."""
         begun, tally = sent.begun, self._tally
-        sent.share.named = begun.partitions
+        sent.broker.named = begun.partitions
         if tally.moved:
-            for tp in [each for each in tally.moved if each in sent.share.session.held]:
+            for tp in [each for each in tally.moved if each in sent.broker.session.held]:
                 del tally.moved[tp]
         sent.reserved_bytes = max(sent.max_bytes, self._budget.largest_bytes)
         tally.in_flight_bytes += sent.reserved_bytes
@@ -336,7 +337,7 @@ class Fetchers:
     async def _fetch_moved(self, node_id: int, asked: dict[TopicPartition, Asked]) -> bool:
         """Send one request and handle its answer. Returns whether records arrived."""
         context, begun = self._context, without_session(asked)
-        plan = self._planner.plan(node_id, self._budget.share_bytes(1))
+        plan = self._planner.next_fetch(node_id, self._budget.share_bytes(1))
         if not plan.max_bytes:
             return False
         request = request_for(begun, context.config, max_bytes=plan.max_bytes, max_wait_ms=0)
@@ -388,7 +389,7 @@ class Fetchers:
         if not 0 < size_bytes <= AT_ONCE_BYTES:
             return False
         answers = self._open_answer(sent, response)
-        held, is_more_there = sent.share.session.held, False
+        held, is_more_there = sent.broker.session.held, False
         sent.is_taken = True
         for tp, data in answers.items():
             asked = held.get(tp)
@@ -425,10 +426,11 @@ class Fetchers:
         if connection is None or self._lets_others_go_on:
             return False
         now = self._look()
-        plan = self._planner.plan(sent.node_id, self._budget.share_bytes(len(self._running) - len(self._sent_at_ms)))
+        idle_count = len(self._running) - len(self._sent_at_ms)
+        plan = self._planner.next_fetch(sent.node_id, self._budget.share_bytes(idle_count))
         if plan.full_count or not plan.max_bytes:
             return False
-        sent.begin(sent.share.session.begin(), plan.max_bytes)
+        sent.begin(sent.broker.session.begin(), plan.max_bytes)
         config = self._context.config
         connection.write(
             self._begin_request(sent, config.fetch_max_wait_ms, now),
@@ -444,8 +446,8 @@ class Fetchers:
         node_id, begun = sent.node_id, sent.begun
         self._answered_at_ms = received_at_ms = now_ms()
         self._tried_since_ms.pop(node_id, None)
-        share = sent.share
-        session = share.session
+        broker = sent.broker
+        session = broker.session
         answers, answer_bytes = {}, 0
         for topic in response.responses:
             name = topic.topic or session.name_of(topic.topic_id)
@@ -460,7 +462,7 @@ class Fetchers:
             why = lookup(response.error_code).name if response.error_code else "the broker closed it"
             self._context.emit(events.FetchSessionLost(node_id, why, len(session.held)))
         if not response.error_code:
-            share.named, share.answered_at_ms = (), received_at_ms
+            broker.named, broker.answered_at_ms = (), received_at_ms
             for tp, named in begun.partitions.items():
                 if tp not in answers and named.partition.log.heard_at_ms is not None:
                     named.partition.log.heard_at_ms = received_at_ms  # it has no news
@@ -468,7 +470,7 @@ class Fetchers:
 
     async def _take_answer(self, sent: _Sent, response: FetchResponse) -> bool:
         """Handle the answer partition by partition, and let the loop run in between: the answer may hold megabytes."""
-        node_id, held = sent.node_id, sent.share.session.held
+        node_id, held = sent.node_id, sent.broker.session.held
         answers = self._open_answer(sent, response)
         if response.error_code:
             return self._mend_session(node_id, response.error_code, sent.begun)
@@ -505,7 +507,7 @@ class Fetchers:
     def _take_partition(self, node_id: int, asked: Asked, data: PartitionData, received_at_ms: int) -> None:
         context, lane = self._context, asked.partition
         if not self._planner.is_at(node_id, lane.tp, asked):
-            self._planner.share(node_id).session.miss(lane.tp)
+            self._planner.broker(node_id).session.miss(lane.tp)
             return
         taken = take(lane, asked, data, received_at_ms, self._make_decoder)
         if not taken.is_current:
@@ -560,11 +562,11 @@ class Fetchers:
 class _Sent:
     """The request to a broker that is under way, and what was done with its answer."""
 
-    __slots__ = ("begun", "is_over", "is_taken", "is_told", "max_bytes", "node_id", "reserved_bytes", "share")
+    __slots__ = ("begun", "broker", "is_over", "is_taken", "is_told", "max_bytes", "node_id", "reserved_bytes")
 
-    def __init__(self, node_id: int, share: Share, begun: SessionRequest, max_bytes: int) -> None:
+    def __init__(self, node_id: int, broker: BrokerPlan, begun: SessionRequest, max_bytes: int) -> None:
         self.node_id = node_id
-        self.share = share
+        self.broker = broker
         self.reserved_bytes = 0
         self.begin(begun, max_bytes)
 
