@@ -31,7 +31,7 @@ from aiogroup.membership.liveness import PollClock
 from aiogroup.membership.states import MemberState
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
-from aiogroup.runtime.delivery.requests import Gate
+from aiogroup.runtime.delivery.requests import GroupForRequests
 from aiogroup.runtime.departure import Departure, Leaver
 from aiogroup.runtime.following import Follower
 from aiogroup.runtime.loop.clock import now_ms
@@ -60,7 +60,7 @@ class GroupHealth:
     silence: str = ""
 
 
-class GroupOrNone(Gate, CommitsLeaving, Follower, Leaver, Protocol):
+class GroupOrNone(GroupForRequests, CommitsLeaving, Follower, Leaver, Protocol):
     """The interface of `Group` and `NoGroup`; no caller needs to know which of the two it has.
 
     Requests, self-assignment, the following of a subscription and a stop each see only their own part of it.

@@ -140,8 +140,8 @@ BUGS = (
     Bug(
         "hands out while no heartbeat is answered",
         "aiogroup/runtime/delivery/requests.py",
-        "if self._gate.may_deliver() and now < context.answered_until_ms:",
-        "if self._gate.may_deliver():",
+        "if self._group.may_deliver() and now < context.answered_until_ms:",
+        "if self._group.may_deliver():",
         ("unheard",),
         (198,),
     ),

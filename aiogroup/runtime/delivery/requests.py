@@ -30,7 +30,7 @@ from aiogroup.structs import TopicPartition
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
 
-__all__ = ["Gate", "Requests"]
+__all__ = ["GroupForRequests", "Requests"]
 
 T = TypeVar("T")
 TURN_SECONDS: Final = TURN_MS / 1000
@@ -48,7 +48,7 @@ _ALL: Final = object()
 _NONE_NAMED: Final = frozenset[TopicPartition]()
 
 
-class Gate(Protocol):
+class GroupForRequests(Protocol):
     """The part of the group, or of no group, that every request uses."""
 
     def may_deliver(self) -> bool:
@@ -69,7 +69,7 @@ class Gate(Protocol):
 
 
 class Requests:
-    def __init__(self, context: Context, gate: Gate, subscription: Subscription) -> None:
+    def __init__(self, context: Context, group: GroupForRequests, subscription: Subscription) -> None:
         self._turn_ends_at = 0.0
         # The last request was that of `async for`, and waited: since the loop ran only its slice was taken from.
         self._has_waited = False
@@ -82,7 +82,7 @@ class Requests:
         self._last_readers: Readers = ()
         self._has_several = False  # other readers than the last ones may be among the holders
         self._context = context
-        self._gate = gate
+        self._group = group
         self._subscription = subscription
         # The poison record of each partition that was raised last: its offset, and each lane's `starts_count` at that
         # time.
@@ -199,7 +199,7 @@ class Requests:
         """Raise if no named partition is ours and no rebalance is under way that could assign one: waiting would be in
         vain.
         """
-        if only and not any(tp in self._context.assignment for tp in only) and self._gate.is_settled():
+        if only and not any(tp in self._context.assignment for tp in only) and self._group.is_settled():
             raise IllegalStateError(f"not assigned to this consumer: {named(only)}; see assignment()")
 
     def _note_need(self, only: frozenset[TopicPartition], *, is_met: bool) -> None:
@@ -311,11 +311,11 @@ class Requests:
             self._note_worker(who)
         if not context.is_stopped:  # after stop nothing more counts as processed
             context.delivery.process_all(only)
-            if not self._gate.may_deliver():
+            if not self._group.may_deliver():
                 context.group_changed.pulse()  # a rebalance may be waiting for this
         self.last_asked_at_ms = now = now_ms()
         self._asking_of.append(only)
-        self._gate.on_request(now)
+        self._group.on_request(now)
         return who
 
     def _end(self, only: frozenset[TopicPartition]) -> None:
@@ -323,7 +323,7 @@ class Requests:
         self._asking_of.remove(only)
         if only in self._needed:
             self._needed[only] = now_ms() + ASKED_AGAIN_MS
-        self._gate.on_answer()
+        self._group.on_answer()
 
     def _bound_partitions(self, enough_count: int) -> None:
         """Bound the buffer of each partition by the kind of the last request."""
@@ -429,7 +429,7 @@ class Requests:
             now = now_ms()
             wake, again_at_ms = until_ms, self._redeliveries.look(now) if self._redeliveries.delayed else None
             # Ask the clock as well: if the loop was blocked, no task has had a chance to close the gate.
-            if self._gate.may_deliver() and now < context.answered_until_ms:
+            if self._group.may_deliver() and now < context.answered_until_ms:
                 if decode_ahead is not None and decode_ahead():
                     await asyncio.sleep(0)
                     continue
