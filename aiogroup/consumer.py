@@ -125,9 +125,9 @@ class Consumer:
         """Hand over, commit what is processed, leave the group, close; never longer than `timeout_ms`.
 
         The default ends within the 30 s that Kubernetes gives a pod (`terminationGracePeriodSeconds`).
-        With `drain` a record that another task holds may be finished first, for at most half of the time-out. If the
-        task that asked for a record has ended and passed it on, nobody knows who holds it: it is not waited for, is in
-        the report, and comes again.
+        With `drain` a record that another task holds may be finished first, for at most half of the time-out. A record
+        whose task has ended, perhaps after it passed the record on, is not waited for: it is in the report, and comes
+        again.
         `leave_group` overrides that dynamic members leave and static ones keep their name (KIP-345). Any later stop
         returns the first one's report.
 

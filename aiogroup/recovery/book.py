@@ -97,9 +97,9 @@ class Book(Generic[R]):
         return self._pass(self._offsets(lambda _, reported: reported))
 
     def _pass(self, offsets: PartitionOffsets) -> PartitionOffsets:
-        """In ranges whose delivered records are all reported, count the offsets up to the position as reported too.
+        """In ranges whose delivered records are all reported, count what follows up to the position as reported too.
 
-        They hold no record (compaction, control batches), so the application cannot name them in a commit.
+        These offsets hold no record (compaction, control batches), so no commit of the application can name them.
         """
         ledgers = {each.end: each.ledger for each in self.cursors}
         passed = (
