@@ -33,8 +33,8 @@ def start(place, step="", *, auto_commit, name=None, end=0, **more):
     )
 
 
-async def outcome(process, within_s=40):
-    """The offsets that it processed, and how it ended."""
+async def outcome(process, within_s=120):
+    """The offsets that it processed, and how it ended. Only what hangs takes so long, also on a busy machine."""
     async with asyncio.timeout(within_s):
         text, _ = await process.communicate()
     return [int(line) for line in text.decode().splitlines() if not line.startswith("#")], process.returncode
