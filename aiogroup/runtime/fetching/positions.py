@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from aiogroup.cluster import Cluster
 from aiogroup.config import ResetPolicy, parse_reset_policy
-from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, named
+from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, TopicAuthorizationError, named
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.fetching.truncation import leader_of
@@ -123,10 +123,13 @@ class Positions:
         self.follow_topics(partitions)
         try:
             of = [each for each in partitions if each.state is PositionState.COMMITTED]
-            await self._resolve_committed(of, until_ms)
+            failure: AiogroupError | None = None
+            try:
+                await self._resolve_committed(of, until_ms)
+            except TopicAuthorizationError as error:
+                failure = error
             of = [each for each in partitions if each.state is PositionState.RESET]
             ours = [each for each in of if each in self._recovering]
-            failure = None
             try:
                 await self._recover(ours, until_ms, most_attempts)
             except AiogroupError as error:
@@ -155,7 +158,18 @@ class Positions:
         if not partitions:
             return
         asked = self._ask(partitions)
-        found = {} if self._committer is None else await self._committer.committed.fetch(asked, until_ms)
+        found: Mapping[TopicPartition, Committed | None] = {}
+        refusal: TopicAuthorizationError | None = None
+        while asked and self._committer is not None:
+            try:
+                found = await self._committer.committed.fetch(asked, until_ms)
+                break
+            except TopicAuthorizationError as error:  # other topics do not wait for an ACL
+                if error.topics.isdisjoint(tp.topic for tp in asked):
+                    raise
+                topics = error.topics | (refusal.topics if refusal is not None else frozenset())
+                refusal = TopicAuthorizationError(topics)
+                asked = {tp: each for tp, each in asked.items() if tp.topic not in topics}
         self.follow_topics(partitions)  # also partitions that are not ours yet: nothing else checks them
         for tp, (partition, changes_count) in asked.items():
             if partition.target.changes_count != changes_count:
@@ -176,6 +190,8 @@ class Positions:
             else:
                 self.reset(partition, partition.reset.policy, why=NOT_COMMITTED)
                 self._afterwards.pop(partition, lambda: None)()
+        if refusal is not None:
+            raise refusal
 
     async def _recover(self, partitions: list[Partition], until_ms: int, most_attempts: int | None) -> None:
         """Start both lanes of newly assigned partitions (KIP-333)."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from aiogroup.errors import AiogroupError
+from aiogroup.errors import AiogroupError, TopicAuthorizationError
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.membership import facts as f
@@ -208,6 +208,12 @@ class Rebalance:
                 return
             try:
                 await self._positions.resolve(wanted, now_ms() + self._context.config.request_timeout_ms // 3)
+            except TopicAuthorizationError as error:
+                # The positions task asks on, and the application hears of it, as if Fetch had been refused.
+                self._context.emit(events.FetchFailed(-1, None, None, f"looking up positions: {error}"))
+                self._context.inbox.put(error)
+                self._context.changed.pulse()
+                return
             except AiogroupError as error:
                 if not any(each.state is PositionState.COMMITTED for each in wanted):
                     # Only leaders did not answer. The positions task asks on, and the rebalance need not wait for it.
