@@ -155,6 +155,12 @@ def test_without_a_file_for_a_connection_the_broker_says_so_and_goes_on():
                 assert ask(each, NAMED, 4).error_code == 0
 
 
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_what_is_no_port_is_refused(port):
+    with pytest.raises(BrokerRefusal, match=f"port {port}: "), Broker(port=port):
+        pass
+
+
 def test_a_node_that_is_killed_refuses_connections_and_keeps_its_port():
     with Broker(nodes=2) as broker:
         first, second = broker.nodes

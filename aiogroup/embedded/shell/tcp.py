@@ -132,13 +132,14 @@ class _Door:
         sock.setblocking(False)
         try:
             sock.bind((self._node.host, port))
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # the second: it is no port at all
             sock.close()
             raise self._refusal(port, error) from error
         return sock
 
-    def _refusal(self, port: int, error: OSError) -> BrokerRefusal:
-        return BrokerRefusal(f"node {self._node.node_id} cannot have the port {port}: {error.strerror}")
+    def _refusal(self, port: int, error: OSError | OverflowError) -> BrokerRefusal:
+        why = error.strerror if isinstance(error, OSError) else error
+        return BrokerRefusal(f"node {self._node.node_id} cannot have the port {port}: {why}")
 
     def set_open(self) -> None:
         """Listen if the node is up; a node that is down refuses connections."""
