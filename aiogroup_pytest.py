@@ -8,6 +8,7 @@ imports nothing but pytest until a test asks for a fixture.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pytest
@@ -35,9 +36,10 @@ class MakeBroker(Protocol):
 class _Lent:
     """A broker that a test has."""
 
-    def __init__(self, broker: Broker, seed: int) -> None:
+    def __init__(self, broker: Broker, seed: int, *, is_virtual: bool = False) -> None:
         self.broker = broker
         self.seed = seed
+        self.is_virtual = is_virtual
         self.address = broker.bootstrap_servers
         self.troubles_seen = 0
         self._is_over = False
@@ -65,11 +67,20 @@ class _Lent:
         lines += [f"trouble: {each}" for each in self.broker.troubles]
         self.look()
         last = self._exchanges[-EXCHANGES_COUNT:]
-        lines.append(f"the last {len(last)} exchanges:" if last else "nobody has asked anything")
+        lines.append(f"the last {len(last)} exchanges:" if last else self._nothing())
         for each in last:
             line = str(each)
             lines.append(line if len(line) <= LINE_LENGTH else f"{line[:LINE_LENGTH]} ...")
         return "\n".join(lines)
+
+    def _nothing(self) -> str:
+        told = "nobody has asked anything"
+        if self.is_virtual:
+            told += (
+                ": what runs in the test's own event loop reaches this broker, and no other thread (as TestClient's), "
+                "process or client in C does"
+            )
+        return told
 
 
 _LENT: Final = pytest.StashKey[list[_Lent]]()
@@ -89,6 +100,8 @@ def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.pluginmanager.is_blocked("aiogroup"):
+        raise pytest.UsageError("aiogroup's plug-in has the name aiogroup_pytest: -p no:aiogroup_pytest leaves it out")
     config.addinivalue_line(
         "markers",
         f"{EXPECTED}(*names): the test's embedded broker gets requests that it refuses; each name of a refusal "
@@ -107,6 +120,12 @@ def make_aiogroup_broker(request: pytest.FixtureRequest) -> Iterator[MakeBroker]
     from aiogroup.embedded import Broker  # noqa: PLC0415 (nothing is imported for tests that need no broker)
 
     item = request.node
+    if item.get_closest_marker(VIRTUAL) is not None and iscoroutinefunction(getattr(item, "function", None)):
+        pytest.fail(
+            f"a test with @pytest.mark.{VIRTUAL} cannot reach a broker in a thread: it has the fixture virtual_broker, "
+            "or `async with Broker(...)` for one with other settings",
+            pytrace=False,
+        )
     with ExitStack() as brokers, _watched(item) as lent:
 
         def make(nodes: int = 1, **settings: Any) -> Broker:  # noqa: ANN401 (those of Broker)
@@ -153,7 +172,7 @@ def virtual_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         broker = Broker(seed=seed)
         _LOOPS.current().run_until_complete(broker.__aenter__())
         end.callback(broker.close)
-        lent.append(_Lent(broker, seed))
+        lent.append(_Lent(broker, seed, is_virtual=True))
         yield broker
 
 
@@ -210,18 +229,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, No
     if "anyio_backend" in metafunc.fixturenames:
         backend = ("asyncio", {"loop_factory": _LOOPS.make})
         metafunc.parametrize("anyio_backend", [backend], ids=["virtual"], scope="function")
-    elif not hasattr(metafunc.config.hook, "pytest_asyncio_loop_factories"):
-        pytest.fail(
-            f"{metafunc.definition.nodeid}: @pytest.mark.{VIRTUAL} needs pytest-asyncio 1.4 or newer, or anyio's "
-            "plug-in; elsewhere use aiogroup.embedded.run_virtual",
-            pytrace=False,
-        )
     factories = _LoopFactories()
     plugins.register(factories)
     try:
         return (yield)
     finally:
         plugins.unregister(factories)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a marked test that would have another loop. While tests are collected it would fail those beside it, too."""
+    if (
+        item.get_closest_marker(VIRTUAL) is not None
+        and "anyio_backend" not in getattr(item, "fixturenames", ())
+        and not hasattr(item.config.hook, "pytest_asyncio_loop_factories")
+    ):
+        pytest.fail(
+            f"@pytest.mark.{VIRTUAL} needs pytest-asyncio 1.4 or newer, or anyio's plug-in and @pytest.mark.anyio; "
+            "elsewhere use aiogroup.embedded.run_virtual",
+            pytrace=False,
+        )
 
 
 @contextmanager

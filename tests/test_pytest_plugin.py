@@ -117,11 +117,17 @@ def test_failing(aiogroup_broker, make_aiogroup_broker):
     ask_for_what_is_not_there(aiogroup_broker)
     make_aiogroup_broker()
     assert 1 == 2
+
+@pytest.mark.parametrize("wanted", [1, 2])
+def test_closed_by_itself(aiogroup_broker, wanted):
+    ask(aiogroup_broker, b"\\0\\x12\\0\\0\\0\\0\\0\\0\\0\\4mine")
+    aiogroup_broker.close()
+    assert aiogroup_broker.count("ApiVersions") == len(aiogroup_broker.requests()) == wanted
 """,
 }
 OUTCOMES = {
-    "PASSED": "without with one many none given[2] refused_at_the_end as_expected",
-    "FAILED": "given[1] refused too_little another failing",
+    "PASSED": "without with one many none given[2] refused_at_the_end as_expected closed_by_itself[1]",
+    "FAILED": "given[1] refused too_little another failing closed_by_itself[2]",
     "ERROR": "refused_at_the_end misspelt not_marked",
 }
 """Which tests of the project end how. The last test but one passes, and its fixture's end is an error."""
@@ -180,7 +186,7 @@ def test_ids_come_from_the_tests_name_or_from_the_seed_that_is_given(told):
 
 
 def test_a_passing_test_prints_nothing_of_its_broker(told):
-    assert len(brokers_in(told)) == 7
+    assert len(brokers_in(told)) == 8
 
 
 def test_what_a_client_asks_in_vain_fails_a_test_that_passed_otherwise(told):
@@ -218,21 +224,75 @@ def test_virtual_time_is_asked_for_by_the_marker(told):
     assert report.startswith("\nthe fixture virtual_broker is for tests with @pytest.mark.virtual_time\n")
 
 
-def test_the_marker_says_what_it_needs(tmp_path):
-    tmp_path.joinpath("test_it.py").write_text(
-        "import pytest\n\n@pytest.mark.virtual_time\nasync def test_it(virtual_broker):\n    pass\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "aiogroup_pytest"],
-        cwd=tmp_path,
+def test_a_broker_that_the_test_closed_is_told_of_as_well(told):
+    (closed,) = brokers_in(report_of(told, r"test_closed_by_itself\[2\]"))
+    assert "the last 1 exchanges:\n" in closed
+    assert "mine to node 1: ApiVersionsRequest" in closed
+
+
+VIRTUAL = """
+import pytest
+
+@pytest.mark.virtual_time
+async def test_it(virtual_broker):
+    pass
+
+@pytest.mark.virtual_time
+async def test_thread(aiogroup_broker):
+    pass
+
+@pytest.mark.virtual_time
+def test_no_coroutine(aiogroup_broker):
+    pass
+
+@pytest.mark.virtual_time
+async def test_unreached(virtual_broker):
+    assert 1 == 2
+
+def test_other():
+    pass
+"""
+
+
+def run(folder, *options):
+    """pytest in a folder with the module above, with no plug-in but those that are named."""
+    folder.joinpath("test_it.py").write_text(VIRTUAL)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "aiogroup_pytest", *options],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
         check=False,
     )
-    assert ended.returncode == 2
-    assert "needs pytest-asyncio 1.4 or newer, or anyio's plug-in; elsewhere use" in ended.stdout
+
+
+def test_the_marker_says_what_it_needs_and_other_tests_run(tmp_path):
+    ended = run(tmp_path)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert re.findall(r"(\w+) test_it\.py::test_(it|other)", ended.stdout) == [("PASSED", "other"), ("ERROR", "it")]
+    assert "needs pytest-asyncio 1.4 or newer, or anyio's plug-in and @pytest.mark.anyio;" in ended.stdout
+
+
+def test_a_broker_of_the_wrong_time_is_told(tmp_path):
+    told = run(tmp_path, "-p", "pytest_asyncio.plugin", "-o", "asyncio_mode=auto").stdout
+    ends = dict(map(reversed, re.findall(r"^(PASSED|FAILED|ERROR) test_it\.py::test_([a-z_]+)", told, re.MULTILINE)))
+    assert ends == {
+        "it": "PASSED",
+        "no_coroutine": "PASSED",
+        "other": "PASSED",
+        "unreached": "FAILED",
+        "thread": "ERROR",
+    }, told
+    assert "virtual_time cannot reach a broker in a thread: it has the fixture virtual_broker" in told
+    assert "nobody has asked anything: what runs in the test's own event loop reaches this broker" in told
+
+
+def test_another_name_of_the_plug_in_is_refused(tmp_path):
+    ended = run(tmp_path, "-p", "no:aiogroup")
+    assert ended.returncode == 4
+    assert ended.stderr.startswith("ERROR: aiogroup's plug-in has the name aiogroup_pytest: -p no:aiogroup_pytest")
 
 
 def test_the_package_is_not_compiled_anew(pytestconfig, monkeypatch):

@@ -14,7 +14,7 @@ from aiogroup.embedded.controls import Controls
 from aiogroup.embedded.faulting import Faulting
 from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.nodes import Node
-from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.machine.refusals import BrokerRefusal, whole_number
 from aiogroup.embedded.machine.settings import Settings
 from aiogroup.embedded.machine.static.draft import StaticMembership
 from aiogroup.embedded.shell.thread import InLoop, InThread
@@ -25,6 +25,7 @@ from aiogroup.embedded.watching import Watching
 __all__ = ["Broker", "BrokerNode"]
 
 MAX_BYTES = 256 * 1024 * 1024
+MOST_PORT = 65_535
 
 
 class BrokerNode:
@@ -124,7 +125,12 @@ class Broker(Contents, Watching, Controls, Faulting):
         max_bytes: int = MAX_BYTES,
         static_membership: StaticMembership = "kafka",
     ) -> None:
-        if nodes < 1:
+        if not 0 <= whole_number("port", port) <= MOST_PORT:
+            raise BrokerRefusal(f"port={port}: a port is a number up to {MOST_PORT}, and 0 draws a free one")
+        for name, value in (("failover_ms", failover_ms), ("max_bytes", max_bytes)):
+            if whole_number(name, value) < 0:
+                raise BrokerRefusal(f"{name}={value}: it cannot be below 0")
+        if whole_number("nodes", nodes) < 1:
             raise BrokerRefusal(f"{nodes} nodes: a cluster has at least one")
         defaults = {
             "auto.create.topics.enable": str(auto_create_topics).lower(),

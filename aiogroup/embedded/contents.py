@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.logs.direct import DirectLogs, Headers, StoredRecord
 from aiogroup.embedded.machine.logs.topics import refusal_of_name
-from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.machine.refusals import BrokerRefusal, whole_number
 from aiogroup.embedded.machine.snapshots import Snapshot, restore, take
 from aiogroup.embedded.running import Running
 
@@ -53,10 +53,11 @@ class Contents(Running):
             why = refusal_of_name(name, topics) or self._cluster.settings.topic_refusal(chosen)
             if topics.get(name) is not None:
                 why = f"the topic {name} is there already"
-            elif partitions < 1:
+            elif whole_number("partitions", partitions) < 1:
                 why = f"{partitions} partitions: a topic has at least one"
-            elif not 1 <= factor <= nodes_count:
-                why = f"replication factor {factor} with {nodes_count} nodes"
+            elif not 1 <= whole_number("replication_factor", factor) <= nodes_count:
+                nodes = f"{nodes_count} nodes" if nodes_count > 1 else "1 node"
+                why = f"replication factor {factor} with {nodes}: Broker(nodes=3) has three"
             if why is not None:
                 raise BrokerRefusal(why)
             topics.create(name, partitions, now_ms, replication_factor=factor, config=chosen)
@@ -72,7 +73,7 @@ class Contents(Running):
 
         def add(now_ms: int) -> None:
             found = self._topic(topic)
-            if count < 1:
+            if whole_number("count", count) < 1:
                 raise BrokerRefusal(
                     f"{count} partitions cannot be added: a topic never loses any, and 0 change nothing"
                 )
@@ -128,6 +129,8 @@ class Contents(Running):
         given = _headers(headers)
         _look_at_bytes("value", value)
         _look_at_bytes("key", key)
+        if timestamp_ms is not None:
+            whole_number("timestamp_ms", timestamp_ms)
 
         def produce(now_ms: int) -> int:
             return self._logs.produce(
@@ -159,6 +162,8 @@ class Contents(Running):
         given = list(values)  # a generator may take its time, and the broker must not wait for it
         given_headers = _headers(headers)
         _look_at_bytes("key", key)
+        if timestamp_ms is not None:
+            whole_number("timestamp_ms", timestamp_ms)
         for value in given:
             _look_at_bytes("value", value)
 

@@ -25,7 +25,9 @@ class Controls(Running):
 
         def act(now_ms: int) -> None:
             found = self._partition(topic, partition)
-            if not 0 <= to_offset < found.log.end_offset:
+            if to_offset < 0:
+                raise BrokerRefusal(f"to_offset={to_offset}: offsets are counted from 0")
+            if not to_offset < found.log.end_offset:
                 held = f"{topic}-{partition} ends with {found.log.end_offset}"
                 raise BrokerRefusal(f"{held}: nothing is lost by cutting it at {to_offset}")
             live = self._cluster.nodes.live(found.replicas)

@@ -12,7 +12,7 @@ from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.faults.faults import Fault, Place
 from aiogroup.embedded.machine.faults.rules import Api, Damage, Outcome, Rule, Rules, Settable, api_name
 from aiogroup.embedded.machine.faults.sites import look_at_site
-from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.machine.refusals import BrokerRefusal, whole_number
 from aiogroup.embedded.running import Running
 from aiogroup.embedded.views import MemberView
 from aiogroup.protocol.errors import ErrorCode
@@ -69,7 +69,7 @@ class Faulting(Running):
         what is refused does not happen: a failed Produce appends nothing.
 
         Args:
-            api: `"OffsetCommit"`.
+            api: `"OffsetCommit"`, `OffsetCommitRequest` or 8.
             code: Kafka's number or name: `ErrorCode.NOT_COORDINATOR`, 16, `"NOT_COORDINATOR"`.
             topic: only about this topic. Without it, the code is that of the whole request if the API has such a place
                 (OffsetCommit, OffsetFetch, and Fetch for the codes of sessions), else of the next partition.
@@ -88,9 +88,9 @@ class Faulting(Running):
         name = api_name(api)
         place = Place(topic, partition, group, member.member_id if isinstance(member, MemberView) else member)
         look_at_site(name, place, after=after)
-        if partition is not None and partition < 0:
+        if partition is not None and whole_number("partition", partition) < 0:
             raise BrokerRefusal(f"partition={partition}: partitions are counted from 0")
-        if times is not None and times < 1:
+        if times is not None and whole_number("times", times) < 1:
             raise BrokerRefusal(f"times={times}: an error is said at least once; None: until it is removed")
         self._look_for_node(node)
         fault = Fault(name, _error_code(code), place, node, times, self._guarded(name, when), after)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.logs.topics import Partition, Topic
-from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.machine.refusals import BrokerRefusal, whole_number
 from aiogroup.embedded.shell.thread import Place
 
 __all__ = ["Running"]
@@ -33,6 +33,12 @@ class Running:
         self._running().call(lambda now_ms: found.append(act(now_ms)))
         return found[0]
 
+    def _look_back(self, look: Callable[[], T]) -> T:
+        """Look into the machine; after the broker was closed, too, when nothing moves in it any more."""
+        if self._place is not None and self._place.is_closed:
+            return look()
+        return self._call(lambda _now_ms: look())
+
     def change(self, act: Callable[[], None]) -> None:
         """Do it in the machine if the broker still runs; for handles, which may outlive it."""
         if self._place is not None and not self._place.is_closed:
@@ -40,8 +46,11 @@ class Running:
 
     def _look_for_node(self, node_id: int | None) -> None:
         if node_id is not None and self._cluster.nodes.get(node_id) is None:
-            ids = ", ".join(str(each.node_id) for each in self._cluster.nodes)
-            raise BrokerRefusal(f"there is no node {node_id}: there are {ids}")
+            ids = [str(each.node_id) for each in self._cluster.nodes]
+            raise BrokerRefusal(
+                f"there is no node {node_id}: there {'are' if ids[1:] else 'is only'} {', '.join(ids)} (nodes are "
+                "numbered from 1, and Broker(nodes=3) has three)"
+            )
 
     def _topic(self, name: str) -> Topic:
         topic = self._cluster.topics.get(name)
@@ -51,7 +60,7 @@ class Running:
 
     def _partition(self, name: str, index: int) -> Partition:
         partitions = self._topic(name).partitions
-        if not 0 <= index < len(partitions):
+        if not 0 <= whole_number("partition", index) < len(partitions):
             raise BrokerRefusal(f"{name} has {len(partitions)} partitions, and none with the number {index}")
         return partitions[index]
 

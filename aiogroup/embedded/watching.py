@@ -59,20 +59,22 @@ class Watching(Running):
     # What went on.
 
     def requests(self, api: Api | None = None, *, group: str | None = None, client_id: str | None = None) -> list[Seen]:
-        """The last 10,000 exchanges, without records: of one API, that name a group, of one client.
+        """The last 10,000 exchanges, without records: of one API, that name a group, of one client. They can be read
+        after the broker was closed, too.
 
         Raises:
             BrokerRefusal: there is no such API.
         """
-        return self._call(lambda _now_ms: self._cluster.watch.requests(api, group=group, client_id=client_id))
+        return self._look_back(lambda: self._cluster.watch.requests(api, group=group, client_id=client_id))
 
     def count(self, api: Api | None = None, node_id: int | None = None) -> int:
-        """How many requests have come: of one API or of all, for one node or for all.
+        """How many requests have come: of one API or of all, for one node or for all. It can be asked after the broker
+        was closed, too.
 
         Raises:
             BrokerRefusal: there is no such API.
         """
-        return self._call(lambda _now_ms: self._cluster.watch.count(api, node_id))
+        return self._look_back(lambda: self._cluster.watch.count(api, node_id))
 
     def unread(self, topic: str, *, client_id: str | None = None) -> tuple[int, ...]:
         """The partitions of a topic that nobody fetches who is connected now; or no client of this name.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import os
 import random
 import re
@@ -33,7 +34,7 @@ from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.settings import Settings
 from aiogroup.embedded.shell.virtual_loop import Clock
 from aiogroup.embedded.shell.virtual_network import VirtualNetwork
-from aiogroup.errors import KafkaTimeoutError
+from aiogroup.errors import ConnectionLostError, KafkaTimeoutError
 from tests.support.sources import ROOT
 
 LIMIT_S = 600
@@ -435,6 +436,26 @@ def test_another_address_is_told_to_the_client_and_in_the_troubles():
             assert "127.0.0.1:5432 cannot be reached in virtual time" in str(trouble)
 
     run_virtual(program())
+
+
+def test_the_consumer_passes_on_what_virtual_time_says():
+    async def program():
+        async with Broker():
+            consumer = Consumer("orders", bootstrap_servers="127.0.0.1:5432", default_api_timeout_ms=1_000)
+            with pytest.raises(ConnectionLostError, match=r"127\.0\.0\.1:5432 cannot be reached in virtual time"):
+                await consumer.start()
+
+    run_virtual(program())
+
+
+async def test_a_loop_that_runs_already_is_told():
+    async def program():
+        """Is closed unused."""
+
+    work = program()
+    with pytest.raises(VirtualTimeError, match="an event loop runs in this thread already"):
+        run_virtual(work)
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
 
 def test_without_a_broker_every_address_is_another():

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["REFUSALS", "BrokerRefusal", "Refusal", "Trouble", "Troubles"]
+__all__ = ["REFUSALS", "BrokerRefusal", "Refusal", "Trouble", "Troubles", "whole_number"]
 
 
 class BrokerRefusal(Exception):  # noqa: N818 (it is no error of a client: the embedded broker does not do this)
     """The embedded broker does not do what a call of Python asks for; the message says what helps."""
+
+
+def whole_number(name: str, value: object) -> int:
+    """An argument of a call that is a whole number.
+
+    Raises:
+        BrokerRefusal: it is none; a text or a float would fail later, in a place that says nothing to the caller.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BrokerRefusal(f"{name}={value!r}: a whole number, not {type(value).__name__}")
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Nothing but the embedded broker can be reached from it, since nobody would wait 
 from __future__ import annotations
 
 import asyncio
+import errno
 import selectors
 import threading
 import time
@@ -36,6 +37,12 @@ class StuckError(AssertionError):
 
 class VirtualTimeError(OSError):
     """Something needs the real world, which virtual time does not wait for."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(errno.ENETUNREACH, what)  # clients tell the text of an error of the network that has a number
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class Network(Protocol):

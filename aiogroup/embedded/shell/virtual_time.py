@@ -141,6 +141,13 @@ def _numbered(kind: type[Any]) -> Iterator[None]:
         numbers.virtual_times_count -= 1
 
 
+def _is_in_a_loop() -> bool:
+    with contextlib.suppress(RuntimeError):
+        asyncio.get_running_loop()
+        return True
+    return False
+
+
 def run_virtual(work: Coroutine[Any, Any, T], *, seed: int = 0, begin_ms: int | None = None) -> T:
     """As `asyncio.run`, in virtual time.
 
@@ -151,7 +158,14 @@ def run_virtual(work: Coroutine[Any, Any, T], *, seed: int = 0, begin_ms: int | 
 
     Raises:
         StuckError: every task waits and no timer will wake one, or time does not go on.
+        VirtualTimeError: an event loop runs in this thread already.
     """
+    if _is_in_a_loop():
+        work.close()
+        raise VirtualTimeError(
+            "run_virtual() makes an event loop, and an event loop runs in this thread already: call it from a plain "
+            "function (in pytest `def test_...`), or mark the test with virtual_time"
+        )
     state = random.getstate()
     random.seed(seed)
     try:

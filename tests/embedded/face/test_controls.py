@@ -7,6 +7,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from aiogroup import Consumer, CorruptRecordError
 from aiogroup.embedded import Broker, BrokerRefusal, damaged, reading, stable
+from aiogroup.protocol.messages.metadata import MetadataRequest
 
 
 @pytest.fixture
@@ -172,16 +173,48 @@ def test_calls_that_make_no_sense_are_refused(broker):
         (lambda: broker.rewrite("Fetch", None), "a function of the exchange, not None"),
         (lambda: broker.error("Fetch", 1, when=5), "a function of the exchange, not 5"),
         (lambda: broker.error("Fetch", 1, partition=-1), "counted from 0"),
+        (lambda: broker.truncate("orders", 0, -1), "to_offset=-1: offsets are counted from 0"),
+        (lambda: broker.delay("Fetch", ms="5"), "ms='5': a whole number, not str"),
+        (lambda: broker.delay("Fetch", ms=5, times="2"), "times='2': a whole number"),
+        (lambda: broker.delay(4711, ms=5), "no API 4711: one of"),
+        (lambda: broker.delay(None, ms=5), "no API None: one of"),
+        (lambda: broker.error("ConsumerGroupHeartbeat", 25), "no API 'ConsumerGroupHeartbeat': one of"),
+        (lambda: broker.error("Fetch", 1, times="2"), "times='2': a whole number"),
+        (lambda: broker.error("Fetch", 1, partition="0"), "partition='0': a whole number"),
+        (lambda: broker.produce("orders", b"v", partition="0"), "partition='0': a whole number"),
+        (lambda: broker.produce("orders", b"v", timestamp_ms=1.5), "timestamp_ms=1.5: a whole number, not float"),
+        (lambda: broker.produce_many("orders", [b"v"], timestamp_ms="1"), "timestamp_ms='1': a whole number"),
+        (lambda: broker.create_topic("bills", "4"), "partitions='4': a whole number"),
+        (lambda: broker.create_topic("bills", 1, "1"), "replication_factor='1': a whole number"),
+        (lambda: broker.add_partitions("orders", True), "count=True: a whole number, not bool"),
         (lambda: broker.move_coordinator("billing", 1, -1), "loading_ms=-1"),
         (lambda: broker.wait(True), "True cannot be waited for"),
         (lambda: broker.restore(None), "what snapshot"),
         (lambda: broker.create_topic("bills", 0), "0 partitions"),
-        (lambda: broker.create_topic("bills", replication_factor=4), "replication factor 4 with 3 nodes"),
+        (lambda: broker.create_topic("bills", replication_factor=4), "replication factor 4 with 3 nodes: Broker"),
     ]:
         with pytest.raises(BrokerRefusal, match=why):
             act()
+    for settings in [
+        {"nodes": "3"},
+        {"nodes": 2.5},
+        {"nodes": 0},
+        {"port": "9092"},
+        {"port": 70_000},
+        {"failover_ms": -1},
+        {"failover_ms": "1"},
+        {"max_bytes": "1"},
+    ]:
+        with pytest.raises(BrokerRefusal, match=f"{next(iter(settings.values()))}.*(nodes|port|whole number|below 0)"):
+            Broker(**settings)
     assert broker.produce("orders", b"v", headers={"name": b"1"}) == 0
     assert broker.records("orders")[0].headers == (("name", b"1"),)
+
+
+def test_an_api_has_a_name_a_class_and_a_number(broker):
+    for api in ("Metadata", MetadataRequest, 3):
+        with broker.drop(api) as rule, broker.error(api, "LEADER_NOT_AVAILABLE"):
+            assert rule.used_count == broker.count(api) == len(broker.requests(api)) == 0
 
 
 def test_what_the_broker_writes_down_of_itself(broker):

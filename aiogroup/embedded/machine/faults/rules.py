@@ -13,15 +13,15 @@ from typing import Any, Final, Literal, Protocol, Self, TypeAlias, get_args
 
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.ids import RandomBits
-from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.machine.refusals import BrokerRefusal, whole_number
 from aiogroup.embedded.machine.timers import Timers
-from aiogroup.embedded.messages.ranges import REQUESTS
+from aiogroup.embedded.messages.ranges import RANGES
 from aiogroup.protocol.schema import Request, Response
 
 __all__ = ["CUT", "DROPPED", "Api", "Damage", "Outcome", "Raw", "Rule", "Rules", "Settable", "api_name", "corrupted"]
 
-Api: TypeAlias = "str | type[Request[Any]]"
-"""`"Fetch"` or `FetchRequest`."""
+Api: TypeAlias = "str | int | type[Request[Any]]"
+"""`"Fetch"`, `FetchRequest`, or the API's number."""
 
 LOOK_MS = 5
 
@@ -66,7 +66,7 @@ class Rule:
     def __init__(
         self, book: Rules, apis: tuple[Api, ...], node_id: int | None, times: int | None, *, delay_ms: int = 0
     ) -> None:
-        if times is not None and times < 1:
+        if times is not None and whole_number("times", times) < 1:
             raise BrokerRefusal(f"times={times}: a rule is used at least once")
         _look_at_ms(delay_ms)
         self.used_count = 0
@@ -233,23 +233,25 @@ class Rules:
 
 
 def _look_at_ms(ms: int) -> None:
-    if ms < 0:
+    if whole_number("ms", ms) < 0:
         raise BrokerRefusal(f"ms={ms}: an answer cannot be sent before it is there")
 
 
-_NAMES = tuple(request.api_name() for request in REQUESTS.values())
+_NAMES = {request.API_KEY: request.api_name() for request in RANGES}
 
 
 def api_name(api: Api) -> str:
     """Kafka's name of an API.
 
     Raises:
-        BrokerRefusal: no API of this name is offered.
+        BrokerRefusal: no API of this name or number is offered.
     """
-    name = api if isinstance(api, str) else api.api_name()
-    if name not in _NAMES:
-        near = difflib.get_close_matches(name, _NAMES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(sorted(_NAMES))}"
+    name: object = _NAMES.get(api, api) if isinstance(api, int) else api
+    if isinstance(name, type) and issubclass(name, Request):
+        name = name.api_name()
+    if not isinstance(name, str) or name not in _NAMES.values():
+        near = difflib.get_close_matches(str(name), _NAMES.values(), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(sorted(_NAMES.values()))}"
         raise BrokerRefusal(f"the embedded broker has no API {name!r}: {hint}")
     return name
 

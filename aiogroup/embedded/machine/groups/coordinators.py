@@ -205,7 +205,8 @@ class Coordinators:
             raise BrokerRefusal(f"nobody coordinates {group_id} now: node {seat.node_id} is down, or loads")
         group = seat.coordinator.groups.get(group_id)
         if group is None:
-            raise BrokerRefusal(f"there is no group {group_id}: {', '.join(seat.coordinator.groups) or 'none'}")
+            there = ", ".join(seat.coordinator.groups)
+            raise BrokerRefusal(f"there is no group {group_id}: there is {there or 'none at all'}")
         return group
 
     def _hand_over(self, seat: Seat, node_id: int, loading_ms: int, now_ms: int) -> None:

@@ -178,8 +178,9 @@ def append(log: Log, batch: bytearray, leader_epoch: int, rules: AppendRules, no
             raise _refused(
                 ErrorCode.POLICY_VIOLATION,
                 log,
-                f"the embedded broker holds {log.budget.used_bytes} bytes of record batches, and its max_bytes is "
-                f"{log.budget.max_bytes}: give Broker a greater max_bytes, or delete topics or records",
+                f"the embedded broker holds {log.budget.used_bytes} bytes of record batches, {len(batch)} more came, "
+                f"and its max_bytes is {log.budget.max_bytes}: give Broker a greater max_bytes, or delete topics or "
+                "records",
             )
     except RefusedBatchError as refused:
         return refused.appended
