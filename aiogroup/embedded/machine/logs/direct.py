@@ -19,7 +19,7 @@ from aiogroup.embedded.machine.logs.batches import (
     records_of,
     seal,
 )
-from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.machine.refusals import BrokerRefusal, whole_number
 from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class DirectLogs:
 
     def _partition(self, name: str, index: int) -> Partition:
         partitions = self._topic(name).partitions
-        if not 0 <= index < len(partitions):
+        if not 0 <= whole_number("partition", index) < len(partitions):
             raise BrokerRefusal(f"{name} has {len(partitions)} partitions, and none with the number {index}")
         return partitions[index]
 
