@@ -126,7 +126,7 @@ class Broker(Contents, Watching, Controls, Faulting):
         static_membership: StaticMembership = "kafka",
     ) -> None:
         if not 0 <= whole_number("port", port) <= MOST_PORT:
-            raise BrokerRefusal(f"port={port}: a port is a number up to {MOST_PORT}, and 0 draws a free one")
+            raise BrokerRefusal(f"port {port}: a port is a number up to {MOST_PORT}, and 0 draws a free one")
         for name, value in (("failover_ms", failover_ms), ("max_bytes", max_bytes)):
             if whole_number(name, value) < 0:
                 raise BrokerRefusal(f"{name}={value}: it cannot be below 0")
