@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -77,7 +78,15 @@ def test_ctrl_c_ends_all_of_them_and_shows_what_they_say(tmp_path):
         for path in ready
     ]
     command = [sys.executable, "-m", "tests.support.side_by_side", *waits]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, process_group=0) as running:
+    heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a job in the background ignores Ctrl-C
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        preexec_fn=heeds,  # noqa: PLW1509 (it only sets a handler)
+    ) as running:
         for path in ready:
             subprocess.run(["sh", "-c", WHEN_THERE.format(path)], timeout=60, check=True)
         os.killpg(running.pid, signal.SIGINT)
