@@ -17,8 +17,20 @@ from tests.support.workers import by_one_worker, scope_of
 
 ROOT = Path(__file__).parents[1]
 PARTS = {
-    ("test",): ["not kafka", "spark", "kafka and not spark", "real_kafka and not spark"],
-    ("test", "test-kafka"): ["not kafka", "kafka and not spark", "kafka and not spark", "spark"],
+    ("test",): [
+        "not kafka and not simulation",
+        "simulation and not kafka",
+        "spark",
+        "kafka and not spark",
+        "real_kafka and not spark",
+    ],
+    ("test", "test-kafka"): [
+        "not kafka and not simulation",
+        "simulation and not kafka",
+        "kafka and not spark",
+        "kafka and not spark",
+        "spark",
+    ],
 }
 WHEN_THERE = "while [ ! -e {} ]; do sleep 0.01; done"
 
@@ -41,6 +53,19 @@ def test_the_step_on_kafka_collects_every_file_with_a_test_that_is_marked_so():
     assert not [path for path in marked if not {path, *path.parents} & set(collected)]
 
 
+def test_the_step_of_the_simulations_collects_every_file_with_one():
+    (named,) = re.findall(r"^SIMULATIONS = .* kafka\" (.+) -n 2$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    folders = {ROOT / name for name in named.split()}
+    assert {ROOT / "tests" / name for name in ("simulation", "groups")} <= folders
+    marked = {
+        path
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if "pytest.mark.simulation" in path.read_text() and path != Path(__file__)
+    }
+    assert marked
+    assert not [path for path in marked if not folders & set(path.parents)]
+
+
 def test_a_test_that_one_worker_runs_says_so_in_its_id(request, for_one_worker):
     assert for_one_worker
     assert scope_of(request.node.nodeid) == "some_name"
@@ -53,7 +78,7 @@ def test_each_test_is_in_one_of_the_parts(goals):
     """Where both are made, what judges on real Kafka runs once."""
     told = subprocess.run(["make", "-n", *goals], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.findall(r'-m "([^"]+)"', told) == PARTS[goals]
-    assert '-m "not kafka" --ignore=tests/kafka -n' in told
+    assert set(re.findall(r"--ignore=(\S+)", told)) == {"tests/kafka", "tests/simulation", "tests/groups"}
     assert told.count("--broker real") == 2
 
 
