@@ -163,12 +163,19 @@ def _costs(measured: Measured) -> Iterator[Goal]:
 
 def _times(measured: Measured) -> Iterator[Goal]:
     ratio = measured.ratio
+    age: Where = ("flow", living.FLOW, "p50_ms")
     flow: Where = ("flow", living.FLOW, "p99_ms")
+    commit: Where = ("commit", living.COMMIT, "p50_ms")
     first: Where = ("drain", draining.name(4), "first_record_ms")
+    yield Goal(
+        "end-to-end latency p50 at 1000 msg/s: <= aiokafka's",
+        [ratio(age, c.FOR, c.AIOKAFKA_FOR, most=1), ratio(age, c.MANY, c.AIOKAFKA_MANY, most=1)],
+    )
     yield Goal(
         "end-to-end latency p99 at 1000 msg/s: <= aiokafka getmany's",
         [ratio(flow, ours, c.AIOKAFKA_MANY, most=1) for ours in (c.MANY, c.FOR)],
     )
+    yield Goal("commit of what was just read, p50: <= aiokafka's", [ratio(commit, c.MANY, c.AIOKAFKA_MANY, most=1)])
     yield Goal(
         "time from start() to first record: <= 1.2x aiokafka's",
         [

@@ -178,6 +178,16 @@ def test_the_cost_of_records_that_come_one_by_one_is_a_goal(percent, held):
     assert verdict("CPU at 1000 msg/s", table)[0] is held
 
 
+@pytest.mark.parametrize(("ours", "held"), [(0.8, True), (0.81, False)])
+def test_the_median_age_and_the_median_commit_are_goals(ours, held):
+    flow, commit = living.flow_table(), living.commit_table()
+    for client, p50_ms in ((c.FOR, 0.5), (c.AIOKAFKA_FOR, 0.5), (c.MANY, ours), (c.AIOKAFKA_MANY, 0.8)):
+        flow.row(living.FLOW, client).runs.append({"p50_ms": p50_ms})
+        commit.row(living.COMMIT, client).runs.append({"p50_ms": p50_ms})
+    assert verdict("end-to-end latency p50", flow)[0] is held
+    assert verdict("commit of what was just read, p50", commit)[0] is held
+
+
 def test_a_goal_of_which_a_part_was_not_measured_is_not_held_but_can_be_missed():
     assert verdict("`async for`, 100 B", drained(FOR=500, AIOKAFKA_FOR=100))[0] is None
     assert verdict("`async for`, 100 B", drained(FOR=100, AIOKAFKA_FOR=100))[0] is False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
+from aiogroup.membership.identity import Identity
 from aiogroup.offsets.commit_plan import CommitEntry
 from aiogroup.structs import TopicPartition
 
@@ -12,26 +13,33 @@ __all__ = ["Commit", "CommitOrder"]
 
 
 class Commit:
-    """One call of a commit: the entries that are still `pending`, and those of them that were `sent` last.
+    """One call of a commit: the entries that are still `pending`, those of them that were `sent` last, and the identity
+    that they were `sent_as`.
 
     With `is_member` it is sent under the member's generation; without (manual `assign`) it is sent without any. That
     does not change during the call. `topic_ids` are the ids of the offsets' topics, as far as they are known.
     Partitions in `recreated` are of a topic that was deleted: the topic that has its name now holds other records. For
     those in `stale` the last answer said that the metadata may be out of date. Those in `decided` were committed, or
-    refused for good.
+    refused for good. `not_owned` are those that were dropped because their ownership had ended.
     """
 
-    __slots__ = ("decided", "is_member", "pending", "recreated", "sent", "stale", "topic_ids", "tps")
+    __slots__ = (
+        "decided", "is_member", "is_over", "not_owned", "pending", "recreated", "sent", "sent_as", "stale", "topic_ids",
+        "tps",
+    )  # fmt: skip
 
     def __init__(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
         self.tps = frozenset(entries)
         self.pending = dict(entries)
         self.is_member = True
+        self.is_over = False
         self.sent: dict[TopicPartition, CommitEntry] = {}
+        self.sent_as = Identity("")
         self.topic_ids: dict[TopicPartition, UUID] = {}
         self.recreated: set[TopicPartition] = set()
         self.stale: set[TopicPartition] = set()
         self.decided: set[TopicPartition] = set()
+        self.not_owned: set[TopicPartition] = set()
 
 
 class CommitOrder:
@@ -71,6 +79,7 @@ class CommitOrder:
                 del earlier.pending[tp]
 
     def end(self, commit: Commit) -> None:
+        commit.is_over = True
         for tp in commit.tps:
             self._commits[tp].remove(commit)
             if not self._commits[tp]:

@@ -107,33 +107,25 @@ def _build(structure: type[Structure], steps: tuple[_Step, ...]) -> Read:
 
 def maker(structure: type[Structure]) -> Callable[..., Any]:
     """A function that makes a structure from the values of all its fields, in order."""
-    twin = _mutable_twin(structure)
-
-    def make(*values: Value) -> Value:
-        made: Any = twin(*values)
-        made.__class__ = structure
-        return made
-
-    return make
-
-
-def _mutable_twin(structure: type[Structure]) -> type[Any]:
     # A frozen dataclass sets each field through object.__setattr__, at ten times the cost of an assignment: 2.4 us for
     # one partition of a fetch response. The twin is a plain class with the same slots, whose objects change their class
     # when they are complete. `make_dataclass` takes half a millisecond for each, and a consumer's start needs thirty.
     names = tuple(spec.name for spec in specs(structure))
-    init = FunctionType(_init(len(names)).replace(co_names=names), {})
-    return type(structure.__name__, structure.__bases__, {"__slots__": names, "__init__": init})
+    twin = type(structure.__name__, structure.__bases__, {"__slots__": names})
+    code = _make(len(names))
+    named = {f"field_{number}": name for number, name in enumerate(names)}
+    code = code.replace(co_names=tuple(named.get(name, name) for name in code.co_names))
+    return FunctionType(code, {"new": object.__new__, "twin": twin, "structure": structure})
 
 
 @cache
-def _init(count: int) -> CodeType:
-    """An `__init__` that sets `count` fields. The names are replaced in compiled code, as compiling costs the most."""
+def _make(count: int) -> CodeType:
+    """A function that sets `count` fields. The names are replaced in compiled code, as compiling costs the most."""
     names = [f"field_{number}" for number in range(count)]
-    body = "; ".join(f"self.{name} = {name}" for name in names)
+    body = "; ".join(("made = new(twin)", *(f"made.{name} = {name}" for name in names)))
     made: dict[str, Any] = {}
-    exec(f"def __init__(self, {', '.join(names)}): {body or 'pass'}", made)  # noqa: S102 (no foreign text is in it)
-    code: CodeType = made["__init__"].__code__
+    exec(f"def make({', '.join(names)}): {body}; made.__class__ = structure; return made", made)  # noqa: S102 (no foreign text is in it)
+    code: CodeType = made["make"].__code__
     return code
 
 

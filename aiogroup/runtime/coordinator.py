@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 
@@ -37,12 +37,12 @@ from aiogroup.protocol.schema import R_co, Request
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import Signal, now_ms, timeout_ms
 from aiogroup.runtime.loop.retries import Retries
-from aiogroup.runtime.net.connection import Connection
+from aiogroup.runtime.net.connection import Connection, OnAnswer
 from aiogroup.runtime.net.link import COMMIT, HEARTBEAT, JOIN, Link
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Emit
 
-__all__ = ["Coordinator", "Line", "Surroundings"]
+__all__ = ["Coordinator", "Line", "Surroundings", "Written"]
 
 UNKNOWN_NODE = -1
 NO_COORDINATOR: Final = FoundCoordinator(
@@ -66,6 +66,15 @@ class Surroundings(Protocol):
     def emit(self) -> Emit: ...
     @property
     def group_changed(self) -> Signal: ...
+
+
+class Written(NamedTuple):
+    """A request that was written, and how long its answer is waited for."""
+
+    node_id: int
+    connection: Connection
+    answer: asyncio.Future[Any]
+    timeout: int
 
 
 class Line:
@@ -144,6 +153,34 @@ class Line:
             async with timeout_ms(timeout):
                 await self._context.link.get_ready(await self.find(), channel)
 
+    def write_at_once(
+        self,
+        channel: str,
+        timeout: int,
+        request: Callable[[], Request[R_co] | None],
+        *,
+        at_most: int | None = None,
+        on_answer: OnAnswer[R_co],
+    ) -> Written | None:
+        """Write a request as `exchange` does, if that needs no wait: else, or if there is nothing to send, `None`.
+
+        `on_answer` gets the answer in the step that reads it. What it did not take, `exchange` takes as `written`.
+        """
+        node_id = self.node_id
+        connection = None if self.lock.locked() else self._context.link.ready(node_id, channel)
+        if connection is None:
+            return None
+        try:
+            self._check_name_is_carried(connection)
+            message = request()
+            if message is None:
+                return None
+            answer = connection.write(message, at_most=at_most, on_answer=on_answer)
+        except (AiogroupError, ValueError):
+            return None  # `exchange` raises it
+        connection.take(answer, timeout)
+        return Written(node_id, connection, answer, timeout)
+
     async def exchange(
         self,
         channel: str,
@@ -151,33 +188,37 @@ class Line:
         request: Callable[[], Request[R_co] | None],
         *,
         at_most: int | None = None,
+        written: Written | None = None,
     ) -> R_co | None:
         """Find the coordinator, make the request under the lock and write it; then wait for the answer.
 
         `request` looks at the membership and returns `None` when there is nothing to send any more; then the answer is
-        `None` too. `timeout` covers all of it, including the look-up.
+        `None` too. `timeout` covers all of it, including the look-up. If it is `written` already, only the answer is
+        taken.
 
         Raises:
             AiogroupError: no answer; the coordinator is looked up again next time.
         """
-        node_id = UNKNOWN_NODE
+        node_id = UNKNOWN_NODE if written is None else written.node_id
         try:
             async with timeout_ms(timeout):
-                node_id = await self.find()
-                connection = await self._context.link.connect(node_id, channel)
-                if channel == JOIN and self._asks_for_form:
-                    await connection.learn_features(self._context.config.request_timeout_ms)
-                if channel != HEARTBEAT:
-                    await self._context.link.give_way()
-                async with self.lock:
-                    self._check_name_is_carried(connection)
+                if written is None:
+                    node_id = await self.find()
+                    connection = await self._context.link.connect(node_id, channel)
                     if channel == JOIN and self._asks_for_form:
-                        self._check_form(connection)
-                    message = request()
-                    if message is None:
-                        return None
-                    answer = connection.write(message, at_most=at_most)
-                response = await connection.answer(answer, timeout)
+                        await connection.learn_features(self._context.config.request_timeout_ms)
+                    if channel != HEARTBEAT:
+                        await self._context.link.give_way()
+                    async with self.lock:
+                        self._check_name_is_carried(connection)
+                        if channel == JOIN and self._asks_for_form:
+                            self._check_form(connection)
+                        message = request()
+                        if message is None:
+                            return None
+                        answer = connection.write(message, at_most=at_most)
+                    written = Written(node_id, connection, answer, timeout)
+                response: R_co = await written.connection.answer(written.answer, timeout)
         except TimeoutError as error:
             # The request may still be answered, and would hold up the requests written after it.
             self._context.link.disconnect(node_id, channel)

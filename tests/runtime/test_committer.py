@@ -9,7 +9,13 @@ from aiokafka.structs import TopicPartition
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
-from aiogroup.errors import BrokerError, CommitFailedError, ConsumerStoppedError, RebalanceInProgressError
+from aiogroup.errors import (
+    BrokerError,
+    CommitFailedError,
+    ConsumerStoppedError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+)
 from aiogroup.membership import facts as f
 from aiogroup.offsets.commit_plan import CommitEntry, Committed
 from aiogroup.protocol.errors import ErrorCode as E
@@ -19,6 +25,7 @@ from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from aiogroup.runtime.context import Context
+from aiogroup.runtime.coordinator import Written
 from aiogroup.runtime.loop.clock import sleep_ms
 from aiogroup.runtime.net.link import Link
 from aiogroup.runtime.offsets.committer import REFRESH_MS, Committer
@@ -27,9 +34,13 @@ from tests.support.records import assigned, tp
 
 
 class FakeCoordinator:
-    """Takes commits as a broker would: keeps them, and answers with `codes` in turn, then with `code`."""
+    """Takes commits as a broker would: keeps them, and answers with `codes` in turn, then with `code`.
 
-    def __init__(self, member, changed):
+    If it is connected, the first attempt of each commit is written at once.
+    """
+
+    def __init__(self, member, changed, *, is_connected):
+        self.is_connected = is_connected
         self.member = member
         self.changed = changed
         self.written = []
@@ -45,15 +56,38 @@ class FakeCoordinator:
     def identity(self):
         return self.member.identity
 
-    async def exchange(self, _channel, _timeout, request, *, at_most=None):
+    def write_at_once(self, _channel, timeout, request, *, at_most, on_answer):
+        if not self.is_connected:
+            return None
+        self.before_writing()
+        message = request()
+        if message is None:
+            return None
+        loop = asyncio.get_running_loop()
+        response, answer = self.answer_to(message), loop.create_future()
+
+        def come():
+            if not on_answer(response, answer):
+                answer.set_result(response)
+
+        loop.call_later(0.01, come)
+        return Written(1, None, answer, timeout)
+
+    async def exchange(self, _channel, _timeout, request, *, at_most=None, written=None):
+        if written is not None:
+            return await written.answer
         await sleep_ms(5)  # finding the coordinator, connecting
         self.before_writing()
         message = request()
         if message is None:
             return None
+        response = self.answer_to(message)
+        await sleep_ms(5)
+        return response
+
+    def answer_to(self, message):
         self.written.append(message)
         code = self.codes.pop(0) if self.codes else self.code
-        await sleep_ms(5)
         topics = tuple(
             OffsetCommitResponseTopic(
                 name=topic.name,
@@ -74,14 +108,14 @@ class FakeCoordinator:
 
 
 class Committing:
-    def __init__(self, *numbers, is_member=True):
+    def __init__(self, *numbers, is_member=True, is_connected=False):
         self.assignment, self.partitions = assigned(*numbers)
         config = ConsumerConfig(group_id="billing")
         delivery = Delivery(self.assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
         self.context = Context(config, Link(config), self.assignment, delivery, lambda event: None)
         self.supervisor = self.context.supervisor
         self.member = Member()
-        self.coordinator = FakeCoordinator(self.member, self.context.group_changed)
+        self.coordinator = FakeCoordinator(self.member, self.context.group_changed, is_connected=is_connected)
         self.committer = Committer(self.context, self.coordinator, is_member=is_member)
 
     def entries(self, offset=5):
@@ -98,9 +132,9 @@ class Committing:
         ]
 
 
-@pytest.fixture
-async def committing():
-    made = Committing(0, 1)
+@pytest.fixture(params=[False, True], ids=["not connected", "connected"])
+async def committing(request):
+    made = Committing(0, 1, is_connected=request.param)
     await made.supervisor.start()
     yield made
     await made.supervisor.close()
@@ -174,6 +208,26 @@ async def test_refused_commit_ends_the_generation_and_says_what_is_lost(committi
         await committing.committer.commit(committing.entries(), 1_000)
     assert not committing.member.identity.is_member
     assert len(committing.coordinator.written) == 1
+
+
+async def test_a_commit_is_written_when_it_is_called_and_done_when_it_is_answered():
+    committing = Committing(0, 1, is_connected=True)
+    await committing.supervisor.start()
+    committing.member.to_stable()
+    caller = committing.committer.commit(committing.entries(), 1_000)
+    caller.send(None)  # up to its first wait
+    assert committing.sent() == [{tp(0): 5}, {tp(1): 5}]
+    caller.close()
+    await sleep_ms(10)
+    assert [each.committed for each in committing.partitions] == [Committed(5)] * 2
+    await committing.supervisor.close()
+
+
+async def test_a_commit_without_time_is_not_written(committing):
+    committing.member.to_stable()
+    with pytest.raises(KafkaTimeoutError):
+        await committing.committer.commit(committing.entries(), 0)
+    assert committing.coordinator.written == []
 
 
 async def test_cancelled_caller_leaves_the_commit_on_its_way(committing):
@@ -351,4 +405,19 @@ async def test_a_commit_that_is_refused_because_all_tasks_have_ended_is_under_wa
     else:
         with pytest.raises(ConsumerStoppedError):
             await committing.committer.commit(committing.entries(), 1_000)
+    assert await committing.committer.settled(1_000)
+
+
+async def test_a_commit_that_is_answered_after_all_tasks_have_ended_is_under_way_no_longer():
+    committing = Committing(0, 1, is_connected=True)
+    await committing.supervisor.start()
+    committing.member.to_stable()
+    committing.coordinator.code = E.COORDINATOR_NOT_AVAILABLE
+    caller = asyncio.create_task(committing.committer.commit(committing.entries(), 1_000))
+    await sleep_ms(1)
+    await committing.supervisor.close()
+    with pytest.raises(ConsumerStoppedError):
+        await caller
+    assert not await committing.committer.settled(1_000)  # the coordinator may still accept it
+    await sleep_ms(30)
     assert await committing.committer.settled(1_000)

@@ -31,7 +31,7 @@ class Answering(Coordinator):
 
     answer: LeaveGroupResponse | None = None
 
-    async def exchange(self, _channel, _timeout, request, *, at_most=None):
+    async def exchange(self, _channel, _timeout, request, *, at_most=None, written=None):
         assert request() is LEAVE
         return self.answer
 
@@ -43,11 +43,32 @@ class Lost(Coordinator):
         return await asyncio.Future()
 
 
-def coordinator_of(member, kind=Answering):
+class Ready(Link):
+    """With an open connection to every node, which takes what is written."""
+
+    def __init__(self):
+        super().__init__(ConsumerConfig(group_id="billing"))
+        self.written = []
+        self.refuses = False
+
+    def ready(self, node_id, channel):
+        return self
+
+    def write(self, message, *, at_most, on_answer):
+        if self.refuses:
+            raise ValueError("too long")
+        self.written.append(message)
+        return asyncio.get_running_loop().create_future()
+
+    def take(self, answer, timeout):
+        pass
+
+
+def coordinator_of(member, kind=Answering, link=None):
     config = ConsumerConfig(group_id="billing")
     assignment = Assignment()
     delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-    context = Context(config, Link(config), assignment, delivery, lambda event: None)
+    context = Context(config, link or Link(config), assignment, delivery, lambda event: None)
     return kind(context, member.machine)
 
 
@@ -90,6 +111,34 @@ async def test_the_member_hears_that_its_coordinator_is_lost_whoever_found_out()
 async def test_a_coordinator_that_was_never_found_is_not_said_to_be_silent():
     with pytest.raises(KafkaTimeoutError, match="the coordinator of 'billing' was not found within 10 ms"):
         await coordinator_of(Member(), Lost).exchange("commit", 10, lambda: None)
+
+
+def at_once(coordinator, message=LEAVE):
+    return coordinator.write_at_once("commit", 10, lambda: message, on_answer=lambda *_: False)
+
+
+async def test_what_needs_no_wait_is_written_at_once():
+    link = Ready()
+    coordinator = coordinator_of(Member(), link=link)
+    written = at_once(coordinator)
+    assert link.written == [LEAVE]
+    assert not written.answer.done()
+    assert at_once(coordinator, None) is None
+
+
+async def test_nothing_is_written_past_the_lock():
+    link = Ready()
+    coordinator = coordinator_of(Member(), link=link)
+    async with coordinator.lock:
+        assert at_once(coordinator) is None
+    assert link.written == []
+
+
+async def test_what_cannot_be_written_is_left_to_the_exchange():
+    link = Ready()
+    coordinator = coordinator_of(Member(), link=link)
+    link.refuses = True
+    assert at_once(coordinator) is None
 
 
 def fenced(member):

@@ -156,10 +156,9 @@ BUGS = (
     Bug(
         "holds the lock while JoinGroup is unanswered",
         COORDINATOR,
-        "                    answer = connection.write(message, at_most=at_most)\n"
-        "                response = await connection.answer(answer, timeout)",
-        "                    answer = connection.write(message, at_most=at_most)\n"
-        "                    response = await connection.answer(answer, timeout)",
+        "                        answer = connection.write(message, at_most=at_most)\n",
+        "                        answer = connection.write(message, at_most=at_most)\n"
+        "                        await connection.answer(answer, timeout)\n",
         ("calm",),
         (23,),
     ),
@@ -312,8 +311,8 @@ BUGS = (
     Bug(
         "commits by name what was read of a topic that is deleted",
         COMMITTER,
-        "at_most = None if commit.pending.keys() <= commit.topic_ids.keys() else BY_NAME",
-        "at_most = BY_NAME",
+        "return None if commit.pending.keys() <= commit.topic_ids.keys() else BY_NAME",
+        "return BY_NAME",
         ("recreated",),
         (74,),
     ),

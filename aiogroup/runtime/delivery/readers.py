@@ -16,6 +16,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, Final, TypeAlias, TypeVar
 
+from aiogroup.runtime.loop.clock import running_loop
+
 __all__ = ["Readers", "is_request", "note_readers", "readers"]
 
 Readers: TypeAlias = "tuple[asyncio.Task[Any], ...]"
@@ -43,7 +45,7 @@ def readers(last: Readers = (), *, inherits: bool = False) -> Readers:
     that has made no request itself also speaks for the reader that created it, whatever it runs.
     """
     try:
-        task: asyncio.Task[Any] | None = asyncio.current_task()
+        task: asyncio.Task[Any] | None = asyncio.current_task(running_loop())
     except RuntimeError:  # no loop runs here: `aiter(consumer)` may be called from anywhere
         return ()
     if task is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-__all__ = ["FOREVER_MS", "Alarm", "Signal", "now_ms", "sleep_ms", "timeout_ms", "wall_ms"]
+__all__ = ["FOREVER_MS", "Alarm", "Signal", "now_ms", "running_loop", "sleep_ms", "timeout_ms", "wall_ms"]
 
 
 FOREVER_MS: Final = 2**62
@@ -31,7 +31,7 @@ def _forget_in_forked_processes() -> None:
     os.register_at_fork(after_in_child=lambda: setattr(_here, "loop", None))
 
 
-def _running_loop() -> asyncio.AbstractEventLoop:
+def running_loop() -> asyncio.AbstractEventLoop:
     """As `asyncio.get_running_loop`, which before Python 3.12 asks the system for the process id each time.
 
     The clock is read ten times per request: these system calls took a twelfth of a drain's time.
@@ -49,7 +49,7 @@ def now_ms() -> int:
     """The running loop's clock in whole milliseconds. It is monotonic; a test may replace it."""
     loop = _here.loop
     if loop is None or not loop.is_running():
-        _running_loop()
+        running_loop()
     return int(_here.time() * 1000)
 
 
@@ -118,7 +118,7 @@ class Signal:
 
     async def wait(self, until_ms: int | None = None) -> bool:
         """Wait for a pulse, at most until the instant `until_ms`; False when the time ended first."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         self._waiters[waiter] = None
         timer = loop.call_at((until_ms + 1) / 1000, _expire, waiter) if until_ms is not None else None

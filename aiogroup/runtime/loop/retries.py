@@ -14,7 +14,7 @@ class Retries:
 
     def __init__(self, config: ConsumerConfig, until_ms: int = FOREVER_MS, *, most_attempts: int | None = None) -> None:
         self._config = config
-        self._until_ms = until_ms
+        self.until_ms = until_ms
         self._most_attempts = most_attempts
         self._began_at_ms = now_ms()
         self._failures_count = 0
@@ -22,7 +22,7 @@ class Retries:
     async def back_off(self) -> bool:
         """The attempt failed: wait, at most until `until_ms`, and try again. False at once if it was the last one."""
         self._failures_count += 1
-        left_ms = self._until_ms - now_ms()
+        left_ms = self.until_ms - now_ms()
         if self._failures_count == self._most_attempts or left_ms <= 0:
             return False
         await sleep_ms(min(self._config.backoff_ms(self._failures_count), left_ms))

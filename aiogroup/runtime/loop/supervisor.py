@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio
 
 from aiogroup.errors import AiogroupError, ConsumerStoppedError
+from aiogroup.runtime.loop.clock import running_loop
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -113,9 +114,23 @@ class Supervisor:
         """Run `work` in a task of its own. The future has its result or error, or `ConsumerStoppedError` if the
         supervisor ends first.
         """
-        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        result.add_done_callback(_seen)
+        result: asyncio.Future[T] = self.promise()
+        self.keep(result, name, work)
+        return result
+
+    def promise(self) -> asyncio.Future[Any]:
+        """A future for the result of work that may not need a task. It gets `ConsumerStoppedError` if the supervisor
+        ends first.
+        """
+        result: asyncio.Future[Any] = running_loop().create_future()
+        result.add_done_callback(self._on_result)
         self._results.add(result)
+        if not self.is_running:
+            _abandon(result)
+        return result
+
+    def keep(self, result: asyncio.Future[T], name: str, work: Callable[[], Awaitable[T]]) -> None:
+        """Run `work` in a task of its own for a future that `promise` made."""
 
         async def run() -> None:
             try:
@@ -127,16 +142,19 @@ class Supervisor:
                 if not result.done():
                     result.set_result(value)
             finally:
-                self._results.discard(result)
                 _abandon(result)
 
         # anyio does not cancel a task that begins after its group's cancellation: it would spin in its first lock.
         if self.is_running:
             self.spawn(name, run)
         else:
-            self._results.discard(result)
             _abandon(result)
-        return result
+
+    def _on_result(self, result: asyncio.Future[Any]) -> None:
+        """Mark an error as seen: a cancelled caller never reads it, and asyncio would log it as never retrieved."""
+        self._results.discard(result)
+        if not result.cancelled():
+            result.exception()
 
     async def compute(self, function: Callable[..., T], *args: object) -> T:
         """Call `function` in a thread, so that the loop goes on meanwhile.
@@ -198,9 +216,3 @@ def _cancelled(name: str) -> AiogroupError:
 def _abandon(result: asyncio.Future[Any]) -> None:
     if not result.done():
         result.set_exception(ConsumerStoppedError("the consumer was stopped before the call ended"))
-
-
-def _seen(result: asyncio.Future[Any]) -> None:
-    """Mark the error as seen: a cancelled caller never reads it, and asyncio would log it as never retrieved."""
-    if not result.cancelled():
-        result.exception()

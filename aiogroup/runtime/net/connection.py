@@ -278,9 +278,7 @@ class Connection(AIOKafkaConnection):
             ConnectionLostError: the connection broke.
             ProtocolError: the answer could not be read.
         """
-        until_ms = now_ms() + timeout
-        self._limits[answer] = until_ms, timeout
-        self._alarm.ring_by(until_ms)
+        self._limit(answer, timeout)
         try:
             return await answer
         except KafkaConnectionError as error:
@@ -289,6 +287,16 @@ class Connection(AIOKafkaConnection):
             raise ConnectionLostError(f"the connection to {self.host}:{self.port} broke{self.why_silent}") from error
         finally:
             del self._limits[answer]
+
+    def take(self, answer: asyncio.Future[Any], timeout: int) -> None:
+        """As `answer`, for an answer that nobody awaits since `on_answer` takes it; the future has the error."""
+        self._limit(answer, timeout)
+        answer.add_done_callback(self._limits.pop)
+
+    def _limit(self, answer: asyncio.Future[Any], timeout: int) -> None:
+        until_ms = now_ms() + timeout
+        self._limits[answer] = until_ms, timeout
+        self._alarm.ring_by(until_ms)
 
     def wait_on(self, answer: asyncio.Future[Any], now: int, timeout: int) -> None:
         """Whoever waits for this answer goes on waiting, from now on at most `timeout` milliseconds."""

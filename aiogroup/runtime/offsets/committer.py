@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 from aiogroup.errors import (
@@ -18,7 +20,6 @@ from aiogroup.errors import (
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
 from aiogroup.membership.facts import CommitAnswered
-from aiogroup.membership.identity import Identity
 from aiogroup.membership.states import MemberState
 from aiogroup.offsets.commit_errors import lost_error, not_owned_error
 from aiogroup.offsets.commit_order import Commit, CommitOrder
@@ -40,9 +41,10 @@ from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.coordinator import Coordinator, Written
 from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms
 from aiogroup.runtime.loop.retries import Retries
+from aiogroup.runtime.net.connection import OnAnswer
 from aiogroup.runtime.net.link import COMMIT
 from aiogroup.runtime.offsets.committed import CommittedOffsets
 from aiogroup.structs import TopicPartition
@@ -173,8 +175,10 @@ class Committer:
         """Auto-commit partitions that are about to be given up at once; the commit goes out in the background."""
         entries = self.processed(partitions) if self._context.config.enable_auto_commit else {}
         if entries:
-            commit, limit_ms = self._begin(entries, automatic=True), self._context.config.request_timeout_ms
-            self._run(commit, lambda: self._emitting_failure(entries, self._commit_counted(commit, limit_ms)))
+            commit = self._begin(entries, automatic=True)
+            retries = self._retries(self._context.config.request_timeout_ms)
+            work = partial(self._commit_counted, commit, retries)
+            self._keep(self._context.supervisor.promise(), commit, lambda: self._emitting_failure(entries, work()))
 
     async def settled(self, timeout: int) -> bool:
         """Wait until no commit is under way, at most `timeout` milliseconds; True when none is.
@@ -221,7 +225,7 @@ class Committer:
         automatic: bool = False,
         decided: set[TopicPartition] | None = None,
     ) -> None:
-        """Commit in a task of its own: a caller that is cancelled leaves it to settle.
+        """Commit; a caller that is cancelled leaves it to settle.
 
         Of two commits of a partition the offset of the later call stays; the earlier one is done when the later one is.
         An `automatic` commit that is covered by a commit under way is put before it, as if it had been called earlier.
@@ -236,7 +240,7 @@ class Committer:
         if decided is not None:
             commit.decided = decided
         try:
-            await self._run(commit, lambda: self._commit_counted(commit, timeout))
+            await self._carry_out(commit, timeout)
         except BaseException:
             if not automatic:
                 self._failed |= commit.pending
@@ -254,16 +258,64 @@ class Committer:
         self._context.assignment.name_topics(commit)
         return commit
 
-    def _run(self, commit: Commit, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+    def _keep(self, result: asyncio.Future[T], commit: Commit, work: Callable[[], Awaitable[T]]) -> None:
         """Carry the commit out in a task of its own; cancelling whoever waits for the result leaves it running."""
-        result = self._context.supervisor.begin("commit", work)
-        if result.done():  # refused: all tasks have ended, so `_commit_counted` never runs
+        supervisor = self._context.supervisor
+        supervisor.keep(result, "commit", work)
+        if not supervisor.is_running:  # all tasks have ended, so `_commit_counted` never runs
             self._end(commit)
+
+    def _retries(self, timeout: int) -> Retries:
+        return Retries(self._context.config, now_ms() + timeout)
+
+    def _carry_out(self, commit: Commit, timeout: int) -> asyncio.Future[None]:
+        """Write the commit in this step of the loop, and take an answer that makes all of it durable in the step that
+        reads it. Everything else is left to a task: to connect, to wait for a round, to try again, to raise an error.
+        """
+        supervisor = self._context.supervisor
+        result: asyncio.Future[None] = supervisor.promise()
+        retries, sent_at_ms = self._retries(timeout), now_ms()
+
+        def take(response: OffsetCommitResponse, _answer: asyncio.Future[OffsetCommitResponse]) -> bool:
+            if not self._is_plain(response, commit):
+                return False
+            count = len(commit.pending)
+            for tp, entry in tuple(commit.pending.items()):
+                self._note_durable(commit, tp, entry)
+            if count:
+                self._context.emit(events.OffsetsCommitted(count, now_ms() - sent_at_ms))
+            if not result.done():
+                result.set_result(None)  # now: the caller runs before the tasks that are woken next
+            self._end(commit)
+            self._tell_of_durable()
+            return False
+
+        def go_on(answer: asyncio.Future[OffsetCommitResponse] | None = None) -> None:
+            if answer is not None and not answer.cancelled():
+                answer.exception()  # seen: whoever waits for it may be gone
+            if not commit.is_over:
+                self._keep(result, commit, lambda: self._commit_counted(commit, retries, written))
+
+        may_write = supervisor.is_running and timeout > 0
+        written = self._write_at_once(commit, timeout, take) if may_write else None
+        if written is None:
+            go_on()
+        else:
+            written.answer.add_done_callback(go_on)
         return result
 
-    async def _commit_counted(self, commit: Commit, timeout: int) -> None:
+    def _write_at_once(self, commit: Commit, timeout: int, on_answer: OnAnswer[OffsetCommitResponse]) -> Written | None:
+        return self._coordinator.write_at_once(
+            COMMIT,
+            min(timeout, self._context.config.request_timeout_ms),
+            partial(self._request, commit),
+            at_most=_at_most(commit),
+            on_answer=on_answer,
+        )
+
+    async def _commit_counted(self, commit: Commit, retries: Retries, written: Written | None = None) -> None:
         try:
-            await self._commit(commit, now_ms() + timeout)
+            await self._commit(commit, retries, written)
         finally:
             self._end(commit)
 
@@ -275,50 +327,60 @@ class Committer:
         self._busy_count -= 1
         self._settled.pulse()
 
-    async def _commit(self, commit: Commit, until_ms: int) -> None:
+    async def _commit(self, commit: Commit, retries: Retries, written: Written | None) -> None:
         pending = commit.pending
         committed: dict[TopicPartition, int] = {}
-        not_owned: set[TopicPartition] = set()
         refused: AiogroupError | None = None
-        retries = Retries(self._context.config, until_ms)
         last: AiogroupError | None = None
         while pending:
-            self._drop_not_owned(commit, not_owned)
-            left_ms = until_ms - now_ms()
-            if not pending:
-                break
-            if left_ms <= 0:
-                raise self._timed_out(pending) if last is None else retries.last_error("the commit", last)
-            if commit.is_member and self._must_wait():
-                last = RebalanceInProgressError("the group is rebalancing; ask for records, then commit again")
-                await self._wait_for_round(until_ms)
-                continue
-            if not self._order.due(commit):
-                await self._settled.wait(until_ms)
-                continue
+            if written is None:
+                last = await self._come_due(commit, retries, last)
+                if not pending:
+                    break
             sent_at_ms = now_ms()
             try:
-                response, identity = await self._send(commit, not_owned, left_ms)
+                response = await self._send(commit, retries.until_ms - sent_at_ms, written)
             except (ConnectionLostError, KafkaTimeoutError) as error:
                 response, last = None, error
+            written = None
             if response is not None:
-                done, refusal, last = await self._take_answer(response, commit, identity)
+                done, refusal, last = await self._take_answer(response, commit)
                 refused = refused or refusal
                 committed |= done
                 if done:
                     self._context.emit(events.OffsetsCommitted(len(done), now_ms() - sent_at_ms))
             self._settled.pulse()  # an earlier commit may wait for this one
             if pending and last is not None:
-                await self._look_again(commit, until_ms)
+                await self._look_again(commit, retries.until_ms)
                 await retries.back_off()
         if refused is not None:
             raise refused
-        if not_owned:
+        if commit.not_owned:
             raise self._coordinator.membership.failure or not_owned_error(
-                not_owned, committed, recreated=commit.recreated, is_stopping=self.is_stopping
+                commit.not_owned, committed, recreated=commit.recreated, is_stopping=self.is_stopping
             )
 
     # The parts of one commit.
+
+    async def _come_due(self, commit: Commit, retries: Retries, last: AiogroupError | None) -> AiogroupError | None:
+        """Wait until a part of the commit may be sent, or nothing of it is pending. Returns why it waited, or `last`.
+
+        Raises:
+            AiogroupError: the time is over.
+        """
+        while True:
+            self._drop_not_owned(commit)
+            if not commit.pending:
+                return last
+            if retries.until_ms <= now_ms():
+                raise self._timed_out(commit.pending) if last is None else retries.last_error("the commit", last)
+            if commit.is_member and self._must_wait():
+                last = RebalanceInProgressError("the group is rebalancing; ask for records, then commit again")
+                await self._wait_for_round(retries.until_ms)
+            elif not self._order.due(commit):
+                await self._settled.wait(retries.until_ms)
+            else:
+                return last
 
     async def _look_again(self, commit: Commit, until_ms: int) -> None:
         stale, commit.stale = {tp.topic for tp in commit.stale & commit.pending.keys()}, set()
@@ -333,13 +395,13 @@ class Committer:
         finally:
             self._busy_count += 1
 
-    def _drop_not_owned(self, commit: Commit, not_owned: set[TopicPartition]) -> None:
+    def _drop_not_owned(self, commit: Commit) -> None:
         cluster = self._context.link.cluster
         commit.recreated |= {
             tp for tp, topic_id in commit.topic_ids.items() if cluster.topic_id(tp.topic) not in (None, topic_id)
         }
         for tp in commit.recreated & commit.pending.keys():
-            not_owned.add(tp)
+            commit.not_owned.add(tp)
             del commit.pending[tp]
         if not commit.is_member:
             return
@@ -348,7 +410,7 @@ class Committer:
         is_lost = not membership.identity.is_member and not self._must_wait()
         for tp, entry in list(commit.pending.items()):
             if is_lost or not self._context.assignment.is_owned_since(tp, entry.ownership):
-                not_owned.add(tp)
+                commit.not_owned.add(tp)
                 del commit.pending[tp]
 
     def _must_wait(self) -> bool:
@@ -358,27 +420,28 @@ class Committer:
     def _timed_out(pending: Collection[TopicPartition]) -> AiogroupError:
         return KafkaTimeoutError(f"offsets of {named(pending)} were not committed in time; commit again")
 
-    async def _send(
-        self, commit: Commit, not_owned: set[TopicPartition], timeout: int
-    ) -> tuple[OffsetCommitResponse | None, Identity]:
-        identity = self._coordinator.identity
+    async def _send(self, commit: Commit, timeout: int, written: Written | None) -> OffsetCommitResponse | None:
+        limit_ms = min(timeout, self._context.config.request_timeout_ms) if written is None else written.timeout
+        request = partial(self._request, commit)
+        return await self._coordinator.exchange(COMMIT, limit_ms, request, at_most=_at_most(commit), written=written)
 
-        def request() -> OffsetCommitRequest | None:
-            nonlocal identity
-            self._drop_not_owned(commit, not_owned)
-            commit.sent = self._order.due(commit)
-            if not commit.sent or (commit.is_member and self._must_wait()):
-                return None
-            identity = self._coordinator.identity
-            return commit_request(commit, identity)
+    def _request(self, commit: Commit) -> OffsetCommitRequest | None:
+        self._drop_not_owned(commit)
+        commit.sent = self._order.due(commit)
+        if not commit.sent or (commit.is_member and self._must_wait()):
+            return None
+        commit.sent_as = self._coordinator.identity
+        return commit_request(commit, commit.sent_as)
 
-        limit_ms = min(timeout, self._context.config.request_timeout_ms)
-        at_most = None if commit.pending.keys() <= commit.topic_ids.keys() else BY_NAME
-        response = await self._coordinator.exchange(COMMIT, limit_ms, request, at_most=at_most)
-        return response, identity
+    @staticmethod
+    def _is_plain(response: OffsetCommitResponse, commit: Commit) -> bool:
+        """Whether the answer makes all offsets of the commit durable."""
+        codes = codes_of(response, commit)
+        is_whole = commit.pending.keys() <= codes.keys() and not commit.not_owned
+        return is_whole and not any(codes.values()) and not response.throttle_time_ms
 
     async def _take_answer(
-        self, response: OffsetCommitResponse, commit: Commit, identity: Identity
+        self, response: OffsetCommitResponse, commit: Commit
     ) -> tuple[dict[TopicPartition, int], AiogroupError | None, AiogroupError | None]:
         """The committed offsets, the error that refused some for good, and the error of those that stay pending."""
         pending = commit.pending
@@ -395,14 +458,10 @@ class Committer:
                 pending[tp], retry = shorter, BrokerError(code, row.name, row.message, retriable=True)
                 continue
             is_gone = self._context.link.cluster.lacks(tp.topic)
-            match verdict_of(code, tp, identity.group_id, is_member=commit.is_member, is_gone=is_gone):
+            match verdict_of(code, tp, commit.sent_as.group_id, is_member=commit.is_member, is_gone=is_gone):
                 case Durable():
-                    self._note_committed(tp, entry)
-                    self._failed.pop(tp, None)
-                    self._order.acknowledge(commit, tp)
+                    self._note_durable(commit, tp, entry)
                     committed[tp] = entry.offset
-                    del pending[tp]
-                    commit.decided.add(tp)
                 case Again() as again:
                     if again.coordinator_moved:
                         self._coordinator.lose(f"commit: {row.name}")
@@ -410,12 +469,14 @@ class Committer:
                         commit.stale.add(tp)
                     retry = again.error
                 case AboutMembership(error):
-                    await self._coordinator.report(CommitAnswered(identity, code))
+                    await self._coordinator.report(CommitAnswered(commit.sent_as, code))
                     retry = error
                 case Refused(error):
                     refused.append(error)
                     del pending[tp]
                     commit.decided.add(tp)
+        if committed:
+            self._tell_of_durable()
         if pending and retry is None and (missing := commit.sent.keys() & pending.keys() - answers.keys()):
             retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {named(missing)}", retriable=True)
         return committed, refusal_of(refused), retry
@@ -427,6 +488,18 @@ class Committer:
             return None
         return partition.lanes.shorter(entry.lanes)
 
+    def _note_durable(self, commit: Commit, tp: TopicPartition, entry: CommitEntry) -> None:
+        self._note_committed(tp, entry)
+        self._failed.pop(tp, None)
+        self._order.acknowledge(commit, tp)
+        del commit.pending[tp]
+        commit.decided.add(tp)
+
+    def _tell_of_durable(self) -> None:
+        """Records that a rebalance or a stop waits for may be processed now."""
+        self._context.changed.pulse()
+        self._context.group_changed.pulse()
+
     def _note_committed(self, tp: TopicPartition, entry: CommitEntry) -> None:
         partition = self._context.assignment.get(tp)
         if partition is not None and partition.ownership == entry.ownership:
@@ -436,5 +509,7 @@ class Committer:
                 partition.lanes.note_durable(entry.lanes)
             elif partition.starts_count == entry.starts_count:
                 partition.ledger.process_below(entry.offset)
-            self._context.changed.pulse()
-            self._context.group_changed.pulse()
+
+
+def _at_most(commit: Commit) -> int | None:
+    return None if commit.pending.keys() <= commit.topic_ids.keys() else BY_NAME
