@@ -10,6 +10,7 @@ from typing import Self
 
 from aiogroup.embedded.machine.exchange import Exchange
 from aiogroup.embedded.machine.faults.faults import Fault, Place
+from aiogroup.embedded.machine.faults.moments import Ambush, Moment
 from aiogroup.embedded.machine.faults.rules import Api, Damage, Outcome, Rule, Rules, Settable, api_name
 from aiogroup.embedded.machine.faults.sites import look_at_site
 from aiogroup.embedded.machine.refusals import BrokerRefusal, whole_number
@@ -165,12 +166,36 @@ class Faulting(Running):
         """Answer at once that the client is over its quota, and work at none of its requests for `ms` ms (KIP-219)."""
         return self._rule(lambda rules: rules.throttle(*apis, ms=ms, node_id=node_id, times=times), node_id)
 
+    def when(
+        self, moment: Moment, act: Callable[[], object], *, group: str | None = None, times: int | None = 1
+    ) -> Handle:
+        """Call a function at the worst moment that there is: `broker.when("generation", broker.disconnect)`.
+
+        It is called in the broker's thread, before what the broker says at that moment is sent. It may make all calls
+        of the broker that do not wait. An error that it raises is kept among the troubles.
+
+        Args:
+            moment: `"generation"`: one begins, or the group is empty now; `"assignment"`: the leader has handed it in;
+                `"expired"`: a member's session has expired, and it is removed.
+            act: the function, without arguments.
+            group: only of this group.
+            times: how often. `None`: until it is removed.
+
+        Raises:
+            BrokerRefusal: there is no such moment, or it is no such function.
+        """
+        ambush = Ambush(moment, act, group, times)
+        moments = self._cluster.moments
+        self._call(lambda _now_ms: moments.add(ambush))
+        return Handle(self, lambda: moments.remove(ambush), lambda: ambush.used_count)
+
     def clear(self) -> None:
-        """Remove every error code and every rule; answers that are held are sent."""
+        """Remove every error code, every rule, and what waits for its moment; answers that are held are sent."""
 
         def clear(_now_ms: int) -> None:
             self._cluster.faults.clear()
             self._cluster.rules.clear()
+            self._cluster.moments.clear()
 
         self._call(clear)
 

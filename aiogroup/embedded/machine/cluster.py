@@ -15,6 +15,7 @@ from aiogroup.embedded.machine.connection import Buffer, Connection
 from aiogroup.embedded.machine.exchange import Exchange, Handler, Handlers
 from aiogroup.embedded.machine.faults.faults import Faults
 from aiogroup.embedded.machine.faults.gate import Gate
+from aiogroup.embedded.machine.faults.moments import Moments
 from aiogroup.embedded.machine.faults.rules import CUT, Rules
 from aiogroup.embedded.machine.faults.watch import Watch
 from aiogroup.embedded.machine.groups.coordinators import Coordinators
@@ -99,11 +100,10 @@ class Cluster:
         self.faults = faults = Faults()
         self.troubles = troubles = Troubles()
         self.observers = Observers()
-        self.rules = Rules(rng, timers)
-        self.watch = Watch()
-        self.observers.all.append(self.watch)
-        self.budget = budget = Budget(max_bytes)
-        self.topics = topics = Topics(ids.uuid, lambda: Log(budget), self.nodes.replicas_of)
+        self.rules, self.watch = Rules(rng, timers), Watch()
+        self.moments, self.budget = Moments(troubles, timers), Budget(max_bytes)
+        self.observers.all += [self.watch, self.moments]
+        self.topics = topics = Topics(ids.uuid, lambda: Log(self.budget), self.nodes.replicas_of)
         Leaders(topics, self.nodes)
         make_form = form_maker(static_membership, topics, timers, settings)
         self.coordinators = Coordinators(self.nodes, settings, timers, ids, topics, self.observers, make_form)
@@ -121,7 +121,7 @@ class Cluster:
             self.metadata,
             Produces(topics, self.nodes, settings, faults, transactions, troubles),
             TopicRequests(topics, self.nodes, settings, faults, troubles),
-            LogRequests(topics, settings, faults, budget),
+            LogRequests(topics, settings, faults, self.budget),
             self.fetching,
             Offsets(topics, faults),
             Epochs(topics, faults),
@@ -202,9 +202,10 @@ class Cluster:
         return bool(self._output)
 
     def disconnect(self, node_id: int | None) -> None:
-        """Break the connections to a node, or all of them."""
+        """Break the connections to a node, or all of them. What was not sent is lost."""
         for connection in list(self._connections.values()):
             if node_id in (None, connection.node_id):
+                connection.take_output()
                 connection.close()
 
     def _on_down(self, node: Node, _now_ms: int) -> None:

@@ -77,8 +77,8 @@ REFUSALS = {
         ),
         Refusal(
             "rule",
-            "the connection is closed, or an error is not said",
-            "correct the function that was given to rewrite(), or to error() as when=",
+            "the connection is closed, or an error is not said, or nothing happens",
+            "correct the function that was given to rewrite() or when(), or to error() as when=",
         ),
         Refusal(
             "bug",

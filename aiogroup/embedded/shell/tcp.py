@@ -155,7 +155,7 @@ class _Door:
             self._sock = self._bound(self._node.port)
 
     def _on_connection(self) -> None:
-        while True:
+        while self._is_open:  # who is welcomed may find the node down afterwards
             try:
                 sock, _ = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -259,6 +259,7 @@ class TcpShell:
 
     def flush(self) -> None:
         """Send what the machine has to send, close what it has closed, and plan its next tick. In the loop's thread."""
+        self.cluster.moments.spring()
         while self.cluster.has_output:
             with self.lock:
                 taken = self.cluster.take_output()
@@ -274,6 +275,7 @@ class TcpShell:
                     line.end()
                 else:
                     line.set_reading()
+            self.cluster.moments.spring()
         self._plan()
 
     def open_doors(self) -> None:

@@ -324,6 +324,7 @@ class VirtualNetwork:
 
     def flush(self) -> None:
         """Send what the machine has to send, close what it has closed, and plan its next tick."""
+        self.cluster.moments.spring()
         while self.cluster.has_output:
             taken = self.cluster.take_output()
             if not taken:
@@ -336,6 +337,7 @@ class VirtualNetwork:
                     self._send_all(line, b"".join(buffers))
                 if connection.is_closed:
                     self._on_closed(line)
+            self.cluster.moments.spring()
         self._plan()
 
     def _send_all(self, line: VirtualLine, data: bytes) -> None:
