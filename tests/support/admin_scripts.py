@@ -39,7 +39,7 @@ from aiogroup.embedded.messages.groups import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from aiogroup.embedded.messages.topics import CreatableTopic, CreateTopicsRequest
+from aiogroup.embedded.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -653,7 +653,54 @@ def reassignments(talk):
     talk.moving(("still", 5), ("none", 0))
 
 
+def overlong_messages(talk):
+    """Names and values that fit into a request, and not into the message of a refusal."""
+    long, fine, other, third = "x" * 32_767, talk.name("fine"), talk.name("other"), talk.name("third")
+    talk.create({"name": "fine"})
+    setting = ("retention.ms", SET, long)
+    for request, version in (
+        *((CreateTopicsRequest((CreatableTopic(long, 1, 1),), 5_000), version) for version in (2, 5, 7)),
+        (CreateTopicsRequest((CreatableTopic(other, 1, 1), CreatableTopic(long, 1, 1)), 5_000), 7),
+        (CreateTopicsRequest((CreatableTopic(other, 1, 1),), 5_000), 7),
+        (CreateTopicsRequest((CreatableTopic(third, 1, 1), CreatableTopic(long, 1, 1)), 5_000, True), 7),
+        (CreateTopicsRequest((CreatableTopic(third, 1, 1, (), (CreatableTopicConfig(long, "1"),)),), 5_000), 7),
+        (AlterConfigsRequest((AlterConfigsResource(TOPIC, long, ()),)), 2),
+        (AlterConfigsRequest((AlterConfigsResource(TOPIC, fine, (AlterableConfig(long, "1"),)),)), 2),
+        (AlterConfigsRequest((AlterConfigsResource(NODE, long, ()),)), 2),
+        (
+            IncrementalAlterConfigsRequest(
+                (IncrementalAlterConfigsResource(TOPIC, fine, (IncrementalAlterableConfig(*setting),)),)
+            ),
+            1,
+        ),
+        (DescribeConfigsRequest((DescribeConfigsResource(TOPIC, long), DescribeConfigsResource(TOPIC, fine))), 4),
+        (DescribeConfigsRequest((DescribeConfigsResource(LOGGER, long),)), 4),
+        (DescribeConfigsRequest((DescribeConfigsResource(TOPIC, fine, (long,)),)), 4),
+        (ElectLeadersRequest(0, (ElectableTopic(long, (0,)), ElectableTopic(fine, (0,))), 5_000), 2),
+    ):
+        answer = talk.broker.send(request, version)
+        talk.said(type(request).api_name(), version, answer if isinstance(answer, str) else _told(answer))
+        talk.broker.settle()
+
+
+def _told(message):
+    """The codes of an answer in their order, and whether there are messages, ids and numbers."""
+    found = []
+    for name in type(message).__dataclass_fields__:
+        value = getattr(message, name)
+        if name == "error_code":
+            found.append(ErrorCode(value).name)
+        elif name in ("error_message", "topic_id", "configs"):
+            found.append(bool(value and value != ZERO_UUID))
+        elif name in ("num_partitions", "replication_factor"):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found += sorted((_told(each) for each in value if hasattr(type(each), "__dataclass_fields__")), key=str)
+    return found
+
+
 SCRIPTS = (
+    overlong_messages,
     described_topics,
     described_nodes,
     altered_topics,

@@ -166,7 +166,7 @@ class Topology:
         for name, index in self._electable(request):
             code = whole or self._elect(exchange, name, index, request.election_type, now_ms)
             if not asks_all or code is not ErrorCode.ELECTION_NOT_NEEDED:
-                results.append((name, PartitionResult(index, code, code.name if code else None)))
+                results.append((name, PartitionResult(index, code, self._why_not_elected(name, index, code))))
         by_topic = tuple(ReplicaElectionResult(name, (result,)) for name, result in results)
         exchange.answer(ElectLeadersResponse(error_code=whole, replica_election_results=by_topic), now_ms)
 
@@ -197,6 +197,11 @@ class Topology:
             return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
         partition.elect(live[0], now_ms)
         return self._faults.denial(exchange, place)
+
+    def _why_not_elected(self, name: str, index: int, code: ErrorCode) -> str | None:
+        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return code.name if code else None
+        return f"No such topic as {name}" if self._topics.get(name) is None else f"No such partition as {name}-{index}"
 
     # ListPartitionReassignments.
 

@@ -12,6 +12,7 @@ from aiogroup.embedded.machine.faults.rules import CUT, DROPPED, Fate, Outcome, 
 from aiogroup.embedded.machine.refusals import Troubles
 from aiogroup.embedded.machine.timers import Timers
 from aiogroup.embedded.messages.framing import encode_answer
+from aiogroup.embedded.messages.overlong import instead_of_overlong
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.api_versions import ApiVersionsResponse
 from aiogroup.protocol.schema import Response, specs
@@ -149,9 +150,20 @@ def _sendable(exchange: Exchange, outcome: Outcome) -> Outcome:
 
 
 def encoded(exchange: Exchange, response: Response | None) -> list[Buffer]:
-    """An answer as it is sent. ApiVersions in a version to come is answered in version 0 (KIP-511)."""
+    """An answer as it is sent. ApiVersions in a version to come is answered in version 0 (KIP-511).
+
+    Raises:
+        ValueError: a value does not fit its field, and it is no error message of the handler's own answer.
+    """
     assert response is not None
     header, version = exchange.header, exchange.version
     if isinstance(response, ApiVersionsResponse) and response.error_code == ErrorCode.UNSUPPORTED_VERSION:
         version = 0
-    return list(encode_answer(type(exchange.request), response, version, header.correlation_id))
+    try:
+        return list(encode_answer(type(exchange.request), response, version, header.correlation_id))
+    except ValueError:
+        instead = instead_of_overlong(response) if response is exchange.response else None
+        if instead is None:
+            raise
+    exchange.response = instead
+    return list(encode_answer(type(exchange.request), instead, version, header.correlation_id))
