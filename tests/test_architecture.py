@@ -46,7 +46,7 @@ BELOW = {
     # What judges the rest must not stand on it.
     "devkafka": {"words"},
     "embedded": {"words", "protocol"},
-    "testing": {"words", "protocol"},
+    "testing": {"words", "protocol", "embedded"},
 }
 WORDS = {
     "native",

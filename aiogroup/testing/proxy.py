@@ -1,27 +1,27 @@
 """A TCP proxy in front of every node of a cluster: it counts requests, and delays, holds, drops, cuts or corrupts them.
 
-It reads frames and headers; a message is decoded only if a rule uses it. In the answers to Metadata and FindCoordinator
-it replaces the brokers' addresses by its own, so that a client never bypasses it.
+It reads frames and headers; a message is decoded only if a rule uses it, or if its answer can tell addresses. There it
+replaces those of brokers by its own, so that a client never bypasses it: Metadata, FindCoordinator and DescribeCluster,
+and Fetch and Produce, which tell a new leader's (KIP-951).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import inspect
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConfigError, ProtocolError
-from aiogroup.protocol import RequestHeader, decode_request_header
+from aiogroup.protocol import RequestHeader, decode_request_header, decode_response, encode_response
 from aiogroup.protocol.messages import REQUESTS
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
+from aiogroup.testing.addresses import Teller, teller_of
 from aiogroup.testing.frames import Address, ask_nodes, framed, read_frame
 from aiogroup.testing.rules import (
     CUT,
@@ -278,8 +278,9 @@ class Proxy:
 
     async def _judge(self, exchange: Exchange) -> bytes | Fate:
         """The bytes for the client, or the fate of the exchange."""
-        if exchange.kind in (MetadataRequest, FindCoordinatorRequest):
-            exchange.answered = exchange.encode(await self._moved(exchange.response))
+        header = exchange.header
+        if (teller := teller_of(header.api_key, header.api_version)) is not None:
+            exchange.answered = await self._moved(exchange, teller)
         rule = self._book.find(exchange.header.api_key, exchange.node_id, about_requests=False)
         outcome: Outcome = None
         if rule is not None and not isinstance(rule.act, Fate):
@@ -287,24 +288,20 @@ class Proxy:
             outcome = await ruled if inspect.isawaitable(ruled) else ruled
         return outcome if isinstance(outcome, Fate) else exchange.to_bytes(outcome)
 
-    async def _moved(self, response: Any) -> Any:  # noqa: ANN401 (one of two responses)
+    async def _moved(self, exchange: Exchange, teller: Teller) -> bytes:
         """The same answer with our addresses."""
-        if hasattr(response, "coordinators"):
-            return dataclasses.replace(response, coordinators=await self._all_moved(response.coordinators))
-        self.topic_names |= {topic.topic_id: topic.name or "" for topic in response.topics}
-        return dataclasses.replace(response, brokers=await self._all_moved(response.brokers))
-
-    async def _all_moved(self, nodes: Iterable[Any]) -> tuple[Any, ...]:
-        return tuple(
-            [
-                dataclasses.replace(
-                    each, host=HOST, port=await self._stand_before(each.node_id, (each.host, each.port))
-                )
-                if each.node_id >= 0
-                else each
-                for each in nodes
-            ]
-        )
+        header, kind = exchange.header, teller.request_type
+        response = decode_response(kind, header.api_version, exchange.answered)[1]
+        if kind is MetadataRequest:
+            self.topic_names |= {topic.topic_id: topic.name or "" for topic in response.topics}
+        ports = {
+            teller.id_of(each): await self._stand_before(teller.id_of(each), (each.host, each.port))
+            for each in teller.nodes(response)
+        }
+        if not ports:
+            return exchange.answered
+        moved = teller.moved(response, HOST, ports)
+        return encode_response(kind, moved, header.api_version, header.correlation_id)
 
 
 def _addresses(servers: str | Sequence[str]) -> tuple[Address, ...]:

@@ -8,8 +8,15 @@ import struct
 
 import pytest
 
+from aiogroup.embedded import Broker
+from aiogroup.embedded.machine.logs.batches import Record as StoredRecord
+from aiogroup.embedded.machine.logs.batches import build
+from aiogroup.embedded.messages.cluster import DescribeClusterRequest
+from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiogroup.errors import ConfigError, ConnectionLostError, ProtocolError
 from aiogroup.protocol import decode_response
+from aiogroup.protocol.codec import ZERO_UUID
+from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
@@ -64,6 +71,42 @@ async def test_a_client_stays_behind_it(proxy, client, version):
     assert f"{told.host}:{told.port}" == proxy.bootstrap_servers
     (found,) = (await client.ask(FindCoordinatorRequest(coordinator_keys=("group",)), version)).coordinators
     assert f"{found.host}:{found.port}" == proxy.bootstrap_servers
+
+
+def fetch_of(topic_id):
+    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    return FetchRequest(max_wait_ms=1, min_bytes=0, topics=(FetchTopic("", topic_id, (asked,)),))
+
+
+def produce_of(name, topic_id):
+    data = PartitionProduceData(0, bytes(build([StoredRecord(0, 1, None, b"2")])))
+    return ProduceRequest(acks=1, timeout_ms=1_000, topic_data=(TopicProduceData(name, topic_id, (data,)),))
+
+
+async def test_a_client_that_hears_of_a_new_leader_stays_behind_it():
+    with Broker(nodes=2, seed=1) as cluster:
+        cluster.create_topic("orders", replication_factor=1)
+        cluster.produce("orders", b"1")
+        async with Proxy(cluster.bootstrap_servers) as proxy:
+            ours = proxy.bootstrap_servers.split(",")
+            async with connected(ours[0]) as client:
+                (topic,) = (await client.ask(MetadataRequest(topics=None), METADATA_VERSION)).topics
+            leader = topic.partitions[0].leader_id
+            async with connected(ours[2 - leader]) as client:  # of the other node
+                told = [await client.ask(fetch_of(topic.topic_id), version) for version in (16, 17, 18)]
+                told += [await client.ask(produce_of("orders", ZERO_UUID), version) for version in (10, 11, 12)]
+                told += [await client.ask(produce_of("", topic.topic_id), 13)]
+                for answer in told:
+                    (node,) = answer.node_endpoints
+                    assert (node.node_id, f"{node.host}:{node.port}") == (leader, ours[leader - 1])
+                for version in (0, 1, 2):
+                    answer = await client.ask(DescribeClusterRequest(), version)
+                    assert [f"{each.host}:{each.port}" for each in answer.brokers] == ours
+            async with connected(ours[leader - 1]) as client:
+                answer = await client.ask(fetch_of(topic.topic_id), 17)
+                assert len(answer.responses[0].partitions[0].records) > 60
+                assert answer.node_endpoints == ()
+        assert cluster.troubles == []
 
 
 async def test_it_learns_the_nodes_from_the_bootstrap_server_and_later_ones_from_answers(broker):
