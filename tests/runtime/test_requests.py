@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from types import SimpleNamespace
 
@@ -500,7 +501,7 @@ async def steps_of_the_loop(reading, count):
     return seen
 
 
-@pytest.mark.parametrize(("first_count", "expected"), [(1, [0, 1]), (16, [0, 1]), (17, [1, 1])])
+@pytest.mark.parametrize(("first_count", "expected"), [(1, [0, 0]), (15, [0, 0]), (16, [0, 1]), (17, [1, 0])])
 async def test_a_request_after_one_that_waited_lets_the_loop_run_by_the_count_of_records(
     monkeypatch, first_count, expected
 ):
@@ -527,12 +528,26 @@ async def test_a_request_after_one_that_waited_lets_the_loop_run_where_the_appli
     assert await steps_of_the_loop(reading, 1) == [1]
 
 
-async def test_another_kind_of_request_that_waited_does_not_count(reading):
+@pytest.mark.parametrize(("count", "expected"), [(16, [0]), (17, [1])])
+async def test_the_records_of_other_kinds_of_requests_count_too(monkeypatch, count, expected):
+    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    reading = Reading(0)
     task = await waiting(reading.many())
-    reading.put(1)
+    reading.put(count)
     await task
-    reading.put(1, base=1)
-    assert await steps_of_the_loop(reading, 1) == [1]
+    reading.put(1, base=count)
+    assert await steps_of_the_loop(reading, 1) == expected
+
+
+async def test_many_slices_of_one_record_let_the_loop_run(monkeypatch):
+    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    reading = Reading(*range(60))
+    for number in range(60):
+        reading.put(1, number=number)
+    seen = await steps_of_the_loop(reading, 60)
+    runs = [number for number, count in enumerate(seen) if count]
+    assert [after - before for before, after in itertools.pairwise(runs)] == [17] * (len(runs) - 1)
+    assert len(runs) >= 3
 
 
 @pytest.mark.parametrize("kind", ["one", "many"])

@@ -39,8 +39,8 @@ ASKED_AGAIN_MS: Final = 1_000
 ended.
 """
 FEW_COUNT: Final = 16
-"""While a request of `async for` waits, the event loop runs. If at most this many records were taken since then, and
-the turn is not over, the next request does not let the loop run again.
+"""The next request of `async for` does not let the loop run if at most this many records were given since it ran, and
+the turn is not over.
 """
 BATCH_COUNT: Final = 100_000
 """The most records of a batch without `max_poll_records`; the buffers are bounded too."""
@@ -71,9 +71,7 @@ class GroupForRequests(Protocol):
 class Requests:
     def __init__(self, context: Context, group: GroupForRequests, subscription: Subscription) -> None:
         self._turn_ends_at = 0.0
-        # The last request was that of `async for`, and waited: since the loop ran only its slice was taken from.
-        self._has_waited = False
-        self._turn_count = 0
+        self._turn_count = 0  # records given since the loop ran, without those of the slice that is open
         self.asked_count = 0
         self.last_asked_at_ms: int | None = None
         # With auto_ack: the readers that may hold records, by partition; under `_ALL` the readers of a merge. Without
@@ -105,8 +103,8 @@ class Requests:
             self._end_iteration()
         who = self._begin(_NONE_NAMED)
         try:
-            has_waited, self._has_waited = self._has_waited, False
-            if not has_waited or self._context.delivery.cursor.index > FEW_COUNT or not self.has_time():
+            self._turn_count += self._context.delivery.cursor.index
+            if self._turn_count > FEW_COUNT or not self.has_time():
                 await asyncio.sleep(0)
                 self.begin_turn()
             record = await self._wait(self._context.delivery.open_cursor, None)
@@ -133,7 +131,6 @@ class Requests:
         try:
             await asyncio.sleep(0)
             record = await self._wait(take, None, decode_ahead, wake_at_ms)
-            self._has_waited = False
             if record is not None:
                 self._note_holder(who, (_ALL,))
         finally:
@@ -159,7 +156,6 @@ class Requests:
             await self._let_loop_run(1)
             record = await self._wait(take, None)
             self._turn_count += 1
-            self._has_waited = False
             if record is not None:
                 self._note_holder(who, (record.tp,))
         finally:
@@ -187,7 +183,6 @@ class Requests:
             until_ms = None if timeout is None else now_ms() + timeout
             await self._let_loop_run(count)
             records = await self._wait(take, until_ms, decode_ahead)
-            self._has_waited = False
             if records is not None:
                 self._turn_count += records.count
                 self._note_holder(who, records)
@@ -453,7 +448,6 @@ class Requests:
             if again_at_ms is not None:
                 wake = again_at_ms if wake is None else min(wake, again_at_ms)
             await context.changed.wait(wake)
-            self._has_waited = True
             self.begin_turn()
 
     def _emit_poison(self, error: RecordDeserializationError | TimestampError) -> None:
