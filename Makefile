@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-for-the-demo$(if $(KAFKA),-on-kafka)
 .DEFAULT_GOAL := help
-.PHONY: help venv jars check fast test test-kafka soak demo bench bench-quick bench-recovery bench-spark dist format clean \
+.PHONY: help venv jars check fast test test-kafka properties soak demo bench bench-quick bench-recovery bench-spark dist format clean \
   test-python test-this-python sanitize sanitized fuzz
 
 # Containers often tell Python not to keep what it has compiled. The tests start hundreds of processes, and each would compile
@@ -18,6 +18,7 @@ endif
 help:
 	@echo "make test         set up, then the fast tests, the simulations, tests/kafka on the embedded broker, and what judges it on Kafka"
 	@echo "make test-kafka   set up, then all of tests/kafka on real Kafka"
+	@echo "make properties   the property tests, with eight times as many examples as make test"
 	@echo "make soak         10,000 simulations of whole groups (SEEDS=n; SEED=n replays one with its trace)"
 	@echo "make demo         set up, then two members share a topic and one is killed (KAFKA=1: on Apache Kafka)"
 	@echo "make check        format, lint, types and the fast tests"
@@ -92,8 +93,7 @@ check: $(STAMP)
 # Processes that die in simulations leave consumers behind, which Python frees when it likes and warns of: they have a
 # session of their own, where no other test can be in the middle of something.
 SIMULATIONS = $(PY) -m pytest -m "simulation and not kafka" tests/simulation tests/groups tests/delivery tests/recovery -n 2
-# Property tests run with few examples among the fast tests (`make check`), and with eight times as many here.
-WITHOUT_KAFKA = export EXAMPLES_FACTOR=8 && nice -n 10 $(FAST) && nice -n 10 $(SIMULATIONS)
+WITHOUT_KAFKA = nice -n 10 $(FAST) && nice -n 10 $(SIMULATIONS)
 # Tests on Kafka, embedded or real, wait more than they compute: more workers than processors. Of real Kafka all workers
 # have one node; tests that stop nodes run on one worker, which has a cluster of its own (tests/support/workers.py). Tests
 # with Spark compute: one at a time, in one Spark session.
@@ -113,6 +113,10 @@ test: jars
 test-kafka: jars
 	$(ON_REAL) -m "kafka and not spark"
 	$(WITH_SPARK)
+
+# Property tests run with few examples among the fast tests, and with eight times as many here.
+properties: $(STAMP)
+	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "not kafka and not simulation" $(shell grep -rl --include='test_*.py' support.effort tests) -n 2
 
 # Another Python, in an environment of its own: fast tests and simulations with and without the C, and the most telling of
 # the tests on Kafka, on asyncio and on uvloop.

@@ -24,12 +24,13 @@ PARTS = {
         "kafka and not spark",
         "real_kafka and not spark",
     ],
-    ("test", "test-kafka"): [
+    ("test", "test-kafka", "properties"): [
         "not kafka and not simulation",
         "simulation and not kafka",
         "kafka and not spark",
         "kafka and not spark",
         "spark",
+        "not kafka and not simulation",
     ],
 }
 WHEN_THERE = "while [ ! -e {} ]; do sleep 0.01; done"
@@ -64,6 +65,18 @@ def test_the_step_of_the_simulations_collects_every_file_with_one():
     }
     assert marked
     assert not [path for path in marked if not folders & set(path.parents)]
+
+
+def test_the_continuous_integration_makes_all_of_them():
+    (goals,) = re.findall(r"^exec make (.+)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert tuple(goals.split()) in PARTS
+
+
+def test_the_step_of_the_properties_has_more_examples_of_every_file_with_one():
+    told = subprocess.run(["make", "-n", "properties"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (given,) = re.findall(r"EXAMPLES_FACTOR=8 .* simulation\" (.+) -n 2$", told, re.MULTILINE)
+    named = {path for path in (ROOT / "tests").rglob("test_*.py") if re.search(r"\bexamples\(", path.read_text())}
+    assert named - {Path(__file__)} == {ROOT / name for name in given.split()}
 
 
 def test_a_test_that_one_worker_runs_says_so_in_its_id(request, for_one_worker):

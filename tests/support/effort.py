@@ -1,4 +1,4 @@
-"""How many examples a property test looks at: few in the fast tests, `EXAMPLES_FACTOR` times that by `make test`."""
+"""How many examples a property test looks at: few in the fast tests, eight times that by `make properties`."""
 
 from __future__ import annotations
 
