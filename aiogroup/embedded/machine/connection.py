@@ -213,6 +213,8 @@ class Connection:
         self._owner.work()
 
     def _forget(self) -> None:
+        if self.exchange is not None and self.exchange.give_up is not None:
+            self.exchange.give_up()
         self._data, self._position = memoryview(b""), 0
         self._more.clear()
         self._more_bytes = 0

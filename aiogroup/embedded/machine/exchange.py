@@ -33,7 +33,7 @@ class Peer(Protocol):
 class Exchange:
     """One request, from its arrival to its answer. A handler calls `answer` once, at once or much later."""
 
-    __slots__ = ("answered_at_ms", "arrived_at_ms", "header", "number", "peer", "request", "response")
+    __slots__ = ("answered_at_ms", "arrived_at_ms", "give_up", "header", "number", "peer", "request", "response")
 
     def __init__(self, number: int, peer: Peer, header: RequestHeader, request: Request[Any], now_ms: int) -> None:
         self.number = number
@@ -44,6 +44,8 @@ class Exchange:
         self.response: Response | None = None
         self.arrived_at_ms = now_ms
         self.answered_at_ms: int | None = None
+        self.give_up: Callable[[], None] | None = None
+        """Called when the connection ends before the answer, by handlers that wait for something."""
 
     @property
     def node_id(self) -> int:

@@ -66,6 +66,11 @@ REFUSALS = {
             "give Broker a greater max_bytes, or delete topics that the test no longer needs",
         ),
         Refusal(
+            "unpacked",
+            "Produce answers POLICY_VIOLATION",
+            "send smaller batches: a compressed one may have 64 MiB when it is unpacked, and 1,000,000 records",
+        ),
+        Refusal(
             "connections",
             "the connection is closed at once",
             "close clients that are no longer needed: 1,000 connections may be open",

@@ -10,8 +10,19 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import PolicyViolationError
 
 from aiogroup.embedded import Broker, BrokerRefusal, asked
+from aiogroup.embedded.machine.logs.batches import Record, build, seal
+from aiogroup.embedded.machine.logs.unpacking import (
+    GZIP,
+    LZ4,
+    MOST_RECORDS,
+    MOST_UNPACKED_BYTES,
+    SNAPPY,
+    ZSTD,
+    unpacks_within,
+)
 from aiogroup.embedded.machine.refusals import REFUSALS
-from aiogroup.protocol.framing import encode_request
+from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aiogroup.protocol.framing import decode_response, encode_request
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 
 LIMIT_S = 10
@@ -53,6 +64,59 @@ async def test_a_full_broker_refuses_and_drops_nothing():
         broker.delete_topic("orders")
         broker.create_topic("orders")
         assert broker.produce("orders", bytes(1_000)) == 0, "what is deleted makes room"
+
+
+def packed(codec, value_bytes, records_count=1):
+    """A batch whose values are zeros, of which hardly anything is left when they are compressed."""
+    return build([Record(n, n, None, bytes(value_bytes)) for n in range(records_count)], codec=codec)
+
+
+def produced(broker, batch):
+    """The code that a client is answered, and the message."""
+    data = (TopicProduceData("orders", partition_data=(PartitionProduceData(0, bytes(batch)),)),)
+    frame = encode_request(ProduceRequest(acks=1, timeout_ms=1_000, topic_data=data), 9, 1, "scripted")
+    with socket.create_connection(("127.0.0.1", broker.nodes[0].port), timeout=60) as peer:
+        peer.sendall(struct.pack(">i", len(frame)) + frame)
+        with peer.makefile("rb") as stream:
+            (size,) = struct.unpack(">i", stream.read(4))
+            answer = decode_response(ProduceRequest, 9, stream.read(size))[1]
+    (told,) = answer.responses[0].partition_responses
+    return told.error_code, told.error_message
+
+
+def test_a_batch_that_unpacks_to_too_much_is_refused_before_it_is_unpacked():
+    with Broker() as broker:
+        broker.create_topic("orders")
+        batch = packed(ZSTD, MOST_UNPACKED_BYTES + 1)
+        code, message = produced(broker, batch)
+        assert code == 44
+        assert f"a batch of {len(batch)} bytes unpacks to more than {MOST_UNPACKED_BYTES} bytes" in message
+        (trouble,) = broker.troubles
+        assert trouble.refusal.name == "unpacked"
+        assert broker.records("orders") == []
+        assert produced(broker, packed(ZSTD, 3_000_000)) == (0, None)
+        assert len(broker.records("orders")[0].value) == 3_000_000
+        assert broker.troubles == [trouble]
+
+
+def test_a_batch_of_too_many_small_records_is_refused():
+    with Broker() as broker:
+        broker.create_topic("orders")
+        batch = packed(ZSTD, 0)
+        struct.pack_into(">i", batch, 23, MOST_RECORDS)
+        struct.pack_into(">i", batch, 57, MOST_RECORDS + 1)
+        code, message = produced(broker, seal(batch))
+        assert (code, "1000001 records are in one batch" in message) == (44, True)
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_how_much_comes_out_of_what_is_damaged_is_no_question(codec):
+    batch = packed(codec, 1_000_000)
+    payload = bytes(batch[61:])
+    for damaged in (payload[:-3], b"", b"\xff" * 100, payload + payload):
+        unpacks_within(codec, memoryview(damaged), 10_000_000)
+    assert not unpacks_within(codec, memoryview(payload), 900_000)
+    assert unpacks_within(codec, memoryview(payload), 1_100_000)
 
 
 def garbage(broker, peer):

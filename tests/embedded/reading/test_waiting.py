@@ -7,7 +7,8 @@ import pytest
 from aiogroup.embedded.machine.faults.faults import Fault
 from aiogroup.embedded.machine.logs.batches import Record, build
 from aiogroup.protocol.errors import ErrorCode as E
-from aiogroup.protocol.messages.fetch import EpochEndOffset
+from aiogroup.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic
+from tests.support.embedded_clients import Machine
 from tests.support.reading_machine import Peer, ReadingMachine, answer_of, only, parts, want
 
 
@@ -197,3 +198,19 @@ class _Spy:
         self.looked.append(partition.index)
 
     on_change = on_append
+
+
+@pytest.mark.parametrize("ending", ["by the client", "by the broker"])
+def test_a_client_that_is_gone_waits_no_longer(ending):
+    machine = Machine()
+    machine.do(lambda cluster, now_ms: cluster.topics.create("orders", 1, now_ms))
+    (partition,) = machine.cluster.topics.get("orders").partitions
+    client = machine.client()
+    asked = FetchPartition(0, fetch_offset=0, partition_max_bytes=1)
+    client.send(FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=(FetchTopic("orders", partitions=(asked,)),)), 11)
+    assert (filed(partition), machine.cluster.next_at_ms) == (1, 600_000)
+    if ending == "by the client":
+        client.connection.lost(machine.now_ms)
+    else:
+        machine.do(lambda cluster, _now_ms: cluster.disconnect(None))
+    assert (filed(partition), machine.cluster.next_at_ms) == (0, None)

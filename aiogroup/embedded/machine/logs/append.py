@@ -19,6 +19,7 @@ from aiogroup.embedded.machine.logs.batches import (
     restamp,
     stamp,
 )
+from aiogroup.embedded.machine.logs.unpacking import MOST_RECORDS, MOST_UNPACKED_BYTES, unpacks_within
 from aiogroup.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -213,12 +214,26 @@ def _checked_header(log: Log, batch: bytearray, rules: AppendRules) -> Header:
     return header
 
 
+def _look_how_much_it_is(log: Log, batch: bytearray, header: Header) -> None:
+    """Kafka has no such bound."""
+    if header.records_count > MOST_RECORDS:
+        much = f"{header.records_count} records are in one batch"
+    else:
+        with memoryview(batch) as view:
+            if unpacks_within(header.codec, view[HEADER_BYTES:]):
+                return
+        much = f"a batch of {len(batch)} bytes unpacks to more than {MOST_UNPACKED_BYTES} bytes"
+    raise _refused(ErrorCode.POLICY_VIOLATION, log, f"the embedded broker unpacks batches at once, and {much}")
+
+
 def _check_records(log: Log, batch: bytearray, header: Header, rules: AppendRules, now_ms: int) -> int:
     """LogValidator.validateRecord, for each record.
 
     Returns:
         the records' greatest timestamp.
     """
+    if header.codec:
+        _look_how_much_it_is(log, batch, header)
     try:
         records = read_records(batch)
     except UnreadableBatchError as error:

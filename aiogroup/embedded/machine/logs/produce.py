@@ -216,7 +216,8 @@ class Produces:
         if appended.size_bytes:
             partition.appended(appended.size_bytes, now_ms)
         elif appended.error is ErrorCode.POLICY_VIOLATION:
-            self._troubles.note("max_bytes", f"{topic.name}-{partition.index}: {appended.message}", now_ms)
+            name = "max_bytes" if "max_bytes" in (appended.message or "") else "unpacked"
+            self._troubles.note(name, f"{topic.name}-{partition.index}: {appended.message}", now_ms)
         return appended
 
     def _leader(

@@ -144,7 +144,9 @@ class Fetching:
             told = self._reads.read([read.wanted for read in reads], params, exchange) if is_old else reads
             self._answer(exchange, plan, told + lost, at_ms)
 
-        WaitingFetch(exchange.number, params, reads, self._reads, finish).begin(self._timers, now_ms)
+        waiting = WaitingFetch(exchange.number, params, reads, self._reads, finish)
+        exchange.give_up = waiting.give_up
+        waiting.begin(self._timers, now_ms)
 
     def _note_reader(self, exchange: Exchange, plan: Plan) -> None:
         if exchange.peer not in self._readers:

@@ -86,8 +86,12 @@ class WaitingFetch:
         self._end(now_ms)
 
     def _end(self, now_ms: int) -> None:
+        self.give_up()
+        self._finish(now_ms, self._is_touched)
+
+    def give_up(self) -> None:
+        """Nobody waits for the answer any more. Kafka's fetch stays until its time is over, and nobody sees it."""
         if self._timer is not None:
             self._timer.cancel()
         for partition in self._awaited:
             partition.waiters.pop(self._number, None)
-        self._finish(now_ms, self._is_touched)
