@@ -4,11 +4,11 @@ ListTransactions (66), as KafkaApis serves them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from aiogroup.embedded.machine.faults.faults import Place
+from aiogroup.embedded.machine.transactions.patterns import Pattern, PatternError
 from aiogroup.embedded.machine.transactions.states import STATE_NAMES, Expected, TransactionalId
 from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 from aiogroup.embedded.messages.transactions import (
@@ -177,16 +177,19 @@ class TransactionRequests:
 
     def list(self, exchange: Exchange, request: ListTransactionsRequest, now_ms: int) -> None:
         found = self._faults.refusal(exchange) or self._coordinator.at_node(exchange.node_id, now_ms)
-        pattern = _compiled(request.transactional_id_pattern)
-        if not isinstance(found, ErrorCode) and isinstance(pattern, ErrorCode):
-            found = pattern
+        states: tuple[ListedTransaction, ...] = ()
+        try:
+            if not isinstance(found, ErrorCode):
+                states = _listed(found, request, now_ms)
+        except PatternError:
+            found = ErrorCode.INVALID_REGULAR_EXPRESSION
         found = self._faults.denial(exchange) or found
         if isinstance(found, ErrorCode):
             response = ListTransactionsResponse(error_code=found)
         else:
             response = ListTransactionsResponse(
                 unknown_state_filters=tuple(each for each in request.state_filters if each not in STATE_NAMES),
-                transaction_states=_listed(found, request, pattern, now_ms),
+                transaction_states=states,
             )
         exchange.answer(response, now_ms)
 
@@ -208,19 +211,11 @@ def _by_topic(codes: Mapping[tuple[str, int], ErrorCode]) -> tuple[AddPartitions
     return tuple(AddPartitionsToTxnTopicResult(topic, tuple(each)) for topic, each in results.items())
 
 
-def _compiled(pattern: str | None) -> re.Pattern[str] | ErrorCode | None:
-    if not pattern:
-        return None
-    try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
-        return ErrorCode.INVALID_REGULAR_EXPRESSION
-
-
 def _listed(
-    ids: Iterable[TransactionalId], request: ListTransactionsRequest, pattern: object, now_ms: int
+    ids: Iterable[TransactionalId], request: ListTransactionsRequest, now_ms: int
 ) -> tuple[ListedTransaction, ...]:
     """TransactionStateManager.listTransactionStates."""
+    pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
     states, producers, longer_ms = request.state_filters, request.producer_id_filters, request.duration_filter
     return tuple(
         ListedTransaction(each.name, each.producer_id, each.state.value)
@@ -229,5 +224,5 @@ def _listed(
         and (not producers or each.producer_id in producers)
         # Who never began one has begun it in 1969, for Kafka.
         and (longer_ms < 0 or now_ms - each.started_at_ms > longer_ms)
-        and (not isinstance(pattern, re.Pattern) or pattern.fullmatch(each.name))
+        and (pattern is None or pattern.matches(each.name))
     )
