@@ -13,6 +13,7 @@ from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -328,3 +329,37 @@ def test_a_group_that_commits_for_hours_keeps_a_bounded_log():
     assert log.offsets["a", 0].offset == 4_996
     with pytest.raises(ValueError, match="cannot be cut"):
         log.cut(0)
+
+
+HALF_A_CHECK_MS = 300_000
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "version", "checks"),
+    [(-1, 3, None), (0, 2, 1), (-5, 3, 1), (2**63 - 1, 4, 1), (900_000, 4, 2), (3_000, 5, None)],
+)
+def test_a_commit_expires_as_it_says(machine, client, retention_ms, version, checks):
+    """At Kafka's next check; -1 and later versions do not say it."""
+    machine.pass_ms(HALF_A_CHECK_MS)
+    asked = commit(("orders", 0, 5), retention_time_ms=retention_ms)
+    assert codes(client.ask(asked, version)) == {("orders", 0): 0}
+    machine.pass_ms(HALF_A_CHECK_MS - 1)
+    kept = {("orders", 0): (5, 0)}
+    assert committed(client) == kept
+    machine.pass_ms(1)
+    assert committed(client) == ({} if checks == 1 else kept)
+    machine.pass_ms(600_000)
+    assert committed(client) == ({} if checks else kept)
+    machine.pass_ms(600_000_000)
+    assert committed(client) == ({} if checks else kept)
+
+
+def test_a_commit_that_expires_gives_way_to_a_later_one_and_to_who_may_read_the_topic(machine, client):
+    client.ask(commit(("orders", 0, 5), ("orders", 1, 6), retention_time_ms=1), 4)
+    client.ask(commit(("orders", 0, 5)), 4)
+    answer = enter(client, session_ms=1_800_000)
+    machine.pass_ms(1_200_000)
+    assert committed(client) == {("orders", 0): (5, 0), ("orders", 1): (6, 0)}
+    client.ask(LeaveGroupRequest(group_id="billing", members=(MemberIdentity(answer.member_id),)), 3)
+    machine.pass_ms(600_000)
+    assert committed(client) == {("orders", 0): (5, 0)}

@@ -12,6 +12,7 @@ from aiogroup.embedded.machine.exchange import Exchange, Handler
 from aiogroup.embedded.machine.faults.faults import Faults, Place
 from aiogroup.embedded.machine.groups.coordinator import GroupCoordinator
 from aiogroup.embedded.machine.groups.coordinators import Coordinators
+from aiogroup.embedded.machine.groups.expiry import Expiry
 from aiogroup.embedded.machine.groups.refused import UNKNOWN_OFFSET, refused, refused_group
 from aiogroup.embedded.machine.logs.topics import Topics
 from aiogroup.embedded.machine.timers import Timers
@@ -59,6 +60,7 @@ class GroupRequests:
         self._topics = topics
         self._faults = faults
         self._timers = timers
+        self._expiry = Expiry(coordinators, timers)
         coordinators.answer = self._late
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
@@ -117,6 +119,10 @@ class GroupRequests:
             else:
                 response = coordinator.commit(asked, now_ms, version=exchange.version)
             assert isinstance(response, OffsetCommitResponse)
+            told = ((topic.name, each) for topic in response.topics for each in topic.partitions)
+            self._expiry.note(
+                request, ((name, each.partition_index) for name, each in told if not each.error_code), now_ms
+            )
             if code := self._faults.denial(exchange, _place(request)):
                 exchange.answer(refused(request, code, exchange.version), now_ms)
                 return
