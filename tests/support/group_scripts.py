@@ -627,6 +627,27 @@ def a_static_member_comes_back_during_a_rebalance(s):
     assert a.beat() == 27
 
 
+def a_name_that_is_taken_over_before_its_first_round_waits_for_longer_than_a_session(s):
+    a, b = s.actor("a", "one"), s.actor("b", "two", session_ms=1_000)
+    stable(s, a)
+    assert b.join() is None
+    again = s.actor("b again", "two", session_ms=1_000)
+    assert again.join() is None
+    assert b.joined().error_code == 82
+    s.pass_ms(1_500)
+    assert a.join().error_code == 0
+    assert again.joined().error_code == 0
+
+
+def a_newcomer_with_a_name_waits_for_longer_than_a_session(s):
+    a, b = s.actor("a", "one"), s.actor("b", "two", session_ms=1_000)
+    stable(s, a)
+    assert b.join() is None
+    s.pass_ms(1_500)
+    assert a.join().error_code == 0
+    assert b.joined().error_code == 0
+
+
 def static_members_keep_their_place_when_they_miss_a_join(s):
     a, b = s.actor("a", "one", rebalance_ms=1_500), s.actor("b", "two", rebalance_ms=1_500)
     c = s.actor("c", rebalance_ms=1_500)

@@ -100,7 +100,8 @@ class Members:
             self.leader = next(iter(self._by_id), "")
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member came back: it keeps its place under another id."""
+        """A static member came back: it keeps its place under another id, and is a newcomer no longer (as in Kafka)."""
+        member.is_new = False
         leads = self.leader == member.member_id
         self._by_id = {(member_id if each is member else old): each for old, each in self._by_id.items()}
         member.member_id = member_id
