@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from aiogroup.embedded import Broker, Trouble, VirtualLoop
+    from aiogroup.embedded.machine.faults.watch import Seen
 
 __all__ = ["MakeBroker", "aiogroup_broker", "make_aiogroup_broker", "virtual_broker"]
 
@@ -43,7 +44,7 @@ class _Lent:
         self.address = broker.bootstrap_servers
         self.troubles_seen = 0
         self._is_over = False
-        self._exchanges: Sequence[object] = ()
+        self._exchanges: Sequence[Seen] = ()
 
     def look(self) -> None:
         """Note what it was asked last, as long as it runs."""
@@ -63,9 +64,12 @@ class _Lent:
 
     def describe(self) -> str:
         """What a failing test's report says of it."""
+        from aiogroup.embedded.hints import hints  # noqa: PLC0415 (not for tests that need no broker)
+
         lines = [f"seed {self.seed} (seeds come from the test's name: the same test has the same)"]
         lines += [f"trouble: {each}" for each in self.broker.troubles]
         self.look()
+        lines += hints(self._exchanges)
         last = self._exchanges[-EXCHANGES_COUNT:]
         lines.append(f"the last {len(last)} exchanges:" if last else self._nothing())
         for each in last:
@@ -241,7 +245,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, No
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail a marked test that would have another loop. While tests are collected it would fail those beside it, too."""
+    """Begin anew, as a test may run again (pytest-rerunfailures); and fail a marked test that would have another loop.
+    While tests are collected it would fail those beside it, too.
+    """
+    item.stash[_HAS_FAILED] = False
+    if _LENT in item.stash:
+        del item.stash[_LENT]
     if (
         item.get_closest_marker(VIRTUAL) is not None
         and "anyio_backend" not in getattr(item, "fixturenames", ())
@@ -280,6 +289,9 @@ def _expected(item: pytest.Item) -> set[str]:
     from aiogroup.embedded.machine.refusals import REFUSALS  # noqa: PLC0415 (not for tests that need no broker)
 
     names = {name for marker in item.iter_markers(EXPECTED) for name in marker.args}
+    if any(marker.kwargs or not marker.args for marker in item.iter_markers(EXPECTED)):
+        there = ", ".join(sorted(REFUSALS))
+        pytest.fail(f'{EXPECTED} names what is expected, as {EXPECTED}("api") does: {there}', pytrace=False)
     if unknown := names - REFUSALS.keys():
         there = ", ".join(sorted(REFUSALS))
         pytest.fail(f"{EXPECTED}: there is no refusal {', '.join(sorted(unknown))}, but {there}", pytrace=False)

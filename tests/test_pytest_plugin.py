@@ -108,8 +108,22 @@ def test_another(aiogroup_broker):
 def test_misspelt(aiogroup_broker):
     pass
 
+@pytest.mark.expected_troubles
+def test_unnamed(aiogroup_broker):
+    pass
+
 def test_not_marked(virtual_broker):
     pass
+
+def test_vain(aiogroup_broker):
+    names = b"".join(b"\\0\\5" + name for name in (b"bills", b"never"))
+    ask(aiogroup_broker, b"\\0\\3\\0\\1\\0\\0\\0\\1\\0\\4mine\\0\\0\\0\\2" + names)
+    aiogroup_broker.create_topic("bills")
+    ask(aiogroup_broker, b"\\0\\3\\0\\1\\0\\0\\0\\1\\0\\4mine\\0\\0\\0\\1\\0\\5bills")
+    for _ in range(3):
+        ask(aiogroup_broker, b"\\0\\x12\\0\\0\\0\\0\\0\\0\\0\\4mute")
+    ask(aiogroup_broker, b"\\0\\x0a\\0\\1\\0\\0\\0\\0\\0\\4next\\0\\7billing\\0")
+    assert 1 == 2
 
 def test_failing(aiogroup_broker, make_aiogroup_broker):
     for number in range(12):  # ApiVersions 0, with its correlation id
@@ -127,8 +141,8 @@ def test_closed_by_itself(aiogroup_broker, wanted):
 }
 OUTCOMES = {
     "PASSED": "without with one many none given[2] refused_at_the_end as_expected closed_by_itself[1]",
-    "FAILED": "given[1] refused too_little another failing closed_by_itself[2]",
-    "ERROR": "refused_at_the_end misspelt not_marked",
+    "FAILED": "given[1] refused too_little another failing vain closed_by_itself[2]",
+    "ERROR": "refused_at_the_end misspelt unnamed not_marked",
 }
 """Which tests of the project end how. The last test but one passes, and its fixture's end is an error."""
 
@@ -186,7 +200,7 @@ def test_ids_come_from_the_tests_name_or_from_the_seed_that_is_given(told):
 
 
 def test_a_passing_test_prints_nothing_of_its_broker(told):
-    assert len(brokers_in(told)) == 8
+    assert len(brokers_in(told)) == 9
 
 
 def test_what_a_client_asks_in_vain_fails_a_test_that_passed_otherwise(told):
@@ -217,6 +231,47 @@ def test_a_failing_tests_report_has_the_seed_the_troubles_and_the_last_exchanges
     assert "the last 10 exchanges:" in first
     assert len(re.findall("ms, mine to node 1: ApiVersionsRequest", first)) == 10
     assert "nobody has asked anything" in second
+
+
+def test_a_failing_tests_report_says_what_leaves_no_trouble(told):
+    (said,) = brokers_in(report_of(told, "test_vain"))
+    assert "asked for in vain: the topics never; create_topic makes them" in said
+    assert "mute asked 3 times for the versions and for nothing else: the broker has neither TLS nor SASL" in said
+    assert "next looked for the coordinator of the group billing, and asked it for nothing" in said
+    assert "trouble:" not in said
+
+
+AGAIN = """
+from _pytest.runner import runtestprotocol
+
+def pytest_runtest_protocol(item, nextitem):  # as pytest-rerunfailures does
+    runtestprotocol(item, nextitem=nextitem, log=False)
+    item._initrequest()
+    runtestprotocol(item, nextitem=nextitem)
+    return True
+"""
+TWICE = """
+from client import ask_for_what_is_not_there
+
+seen = []
+
+def test_it(aiogroup_broker, request):
+    seen.append(aiogroup_broker.cluster_id)
+    if len(seen) == 1:
+        ask_for_what_is_not_there(aiogroup_broker)
+        assert 1 == 2
+    assert len(set(seen)) == 1  # the same seed
+    ask_for_what_is_not_there(aiogroup_broker)
+"""
+
+
+def test_a_test_that_runs_again_begins_anew(tmp_path):
+    for name, text in {"conftest.py": AGAIN, "client.py": PROJECT["client.py"], "test_twice.py": TWICE}.items():
+        tmp_path.joinpath(name).write_text(text)
+    told = run(tmp_path, "test_twice.py").stdout
+    assert "assert 1 == 2" not in told
+    assert len(brokers_in(told)) == 1
+    assert re.search("^the embedded broker: mine asked for what is not offered", told, re.MULTILINE)
 
 
 def test_virtual_time_is_asked_for_by_the_marker(told):

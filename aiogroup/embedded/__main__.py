@@ -9,9 +9,11 @@ from threading import Event
 
 from aiogroup.embedded.broker import Broker
 from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.machine.static.draft import StaticMembership
 
 FIRST_LINE = "The embedded broker of aiogroup: for tests and demos, not for production, and it is not Kafka."
 PARTITIONS = 4
+MOST = 1_000
 LOOK_S = 0.2
 
 
@@ -25,14 +27,22 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number from 1 to {MOST}")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m aiogroup.embedded",
         description=f"{FIRST_LINE} All of it is in memory, on 127.0.0.1 alone, and gone when it ends.",
     )
-    parser.add_argument("--port", type=_port, default=0, help="a free one is drawn if none is given")
+    parser.add_argument("--port", type=_port, default=0, help="of the first node; a free one is drawn if none is given")
+    parser.add_argument("--nodes", type=_count, default=1, help="how many; each has a port of its own (1)")
+    parser.add_argument("--topic", action="append", default=[], help="make this topic; may be repeated")
     parser.add_argument(
-        "--topic", action="append", default=[], help=f"make this topic of {PARTITIONS} partitions; may be repeated"
+        "--partitions", type=_count, default=PARTITIONS, help=f"of each topic that is made ({PARTITIONS})"
     )
     parser.add_argument(
         "--draft",
@@ -48,11 +58,11 @@ def _interrupt(number: int, _frame: object) -> None:
     raise KeyboardInterrupt(number)
 
 
-def _serve(broker: Broker, topics: list[str]) -> None:
+def _serve(broker: Broker, topics: list[str], partitions: int) -> None:
     """Serve until a signal comes, and tell meanwhile what was asked for in vain."""
     for topic in topics:
-        broker.create_topic(topic, PARTITIONS)
-        _say(f"topic {topic}: {PARTITIONS} partitions")
+        broker.create_topic(topic, partitions)
+        _say(f"topic {topic}: {partitions} partitions")
     _say(f"bootstrap servers: {broker.bootstrap_servers}")
     _say("Ctrl-C ends it.")
     told_count = 0
@@ -70,10 +80,11 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, _interrupt)
     try:
         _say(FIRST_LINE)
-        with Broker(port=options.port, static_membership="draft" if options.draft else "kafka") as broker:
+        form: StaticMembership = "draft" if options.draft else "kafka"
+        with Broker(options.nodes, port=options.port, static_membership=form) as broker:
             if options.draft:
                 _say("static membership: draft 41 of KIP-345")
-            _serve(broker, options.topic)
+            _serve(broker, options.topic, options.partitions)
     except BrokerRefusal as error:
         _say(f"error: {error}")
         return 1

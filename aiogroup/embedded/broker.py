@@ -130,6 +130,8 @@ class Broker(Contents, Watching, Controls, Faulting):
         for name, value in (("failover_ms", failover_ms), ("max_bytes", max_bytes)):
             if whole_number(name, value) < 0:
                 raise BrokerRefusal(f"{name}={value}: it cannot be below 0")
+        if seed is not None:
+            whole_number("seed", seed)
         if whole_number("nodes", nodes) < 1:
             raise BrokerRefusal(f"{nodes} nodes: a cluster has at least one")
         defaults = {

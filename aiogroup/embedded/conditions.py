@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from aiogroup.embedded.machine.refusals import group_named
 from aiogroup.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -123,21 +124,21 @@ class _Asked(Condition):
 
 def stable(group_id: str, *, members: int | None = None) -> Condition:
     """The group is Stable, which is when its members have their shares; if `members` is given, it has so many."""
-    return _Stable(group_id, members)
+    return _Stable(group_named(group_id), members)
 
 
 def committed(group_id: str, topic: str, partition: int, offset: int) -> Condition:
     """The group has committed this offset for the partition, or a greater one. An offset is that of the next record:
     after one record it is 1.
     """
-    return _Committed(group_id, topic, partition, offset)
+    return _Committed(group_named(group_id), topic, partition, offset)
 
 
 def caught_up(group_id: str) -> Condition:
     """The group's lag is 0 in each partition that it has committed or whose topic a member has subscribed to; without
     any such partition it has not caught up.
     """
-    return _CaughtUp(group_id)
+    return _CaughtUp(group_named(group_id))
 
 
 def reading(topic: str, *, client_id: str | None = None) -> Condition:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiogroup.embedded.machine.logs.compaction import compact, expire
-from aiogroup.embedded.machine.refusals import BrokerRefusal
+from aiogroup.embedded.machine.refusals import BrokerRefusal, group_named
 from aiogroup.embedded.running import Running
 from aiogroup.embedded.views import MemberView
 
@@ -111,6 +111,7 @@ class Controls(Running):
         Raises:
             BrokerRefusal: there is no such node, or it is down.
         """
+        group_named(group)
         self._look_for_node(node_id)
         if loading_ms < 0:
             raise BrokerRefusal(f"loading_ms={loading_ms}: 0 is at once")
@@ -133,6 +134,7 @@ class Controls(Running):
         Raises:
             BrokerRefusal: the group has not committed anything, or not within the last 1,000 entries of its log.
         """
+        group_named(group)
         self._call(lambda now_ms: self._cluster.coordinators.lose_commits(group, last, now_ms))
 
     def expel(self, group: str, member: str | MemberView) -> None:
@@ -141,6 +143,7 @@ class Controls(Running):
         Raises:
             BrokerRefusal: the group has no such member, or no coordinator at present.
         """
+        group_named(group)
         member_id = member.member_id if isinstance(member, MemberView) else member
         self._call(lambda now_ms: self._cluster.coordinators.expel(group, member_id, now_ms))
 
@@ -150,6 +153,7 @@ class Controls(Running):
         Raises:
             BrokerRefusal: the group has no members, or no coordinator at present.
         """
+        group_named(group)
         self._call(lambda now_ms: self._cluster.coordinators.rebalance(group, now_ms))
 
     # Nodes.

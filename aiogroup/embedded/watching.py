@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from aiogroup.embedded.conditions import Condition
+from aiogroup.embedded.hints import hints
 from aiogroup.embedded.machine.cluster import Cluster
 from aiogroup.embedded.machine.faults.rules import Api
 from aiogroup.embedded.machine.faults.watch import Seen
-from aiogroup.embedded.machine.refusals import BrokerRefusal, Trouble
+from aiogroup.embedded.machine.refusals import BrokerRefusal, Trouble, group_named
 from aiogroup.embedded.running import Running
 from aiogroup.embedded.shell.waiting import LOOK_AT_BROKER_S, LOOK_S, Bell
 from aiogroup.embedded.views import ByPartition, CommittedOffset, GroupView, committed_of, group_ids_of, lag_of, view_of
@@ -38,6 +39,7 @@ class Watching(Running):
 
     def group(self, group_id: str) -> GroupView:
         """The group with its members as it is now. One that nobody knows is Dead, and has no members."""
+        group_named(group_id)
         return self._call(lambda now_ms: view_of(self._cluster, group_id, now_ms))
 
     def groups(self) -> tuple[str, ...]:
@@ -48,12 +50,14 @@ class Watching(Running):
         """The offsets that the group has committed: `broker.committed("billing")["orders", 0]`. Each is an int with
         `.metadata` and `.leader_epoch`.
         """
+        group_named(group_id)
         return self._call(lambda _now_ms: committed_of(self._cluster, group_id))
 
     def lag(self, group_id: str) -> ByPartition[int]:
         """How many offsets are left: of each partition that the group has committed, and of all partitions of its
         members' topics. Without a commit all that the partition has.
         """
+        group_named(group_id)
         return self._call(lambda now_ms: lag_of(self._cluster, group_id, now_ms))
 
     # What went on.
@@ -119,6 +123,7 @@ class Watching(Running):
             TimeoutError: it did not come about; the message says how groups stand and what was asked last.
             BrokerRefusal: the broker runs in this thread's loop, which this call would stop: `await until(...)`.
         """
+        self._running().check_process()
         if self._running().is_here():
             raise BrokerRefusal("wait() would stop the loop in which the broker runs: `await broker.until(...)`")
 
@@ -137,7 +142,7 @@ class Watching(Running):
 
     async def until(self, condition: Look, timeout_s: float = 10) -> None:
         """As `wait`, in a coroutine: the loop goes on meanwhile. The function may be a coroutine function."""
-        self._running()
+        self._running().check_process()
         _look_at(condition)
 
         async def holds() -> bool:
@@ -161,6 +166,7 @@ class Watching(Running):
         if isinstance(condition, Condition) and (more := condition.detail(self)):
             lines.append(more)
         lines += [f"trouble: {each}" for each in self.troubles[-EXCHANGES_TOLD:]]
+        lines += hints(self.requests())
         last = self._call(lambda _now_ms: [str(each)[:MOST_CHARS] for each in self._cluster.watch.last(EXCHANGES_TOLD)])
         lines += [f"the last {len(last)} exchanges:", *last] if last else ["nobody has asked anything"]
         return "\n  ".join(lines)

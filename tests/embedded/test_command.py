@@ -52,18 +52,18 @@ def ask(port, frame):
 
 
 def test_it_serves_until_sigterm_and_tells_what_is_asked_in_vain():
-    with command("--topic", "orders", "--topic", "bills") as (running, lines):
+    with command("--topic", "orders", "--topic", "bills", "--nodes", "3", "--partitions", "7") as (running, lines):
         first, *topics, address = lines
         assert first == FIRST_LINE
         assert {"not for production", "not Kafka", "tests and demos"} == {
             each for each in ("not for production", "not Kafka", "tests and demos") if each in first
         }
-        assert topics == ["topic orders: 4 partitions", "topic bills: 4 partitions"]
-        port = int(re.fullmatch(r"bootstrap servers: 127\.0\.0\.1:(\d+)", address)[1])
+        assert topics == ["topic orders: 7 partitions", "topic bills: 7 partitions"]
+        port = int(re.fullmatch(r"bootstrap servers: 127\.0\.0\.1:(\d+)(?:,127\.0\.0\.1:\d+){2}", address)[1])
 
         answer = ask(port, encode_request(MetadataRequest(topics=None), 12, 1, "mine"))
         told = {each.name: len(each.partitions) for each in decode_response(MetadataRequest, 12, answer)[1].topics}
-        assert told == {"orders": 4, "bills": 4}
+        assert told == {"orders": 7, "bills": 7}
 
         assert ask(port, b"\0\x24\0\1\0\0\0\1\0\4mine") == b""  # SASL's second step
         assert re.match("the embedded broker: mine asked for what is not offered", running.stdout.readline())
@@ -107,6 +107,8 @@ def test_it_ends_at_ctrl_c_while_clients_are_connected():
         (["--port", "kafka"], "argument --port: 'kafka' is no port: a number from 0 to 65535"),
         (["--host", "0.0.0.0"], "unrecognized arguments: --host 0.0.0.0"),
         (["--topic"], "argument --topic: expected one argument"),
+        (["--nodes", "0"], "argument --nodes: '0': a number from 1 to 1000"),
+        (["--partitions", "many"], "argument --partitions: 'many': a number from 1 to 1000"),
     ],
 )
 def test_bad_arguments_are_named(capsys, arguments, why):

@@ -93,15 +93,18 @@ def test_calls_after_the_end_and_before_the_beginning_are_refused():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_copy_refuses_every_call():
+@pytest.mark.parametrize(
+    "call", [lambda broker: broker.create_topic("orders"), lambda broker: broker.wait(lambda: False, timeout_s=1)]
+)
+def test_a_forked_copy_refuses_every_call(call):
     with Broker() as broker:
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
             try:
-                broker.create_topic("orders")
+                call(broker)
                 os.write(writing, b"created")
-            except BrokerRefusal as error:
+            except (BrokerRefusal, TimeoutError) as error:
                 os.write(writing, str(error).encode())
             finally:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -101,6 +101,9 @@ def test_the_clock_begins_near_the_time_of_day_and_moves_by_itself():
             before = clock.now_ms
             await clock.pass_s(7_200)
             assert clock.now_ms - before == 7_200_000
+            for wrong in (-1, float("nan"), float("inf"), "1", None, True):
+                with pytest.raises(VirtualTimeError, match="a number of seconds"):
+                    await clock.pass_s(wrong)
             broker.create_topic("orders")
             broker.produce("orders", b"late")
             (record,) = broker.records("orders")

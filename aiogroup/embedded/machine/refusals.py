@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["REFUSALS", "BrokerRefusal", "Refusal", "Trouble", "Troubles", "whole_number"]
+__all__ = ["REFUSALS", "BrokerRefusal", "Refusal", "Trouble", "Troubles", "group_named", "whole_number"]
 
 
 class BrokerRefusal(Exception):  # noqa: N818 (it is no error of a client: the embedded broker does not do this)
@@ -20,6 +20,17 @@ def whole_number(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise BrokerRefusal(f"{name}={value!r}: a whole number, not {type(value).__name__}")
     return value
+
+
+def group_named(group_id: object) -> str:
+    """An argument of a call that names a group.
+
+    Raises:
+        BrokerRefusal: it is no text.
+    """
+    if not isinstance(group_id, str):
+        raise BrokerRefusal(f"a group is named by its id, a text, and not by {group_id!r}")
+    return group_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from aiogroup.embedded.messages.cluster import (
@@ -46,8 +47,6 @@ from aiogroup.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEp
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aiogroup.protocol.schema import Request
 
 __all__ = ["LATER", "RANGES", "REFUSED_PRODUCE", "REQUESTS", "narrowed"]
@@ -111,6 +110,9 @@ REQUESTS: Mapping[int, type[Request[Any]]] = {request.API_KEY: request for reque
 """Every request that the broker knows, by its API key."""
 
 
+WANTED = 'the lowest and the highest version by name, such as {"JoinGroup": (0, 3)}'
+
+
 def narrowed(
     api_versions: Mapping[str, tuple[int, int]],
     ranges: Mapping[type[Request[Any]], tuple[int, int]] = RANGES,
@@ -122,7 +124,14 @@ def narrowed(
     """
     by_name = {request.api_name(): request for request in ranges}
     found = dict(ranges)
-    for name, (lowest, highest) in api_versions.items():
+    if not isinstance(api_versions, Mapping):
+        raise ValueError(f"api_versions={api_versions!r}: {WANTED}")  # noqa: TRY004 (a refusal says it)
+    for name, versions in api_versions.items():
+        match versions:
+            case (int(lowest), int(highest)):
+                pass
+            case _:
+                raise ValueError(f"api_versions, {name}: {versions!r} is no range of versions: {WANTED}")
         request = by_name.get(name)
         if request is None:
             raise ValueError(f"no request {name!r}; there are {', '.join(sorted(by_name))}")

@@ -87,10 +87,14 @@ class Place:
 
     def check(self) -> None:
         """Refuse a call that cannot be served."""
-        if os.getpid() != self._process_id:
-            raise BrokerRefusal("this is a copy of the embedded broker in a forked process: the broker is the parent's")
+        self.check_process()
         if self.is_closed:
             raise BrokerRefusal("the embedded broker is closed")
+
+    def check_process(self) -> None:
+        """Refuse what a child process asks of its copy: nothing ever happens there."""
+        if os.getpid() != self._process_id:
+            raise BrokerRefusal("this is a copy of the embedded broker in a forked process: the broker is the parent's")
 
     def close(self) -> None:
         """Close all sockets."""

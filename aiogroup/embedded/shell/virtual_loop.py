@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import selectors
 import threading
 import time
@@ -297,5 +298,11 @@ class Clock:
         return self._loop.now_ms()
 
     async def pass_s(self, duration_s: float) -> None:
-        """Let time pass: whatever is due meanwhile happens, and in its order."""
+        """Let time pass: whatever is due meanwhile happens, and in its order.
+
+        Raises:
+            VirtualTimeError: it is no time that could pass.
+        """
+        if isinstance(duration_s, bool) or not isinstance(duration_s, int | float) or not 0 <= duration_s < math.inf:
+            raise VirtualTimeError(f"pass_s({duration_s!r}): a number of seconds, and time never runs back")
         await asyncio.sleep(duration_s)

@@ -189,6 +189,14 @@ def test_calls_that_make_no_sense_are_refused(broker):
         (lambda: broker.add_partitions("orders", True), "count=True: a whole number, not bool"),
         (lambda: broker.move_coordinator("billing", 1, -1), "loading_ms=-1"),
         (lambda: broker.wait(True), "True cannot be waited for"),
+        (lambda: broker.group(None), "a group is named by its id, a text, and not by None"),
+        (lambda: broker.committed(None), "not by None"),
+        (lambda: broker.lag(7), "not by 7"),
+        (lambda: broker.move_coordinator(None, 1), "not by None"),
+        (lambda: broker.lose_commits(None), "not by None"),
+        (lambda: broker.expel(None, "m"), "not by None"),
+        (lambda: broker.rebalance(None), "not by None"),
+        (lambda: broker.wait(stable(None)), "not by None"),
         (lambda: broker.restore(None), "what snapshot"),
         (lambda: broker.create_topic("bills", 0), "0 partitions"),
         (lambda: broker.create_topic("bills", replication_factor=4), "replication factor 4 with 3 nodes: Broker"),
@@ -196,6 +204,8 @@ def test_calls_that_make_no_sense_are_refused(broker):
         with pytest.raises(BrokerRefusal, match=why):
             act()
     for settings in [
+        {"seed": "x"},
+        {"seed": 1.5},
         {"nodes": "3"},
         {"nodes": 2.5},
         {"nodes": 0},
@@ -207,6 +217,9 @@ def test_calls_that_make_no_sense_are_refused(broker):
     ]:
         with pytest.raises(BrokerRefusal, match=f"{next(iter(settings.values()))}.*(nodes|port|whole number|below 0)"):
             Broker(**settings)
+    for versions in ({"JoinGroup": 3}, {"JoinGroup": (3,)}, {"JoinGroup": ("0", "3")}, [("JoinGroup", 0, 3)]):
+        with pytest.raises(BrokerRefusal, match="the lowest and the highest version by name"):
+            Broker(api_versions=versions)
     assert broker.produce("orders", b"v", headers={"name": b"1"}) == 0
     assert broker.records("orders")[0].headers == (("name", b"1"),)
 
