@@ -39,12 +39,30 @@ from aiogroup.embedded.messages.groups import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from aiogroup.embedded.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from aiogroup.embedded.messages.records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+)
+from aiogroup.embedded.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -53,6 +71,11 @@ from aiogroup.protocol.messages.offset_commit import (
 from aiogroup.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+)
+from aiogroup.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.embedded_clients import Machine
@@ -683,6 +706,58 @@ def overlong_messages(talk):
         talk.broker.settle()
 
 
+def odd_requests(talk):
+    """What no client of sound mind asks, and Kafka does not expect."""
+    one, two = talk.name("one"), talk.name("two")
+    talk.create({"name": "one"}, {"name": "two", "count": 2})
+    (answer,) = talk.broker.send(MetadataRequest(topics=(MetadataRequestTopic(name=one),)), 12).topics
+    by_id = DeleteTopicState(None, answer.topic_id)
+    dotted, ruled = talk.name("x.y"), talk.name("x_y")
+    pair = CreatableTopic(dotted, 1, 1), CreatableTopic(ruled, 1, 1)
+    deleted = (
+        DeleteRecordsTopic(two, (DeleteRecordsPartition(0, -2), DeleteRecordsPartition(0, 0))),
+        DeleteRecordsTopic(two, (DeleteRecordsPartition(1, -2),)),
+        DeleteRecordsTopic(two, (DeleteRecordsPartition(1, -1),)),
+    )
+    for request, version in (
+        *((CreateTopicsRequest((CreatableTopic(talk.name("late"), 1, 1),), late), 5) for late in (0, -1)),
+        (CreateTopicsRequest((CreatableTopic(talk.name("late"), 1, 1),), 0, True), 5),
+        (DeleteTopicsRequest((DeleteTopicState(two), by_id), 0), 6),
+        (CreatePartitionsRequest((CreatePartitionsTopic(one, 2, None),), 0, False), 3),
+        (ElectLeadersRequest(0, (ElectableTopic(one, (0,)),), 0), 2),
+        (DeleteTopicsRequest((by_id, DeleteTopicState(one), DeleteTopicState("none")), 5_000), 6),
+        (DeleteTopicsRequest((by_id, by_id), 5_000), 6),
+        (CreatePartitionsRequest((CreatePartitionsTopic(one, 1, None),), 5_000, False), 3),
+        (CreateTopicsRequest(pair, 5_000, True), 5),
+        (CreateTopicsRequest(pair[:1], 5_000), 5),
+        (CreateTopicsRequest(pair, 5_000, True), 5),
+        *((MetadataRequest(topics=(MetadataRequestTopic(name=None),)), version) for version in (10, 12, 13)),
+        (DeleteRecordsRequest(deleted, 5_000), 2),
+        (DescribeProducersRequest(tuple(DescribeProducersTopic(each, (0,)) for each in (two, "none", ""))), 0),
+        *((_offsets(two, isolation_level=level), 7) for level in (0, 2, -1)),
+        (_offsets(two, two), 7),
+        *((_fetch(two, isolation_level=2), version) for version in (11, 12)),
+        *((_end_of_epoch(two, known), 4) for known in (-1, -2, 0, 1)),
+    ):
+        answer = talk.broker.send(request, version)
+        talk.said(type(request).api_name(), version, answer if isinstance(answer, str) else _told(answer))
+
+
+def _offsets(*topics, **more):
+    asked = (ListOffsetsPartition(0, -1, -1),)
+    return ListOffsetsRequest(topics=tuple(ListOffsetsTopic(each, asked) for each in topics), **more)
+
+
+def _fetch(topic, **more):
+    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    return FetchRequest(max_wait_ms=1, topics=(FetchTopic(topic, partitions=(asked,)),), **more)
+
+
+def _end_of_epoch(topic, known_epoch):
+    asked = OffsetForLeaderPartition(0, known_epoch, 0)
+    return OffsetForLeaderEpochRequest(topics=(OffsetForLeaderTopic(topic, (asked,)),))
+
+
 def _told(message):
     """The codes of an answer in their order, and whether there are messages, ids and numbers."""
     found = []
@@ -701,6 +776,7 @@ def _told(message):
 
 SCRIPTS = (
     overlong_messages,
+    odd_requests,
     described_topics,
     described_nodes,
     altered_topics,

@@ -102,6 +102,11 @@ class ClusterMetadata:
     # Metadata.
 
     def metadata(self, exchange: Exchange, request: MetadataRequest, now_ms: int) -> None:
+        if code := _refusal_of_all(request, exchange.version):
+            asked = request.topics or ()
+            refused = tuple(MetadataResponseTopic(code, each.name or "", each.topic_id) for each in asked)
+            exchange.answer(MetadataResponse(brokers=(), topics=refused, error_code=code), now_ms)
+            return
         topics = self._all(exchange, request) if request.topics is None else self._asked(exchange, request, now_ms)
         up = self._nodes.up
         exchange.answer(
@@ -123,8 +128,6 @@ class ClusterMetadata:
     def _asked(self, exchange: Exchange, request: MetadataRequest, now_ms: int) -> Iterable[MetadataResponseTopic]:
         """In the order of the request, each topic once (KafkaApis.handleTopicMetadataRequest)."""
         asked = tuple(dict.fromkeys(request.topics or ()))
-        if exchange.version < BY_ID_SINCE and any(each.name is None or each.topic_id != ZERO_UUID for each in asked):
-            return [MetadataResponseTopic(ErrorCode.INVALID_REQUEST, each.name or "", each.topic_id) for each in asked]
         by_id = any(each.topic_id != ZERO_UUID for each in asked)
         return [
             self._by_id(exchange, request, each) if by_id else self._by_name(exchange, request, each.name or "", now_ms)
@@ -205,3 +208,14 @@ def _names_a_client(request: ApiVersionsRequest) -> bool:
         CLIENT_NAME.fullmatch(text) is not None
         for text in (request.client_software_name, request.client_software_version)
     )
+
+
+def _refusal_of_all(request: MetadataRequest, version: int) -> ErrorCode:
+    """MetadataRequest.getErrorResponse tells no nodes, either."""
+    topics = request.topics or ()
+    is_unnamed = any(each.name is None for each in topics)
+    has_id = any(each.topic_id != ZERO_UUID for each in topics)
+    if version < BY_ID_SINCE:
+        return ErrorCode.INVALID_REQUEST if is_unnamed or has_id else ErrorCode.NONE
+    # A topic with neither a name nor an id: Kafka does not expect that.
+    return ErrorCode.UNKNOWN_SERVER_ERROR if is_unnamed and not has_id else ErrorCode.NONE

@@ -363,3 +363,10 @@ def test_a_commit_that_expires_gives_way_to_a_later_one_and_to_who_may_read_the_
     client.ask(LeaveGroupRequest(group_id="billing", members=(MemberIdentity(answer.member_id),)), 3)
     machine.pass_ms(600_000)
     assert committed(client) == {("orders", 0): (5, 0)}
+
+
+def test_a_commit_without_topics_makes_no_group(client):
+    assert client.ask(commit(), 9).topics == ()
+    assert client.ask(ListGroupsRequest(), 5).groups == ()
+    client.ask(commit(("orders", 0, 5)), 9)
+    assert [each.group_id for each in client.ask(ListGroupsRequest(), 5).groups] == ["billing"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from aiogroup.embedded.machine.faults.faults import Place
+from aiogroup.embedded.machine.logs.topics import refusal_of_name
 from aiogroup.embedded.messages.cluster import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -77,17 +78,21 @@ class LogRequests:
     # DeleteRecords.
 
     def delete_records(self, exchange: Exchange, request: DeleteRecordsRequest, now_ms: int) -> None:
-        topics = []
+        """Of a partition that is named twice the last offset counts."""
+        offsets: dict[str, dict[int, int]] = {}
         for topic in request.topics:
+            offsets.setdefault(topic.name, {}).update((each.partition_index, each.offset) for each in topic.partitions)
+        topics = []
+        for name, by_index in offsets.items():
             results = []
-            for asked in topic.partitions:
-                found = self._led(exchange, topic.name, asked.partition_index)
+            for index, offset in by_index.items():
+                found = self._led(exchange, name, index)
                 if not isinstance(found, ErrorCode):
-                    found = self._delete_before(found, asked.offset)
-                code = found if isinstance(found, ErrorCode) else self._denial(exchange, topic.name, found.index)
+                    found = self._delete_before(found, offset)
+                code = found if isinstance(found, ErrorCode) else self._denial(exchange, name, found.index)
                 start = -1 if code or isinstance(found, ErrorCode) else found.log.start_offset
-                results.append(DeleteRecordsPartitionResult(asked.partition_index, start, code))
-            topics.append(DeleteRecordsTopicResult(topic.name, tuple(results)))
+                results.append(DeleteRecordsPartitionResult(index, start, code))
+            topics.append(DeleteRecordsTopicResult(name, tuple(results)))
         exchange.answer(DeleteRecordsResponse(topics=tuple(topics)), now_ms)
 
     def _delete_before(self, partition: Partition, offset: int) -> Partition | ErrorCode:
@@ -144,7 +149,11 @@ class LogRequests:
     def _producers(self, exchange: Exchange, topic: str, index: int) -> ProducersOfPartition:
         found = self._led(exchange, topic, index)
         if isinstance(found, ErrorCode):
-            return ProducersOfPartition(index, found)
+            if found is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or self._topics.get(topic) is not None:
+                return ProducersOfPartition(index, found)
+            if (message := refusal_of_name(topic)) is not None:
+                return ProducersOfPartition(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+            return ProducersOfPartition(index, found, "This server does not host this topic-partition.")
         if code := self._denial(exchange, topic, index):
             return ProducersOfPartition(index, code)
         states = tuple(

@@ -161,12 +161,15 @@ class Topology:
         whole = self._code(exchange)
         if not whole and request.election_type not in (PREFERRED, UNCLEAN):
             whole = ErrorCode.INVALID_REQUEST
+        if not whole and request.timeout_ms <= 0:
+            whole = ErrorCode.REQUEST_TIMED_OUT
         asks_all = request.topic_partitions is None
         results = []
         for name, index in self._electable(request):
             code = whole or self._elect(exchange, name, index, request.election_type, now_ms)
             if not asks_all or code is not ErrorCode.ELECTION_NOT_NEEDED:
-                results.append((name, PartitionResult(index, code, self._why_not_elected(name, index, code))))
+                why = None if whole else self._why_not_elected(name, index, code)
+                results.append((name, PartitionResult(index, code, why)))
         by_topic = tuple(ReplicaElectionResult(name, (result,)) for name, result in results)
         exchange.answer(ElectLeadersResponse(error_code=whole, replica_election_results=by_topic), now_ms)
 

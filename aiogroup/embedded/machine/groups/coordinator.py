@@ -224,7 +224,6 @@ class GroupCoordinator:
         if group is not None:
             code = group.commit_refusal(request, now_ms)
         elif request.generation_id_or_member_epoch < 0:
-            self._group(request.group_id)
             code = ErrorCode.NONE
         else:
             code = ErrorCode.GROUP_ID_NOT_FOUND if version >= NOT_FOUND_SINCE else ErrorCode.ILLEGAL_GENERATION
@@ -242,6 +241,7 @@ class GroupCoordinator:
                 partitions.append(OffsetCommitResponsePartition(each.partition_index, refusal))
             topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, tuple(partitions)))
         if offsets:
+            self._group(request.group_id)
             self.log.of(request.group_id).append(Commit(offsets))
         return OffsetCommitResponse(topics=tuple(topics))
 

@@ -65,6 +65,10 @@ class RefusedTopicError(Exception):
         self.message = message
 
 
+LATE = ErrorCode.REQUEST_TIMED_OUT
+"""Who gives the controller no time at all is told so, and nothing happens."""
+
+
 class TopicRequests:
     """Makes and deletes topics, and adds partitions, for administrators."""
 
@@ -93,6 +97,14 @@ class TopicRequests:
     # CreateTopics.
 
     def create_topics(self, exchange: Exchange, request: CreateTopicsRequest, now_ms: int) -> None:
+        if request.timeout_ms <= 0:
+            late = tuple(
+                CreatableTopicResult(each.name, error_code=LATE, error_message=None) for each in request.topics
+            )
+            exchange.answer(CreateTopicsResponse(topics=late), now_ms)
+            return
+        # Names are compared with those of topics that are there, and not with each other.
+        refusals = {each.name: refusal_of_name(each.name, self._topics) for each in request.topics}
         results = []
         counts = Counter(asked.name for asked in request.topics)
         new_count = sum(len(asked.assignments) or max(asked.num_partitions, 1) for asked in request.topics)
@@ -101,7 +113,7 @@ class TopicRequests:
                 continue
             try:
                 self._look_before(exchange, asked.name)
-                result = self._create(asked, new_count, request.validate_only, now_ms)
+                result = self._create(asked, refusals[asked.name], new_count, request.validate_only, now_ms)
                 self._look_after(exchange, asked.name)
             except RefusedTopicError as refused:
                 result = CreatableTopicResult(asked.name, error_code=refused.code, error_message=refused.message)
@@ -113,7 +125,9 @@ class TopicRequests:
                 results.append(CreatableTopicResult(name, error_code=code, error_message="Duplicate topic name."))
         exchange.answer(CreateTopicsResponse(topics=tuple(results)), now_ms)
 
-    def _create(self, asked: CreatableTopic, new_count: int, validate_only: bool, now_ms: int) -> CreatableTopicResult:
+    def _create(
+        self, asked: CreatableTopic, message: str | None, new_count: int, validate_only: bool, now_ms: int
+    ) -> CreatableTopicResult:
         if new_count >= MAX_NEW_PARTITIONS:
             raise RefusedTopicError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         if asked.name == METADATA_TOPIC:
@@ -122,7 +136,7 @@ class TopicRequests:
             )
         if self._topics.get(asked.name) is not None:
             raise RefusedTopicError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
-        if (message := refusal_of_name(asked.name, self._topics)) is not None:
+        if message is not None:
             raise RefusedTopicError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         config = {each.name: each.value for each in asked.configs}
         if (message := self._settings.topic_refusal(config)) is not None:
@@ -239,8 +253,16 @@ class TopicRequests:
     # DeleteTopics.
 
     def delete_topics(self, exchange: Exchange, request: DeleteTopicsRequest, now_ms: int) -> None:
+        if request.timeout_ms <= 0:
+            late = tuple(DeletableTopicResult(each.name, each.topic_id, LATE) for each in request.topics)
+            exchange.answer(DeleteTopicsResponse(responses=late), now_ms)
+            return
         results = []
         counts = Counter((asked.name, asked.topic_id) for asked in request.topics)
+        for each in self._topics_named_twice(request):
+            del counts[None, each.topic_id], counts[each.name, ZERO_UUID]
+            why = "The provided topic name maps to an ID that was already supplied."
+            results.append(DeletableTopicResult(each.name, each.topic_id, ErrorCode.INVALID_REQUEST, why))
         for (name, topic_id), count in counts.items():
             try:
                 result = self._delete(exchange, DeleteTopicState(name, topic_id), count > 1, now_ms)
@@ -248,6 +270,13 @@ class TopicRequests:
                 result = DeletableTopicResult(name, topic_id, refused.code, refused.message)
             results.append(result)
         exchange.answer(DeleteTopicsResponse(responses=tuple(results)), now_ms)
+
+    def _topics_named_twice(self, request: DeleteTopicsRequest) -> list[Topic]:
+        """The topics that are asked for both by name and by id."""
+        ids = {asked.topic_id for asked in request.topics if asked.name is None}
+        names = dict.fromkeys(asked.name for asked in request.topics if asked.topic_id == ZERO_UUID)
+        topics = (self._topics.get(name) for name in names if name is not None)
+        return [topic for topic in topics if topic is not None and topic.topic_id in ids]
 
     def _delete(
         self, exchange: Exchange, asked: DeleteTopicState, is_repeated: bool, now_ms: int
@@ -275,6 +304,10 @@ class TopicRequests:
     # CreatePartitions.
 
     def create_partitions(self, exchange: Exchange, request: CreatePartitionsRequest, now_ms: int) -> None:
+        if request.timeout_ms <= 0:
+            late = tuple(CreatePartitionsTopicResult(each.name, LATE) for each in request.topics)
+            exchange.answer(CreatePartitionsResponse(results=late), now_ms)
+            return
         results = []
         counts = Counter(asked.name for asked in request.topics)
         for name, count in counts.items():

@@ -11,7 +11,7 @@ from aiogroup.embedded.machine.exchange import Exchange, Handler, Peer
 from aiogroup.embedded.machine.faults.faults import Faults
 from aiogroup.embedded.machine.logs.topics import Topics
 from aiogroup.embedded.machine.reading.reads import Params, Read, Reads
-from aiogroup.embedded.machine.reading.replicas import Nodes
+from aiogroup.embedded.machine.reading.replicas import ISOLATION_LEVELS, Nodes
 from aiogroup.embedded.machine.reading.sessions import Plan, Sessions, Wanted
 from aiogroup.embedded.machine.reading.waiting import WaitingFetch
 from aiogroup.embedded.machine.refusals import Troubles
@@ -33,6 +33,8 @@ from aiogroup.protocol.schema import Request
 __all__ = ["Fetching"]
 
 READ_COMMITTED = 1
+ONLY_AS_A_WHOLE_SINCE = 13
+"""Kafka says an error of a whole request about partitions, too, to older clients."""
 FIRST_WITH_RACK = 11
 FIRST_WITH_REPLICA_STATE = 15
 FIRST_WITH_ADDRESSES = 16
@@ -119,7 +121,11 @@ class Fetching:
             exchange.answer(FetchResponse(error_code=code), now_ms)
             return
         if _replica_of(request, version) >= 0:
-            self._refuse_replica(exchange, request, now_ms)
+            self._troubles.note("replicas", f"{exchange.client_id or 'a client'} fetched as a replica", now_ms)
+            self._refuse(exchange, request, ErrorCode.INVALID_REQUEST, now_ms)
+            return
+        if request.isolation_level not in ISOLATION_LEVELS:
+            self._refuse(exchange, request, ErrorCode.UNKNOWN_SERVER_ERROR, now_ms)
             return
         plan = self.sessions(exchange.node_id).plan(request, version, now_ms)
         self._note_reader(exchange, plan)
@@ -183,9 +189,8 @@ class Fetching:
             rack=request.rack_id if self._is_by_rack else "",
         )
 
-    def _refuse_replica(self, exchange: Exchange, request: FetchRequest, now_ms: int) -> None:
-        code = ErrorCode.INVALID_REQUEST
-        self._troubles.note("replicas", f"{exchange.client_id or 'a client'} fetched as a replica", now_ms)
+    def _refuse(self, exchange: Exchange, request: FetchRequest, code: ErrorCode, now_ms: int) -> None:
+        """FetchRequest.getErrorResponse."""
         topics = tuple(
             FetchableTopicResponse(
                 topic.topic,
@@ -194,6 +199,8 @@ class Fetching:
             )
             for topic in request.topics
         )
+        if code is ErrorCode.UNKNOWN_SERVER_ERROR and exchange.version >= ONLY_AS_A_WHOLE_SINCE:
+            topics = ()
         exchange.answer(FetchResponse(error_code=code, responses=topics), now_ms)
 
     def _answer(self, exchange: Exchange, plan: Plan, reads: list[Read], now_ms: int) -> None:

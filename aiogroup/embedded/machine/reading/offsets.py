@@ -10,7 +10,7 @@ from aiogroup.embedded.machine.exchange import Exchange, Handler
 from aiogroup.embedded.machine.faults.faults import Faults, Place
 from aiogroup.embedded.machine.logs.batches import UnreadableBatchError
 from aiogroup.embedded.machine.logs.topics import Partition, Topics
-from aiogroup.embedded.machine.reading.replicas import why_not
+from aiogroup.embedded.machine.reading.replicas import ISOLATION_LEVELS, why_not
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.list_offsets import (
     EARLIEST,
@@ -77,7 +77,8 @@ class Offsets:
             )
             for topic in request.topics
         )
-        exchange.answer(ListOffsetsResponse(topics=topics), now_ms)
+        told = tuple(topic for topic in topics if topic.partitions)
+        exchange.answer(ListOffsetsResponse(topics=told), now_ms)
 
     def _partition(
         self, exchange: Exchange, request: ListOffsetsRequest, topic: str, ask: ListOffsetsPartition, *, is_twice: bool
@@ -103,6 +104,8 @@ class Offsets:
             return ErrorCode.INVALID_REQUEST, NOTHING
         if ask.timestamp < 0 and exchange.version < SINCE.get(ask.timestamp, exchange.version + 1):
             return ErrorCode.UNSUPPORTED_VERSION, NOTHING
+        if request.isolation_level not in ISOLATION_LEVELS:
+            return ErrorCode.UNKNOWN_SERVER_ERROR, NOTHING
         partition = self._topics.partition(topic, ask.partition_index)
         code = why_not(
             partition,

@@ -7,7 +7,7 @@ from typing import Protocol
 from aiogroup.embedded.machine.logs.topics import Partition
 from aiogroup.protocol.errors import ErrorCode
 
-__all__ = ["Address", "Nodes", "preferred_replica", "why_not"]
+__all__ = ["ISOLATION_LEVELS", "Address", "Nodes", "preferred_replica", "why_not"]
 
 
 class Address(Protocol):
@@ -21,6 +21,10 @@ class Address(Protocol):
 
     @property
     def rack(self) -> str | None: ...
+
+
+ISOLATION_LEVELS = (0, 1)
+"""Kafka's request of another one fails in a way that its table of errors does not know."""
 
 
 class Nodes(Protocol):
@@ -45,7 +49,7 @@ def why_not(partition: Partition | None, node_id: int, leader_epoch: int, *, onl
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if node_id not in partition.replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if leader_epoch >= 0 and leader_epoch != partition.leader_epoch:
+    if leader_epoch not in (-1, partition.leader_epoch):
         is_old = leader_epoch < partition.leader_epoch
         return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
     if only_leader and partition.leader != node_id:
