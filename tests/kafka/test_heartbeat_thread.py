@@ -145,8 +145,10 @@ async def test_a_stall_beyond_the_poll_interval_is_given_up_by_the_thread(kafka_
         assert member.error is None
 
 
-async def test_after_a_stall_nothing_is_delivered_and_the_commit_is_refused(kafka_cluster, topic, group):
-    settings = {**SHORT, "session_timeout_ms": 1_500, "max_poll_interval_ms": 1_500, "enable_auto_commit": False}
+@pytest.mark.parametrize("name", [None, "one"], ids=["left", "silent"])
+async def test_after_a_stall_nothing_is_delivered_and_the_commit_is_refused(kafka_cluster, topic, group, name):
+    stalls = {"session_timeout_ms": 1_500, "max_poll_interval_ms": 1_500}
+    settings = {**SHORT, **stalls, "member_name": name, "enable_auto_commit": False}
     member = Member(kafka_cluster, group, topic, **settings, heartbeat_thread=True)
     refused = []
 

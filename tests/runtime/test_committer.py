@@ -29,6 +29,7 @@ from aiogroup.runtime.coordinator import Written
 from aiogroup.runtime.loop.clock import sleep_ms
 from aiogroup.runtime.net.link import Link
 from aiogroup.runtime.offsets.committer import REFRESH_MS, Committer
+from aiogroup.telemetry import events
 from tests.support.coordinator import Member
 from tests.support.records import assigned, tp
 
@@ -46,6 +47,7 @@ class FakeCoordinator:
         self.written = []
         self.code = 0
         self.codes = []
+        self.throttle_ms = 0
         self.before_writing = lambda: None
 
     @property
@@ -97,7 +99,7 @@ class FakeCoordinator:
             )
             for topic in message.topics
         )
-        return OffsetCommitResponse(topics=topics)
+        return OffsetCommitResponse(throttle_time_ms=self.throttle_ms, topics=topics)
 
     async def report(self, fact):
         self.member.report(fact)
@@ -110,9 +112,10 @@ class FakeCoordinator:
 class Committing:
     def __init__(self, *numbers, is_member=True, is_connected=False):
         self.assignment, self.partitions = assigned(*numbers)
+        self.events = []
         config = ConsumerConfig(group_id="billing")
         delivery = Delivery(self.assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
-        self.context = Context(config, Link(config), self.assignment, delivery, lambda event: None)
+        self.context = Context(config, Link(config), self.assignment, delivery, self.events.append)
         self.supervisor = self.context.supervisor
         self.member = Member()
         self.coordinator = FakeCoordinator(self.member, self.context.group_changed, is_connected=is_connected)
@@ -220,6 +223,30 @@ async def test_a_commit_is_written_when_it_is_called_and_done_when_it_is_answere
     caller.close()
     await sleep_ms(10)
     assert [each.committed for each in committing.partitions] == [Committed(5)] * 2
+    await committing.supervisor.close()
+
+
+@pytest.mark.parametrize("throttle_ms", [0, 1])
+async def test_a_commit_says_how_long_its_answer_took(committing, throttle_ms):
+    committing.member.to_stable()
+    committing.coordinator.throttle_ms = throttle_ms
+    await committing.committer.commit(committing.entries(), 1_000)
+    (committed,) = [each for each in committing.events if isinstance(each, events.OffsetsCommitted)]
+    assert committed.latency_ms >= 10
+
+
+async def test_a_commit_is_not_written_at_once_while_a_rebalance_is_due():
+    """The application has just subscribed to something else: the rebalance task gives the partitions up first."""
+    committing = Committing(0, 1, is_connected=True)
+    await committing.supervisor.start()
+    committing.member.to_stable()
+    committing.member.report(f.SubscriptionChanged(frozenset({"other"}), "subscribe"))
+    caller = asyncio.create_task(committing.committer.commit(committing.entries(), 1_000))
+    await asyncio.sleep(0)
+    committing.assignment.remove([tp(0), tp(1)])
+    with pytest.raises(CommitFailedError):
+        await caller
+    assert committing.coordinator.written == []
     await committing.supervisor.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,9 +19,11 @@ from aiogroup.protocol.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
+from aiogroup.protocol.messages.offset_commit import OffsetCommitResponse
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
-from aiogroup.runtime.net.link import Link
+from aiogroup.runtime.loop.clock import sleep_ms
+from aiogroup.runtime.net.link import COMMIT, Link
 from tests.support.coordinator import Member
 
 LEAVE = LeaveGroupRequest(group_id="billing", members=(MemberIdentity(member_id="me"),))
@@ -49,19 +52,27 @@ class Ready(Link):
     def __init__(self):
         super().__init__(ConsumerConfig(group_id="billing"))
         self.written = []
-        self.refuses = False
+        self.refuses_by = None
 
     def ready(self, node_id, channel):
         return self
 
     def write(self, message, *, at_most, on_answer):
-        if self.refuses:
-            raise ValueError("too long")
+        if self.refuses_by is not None:
+            raise self.refuses_by
         self.written.append(message)
         return asyncio.get_running_loop().create_future()
 
     def take(self, answer, timeout):
         pass
+
+
+class Connected(Link):
+    """With one connection that is open."""
+
+    def __init__(self):
+        super().__init__(ConsumerConfig(group_id="billing"))
+        self._slot(1, COMMIT).connection = SimpleNamespace(is_open=True)
 
 
 def coordinator_of(member, kind=Answering, link=None):
@@ -134,11 +145,28 @@ async def test_nothing_is_written_past_the_lock():
     assert link.written == []
 
 
-async def test_what_cannot_be_written_is_left_to_the_exchange():
+async def test_nothing_is_written_before_the_news_of_the_heartbeat_thread_is_heard():
     link = Ready()
     coordinator = coordinator_of(Member(), link=link)
-    link.refuses = True
+    coordinator.has_news = lambda: True
     assert at_once(coordinator) is None
+    assert link.written == []
+
+
+@pytest.mark.parametrize("error", [ValueError("too long"), RuntimeError("the handler is closed")])
+async def test_what_cannot_be_written_is_left_to_the_exchange(error):
+    link = Ready()
+    coordinator = coordinator_of(Member(), link=link)
+    link.refuses_by = error
+    assert at_once(coordinator) is None
+
+
+async def test_a_throttle_time_that_is_over_holds_nothing_up():
+    link = Connected()
+    link.note_throttle(1, OffsetCommitResponse(throttle_time_ms=50))
+    assert link.ready(1, COMMIT) is None
+    await sleep_ms(50)
+    assert link.ready(1, COMMIT) is not None
 
 
 def fenced(member):

@@ -16,7 +16,7 @@ class Retries:
         self._config = config
         self.until_ms = until_ms
         self._most_attempts = most_attempts
-        self._began_at_ms = now_ms()
+        self.began_at_ms = now_ms()
         self._failures_count = 0
 
     async def back_off(self) -> bool:
@@ -36,5 +36,5 @@ class Retries:
         """The error to raise when the time is over: for a time-out of the last attempt it names all of them."""
         if not isinstance(last, KafkaTimeoutError) or self._failures_count <= 1:
             return last
-        took_ms = now_ms() - self._began_at_ms
+        took_ms = now_ms() - self.began_at_ms
         return KafkaTimeoutError(f"{what} was tried {self._failures_count} times in {took_ms} ms; the last time {last}")

@@ -95,6 +95,9 @@ class News:
             waiting, self._waiting = self._waiting, None
             return waiting or _News()
 
+    def is_waiting(self) -> bool:
+        return self._waiting is not None
+
     def add_event(self, event: Event) -> None:
         self._add(lambda waiting: waiting.events.append(event))
 
@@ -199,10 +202,12 @@ class HeartbeatThread:
         self.publish()
         thread = start_thread("aiogroup heartbeat", self._loop, self._live, self._on_ended)
         coordinator.on_changed, coordinator.leave_by = self.publish, self.leave
+        coordinator.has_news = self._news.is_waiting
         try:
             await self._failed.wait()
         finally:
             coordinator.on_changed, coordinator.leave_by = lambda: None, None
+            coordinator.has_news = lambda: False
             self.end()
             with anyio.CancelScope(shield=True), suppress(TimeoutError):
                 async with timeout_ms(END_MS):

@@ -144,7 +144,8 @@ class Link:
         connection = None if slot is None else slot.connection
         if connection is None or not connection.is_open:
             return None
-        return None if node_id in self._throttled_until_ms or self.is_heartbeat_late() else connection
+        is_throttled = self._throttled_until_ms and self._throttled_until_ms.get(node_id, 0) > now_ms()
+        return None if is_throttled or self.is_heartbeat_late() else connection
 
     async def _reach(self, node_id: int, channel: str, limit_ms: int) -> Connection:
         """The open connection to a node, after its throttle time and a late heartbeat."""

@@ -274,7 +274,7 @@ class Committer:
         """
         supervisor = self._context.supervisor
         result: asyncio.Future[None] = supervisor.promise()
-        retries, sent_at_ms = self._retries(timeout), now_ms()
+        retries = self._retries(timeout)
 
         def take(response: OffsetCommitResponse, _answer: asyncio.Future[OffsetCommitResponse]) -> bool:
             if not self._is_plain(response, commit):
@@ -283,7 +283,7 @@ class Committer:
             for tp, entry in tuple(commit.pending.items()):
                 self._note_durable(commit, tp, entry)
             if count:
-                self._context.emit(events.OffsetsCommitted(count, now_ms() - sent_at_ms))
+                self._context.emit(events.OffsetsCommitted(count, now_ms() - retries.began_at_ms))
             if not result.done():
                 result.set_result(None)  # now: the caller runs before the tasks that are woken next
             self._end(commit)
@@ -296,7 +296,9 @@ class Committer:
             if not commit.is_over:
                 self._keep(result, commit, lambda: self._commit_counted(commit, retries, written))
 
-        may_write = supervisor.is_running and timeout > 0
+        # A rebalance that is due may give partitions up before the next turn: the application has just unsubscribed.
+        is_calm = not (commit.is_member and self._coordinator.membership.is_rebalancing)
+        may_write = supervisor.is_running and timeout > 0 and is_calm
         written = self._write_at_once(commit, timeout, take) if may_write else None
         if written is None:
             go_on()
@@ -337,7 +339,7 @@ class Committer:
                 last = await self._come_due(commit, retries, last)
                 if not pending:
                     break
-            sent_at_ms = now_ms()
+            sent_at_ms = now_ms() if written is None else retries.began_at_ms
             try:
                 response = await self._send(commit, retries.until_ms - sent_at_ms, written)
             except (ConnectionLostError, KafkaTimeoutError) as error:
