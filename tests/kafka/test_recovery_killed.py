@@ -67,22 +67,27 @@ async def test_5_a_frozen_process_that_comes_back_changes_nothing(make_place):
     place, end = make_place(), 1_000
     await leave_at(place, committed=70, end=end)
     frozen = await start(place, auto_commit=True, end=end + 5, max_poll_records=1)  # the other one does not end it
-    assert frozen.stdout is not None
-    before = [int(await frozen.stdout.readline()) for _ in range(100)]
+    said: list[int] = []
+
+    async def listen():
+        while line := await frozen.stdout.readline():
+            said.append(int(line))
+
+    listening = asyncio.create_task(listen())
+    await eventually(lambda: len(said) >= 100)
     os.kill(frozen.pid, signal.SIGSTOP)
     try:
         last, code = await outcome(await start(place, auto_commit=True, end=end))
         assert code == 0
         assert await written(place) == (end, "")
         await place.produce(range(end, end + 5))
+        before = list(said)  # all that it wrote until it was frozen has long come
         os.kill(frozen.pid, signal.SIGCONT)
         # What it held is refused; it joins again and reads on where the other one was.
-        found = []
-        async with asyncio.timeout(30):
-            while end + 4 not in found:
-                found.append(int(await frozen.stdout.readline()))
+        await eventually(lambda: end + 4 in said, 30)
         assert set(before + last) >= set(range(70, end))
         await eventually(lambda: place.committed_is(end + 5))
     finally:
         frozen.kill()
         await frozen.wait()
+        await listening
