@@ -19,7 +19,7 @@ from aiogroup.embedded.messages.configs import (
     ListConfigResourcesRequest,
 )
 from aiogroup.embedded.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
-from aiogroup.embedded.messages.groups import DeleteGroupsRequest, ListGroupsRequest, OffsetDeleteRequest
+from aiogroup.embedded.messages.groups import DeleteGroupsRequest, OffsetDeleteRequest
 from aiogroup.embedded.messages.produce import ProduceRequest
 from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest
 from aiogroup.embedded.messages.records import DeleteRecordsRequest, DescribeProducersRequest
@@ -39,6 +39,7 @@ from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.list_groups import ListGroupsRequest
 from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest

@@ -11,6 +11,7 @@ from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
+from aiogroup.protocol.messages.list_groups import ListGroupsRequest
 from aiogroup.protocol.messages.list_offsets import ListOffsetsRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
@@ -35,6 +36,7 @@ REQUESTS: dict[int, type[Request[Any]]] = {
         LeaveGroupRequest,
         SyncGroupRequest,
         DescribeGroupsRequest,
+        ListGroupsRequest,
         ApiVersionsRequest,
         OffsetForLeaderEpochRequest,
     )

@@ -8,12 +8,12 @@ import pytest
 
 from aiogroup.embedded.machine.faults.faults import Fault, Place
 from aiogroup.embedded.machine.groups.log import Commit, Committed, GroupLog, Tombstone
-from aiogroup.embedded.messages.groups import ListGroupsRequest
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import DescribeGroupsRequest
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup.protocol.messages.list_groups import ListGroupsRequest
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

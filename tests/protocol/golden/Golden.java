@@ -40,7 +40,7 @@ public final class Golden {
     private static final int CORRELATION_ID = 0x01020304;
     private static final String CLIENT_ID = "golden-\u00e9";
     private static final List<String> CLIENTS =
-        List.of("1", "2", "3", "8", "9", "10", "11", "12", "13", "14", "15", "18", "23");
+        List.of("1", "2", "3", "8", "9", "10", "11", "12", "13", "14", "15", "16", "18", "23");
 
     private final String variant;
     private int next = 1;

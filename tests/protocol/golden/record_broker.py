@@ -31,6 +31,7 @@ from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from aiogroup.protocol.messages.list_groups import ListGroupsRequest
 from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aiogroup.protocol.messages.offset_commit import (
@@ -142,6 +143,7 @@ def session(link: Link, level: int, topic_id) -> None:
     epoch = OffsetForLeaderTopic(TOPIC, (OffsetForLeaderPartition(0, -1, 0),))
     link.ask(OffsetForLeaderEpochRequest(topics=(epoch,)), level)
     link.ask(DescribeGroupsRequest((group,), include_authorized_operations=level >= 3), level)
+    link.ask(ListGroupsRequest(), level)
     link.ask(LeaveGroupRequest(group, (MemberIdentity(member, reason="golden"),)), level)
 
 

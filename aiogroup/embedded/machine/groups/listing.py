@@ -11,7 +11,6 @@ from aiogroup.embedded.machine.faults.faults import Faults, Place
 from aiogroup.embedded.machine.groups.coordinators import Coordinators
 from aiogroup.embedded.machine.nodes import Node
 from aiogroup.embedded.machine.refusals import Troubles
-from aiogroup.embedded.messages.groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from aiogroup.protocol.messages.find_coordinator import (
@@ -20,6 +19,7 @@ from aiogroup.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from aiogroup.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from aiogroup.protocol.schema import Request
 
 __all__ = ["GroupListing"]

@@ -40,7 +40,6 @@ from aiogroup.embedded.messages.configs import (
 from aiogroup.embedded.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from aiogroup.embedded.messages.groups import (
     DeleteGroupsRequest,
-    ListGroupsRequest,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
@@ -211,9 +210,7 @@ def groups(link: Link, version: int, name: str) -> None:
     if version < JoinGroupRequest.MIN_VERSION:
         offer = (JoinGroupRequestProtocol("range", bytes(6)),)
         joined: Any = link.ask(JoinGroupRequest(group, 30_000, -1, protocol_type="consumer", protocols=offer), version)
-        link.ask(ListGroupsRequest(), version)
         link.ask(LeaveGroupRequest(group, (MemberIdentity(joined.member_id),)), version)
-    link.ask(ListGroupsRequest(), version)
     link.ask(OffsetDeleteRequest(group, (OffsetDeleteRequestTopic(name, (OffsetDeleteRequestPartition(0),)),)), version)
     link.ask(DeleteGroupsRequest((group, "unknown")), version)
     beat = {"member_id": f"member-{version}", "rebalance_timeout_ms": 60_000, "topic_partitions": ()}
