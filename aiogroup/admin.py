@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import (
     AiogroupError,
-    BrokerError,
-    ConnectionLostError,
     GroupNotFoundError,
     KafkaTimeoutError,
     MemberNotFoundError,
-    ProtocolError,
 )
-from aiogroup.membership.remedies import NOT_READY, not_authorized_error
 from aiogroup.protocol.consumer_protocol import read_assignment
-from aiogroup.protocol.errors import ErrorCode, lookup
+from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from aiogroup.protocol.schema import R_co, Request
 from aiogroup.runtime.loop.clock import timeout_ms
-from aiogroup.runtime.loop.retries import Retries
-from aiogroup.runtime.net.link import METADATA, Link
+from aiogroup.runtime.net.group_link import GroupLink, check_code, only_one
+from aiogroup.runtime.net.link import Link
 from aiogroup.structs import TopicPartition
 
-__all__ = ["GroupMember", "list_members", "remove_members"]
-
-T = TypeVar("T")
+__all__ = ["GroupMember", "described", "list_members", "members_of", "remove_members"]
 
 DEAD: Final = "Dead"
 """The state of a group that does not exist, up to version 5 of DescribeGroups."""
@@ -121,28 +113,24 @@ class _Asking:
     def __init__(self, config: ConsumerConfig, link: Link) -> None:
         assert config.group_id is not None
         self._group_id = config.group_id
-        self._config = config
-        self._link = link
+        self._link = GroupLink(config, link)
 
     async def members(self) -> tuple[GroupMember, ...]:
-        request = DescribeGroupsRequest(groups=(self._group_id,))
-        response = await self._ask(request, lambda answer: self._only(answer.groups, "group").error_code)
-        group = self._only(response.groups, "group")
-        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == DEAD:
-            raise GroupNotFoundError(group.error_message or f"there is no group {self._group_id!r}")
-        self._check(group.error_code, "DESCRIBE")
-        return tuple(sorted(_members(group), key=lambda each: (each.name is None, each.name or each.member_id)))
+        group = await described(self._link, self._group_id)
+        if isinstance(group, str):
+            raise GroupNotFoundError(group)
+        return members_of(group)
 
     async def remove(self, names: tuple[str, ...], reason: str) -> None:
         # With an empty member id the broker removes the member that has the name now (KIP-345).
         leaving = tuple(MemberIdentity(member_id="", group_instance_id=name, reason=reason) for name in names)
         request = LeaveGroupRequest(group_id=self._group_id, members=leaving)
-        response = await self._ask(request, lambda answer: answer.error_code)
-        self._check(response.error_code, "READ")
+        response = await self._link.ask(self._group_id, request, lambda answer: answer.error_code)
+        check_code(response.error_code, self._group_id, "READ")
         gone = [each.group_instance_id or "" for each in response.members if each.error_code in _GONE]
         if gone:
             raise self.not_found(gone, ())
-        self._check(response.first_error_code, "READ")
+        check_code(response.first_error_code, self._group_id, "READ")
 
     def not_found(self, missing: Iterable[str], there: Iterable[str]) -> MemberNotFoundError:
         names = ", ".join(repr(name) for name in missing)
@@ -151,44 +139,26 @@ class _Asking:
             f"group {self._group_id!r} has no static member {names}" + (f"; it has {known}" if known else "")
         )
 
-    def _only(self, answered: Sequence[T], what: str) -> T:
-        if len(answered) != 1:
-            raise BrokerError(
-                -1,
-                "UNKNOWN_SERVER_ERROR",
-                f"the answer has {len(answered)} times a {what} for {self._group_id!r} instead of once; ask again",
-                retriable=True,
-            )
-        return answered[0]
 
-    def _check(self, code: int, operation: str) -> None:
-        if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            raise not_authorized_error(self._group_id, operation)
-        if code:
-            row = lookup(code)
-            raise BrokerError(code, row.name, f"group {self._group_id!r}: {row.message}", retriable=row.retriable)
+async def described(link: GroupLink, group_id: str) -> DescribedGroup | str:
+    """The group as its coordinator describes it; or why it cannot, if there is no such group of the classic protocol.
 
-    async def _ask(self, request: Request[R_co], code_of: Callable[[R_co], int]) -> R_co:
-        """The coordinator's answer. While the coordinator moves, it is looked up again."""
-        retries = Retries(self._config)
-        while True:
-            try:
-                response = await self._link.send(await self._find(), request, METADATA)
-                if code_of(response) not in NOT_READY:
-                    return response
-            except (ConnectionLostError, KafkaTimeoutError, ProtocolError):
-                if not self._link.cluster.brokers:
-                    raise  # no bootstrap server was reached: this error says so
-            await retries.back_off()
+    Raises:
+        GroupAuthorizationError: grant DESCRIBE on the group.
+        BrokerError: the coordinator refused.
+    """
+    request = DescribeGroupsRequest(groups=(group_id,))
+    response = await link.ask(group_id, request, lambda answer: only_one(answer.groups, "group", group_id).error_code)
+    group = only_one(response.groups, "group", group_id)
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == DEAD:
+        return group.error_message or f"there is no group {group_id!r}"
+    check_code(group.error_code, group_id, "DESCRIBE")
+    return group
 
-    async def _find(self) -> int:
-        await self._link.fetch_metadata(())
-        response = await self._link.ask_any(FindCoordinatorRequest(coordinator_keys=(self._group_id,)))
-        found = self._only(response.coordinators, "coordinator")
-        if found.error_code in NOT_READY:
-            raise ConnectionLostError(f"the coordinator of group {self._group_id!r} is not there yet")
-        self._check(found.error_code, "DESCRIBE")
-        return found.node_id
+
+def members_of(group: DescribedGroup) -> tuple[GroupMember, ...]:
+    """Its members, static ones first."""
+    return tuple(sorted(_members(group), key=lambda each: (each.name is None, each.name or each.member_id)))
 
 
 _GONE: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})

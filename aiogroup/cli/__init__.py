@@ -1,0 +1,1 @@
+"""The command line: groups, their lag and their records, from outside of any group."""

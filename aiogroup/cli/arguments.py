@@ -1,0 +1,65 @@
+"""What the arguments of several commands have in common."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import UTC, datetime
+
+from aiogroup.config import check_topic_name, parse_reset_policy
+from aiogroup.errors import AiogroupError, ConfigError
+
+__all__ = ["count_of", "duration_ms", "instant_ms", "partitions", "positive", "topic"]
+
+SHORT = re.compile(r"(\d+)([smhd])")
+
+
+def count_of(text: str) -> int:
+    """A whole number from 0 on."""
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r}: a whole number from 0 on is needed")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 to 2^31 - 1."""
+    if not 1 <= (number := count_of(text)) < 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r}: a whole number from 1 to 2147483647 is needed")
+    return number
+
+
+def topic(text: str) -> str:
+    """A topic's name."""
+    try:
+        return check_topic_name(text)
+    except AiogroupError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def partitions(text: str) -> tuple[int, ...]:
+    """Numbers of partitions: `0,2`."""
+    return tuple(dict.fromkeys(count_of(each.strip()) for each in text.split(",")))
+
+
+def duration_ms(text: str) -> int:
+    """A duration as in ISO 8601 (`PT1H30M`), or short (`90s`, `5m`, `1h`, `2d`)."""
+    short = SHORT.fullmatch(text)
+    iso = text if short is None else f"P{short[1]}D" if short[2] == "d" else f"PT{short[1]}{short[2].upper()}"
+    try:
+        return parse_reset_policy(f"by_duration:{iso}").duration_ms
+    except ConfigError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: PT1H30M, 90s, 5m, 1h or 2d") from None
+
+
+def instant_ms(text: str) -> int:
+    """An instant in ISO 8601, in UTC unless it names its zone, as milliseconds since the epoch."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no instant: 2026-11-23T20:15:00, in UTC, or with its zone: 2026-11-23T20:15:00+02:00"
+        ) from None
+    at_ms = round((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1_000)
+    if at_ms < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is before 1970, when Kafka's clock begins")
+    return at_ms

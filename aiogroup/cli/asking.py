@@ -1,0 +1,259 @@
+"""Questions to the brokers, from outside of any group. Several brokers are asked at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from aiogroup.admin import described
+from aiogroup.cluster import Cluster
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import AiogroupError, AuthenticationFailedError, KafkaTimeoutError
+from aiogroup.fetching.truncation import leader_of
+from aiogroup.membership.identity import Identity
+from aiogroup.membership.remedies import NOT_READY
+from aiogroup.offsets.commit_order import Commit
+from aiogroup.offsets.commit_plan import CommitEntry, Committed
+from aiogroup.offsets.commit_request import Again, Durable, codes_of, commit_request, verdict_of
+from aiogroup.offsets.committed_request import BY_NAME
+from aiogroup.protocol.errors import ErrorCode, lookup
+from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from aiogroup.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
+from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from aiogroup.runtime.loop.clock import now_ms, timeout_ms
+from aiogroup.runtime.loop.retries import Retries
+from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.net.group_link import GroupLink, check_code
+from aiogroup.runtime.net.link import METADATA, Link
+from aiogroup.structs import TopicPartition
+
+__all__ = ["Asking", "asked"]
+
+T = TypeVar("T")
+PATIENCE_MS: Final = 5_000
+"""How long one broker, or one partition without a leader, holds up what is known of the others."""
+GONE: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""Answers about a partition that waiting does not change."""
+
+
+@asynccontextmanager
+async def asked(settings: Mapping[str, Any]) -> AsyncIterator[Asking]:
+    """Connections to the brokers as long as the block runs."""
+    asking = Asking(settings)
+    try:
+        await asking.start()
+        yield asking
+    finally:
+        await asking.close()
+
+
+class Asking:
+    """Asks, and tries again while brokers move: `within` bounds it all."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.config = ConsumerConfig.of(**settings)
+        self._link = Link(self.config)
+        self._groups = GroupLink(self.config, self._link)
+        self._supervisor = Supervisor(lambda _name, _error: None)
+
+    async def start(self) -> None:
+        await self._supervisor.start()
+
+    async def close(self) -> None:
+        await self._supervisor.close()
+        await self._link.wait_closed(self._link.close())
+
+    async def within(self, what: str, work: Awaitable[T]) -> T:
+        """The result of `work`, in the time of one call.
+
+        Raises:
+            KafkaTimeoutError: it was not done in that time.
+        """
+        limit_ms = self.config.default_api_timeout_ms
+        try:
+            async with timeout_ms(limit_ms):
+                return await work
+        except KafkaTimeoutError:
+            raise
+        except TimeoutError as error:
+            raise KafkaTimeoutError(f"{what}: not done within --timeout-ms {limit_ms}") from error
+
+    # What there is.
+
+    async def cluster(self, topics: Iterable[str] = ()) -> Cluster:
+        """The brokers and these topics as they are now; its `errors` has the topics that were not described."""
+        snapshot = await self._link.fetch_metadata(topics)
+        return Cluster(snapshot.brokers, snapshot.topics, snapshot.errors, snapshot.cluster_id)
+
+    async def listed(
+        self, states: Collection[str]
+    ) -> tuple[dict[int, tuple[ListedGroup, ...]], dict[int, AiogroupError]]:
+        """The groups by the node that coordinates them, and the nodes that did not answer."""
+        brokers = (await self.cluster()).brokers
+        return await self._at_once({node: partial(self._list, node, tuple(states)) for node in brokers})
+
+    async def _list(self, node_id: int, states: tuple[str, ...]) -> tuple[ListedGroup, ...]:
+        retries = Retries(self.config, now_ms() + self._patience_ms)
+        while True:
+            response = await self._link.send(node_id, ListGroupsRequest(states_filter=states), METADATA)
+            if response.error_code not in NOT_READY or not await retries.back_off():
+                check_code(response.error_code, "", "DESCRIBE")
+                return response.groups
+
+    async def members_counts(
+        self, groups: Mapping[int, Collection[str]]
+    ) -> tuple[dict[int, dict[str, int]], dict[int, AiogroupError]]:
+        """How many members each classic group has, by coordinator; groups that cannot be described are left out."""
+        return await self._at_once({node: partial(self._count, node, names) for node, names in groups.items() if names})
+
+    async def _count(self, node_id: int, names: Collection[str]) -> dict[str, int]:
+        response = await self._link.send(node_id, DescribeGroupsRequest(groups=tuple(names)), METADATA)
+        return {each.group_id: len(each.members) for each in response.groups if not each.error_code}
+
+    async def described(self, group_id: str) -> DescribedGroup | str:
+        """The group, or why there is no such group of the classic protocol."""
+        return await described(self._groups, group_id)
+
+    async def coordinator(self, group_id: str) -> int:
+        """The node that coordinates the group."""
+        return await self._groups.find(group_id)
+
+    # Offsets.
+
+    async def committed(self, group_id: str) -> dict[TopicPartition, Committed]:
+        """All that the group has committed."""
+        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=None),))
+        answer = await self._groups.ask(
+            group_id,
+            request,
+            lambda answer: max((each.error_code for each in answer.groups), default=0),
+            at_most=BY_NAME,
+        )
+        found = {}
+        for group in answer.groups:
+            check_code(group.error_code, group_id, "DESCRIBE")
+            for topic in group.topics:
+                for each in topic.partitions:
+                    if not each.error_code and each.committed_offset >= 0:
+                        found[TopicPartition(topic.name, each.partition_index)] = Committed(
+                            each.committed_offset, each.metadata or "", each.committed_leader_epoch
+                        )
+        return found
+
+    async def offsets(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+        """The first offset at or after each timestamp (or EARLIEST, LATEST), -1 where there is none; why not, else."""
+        retries = Retries(self.config, now_ms() + self._patience_ms)
+        found: dict[TopicPartition, int] = {}
+        why: dict[TopicPartition, str] = {}
+        given_up: set[TopicPartition] = set()
+        while True:
+            left = {tp: at for tp, at in wanted.items() if tp not in found and tp not in given_up}
+            await self._ask_leaders(left, found, why, given_up)
+            if not left.keys() - found.keys() - given_up or not await retries.back_off():
+                return found, {tp: why[tp] for tp in wanted if tp not in found}
+            await self._link.look_again({tp.topic for tp in left}, self._patience_ms)
+
+    async def _ask_leaders(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        found: dict[TopicPartition, int],
+        why: dict[TopicPartition, str],
+        given_up: set[TopicPartition],
+    ) -> None:
+        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        for tp, at in wanted.items():
+            by_leader[self._link.cluster.leader(tp)][tp] = at
+        why.update(dict.fromkeys(by_leader.pop(-1, ()), "it has no leader now"))
+        answers, failures = await self._at_once(
+            {node: partial(self._ask_leader, node, part) for node, part in by_leader.items()}
+        )
+        for node_id, failure in failures.items():
+            why.update(dict.fromkeys(by_leader[node_id], str(failure)))
+        for node_id, answered in answers.items():
+            why.update(dict.fromkeys(by_leader[node_id], "the answer lacks it"))
+            for tp, (code, offset) in answered.items():
+                if not code:
+                    found[tp] = offset
+                why[tp] = lookup(code).name
+                if code in GONE:
+                    given_up.add(tp)
+
+    async def _ask_leader(
+        self, node_id: int, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+        for tp, at in sorted(wanted.items()):
+            epoch = leader_of(self._link.cluster, tp).epoch
+            topics[tp.topic].append(ListOffsetsPartition(tp.partition, current_leader_epoch=epoch, timestamp=at))
+        request = ListOffsetsRequest(topics=tuple(ListOffsetsTopic(name, tuple(of)) for name, of in topics.items()))
+        response = await self._link.send(node_id, request, METADATA, self._patience_ms)
+        return {
+            TopicPartition(topic.name, each.partition_index): (each.error_code, each.offset)
+            for topic in response.topics
+            for each in topic.partitions
+        }
+
+    async def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], cluster: Cluster
+    ) -> dict[TopicPartition, AiogroupError]:
+        """Commit these offsets for a group that has no members; why not, by partition.
+
+        The topics' ids of `cluster` are sent along, so that a topic which was recreated since is refused.
+        """
+        commit = Commit({tp: CommitEntry(offset, "", -1) for tp, offset in offsets.items()})
+        commit.is_member = False
+        ids = {tp: cluster.topic_id(tp.topic) for tp in offsets}
+        commit.topic_ids = {tp: topic_id for tp, topic_id in ids.items() if topic_id is not None}
+        at_most = None if len(commit.topic_ids) == len(ids) else BY_NAME
+        retries = Retries(self.config, now_ms() + self._patience_ms)
+        refused: dict[TopicPartition, AiogroupError] = {}
+        while True:
+            commit.sent = dict(commit.pending)
+            answer = await self._groups.ask(
+                group_id,
+                commit_request(commit, Identity(group_id)),
+                lambda answer: next(iter(codes_of(answer, commit).values()), 0),
+                at_most=at_most,
+            )
+            codes = codes_of(answer, commit)
+            last: dict[TopicPartition, AiogroupError] = {}
+            for tp in commit.sent:
+                verdict = verdict_of(codes.get(tp, -1), tp, group_id, is_member=False, is_gone=False)
+                if isinstance(verdict, Again):
+                    last[tp] = verdict.error
+                    continue
+                del commit.pending[tp]
+                if not isinstance(verdict, Durable):
+                    refused[tp] = verdict.error
+            if not commit.pending or not await retries.back_off():
+                return refused | last
+
+    # Brokers.
+
+    @property
+    def _patience_ms(self) -> int:
+        return max(1, min(PATIENCE_MS, self.config.default_api_timeout_ms // 3))
+
+    async def _at_once(
+        self, work: Mapping[int, Callable[[], Awaitable[T]]]
+    ) -> tuple[dict[int, T], dict[int, AiogroupError]]:
+        """The results by node, and what the other nodes failed with."""
+        answers = {node: self._supervisor.begin(f"node {node}", each) for node, each in work.items()}
+        if answers:
+            await asyncio.wait(answers.values())
+        results, failures = {}, {}
+        for node_id, answer in answers.items():
+            try:
+                results[node_id] = answer.result()
+            except AuthenticationFailedError:
+                raise
+            except AiogroupError as error:
+                failures[node_id] = error
+        return results, failures

@@ -1,0 +1,106 @@
+"""`aiogroup describe`: one group, and its partitions in the columns of Kafka's own tool."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Final
+
+from aiogroup.admin import GroupMember
+from aiogroup.cli.asking import asked
+from aiogroup.cli.connecting import settings_of
+from aiogroup.cli.exits import Exit
+from aiogroup.cli.looks import GroupLook, PartitionLook, look_at
+from aiogroup.cli.printing import document, say, table, tell
+from aiogroup.cli.words import address, broker_as_json, sum_of, token_in_short
+from aiogroup.recovery.ranges import count
+
+__all__ = ["add"]
+
+SUMMARY: Final = ("GROUP", "STATE", "PROTOCOL", "ASSIGNOR", "MEMBERS", "LAG", "COORDINATOR")
+COLUMNS: Final = (
+    *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"),
+    *("INSTANCE-ID", "TOKEN"),
+)
+"""Kafka's (ConsumerGroupCommand), in its order, then what it does not show."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The arguments."""
+    parser.add_argument("group", metavar="GROUP")
+    parser.set_defaults(run=run)
+
+
+async def run(given: argparse.Namespace) -> int:
+    """Print the summary, then a line for each partition and each member without one."""
+    async with asked(settings_of(given)) as asking:
+        look = await asking.within(f"describe {given.group}", look_at(asking, given.group))
+    for failure in look.failures:
+        tell(failure)
+    if given.output == "json":
+        say(document("describe", **_as_json(look)))
+    else:
+        say(table(SUMMARY, [[*_summary(look)]]))
+        say("")
+        rows = [[*_cells(look.group_id, each)] for each in look.partitions]
+        rows += [[look.group_id, *[None] * 5, *_who(each), None] for each in look.idle]
+        say(table(COLUMNS, rows))
+    return Exit.NOT_DONE if look.failures else Exit.DONE
+
+
+def _summary(look: GroupLook) -> Iterator[object]:
+    yield from (look.group_id, look.state, look.protocol_type, look.assignor, len(look.members))
+    yield sum_of(each.lag for each in look.partitions)
+    yield None if look.coordinator is None else address(look.coordinator)
+
+
+def _cells(group_id: str, each: PartitionLook) -> Iterator[object]:
+    yield from (group_id, each.tp.topic, each.tp.partition, each.current, each.log_end, each.lag)
+    yield from (None, None, None, None) if each.member is None else _who(each.member)
+    yield token_in_short(each)
+
+
+def _who(member: GroupMember) -> tuple[str | None, ...]:
+    return member.member_id, member.host, member.client_id, member.name
+
+
+def _as_json(look: GroupLook) -> dict[str, object]:
+    return {
+        "group": look.group_id,
+        "state": look.state,
+        "protocol_type": look.protocol_type,
+        "assignor": look.assignor,
+        "members_count": len(look.members),
+        "lag": sum_of(each.lag for each in look.partitions),
+        "coordinator": None if look.coordinator is None else broker_as_json(look.coordinator),
+        "partitions": [
+            {
+                "topic": each.tp.topic,
+                "partition": each.tp.partition,
+                "current_offset": each.current,
+                "log_end_offset": each.log_end,
+                "lag": each.lag,
+                "member": None if each.member is None else _member_as_json(each.member),
+                "token": _token_as_json(each),
+            }
+            for each in look.partitions
+        ],
+        "idle_members": [_member_as_json(each) for each in look.idle],
+    }
+
+
+def _member_as_json(member: GroupMember) -> dict[str, object]:
+    return {
+        "name": member.name,
+        "member_id": member.member_id,
+        "client_id": member.client_id,
+        "host": member.host,
+    }
+
+
+def _token_as_json(each: PartitionLook) -> dict[str, object] | None:
+    if each.found.foreign:
+        return {"is_usable": False, "why": each.found.foreign}
+    if each.token is None:
+        return None
+    return {"is_usable": True, "pending_count": count(each.token.pending), "ahead_count": each.ahead_count}

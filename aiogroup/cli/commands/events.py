@@ -1,0 +1,137 @@
+"""`aiogroup events`: the events of a running service, from its `/state`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.client import HTTPException, HTTPMessage
+from threading import Event
+from typing import IO, Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from aiogroup.cli.exits import Exit, NotDoneError
+from aiogroup.cli.printing import document, say, tell
+
+__all__ = ["add"]
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+LOOK_S: Final = 1.0
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""The service keeps at most 1 MB of events and samples."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The arguments."""
+    parser.add_argument("url", type=_url, metavar="URL", help="where the service is mounted: http://host:8000/aiogroup")
+    parser.add_argument("-f", dest="follow", action="store_true", help="go on with new events, until Ctrl-C")
+    parser.add_argument("--level", choices=LEVELS, default="debug", help="only events of this level, and graver ones")
+    parser.add_argument(
+        "--header",
+        action="append",
+        type=_header,
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="sent along, as 'Authorization: Bearer ...'; may be repeated",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print the events that the service remembers, one a line, and with `-f` those that come."""
+    never = Event()
+    last: int | None = None
+    silent_s = 0.0
+    while True:
+        try:
+            for each in _events(given, last):
+                last = _number(each)
+                if _is_wanted(each, given.level):
+                    say(
+                        document("events", **{key: of for key, of in each.items() if key not in ("command", "version")})
+                    )
+            silent_s = 0.0
+        except NotDoneError as error:
+            if not given.follow or last is None or silent_s * 1_000 >= given.timeout_ms:
+                raise
+            if not silent_s:
+                tell(f"{error}; asking again")
+            silent_s += LOOK_S
+        if not given.follow:
+            return Exit.DONE
+        never.wait(LOOK_S)
+
+
+def _events(given: argparse.Namespace, last: int | None) -> Iterator[dict[str, Any]]:
+    query = {} if last is None else {"after": last}
+    url = f"{given.url}/state" + (f"?{urlencode(query)}" if query else "")
+    state = _state(url, dict(given.header), given.timeout_ms / 1_000)
+    events = state.get("events") if isinstance(state, dict) else None
+    if not isinstance(events, list) or not all(isinstance(each, dict) for each in events):
+        raise NotDoneError(f"{given.url}/state has no list of events: is aiogroup's Service mounted there?")
+    yield from events
+
+
+def _state(url: str, headers: dict[str, str], limit_s: float) -> object:
+    request = urllib.request.Request(url, headers={"Accept": "application/json", **headers})  # noqa: S310 (checked)
+    try:
+        with _opener().open(request, timeout=limit_s) as answer:
+            return json.loads(answer.read(MOST_BYTES))
+    except urllib.error.HTTPError as error:
+        why = {401: "pass --header 'Authorization: ...'", 403: "access is closed to you: pass --header"}
+        raise NotDoneError(f"{url} answered {error.code}: {why.get(error.code, error.reason)}") from None
+    except (OSError, HTTPException) as error:
+        raise NotDoneError(f"{url} did not answer: {getattr(error, 'reason', None) or error}") from None
+    except ValueError:
+        raise NotDoneError(f"{url} did not answer with JSON: is aiogroup's Service mounted there?") from None
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: urllib would send the caller's headers, and so its secrets, to the other place."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> None:
+        return None
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_NoRedirects)
+
+
+def _number(event: dict[str, Any]) -> int:
+    number = event.get("number")
+    if not isinstance(number, int):
+        raise NotDoneError("an event of the service has no number: it is of another version")
+    return number
+
+
+def _is_wanted(event: dict[str, Any], level: str) -> bool:
+    known = event.get("level")
+    return known not in LEVELS or LEVELS.index(known) >= LEVELS.index(level)
+
+
+def _url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise argparse.ArgumentTypeError(f"{text!r} is no place of a service: http://host:8000/aiogroup")
+    return text.rstrip("/").removesuffix("/state")
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition(":")
+    if not separator or not name.strip() or not text.isprintable():
+        raise argparse.ArgumentTypeError("a header is written 'NAME: VALUE'")
+    return name.strip(), value.strip()

@@ -1,0 +1,67 @@
+"""`aiogroup members`: lists the members of a group, and takes static ones out of it (KIP-345)."""
+
+from __future__ import annotations
+
+import argparse
+from itertools import groupby
+
+from aiogroup.admin import GroupMember, list_members, remove_members
+from aiogroup.cli.connecting import settings_of
+from aiogroup.cli.exits import Exit
+from aiogroup.cli.printing import document, say, shown, tell
+
+__all__ = ["add_list", "add_remove"]
+
+
+def add_list(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `members list`."""
+    parser.add_argument("--group", required=True)
+    parser.set_defaults(run=run_list)
+
+
+def add_remove(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `members remove`."""
+    parser.add_argument("names", nargs="+", metavar="NAME", help="member_name (group_instance_id)")
+    parser.add_argument("--reason", default="removed by name", help="for the broker's log")
+    parser.add_argument("--group", required=True)
+    parser.set_defaults(run=run_remove)
+
+
+async def run_list(given: argparse.Namespace) -> int:
+    """Print the members, one a line: name, member id, client, host, partitions, with tabs between them."""
+    members = await list_members(given.group, **settings_of(given))
+    if given.output == "json":
+        say(document("members list", group=given.group, members=[_as_json(each) for each in members]))
+        return Exit.DONE
+    for each in members:
+        say(_line(each))
+    if not members:  # to stderr, as each line of stdout is a member
+        tell(f"group {given.group!r} has no members")
+    return Exit.DONE
+
+
+async def run_remove(given: argparse.Namespace) -> int:
+    """Remove the members, and print them."""
+    removed = await remove_members(given.group, given.names, reason=given.reason, **settings_of(given))
+    if given.output == "json":
+        say(document("members remove", group=given.group, removed=[_as_json(each) for each in removed]))
+        return Exit.DONE
+    for each in removed:
+        say(f"removed {shown(each.name)} from {shown(given.group)}: {_line(each)}")
+    return Exit.DONE
+
+
+def _line(member: GroupMember) -> str:
+    topics = groupby(sorted(member.partitions), key=lambda tp: tp.topic)
+    partitions = " ".join(f"{topic}:{','.join(str(tp.partition) for tp in of_topic)}" for topic, of_topic in topics)
+    return "\t".join(map(shown, (member.name, member.member_id, member.client_id, member.host, partitions)))
+
+
+def _as_json(member: GroupMember) -> dict[str, object]:
+    return {
+        "name": member.name,
+        "member_id": member.member_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in sorted(member.partitions)],
+    }

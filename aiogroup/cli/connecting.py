@@ -1,0 +1,71 @@
+"""How the cluster is reached: by options, a file of Java properties, or the environment."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from aiogroup.verifiable.properties import consumer_settings, load_properties
+
+__all__ = ["PREFIX", "NoServersError", "add_connection", "settings_of"]
+
+PREFIX: Final = "AIOGROUP_"
+SERVERS: Final = "bootstrap.servers"
+KEYS: Final = ("bootstrap.servers", "security.protocol", "sasl.", "ssl.")
+"""The properties that say how to reach a cluster; all others mean nothing to the command line."""
+REQUEST_MS: Final = 10_000
+"""A broker that is silent for so long is given up, so that the others' answers are still told in time."""
+
+
+class NoServersError(Exception):
+    """Neither the options, nor the file, nor the environment name a broker."""
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """The options that every command has which asks brokers."""
+    parser.add_argument(
+        "--bootstrap-server", metavar="HOST:PORT[,...]", help=f"or the variable {PREFIX}BOOTSTRAP_SERVERS"
+    )
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help=f"Java properties: security.protocol, sasl.*, ssl.*; each may be a variable instead, as "
+        f"{PREFIX}SECURITY_PROTOCOL",
+    )
+
+
+def settings_of(given: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Consumer's settings. An option counts before the file, the file before the environment.
+
+    Raises:
+        NoServersError: no broker is named.
+        ConfigError, ValueError: a property makes no sense.
+        OSError: the file cannot be read.
+    """
+    properties = _of_environment(environment)
+    if given.command_config is not None:
+        properties |= {key: text for key, text in load_properties(given.command_config).items() if _is_ours(key)}
+    if given.bootstrap_server is not None:
+        properties[SERVERS] = given.bootstrap_server
+    if not properties.get(SERVERS):
+        raise NoServersError(f"no broker is named: pass --bootstrap-server HOST:PORT, or set {PREFIX}BOOTSTRAP_SERVERS")
+    settings, _ = consumer_settings(properties)
+    return {
+        **settings,
+        "default_api_timeout_ms": given.timeout_ms,
+        "request_timeout_ms": max(501, min(REQUEST_MS, given.timeout_ms)),
+    }
+
+
+def _of_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    named = {name.removeprefix(PREFIX): text for name, text in environment.items() if name.startswith(PREFIX)}
+    keys = {name.lower().replace("_", "."): text for name, text in named.items()}
+    return {key: text for key, text in keys.items() if _is_ours(key)}
+
+
+def _is_ours(key: str) -> bool:
+    return key.startswith(KEYS)

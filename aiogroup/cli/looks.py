@@ -1,0 +1,166 @@
+"""One look at a group: what it has committed, where the logs begin and end, who reads what, what its tokens say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiogroup.admin import GroupMember, members_of
+from aiogroup.cli.asking import Asking
+from aiogroup.cluster import Broker, Cluster
+from aiogroup.errors import GroupNotFoundError
+from aiogroup.offsets.commit_plan import Committed
+from aiogroup.protocol.messages.describe_groups import DescribedGroup
+from aiogroup.protocol.messages.list_offsets import EARLIEST, LATEST
+from aiogroup.recovery.ranges import Ranges, above, count
+from aiogroup.recovery.token import Found, LogId, Token, read_committed
+from aiogroup.structs import TopicPartition
+
+__all__ = ["QUIET", "GroupLook", "PartitionLook", "look_at"]
+
+QUIET: Final = frozenset({"Empty", "Dead"})
+"""The states in which a group has no members, and takes commits from anybody."""
+NOTHING: Final = Found(None, "")
+"""What a commit without metadata holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLook:
+    """One partition. What is `None` is not known: nothing was committed, or the partition's leader did not answer.
+
+    `lag` is what Kafka's own tool calls so: the offsets from the committed one to the log's end. With a token (KIP-333)
+    some of these are processed already, `ahead_count`; `left_count` are the others that the log still holds.
+    """
+
+    tp: TopicPartition
+    committed: Committed | None = None
+    log_start: int | None = None
+    log_end: int | None = None
+    found: Found = NOTHING
+    member: GroupMember | None = None
+
+    @property
+    def current(self) -> int | None:
+        return None if self.committed is None else self.committed.offset
+
+    @property
+    def token(self) -> Token | None:
+        return self.found.token
+
+    @property
+    def pending(self) -> Ranges:
+        return () if self.token is None else self.token.pending
+
+    @property
+    def live(self) -> int | None:
+        """The offset up to which all is processed but `pending`."""
+        return self.current if self.token is None else self.token.live
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.current is None or self.log_end is None else max(0, self.log_end - self.current)
+
+    @property
+    def ahead_count(self) -> int | None:
+        if self.current is None or self.live is None:
+            return None
+        return self.live - self.current - count(self.pending)
+
+    @property
+    def left_count(self) -> int | None:
+        if self.live is None or self.log_end is None:
+            return None
+        log_start = self.log_start or 0
+        return max(0, self.log_end - max(self.live, log_start)) + count(above(self.pending, log_start))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLook:
+    """A group. `state` and `protocol_type` are `None` where it is not one of the classic protocol.
+
+    `failures` says of what is not known why; it is empty when all brokers have answered.
+    """
+
+    group_id: str
+    state: str | None
+    protocol_type: str | None
+    assignor: str | None
+    members: tuple[GroupMember, ...]
+    coordinator: Broker | None
+    partitions: tuple[PartitionLook, ...]
+    cluster: Cluster
+    failures: tuple[str, ...] = ()
+
+    @property
+    def idle(self) -> tuple[GroupMember, ...]:
+        """The members that read no partition."""
+        return tuple(each for each in self.members if not each.partitions)
+
+
+async def look_at(
+    asking: Asking, group_id: str, *, must_exist: bool = True, also: Collection[TopicPartition] = ()
+) -> GroupLook:
+    """Look at the partitions that the group has committed or reads, and those in `also`.
+
+    Raises:
+        GroupNotFoundError: there is no such group, and it must exist.
+        AiogroupError: no broker was reached, or the coordinator refused.
+    """
+    group = await asking.described(group_id)
+    committed = await asking.committed(group_id)
+    if isinstance(group, str) and not committed and must_exist:
+        raise GroupNotFoundError(group)
+    coordinator = await asking.coordinator(group_id)
+    described = None if isinstance(group, str) else group
+    members = () if described is None else members_of(described)
+    owners = {tp: each for each in members for tp in each.partitions}
+    tps = sorted({*committed, *owners, *also})
+    cluster = await asking.cluster({tp.topic for tp in tps})
+    there = [tp for tp in tps if cluster.partition(tp) is not None]
+    starts, _ = await asking.offsets(dict.fromkeys(there, EARLIEST))
+    ends, why = await asking.offsets(dict.fromkeys(there, LATEST))
+    why |= {tp: "there is no such partition" for tp in tps if tp not in there}
+    return GroupLook(
+        group_id,
+        **_words(described),
+        members=members,
+        coordinator=cluster.brokers.get(coordinator),
+        partitions=tuple(
+            PartitionLook(
+                tp,
+                committed.get(tp),
+                starts.get(tp),
+                ends.get(tp),
+                _found(tp, committed.get(tp), cluster),
+                owners.get(tp),
+            )
+            for tp in tps
+        ),
+        cluster=cluster,
+        failures=tuple(_failures(why)),
+    )
+
+
+def _words(group: DescribedGroup | None) -> dict[str, Any]:
+    if group is None:
+        return {"state": None, "protocol_type": None, "assignor": None}
+    is_consumers = group.protocol_type == "consumer"
+    return {
+        "state": group.group_state,
+        "protocol_type": group.protocol_type or None,
+        "assignor": (group.protocol_data or None) if is_consumers else None,
+    }
+
+
+def _found(tp: TopicPartition, committed: Committed | None, cluster: Cluster) -> Found:
+    topic = cluster.topics.get(tp.topic)
+    if committed is None or topic is None:
+        return NOTHING
+    log_id = LogId(cluster.cluster_id or "", tp.topic, topic.topic_id, tp.partition)
+    return read_committed(committed.offset, committed.metadata, log_id)
+
+
+def _failures(why: Mapping[TopicPartition, str]) -> Iterator[str]:
+    for tp, told in sorted(why.items()):
+        yield f"{tp.topic}-{tp.partition}: {told}"

@@ -1,0 +1,64 @@
+"""Runs one command, and makes an exit code of how it ended."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import logging
+import os
+import sys
+from collections.abc import Coroutine, Sequence
+
+from aiogroup.cli.connecting import NoServersError
+from aiogroup.cli.exits import Exit, NotDoneError, RefusedError
+from aiogroup.cli.parser import make_parser
+from aiogroup.cli.printing import say, tell
+from aiogroup.cli.versions import versions
+from aiogroup.errors import AiogroupError
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code (`Exit`); wrong arguments end the process, as argparse does it."""
+    parser = make_parser()
+    given = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name must not end the command where it cannot be written
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # an error is printed once, below
+    try:
+        if given.version or given.what is None:
+            say("\n".join(versions()))
+            return Exit.DONE
+        if given.check is not None and (wrong := given.check(given)) is not None:
+            given.parser.error(wrong)
+        return _run(given)
+    except NoServersError as error:
+        given.parser.print_usage(sys.stderr)
+        tell(str(error))
+        return Exit.ARGUMENTS
+    except RefusedError as error:
+        tell(f"refused: {error}")
+        return Exit.REFUSED
+    except BrokenPipeError:
+        return _on_nobody_reads()
+    except (AiogroupError, NotDoneError, OSError, ValueError) as error:
+        tell(str(error))
+        return Exit.NOT_DONE
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+
+
+def _run(given: argparse.Namespace) -> int:
+    outcome: int | Coroutine[None, None, int] = given.run(given)
+    return outcome if isinstance(outcome, int) else asyncio.run(outcome)
+
+
+def _on_nobody_reads() -> int:
+    """Whoever read the output has had enough, as `head` does: that is no error. Python would flush once more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return Exit.DONE
