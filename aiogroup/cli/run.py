@@ -10,11 +10,11 @@ import os
 import sys
 from collections.abc import Coroutine, Sequence
 
+from aiogroup.cli.commands.versions import versions
 from aiogroup.cli.connecting import NoServersError
 from aiogroup.cli.exits import Exit, NotDoneError, RefusedError
 from aiogroup.cli.parser import make_parser
 from aiogroup.cli.printing import say, tell
-from aiogroup.cli.versions import versions
 from aiogroup.errors import AiogroupError
 
 __all__ = ["main"]

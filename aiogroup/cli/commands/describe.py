@@ -10,9 +10,8 @@ from aiogroup.admin import GroupMember
 from aiogroup.cli.asking import asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.looks import GroupLook, PartitionLook, look_at
-from aiogroup.cli.printing import document, say, table, tell
-from aiogroup.cli.words import address, broker_as_json, sum_of, token_in_short
+from aiogroup.cli.looks import GroupLook, PartitionLook, look_at, sum_of
+from aiogroup.cli.printing import address, broker_as_json, document, say, table, tell
 from aiogroup.recovery.ranges import count
 
 __all__ = ["add"]
@@ -49,7 +48,7 @@ async def run(given: argparse.Namespace) -> int:
 
 
 def _summary(look: GroupLook) -> Iterator[object]:
-    yield from (look.group_id, look.state, look.protocol_type, look.assignor, len(look.members))
+    yield from (look.group_id, look.state, look.protocol, look.assignor, len(look.members))
     yield sum_of(each.lag for each in look.partitions)
     yield None if look.coordinator is None else address(look.coordinator)
 
@@ -57,7 +56,13 @@ def _summary(look: GroupLook) -> Iterator[object]:
 def _cells(group_id: str, each: PartitionLook) -> Iterator[object]:
     yield from (group_id, each.tp.topic, each.tp.partition, each.current, each.log_end, each.lag)
     yield from (None, None, None, None) if each.member is None else _who(each.member)
-    yield token_in_short(each)
+    yield _token(each)
+
+
+def _token(each: PartitionLook) -> str | None:
+    if each.found.foreign:
+        return "not usable"
+    return None if each.token is None else f"pending {count(each.pending)}, ahead {each.ahead_count}"
 
 
 def _who(member: GroupMember) -> tuple[str | None, ...]:
@@ -68,6 +73,7 @@ def _as_json(look: GroupLook) -> dict[str, object]:
     return {
         "group": look.group_id,
         "state": look.state,
+        "protocol": look.protocol,
         "protocol_type": look.protocol_type,
         "assignor": look.assignor,
         "members_count": len(look.members),

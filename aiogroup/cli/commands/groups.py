@@ -9,8 +9,7 @@ from typing import Final
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.printing import document, say, table, tell
-from aiogroup.cli.words import address, broker_as_json
+from aiogroup.cli.printing import address, broker_as_json, document, say, table, tell
 from aiogroup.cluster import Broker
 from aiogroup.values import dataclass
 

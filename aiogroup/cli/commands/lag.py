@@ -13,11 +13,10 @@ from aiogroup.cli.arguments import count_of, positive
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.looks import GroupLook, PartitionLook, look_at
+from aiogroup.cli.looks import GroupLook, PartitionLook, look_at, sum_of
 from aiogroup.cli.printing import document, duration, say, table, tell
 from aiogroup.cli.rates import Rate, Rates, sum_of_rates
 from aiogroup.cli.screen import shown_in_place
-from aiogroup.cli.words import sum_of
 from aiogroup.errors import AiogroupError, AuthenticationFailedError
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
 

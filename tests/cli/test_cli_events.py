@@ -1,0 +1,127 @@
+"""`aiogroup events`: what it prints of a service's state, and what it makes of other answers."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from aiogroup.__main__ import main
+
+EVENTS = [
+    {"number": 1, "event": "rebalance_completed", "level": "info", "at_ms": 5, "group": "billing"},
+    {"number": 2, "event": "commit_failed", "level": "warning", "at_ms": 6, "error": "\x1b[2J"},
+    {"number": 3, "event": "heartbeat_sent", "level": "debug", "at_ms": 7},
+]
+
+
+@contextmanager
+def service(answer):
+    """The place of a service; `answer(path, query, headers)` gives its code and body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            parts = urlsplit(self.path)
+            code, body, *more = answer(parts.path, parse_qs(parts.query), self.headers)
+            self.send_response(code)
+            for name, value in more:
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
+
+        def log_message(self, *arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/aiogroup"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def run(capsys, *arguments):
+    code = main(["events", *arguments])
+    told = capsys.readouterr()
+    return code, [json.loads(line) for line in told.out.splitlines()], told.err
+
+
+def remembered(path, query, headers):
+    assert path == "/aiogroup/state"
+    after = int(query.get("after", ["0"])[0])
+    return 200, {"state": "ready", "events": [each for each in EVENTS if each["number"] > after]}
+
+
+@pytest.mark.parametrize(("level", "numbers"), [("debug", [1, 2, 3]), ("warning", [2]), ("error", [])])
+def test_what_the_service_remembers(capsys, level, numbers):
+    with service(remembered) as url:
+        code, lines, told = run(capsys, url, "--level", level)
+    assert (code, told) == (0, "")
+    assert [each["number"] for each in lines] == numbers
+    assert all(each["command"] == "events" and each["version"] == 1 for each in lines)
+
+
+def test_headers_are_sent_along(capsys):
+    def answer(path, query, headers):
+        return (200, {"events": EVENTS}) if headers["Authorization"] == "Bearer s3cret" else (403, b"")
+
+    with service(answer) as url:
+        assert run(capsys, url, "--header", "Authorization: Bearer s3cret")[0] == 0
+        code, lines, told = run(capsys, url, "--header", "Authorization: Bearer wr0ng")
+    assert (code, lines) == (1, [])
+    assert "answered 403: access is closed to you" in told
+    assert "wr0ng" not in told
+
+
+def test_a_redirect_is_not_followed_with_the_callers_headers(capsys):
+    seen = []
+
+    def elsewhere(path, query, headers):
+        seen.append(headers["Authorization"])
+        return 200, {"events": EVENTS}
+
+    with service(elsewhere) as other, service(lambda *_: (302, b"", ("Location", f"{other}/state"))) as url:
+        code, lines, told = run(capsys, url, "--header", "Authorization: Bearer s3cret")
+    assert (code, lines, seen) == (1, [], [])
+    assert "answered 302" in told
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"<html>", "did not answer with JSON"),
+        ({"events": None}, "has no list of events"),
+        ([], "has no list of events"),
+        ({"events": [{"event": "x"}]}, "has no number"),
+    ],
+)
+def test_what_is_no_service_of_ours_is_told(capsys, body, why):
+    with service(lambda *_: (200, body)) as url:
+        code, lines, told = run(capsys, url)
+    assert (code, lines) == (1, [])
+    assert why in told
+
+
+def test_a_service_that_is_not_there_is_told(capsys):
+    code, lines, told = run(capsys, "http://127.0.0.1:1/aiogroup", "--timeout-ms", "1000")
+    assert (code, lines, told.count("\n")) == (1, [], 1)
+
+
+def test_new_events_are_followed_until_the_service_is_gone_for_the_time_out(capsys):
+    asked = []
+
+    def answer(path, query, headers):
+        asked.append(query.get("after"))
+        return remembered(path, query, headers) if len(asked) == 1 else (503, b"")
+
+    with service(answer) as url:
+        code, lines, told = run(capsys, url, "-f", "--timeout-ms", "500")
+    assert (code, [each["number"] for each in lines]) == (1, [1, 2, 3])
+    assert asked[:2] == [None, ["3"]]
+    assert "asking again" in told

@@ -1,0 +1,196 @@
+"""What is shown of groups: the golden tables of `groups`, `describe`, `lag`, `ranges`, and their documents."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiogroup import Consumer
+from aiogroup.embedded import stable
+from tests.cli.shapes import check
+
+
+@pytest.fixture
+async def member(broker, commit):
+    """A static member `one` of the group `billing`, which has committed 4 in orders-0."""
+    await commit({("orders", 0): 4})
+    servers = broker.bootstrap_servers
+    async with Consumer(
+        "orders",
+        bootstrap_servers=servers,
+        group_id="billing",
+        client_id="pay",
+        member_name="one",
+        heartbeat_interval_ms=100,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    ) as consumer:
+        await consumer.getmany(timeout_ms=0)
+        await broker.until(stable("billing", members=1))
+        yield consumer
+
+
+async def test_groups(run, member, commit):
+    await commit({("orders", 1): 1}, group="audit")
+    listed = await run("groups")
+    assert (listed.code, listed.err) == (0, "")
+    assert listed.table == (
+        "GROUP    STATE   PROTOCOL  MEMBERS  COORDINATOR\n"
+        "audit    Empty   classic         0  127.0.0.1:PORT- (1)\n"
+        "billing  Stable  classic         1  127.0.0.1:PORT- (1)\n"
+    )
+    check((await run("groups", "-o", "json")).json)
+
+
+async def test_groups_of_some_states(run, member, commit):
+    await commit({("orders", 1): 1}, group="audit")
+    empty = await run("groups", "--state", "empty,Dead", "-o", "json")
+    assert [each["group"] for each in empty.json["groups"]] == ["audit"]
+
+
+async def test_no_groups(run):
+    listed = await run("groups")
+    assert (listed.code, listed.out) == (0, "GROUP  STATE  PROTOCOL  MEMBERS  COORDINATOR\n")
+
+
+async def test_describe(run, member):
+    described = await run("describe", "billing")
+    assert (described.code, described.err) == (0, "")
+    who = "one-UUID--------------------------------  127.0.0.1  pay        one          -"
+    assert described.table == (
+        "GROUP    STATE   PROTOCOL  ASSIGNOR  MEMBERS  LAG  COORDINATOR\n"
+        "billing  Stable  classic   range           1    6  127.0.0.1:PORT- (1)\n"
+        "\n"
+        "GROUP    TOPIC   PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  CONSUMER-ID                               "
+        "HOST       CLIENT-ID  INSTANCE-ID  TOKEN\n"
+        f"billing  orders          0               4              10    6  {who}\n"
+        f"billing  orders          1               -               4    -  {who}\n"
+    )
+    check((await run("describe", "billing", "-o", "json")).json)
+
+
+async def test_describe_a_group_that_has_only_commits(run, commit):
+    await commit({("orders", 0): 10})
+    described = await run("describe", "billing")
+    assert described.code == 0
+    assert described.table.splitlines()[-1].split() == [
+        *("billing", "orders", "0", "10", "10", "0", "-", "-", "-", "-", "-")
+    ]
+
+
+async def test_a_member_without_partitions_has_a_line(run, member, broker):
+    settings = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "billing"}
+    async with Consumer("orders", **settings) as second, Consumer("orders", **settings) as third:
+
+        async def is_rebalanced():
+            await asyncio.gather(*(each.getmany(timeout_ms=20) for each in (member, second, third)))
+            return stable("billing", members=3).holds(broker)
+
+        await broker.until(is_rebalanced)
+        described = (await run("describe", "billing", "-o", "json")).json
+        check(described)
+        assert (described["members_count"], len(described["idle_members"])) == (3, 1)
+        assert len((await run("describe", "billing")).out.splitlines()) == 2 + 2 + 3
+
+
+@pytest.mark.parametrize("command", ["describe", "lag", "ranges"])
+async def test_a_group_that_does_not_exist(run, command):
+    ended = await run(command, "nobody")
+    assert (ended.code, ended.out) == (1, "")
+    assert "`aiogroup groups` lists those that there are" in ended.err
+
+
+async def test_lag(run, commit, broker):
+    broker.create_topic("bills", 1)
+    broker.produce("bills", b"1")
+    await commit({("orders", 0): 4, ("orders", 1): 4, ("bills", 0): 0})
+    lag = await run("lag", "billing")
+    assert (lag.code, lag.err) == (0, "")
+    assert lag.out == (
+        "TOPIC   PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  AHEAD  LEFT\n"
+        "bills           0               0               1    1      0     1\n"
+        "orders          0               4              10    6      0     6\n"
+        "orders          1               4               4    0      0     0\n"
+        "bills           -               -               -    1      0     1\n"
+        "orders          -               -               -    6      0     6\n"
+        "TOTAL           -               -               -    7      0     7\n"
+    )
+    document = (await run("lag", "billing", "-o", "json")).json
+    check(document)
+    assert (document["total"]["lag"], document["total"]["per_second"]) == (7, None)
+
+
+@pytest.mark.parametrize(("most", "code"), [("5", 4), ("6", 0)])
+async def test_a_lag_above_the_threshold_has_a_code_of_its_own(run, commit, most, code):
+    await commit({("orders", 0): 4})
+    assert (await run("lag", "billing", "--max-lag", most)).code == code
+
+
+async def test_two_looks_give_a_rate(run, commit):
+    await commit({("orders", 1): 4})
+    lag = await run("lag", "billing", "--interval-ms", "20")
+    assert lag.out.splitlines()[0].endswith("LEFT  PER-SECOND  TIME-LEFT")
+    assert lag.out.splitlines()[1].endswith("0     0           0  0s")
+
+
+async def test_a_token_says_what_is_pending(run, commit, token):
+    await commit({("orders", 0): (2, token), ("orders", 1): 4})
+    ranges = await run("ranges", "billing")
+    assert (ranges.code, ranges.err) == (0, "")
+    assert ranges.out == (
+        "TOPIC   PARTITION  LOW-WATER-MARK  LIVE  PENDING  AHEAD  RANGES   TOKEN\n"
+        "orders          0               2     8        3      3  2-4,6-7  usable\n"
+    )
+    document = (await run("ranges", "billing", "-o", "json")).json
+    check(document)
+    assert document["partitions"][0]["pending"] == [[2, 4], [6, 7]]
+    described = (await run("describe", "billing", "-o", "json")).json
+    check(described)
+    assert described["partitions"][0]["token"] == {"is_usable": True, "pending_count": 3, "ahead_count": 3}
+    assert "  pending 3, ahead 3\n" in (await run("describe", "billing")).out
+    (of_orders,) = (await run("lag", "billing", "-o", "json")).json["topics"]
+    assert (of_orders["lag"], of_orders["ahead_count"], of_orders["left_count"]) == (8, 3, 5)
+    assert (await run("lag", "billing", "--max-lag", "5")).code == 0
+
+
+async def test_a_token_that_must_not_be_obeyed_is_told_with_its_reason(run, commit, token):
+    await commit({("orders", 0): (3, token)})
+    ranges = await run("ranges", "billing")
+    assert "not usable: its checksum is not that of this offset and partition" in ranges.out
+    check((await run("ranges", "billing", "-o", "json")).json)
+    described = (await run("describe", "billing", "-o", "json")).json
+    check(described)
+    assert described["partitions"][0]["token"]["is_usable"] is False
+
+
+async def test_no_token_is_told_beside_the_table(run, commit):
+    await commit({("orders", 0): 3})
+    ranges = await run("ranges", "billing")
+    assert (ranges.code, len(ranges.out.splitlines())) == (0, 1)
+    assert "no commit of group 'billing' has a token" in ranges.err
+
+
+async def test_what_one_partition_does_not_tell_is_a_dash_and_the_code_1(run, commit, broker):
+    await commit({("orders", 0): 4, ("orders", 1): 4})
+    broker.error("ListOffsets", "NOT_LEADER_OR_FOLLOWER", topic="orders", partition=1, times=None)
+    lag = await run("lag", "billing", "--timeout-ms", "3000")
+    assert lag.code == 1
+    assert lag.out.splitlines()[2].split() == ["orders", "1", "4", "-", "-", "0", "-"]
+    assert "orders-1: NOT_LEADER_OR_FOLLOWER" in lag.err
+
+
+async def test_it_ends_in_its_time_when_nobody_answers(run, broker):
+    broker.drop("DescribeGroups")
+    ended = await run("describe", "billing", "--timeout-ms", "1000")
+    assert (ended.code, ended.out) == (1, "")
+    assert "not done within --timeout-ms 1000" in ended.err
+
+
+async def test_members_as_a_document(run, member):
+    listed = (await run("members", "list", "--group", "billing", "-o", "json")).json
+    check(listed)
+    assert listed["members"][0]["partitions"] == [{"topic": "orders", "partition": n} for n in (0, 1)]
+    removed = (await run("members", "remove", "one", "--group", "billing", "-o", "json")).json
+    check(removed)
+    assert [each["name"] for each in removed["removed"]] == ["one"]
