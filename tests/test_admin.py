@@ -27,7 +27,7 @@ class Link:
     async def ask_any(self, _request):
         return self.found
 
-    async def send(self, _node_id, _request, _channel):
+    async def send(self, _node_id, _request, _channel, **_more):
         return DescribeGroupsResponse(groups=())
 
     def close(self):
