@@ -119,6 +119,10 @@ class Asking:
         """The group, or why there is no such group of the classic protocol."""
         return await described(self._groups, group_id)
 
+    async def listed_at(self, node_id: int, group_id: str) -> ListedGroup | None:
+        """How its coordinator lists the group, of whatever protocol; `None` if there is none that may be seen."""
+        return next((each for each in await self._list(node_id, ()) if each.group_id == group_id), None)
+
     async def coordinator(self, group_id: str) -> int:
         """The node that coordinates the group."""
         return await self._groups.find(group_id)

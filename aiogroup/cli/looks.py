@@ -11,7 +11,9 @@ from aiogroup.cli.asking import Asking
 from aiogroup.cluster import Broker, Cluster
 from aiogroup.errors import GroupNotFoundError
 from aiogroup.offsets.commit_plan import Committed
+from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.describe_groups import DescribedGroup
+from aiogroup.protocol.messages.list_groups import ListedGroup
 from aiogroup.protocol.messages.list_offsets import EARLIEST, LATEST
 from aiogroup.recovery.ranges import Ranges, above, count
 from aiogroup.recovery.token import Found, LogId, Token, read_committed
@@ -69,6 +71,8 @@ class PartitionLook:
 
     @property
     def left_count(self) -> int | None:
+        if self.log_end is not None and self.log_start == self.log_end:
+            return 0
         if self.live is None or self.log_end is None:
             return None
         log_start = self.log_start or 0
@@ -77,7 +81,7 @@ class PartitionLook:
 
 @dataclass(frozen=True, slots=True)
 class GroupLook:
-    """A group. `state`, `protocol` and `protocol_type` are `None` where it is not one of the classic protocol.
+    """A group. `members` is empty, and `members_count` is `None`, where it is not one of the classic protocol.
 
     `failures` says of what is not known why; it is empty when all brokers have answered.
     """
@@ -88,6 +92,7 @@ class GroupLook:
     protocol_type: str | None
     assignor: str | None
     members: tuple[GroupMember, ...]
+    members_count: int | None
     coordinator: Broker | None
     partitions: tuple[PartitionLook, ...]
     cluster: Cluster
@@ -116,22 +121,23 @@ async def look_at(
     """
     group = await asking.described(group_id)
     committed = await asking.committed(group_id)
-    if isinstance(group, str) and not committed and must_exist:
-        raise GroupNotFoundError(f"{group.rstrip('.')}: `aiogroup groups` lists those that there are")
     coordinator = await asking.coordinator(group_id)
-    described = None if isinstance(group, str) else group
-    members = () if described is None else members_of(described)
+    listed = await asking.listed_at(coordinator, group_id) if isinstance(group, str) else None
+    if isinstance(group, str) and listed is None and not committed and must_exist:
+        raise GroupNotFoundError(f"{group.rstrip('.')}: `aiogroup groups` lists those that there are")
+    members = () if isinstance(group, str) else members_of(group)
     owners = {tp: each for each in members for tp in each.partitions}
     tps = sorted({*committed, *owners, *also})
     cluster = await asking.cluster({tp.topic for tp in tps})
     there = [tp for tp in tps if cluster.partition(tp) is not None]
     starts, _ = await asking.offsets(dict.fromkeys(there, EARLIEST))
     ends, why = await asking.offsets(dict.fromkeys(there, LATEST))
-    why |= {tp: "there is no such partition" for tp in tps if tp not in there}
+    why |= {tp: _why_not_there(tp, cluster) for tp in tps if tp not in there}
     return GroupLook(
         group_id,
-        **_words(described),
+        **(_listed_words(listed) if isinstance(group, str) else _words(group)),
         members=members,
+        members_count=None if isinstance(group, str) else len(members),
         coordinator=cluster.brokers.get(coordinator),
         partitions=tuple(
             PartitionLook(
@@ -149,9 +155,19 @@ async def look_at(
     )
 
 
-def _words(group: DescribedGroup | None) -> dict[str, Any]:
+def _listed_words(group: ListedGroup | None) -> dict[str, Any]:
+    """Of a group whose protocol is not spoken here (KIP-848), or of one that is not there."""
     if group is None:
         return {"state": None, "protocol": None, "protocol_type": None, "assignor": None}
+    return {
+        "state": group.group_state or None,
+        "protocol": group.group_type or None,
+        "protocol_type": group.protocol_type or None,
+        "assignor": None,
+    }
+
+
+def _words(group: DescribedGroup) -> dict[str, Any]:
     is_consumers = group.protocol_type == "consumer"
     return {
         "state": group.group_state,
@@ -167,6 +183,11 @@ def _found(tp: TopicPartition, committed: Committed | None, cluster: Cluster) ->
         return NOTHING
     log_id = LogId(cluster.cluster_id or "", tp.topic, topic.topic_id, tp.partition)
     return read_committed(committed.offset, committed.metadata, log_id)
+
+
+def _why_not_there(tp: TopicPartition, cluster: Cluster) -> str:
+    code = cluster.errors.get(tp.topic)
+    return "there is no such partition" if code is None else f"{lookup(code).name}: {lookup(code).message}"
 
 
 def _failures(why: Mapping[TopicPartition, str]) -> Iterator[str]:

@@ -158,6 +158,18 @@ def test_an_option_counts_before_the_file_and_the_file_before_the_environment(tm
     assert by_option["bootstrap_servers"] == "option:1"
 
 
+def test_a_password_may_be_a_variable():
+    environment = {
+        "AIOGROUP_BOOTSTRAP_SERVERS": "variable:1",
+        "AIOGROUP_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "AIOGROUP_SASL_MECHANISM": "PLAIN",
+        "AIOGROUP_SASL_PLAIN_USERNAME": "alice",
+        "AIOGROUP_SASL_PLAIN_PASSWORD": "s3cret",
+    }
+    found = settings_of(given(), environment)
+    assert (found["sasl_plain_username"], found["sasl_plain_password"]) == ("alice", "s3cret")
+
+
 def test_without_a_broker_it_says_how_to_name_one():
     with pytest.raises(NoServersError, match="--bootstrap-server HOST:PORT, or set AIOGROUP_BOOTSTRAP_SERVERS"):
         settings_of(given(), {})

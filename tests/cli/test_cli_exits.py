@@ -68,3 +68,19 @@ def test_what_cannot_be_written_is_shown_as_text(broker):
         shown, told = running.communicate(timeout=LIMIT_S)
     assert (running.returncode, told) == (0, "")
     assert shown.endswith("  gr\\xf6\\xdfe \\u6f22\n")
+
+
+async def test_a_watch_outlives_a_broker_that_is_silent_for_a_while(broker, commit):
+    await commit({("orders", 0): 4})
+    watching = ("lag", "billing", "--watch", "--interval-ms", "20", "--timeout-ms", "700", "-o", "json")
+    with started(broker, *watching) as running:
+        assert running.stdout.readline()
+        silence = broker.drop("DescribeGroups")
+        assert running.stderr.readline().endswith("not done within --timeout-ms 700; looking again\n")
+        silence.remove()
+        broker.produce("orders", b"one more", partition=0)
+        while '"lag": 7' not in running.stdout.readline():
+            assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=LIMIT_S)
+    assert (running.returncode, told) == (130, "")

@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
-from aiogroup import Consumer
+from aiogroup import Consumer, TopicPartition
+from aiogroup.__main__ import main
+from aiogroup.cli.looks import PartitionLook
 from aiogroup.embedded import stable
 from tests.cli.shapes import check
 
@@ -127,6 +129,21 @@ async def test_a_lag_above_the_threshold_has_a_code_of_its_own(run, commit, most
     assert (await run("lag", "billing", "--max-lag", most)).code == code
 
 
+async def test_a_lag_that_is_not_known_is_not_below_the_threshold(run, member):
+    described = (await run("describe", "billing", "-o", "json")).json
+    assert [each["current_offset"] for each in described["partitions"]] == [4, None]
+    lag = await run("lag", "billing", "--max-lag", "1000")
+    assert lag.code == 1
+    assert lag.err.endswith("nothing is committed in orders-1, so the lag there is not known\n")
+    assert (await run("lag", "billing")).code == 0
+    assert (await run("lag", "billing", "--max-lag", "5")).code == 4
+
+
+def test_where_the_log_holds_nothing_nothing_is_left_also_without_a_commit():
+    look = PartitionLook(TopicPartition("quiet", 0), None, 7, 7)
+    assert (look.lag, look.left_count) == (None, 0)
+
+
 async def test_two_looks_give_a_rate(run, commit):
     await commit({("orders", 1): 4})
     lag = await run("lag", "billing", "--interval-ms", "20")
@@ -194,3 +211,21 @@ async def test_members_as_a_document(run, member):
     removed = (await run("members", "remove", "one", "--group", "billing", "-o", "json")).json
     check(removed)
     assert [each["name"] for each in removed["removed"]] == ["one"]
+
+
+async def test_a_node_that_does_not_answer_is_told_beside_the_groups_of_the_others(make_aiogroup_broker, capsys):
+    broker = make_aiogroup_broker(nodes=3)
+    broker.cut("ListGroups", node_id=2)
+    code = await asyncio.to_thread(main, ["groups", "--bootstrap-server", broker.bootstrap_servers])
+    told = capsys.readouterr()
+    assert (code, told.out) == (1, "GROUP  STATE  PROTOCOL  MEMBERS  COORDINATOR\n")
+    assert told.err.endswith("its groups are missing here\n")
+    assert " (2): " in told.err
+
+
+async def test_a_topic_that_may_not_be_described_is_told(run, commit, broker):
+    await commit({("orders", 0): 4})
+    broker.error("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic="orders", times=None)
+    lag = await run("lag", "billing")
+    assert lag.code == 1
+    assert "orders-0: TOPIC_AUTHORIZATION_FAILED: " in lag.err

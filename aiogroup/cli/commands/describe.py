@@ -48,7 +48,7 @@ async def run(given: argparse.Namespace) -> int:
 
 
 def _summary(look: GroupLook) -> Iterator[object]:
-    yield from (look.group_id, look.state, look.protocol, look.assignor, len(look.members))
+    yield from (look.group_id, look.state, look.protocol, look.assignor, look.members_count)
     yield sum_of(each.lag for each in look.partitions)
     yield None if look.coordinator is None else address(look.coordinator)
 
@@ -76,7 +76,7 @@ def _as_json(look: GroupLook) -> dict[str, object]:
         "protocol": look.protocol,
         "protocol_type": look.protocol_type,
         "assignor": look.assignor,
-        "members_count": len(look.members),
+        "members_count": look.members_count,
         "lag": sum_of(each.lag for each in look.partitions),
         "coordinator": None if look.coordinator is None else broker_as_json(look.coordinator),
         "partitions": [

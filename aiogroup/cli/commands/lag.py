@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -17,8 +17,9 @@ from aiogroup.cli.looks import GroupLook, PartitionLook, look_at, sum_of
 from aiogroup.cli.printing import document, duration, say, table, tell
 from aiogroup.cli.rates import Rate, Rates, sum_of_rates
 from aiogroup.cli.screen import shown_in_place
-from aiogroup.errors import AiogroupError, AuthenticationFailedError
+from aiogroup.errors import AiogroupError, AuthenticationFailedError, named
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
+from aiogroup.structs import TopicPartition
 
 __all__ = ["add"]
 
@@ -70,7 +71,10 @@ async def run(given: argparse.Namespace) -> int:
     _show(given, look, lines, say)
     for failure in look.failures:
         tell(failure)
-    return _exit(given, look, lines)
+    unknown = [each.tp for each in look.partitions if each.left_count is None]
+    if given.max_lag is not None and unknown and not look.failures:
+        tell(f"nothing is committed in {named(unknown)}, so the lag there is not known")
+    return _exit(given, look, lines, unknown)
 
 
 async def _watch(asking: Asking, given: argparse.Namespace, rates: Rates, look: GroupLook, lines: list[_Line]) -> int:
@@ -138,10 +142,10 @@ def _is_passed(given: argparse.Namespace, lines: list[_Line]) -> bool:
     return given.max_lag is not None and (_sum("", lines).left_count or 0) > given.max_lag
 
 
-def _exit(given: argparse.Namespace, look: GroupLook, lines: list[_Line]) -> int:
+def _exit(given: argparse.Namespace, look: GroupLook, lines: list[_Line], unknown: Collection[TopicPartition]) -> int:
     if _is_passed(given, lines):
         return Exit.PASSED
-    return Exit.NOT_DONE if look.failures else Exit.DONE
+    return Exit.NOT_DONE if look.failures or (unknown and given.max_lag is not None) else Exit.DONE
 
 
 # What is shown.

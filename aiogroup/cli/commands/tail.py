@@ -126,9 +126,12 @@ def _since(text: str) -> tuple[str, int]:
         return "time", -max(1, duration_ms(text[2:]))
     if text.startswith("@"):
         return "time", int(text[1:]) if re.fullmatch(r"[0-9]{1,18}", text[1:]) else instant_ms(text[1:])
-    if text.startswith("-"):
-        return "last", count_of(text[1:])
-    return "offset", count_of(text)
+    try:
+        return ("last", count_of(text[1:])) if text.startswith("-") else ("offset", count_of(text))
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no place in a log: earliest, latest, an offset, -N for the last N, or @TIME"
+        ) from None
 
 
 # What is printed.
