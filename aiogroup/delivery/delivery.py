@@ -236,6 +236,8 @@ class Delivery:
         """
         self.close_cursor()
         for queue in self._queues.in_order():
+            if not queue.turns:
+                continue
             try:
                 for lane in queue.by_turn(()):
                     slice_ = queue.ready(lane, self._records_per_turn)

@@ -36,7 +36,8 @@ class InHand:
         records, ledger = slice_.records, lane.ledger
         first, last = records[slice_.index].offset, records[upto - 1].offset
         if keep_last_only:
-            ledger.process_all()
+            if ledger.has_unprocessed:
+                ledger.process_all()
             run: Sequence[int] = (last,)
         elif last - first == upto - 1 - slice_.index:  # offsets only rise, so none is missing in between
             run = range(first, last + 1)

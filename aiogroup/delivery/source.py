@@ -63,12 +63,15 @@ class SliceSource:
         return False
 
     def end_turn(self) -> None:
-        if self._lane is None:  # it is closed
+        lane = self._lane
+        if lane is None:  # it is closed
             return
-        self.cursor.close()
-        if self._lane.buffer.slice is not None:
-            self._lane.buffer.slice.let_go()
         self._lane = None
+        self.cursor.close()
+        if lane.buffer.slice is not None:
+            lane.buffer.slice.let_go()
+        if not lane.is_due:  # mostly at the head: so the next request need not look at it
+            lane.tally.turns.pop(lane, None)
 
     def close(self) -> None:
         if self._lane is not None:

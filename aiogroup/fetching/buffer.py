@@ -80,11 +80,14 @@ class Buffer:
 
     def put(self, piece: PartitionDecoder) -> None:
         """Append a fetched piece."""
+        size_bytes, tally = piece.fetched_bytes, self.tally
         if self.pieces:
-            self._behind_bytes += piece.fetched_bytes
+            self._behind_bytes += size_bytes
         self.pieces.append(piece)
-        self.tally.batch_bytes = max(self.tally.batch_bytes, piece.first_batch_bytes)
-        self.weigh()
+        if piece.first_batch_bytes > tally.batch_bytes:
+            tally.batch_bytes = piece.first_batch_bytes
+        self.fetched_bytes += size_bytes  # as `weigh` would find: nothing of a new piece is decoded
+        tally.fetched_bytes += size_bytes
 
     def use_up(self) -> None:
         """Remove the first piece, which has nothing left."""

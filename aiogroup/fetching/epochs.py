@@ -47,7 +47,7 @@ class Epochs:
             if not self._epochs or max(epoch, NO_EPOCH) != self._epochs[-1]:
                 self._begins.append(begin)
                 self._epochs.append(max(epoch, NO_EPOCH))
-        del self._begins[:-MAX_RUNS], self._epochs[:-MAX_RUNS]
+                del self._begins[:-MAX_RUNS], self._epochs[:-MAX_RUNS]
 
     def before(self, offset: int) -> int:
         """The epoch of the last record below `offset`, `NO_EPOCH` when not known."""

@@ -151,13 +151,11 @@ class Receiver:
                     f"an answer of {size} bytes was announced, and at most {FRAME_LIMIT_BYTES} are read: no Kafka "
                     "broker listens there, the listener wants TLS, or a batch is that large"
                 )
-            pos += SIZE_BYTES
-            here = self._scratch[pos : min(pos + size, count)]
-            pos += len(here)
-            if len(here) == size:
-                self._on_frame(bytes(here), NOTHING_APART)
+            begin, pos = pos + SIZE_BYTES, pos + SIZE_BYTES + size
+            if pos <= count:
+                self._on_frame(bytes(self._scratch[begin:pos]), NOTHING_APART)
             else:
-                self._long = _LongFrame(size, here, self._has_ids())
+                self._long, pos = _LongFrame(size, self._scratch[begin:count], self._has_ids()), count
         if pos < count:
             self._scratch[: count - pos] = self._scratch[pos:count]
         self._scratch_count = count - pos

@@ -13,15 +13,16 @@ from typing import Final, NamedTuple, TypeAlias
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import RecordTooLargeError
 from aiogroup.fetching.asking.remedies import FetchRemedy, fetch_remedy_for
-from aiogroup.fetching.asking.sessions import Asked
+from aiogroup.fetching.asking.sessions import Asked, FetchSession
 from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.records.decode import PartitionDecoder
 from aiogroup.fetching.records.extent import extent_of
 from aiogroup.fetching.target import PREFERRED_REPLICA_MS
-from aiogroup.protocol.messages.fetch import PartitionData
+from aiogroup.protocol.messages.fetch import FetchResponse, PartitionData
+from aiogroup.structs import TopicPartition
 
-__all__ = ["MakeDecoder", "Taken", "ask_for_whole", "is_out_of_range", "standing_alone", "take"]
+__all__ = ["MakeDecoder", "Taken", "ask_for_whole", "by_partition", "is_out_of_range", "standing_alone", "take"]
 
 MakeDecoder: TypeAlias = Callable[[Lane, bytes | memoryview, int, Sequence[tuple[int, int]]], PartitionDecoder]
 """(lane, records, offset of the first one that is wanted, aborted transactions) -> what decodes them."""
@@ -50,6 +51,17 @@ class Taken(NamedTuple):
 
 
 _BUFFERED: Final = Taken(is_current=True, is_buffered=True)
+
+
+def by_partition(response: FetchResponse, session: FetchSession) -> tuple[dict[TopicPartition, PartitionData], int]:
+    """What the answer says about each partition that it names, and the bytes of all their records."""
+    found, size_bytes = {}, 0
+    for topic in response.responses:
+        name = topic.topic or session.name_of(topic.topic_id)
+        for data in topic.partitions:
+            found[TopicPartition(name, data.partition_index)] = data
+            size_bytes += len(data.records or b"")
+    return found, size_bytes
 
 
 def take(lane: Lane, asked: Asked, data: PartitionData, received_at_ms: int, make_decoder: MakeDecoder) -> Taken:

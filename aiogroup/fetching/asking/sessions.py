@@ -143,35 +143,32 @@ class FetchSession:
 
     def begin(self) -> SessionRequest:
         """The next request."""
-        has_ids = not self._without_id
-        if has_ids is not self._has_ids or self._must_open():
-            self._epoch = OPENING
-        request = self._difference(has_ids) if self.is_open else self._full(has_ids)
+        has_ids, request = not self._without_id, None
+        if self.is_open and has_ids is self._has_ids and self._missed.isdisjoint(self.wanted):
+            request = self._difference(has_ids)
+        if request is None:
+            request = self._full(has_ids)
         self._changed.clear()
         self._missed.clear()
         return request
 
-    def _must_open(self) -> bool:
-        """Whether a full request is needed. A broker adds partitions before it forgets others, so one cannot leave and
-        come back in the same request.
-        """
-        for tp in self._changed:
-            wanted, held = self.wanted.get(tp), self.held.get(tp)
-            if wanted is not None and held is not None and not wanted.is_same_log(held):
-                return True
-        return not self._missed.isdisjoint(self.wanted)
-
     def _full(self, has_ids: bool) -> SessionRequest:
+        self._epoch = OPENING
         self._has_ids = has_ids
         self._names = {each.topic_id: tp.topic for tp, each in self.wanted.items()}
         self.held = dict(self.wanted)
         return SessionRequest(self._session_id, OPENING, self.held, {}, has_ids)
 
-    def _difference(self, has_ids: bool) -> SessionRequest:
+    def _difference(self, has_ids: bool) -> SessionRequest | None:
+        """What changed; `None` if a full request is needed: a broker adds partitions before it forgets others, so one
+        cannot leave and come back in the same request.
+        """
         partitions, forgotten = {}, {}
         for tp in self._changed:
             wanted, held = self.wanted.get(tp), self.held.pop(tp, None)
             if wanted is not None:
+                if held is not None and not wanted.is_same_log(held):
+                    return None
                 self.held[tp] = wanted
                 if held is None or wanted[2:] != held[2:]:
                     partitions[tp] = wanted

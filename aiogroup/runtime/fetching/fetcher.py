@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, Protocol
 from weakref import ref
 
@@ -18,7 +19,7 @@ from aiogroup.errors import (
     OffsetOutOfRangeError,
     TopicAuthorizationError,
 )
-from aiogroup.fetching.asking.answers import ask_for_whole, is_out_of_range, take
+from aiogroup.fetching.asking.answers import ask_for_whole, by_partition, is_out_of_range, take
 from aiogroup.fetching.asking.budget import FetchBudget
 from aiogroup.fetching.asking.planner import WAIT_MIN_MS, BrokerPlan, FetchPlan, Planner
 from aiogroup.fetching.asking.remedies import FetchRemedy
@@ -56,6 +57,7 @@ SESSION_ERRORS: Final = (
 )
 EARLIEST_POLICY: Final = ResetPolicy("earliest")
 LOOK_MS: Final = 1_000
+_ERROR_CODE: Final = attrgetter("error_code")
 OVERDUE_MS: Final = 3_000
 
 
@@ -380,19 +382,14 @@ class Fetchers:
         """
         if response.error_code or sent.begun.is_full:
             return False
-        size_bytes = 0
-        for topic in response.responses:
-            for data in topic.partitions:
-                if data.error_code:
-                    return False
-                size_bytes += len(data.records or b"")
-        if not 0 < size_bytes <= AT_ONCE_BYTES:
+        session = sent.broker.session
+        answers, size_bytes = by_partition(response, session)
+        if not 0 < size_bytes <= AT_ONCE_BYTES or any(map(_ERROR_CODE, answers.values())):
             return False
-        answers = self._open_answer(sent, response)
-        held, is_more_there = sent.broker.session.held, False
-        sent.is_taken = True
+        self._open_answer(sent, response, answers, size_bytes)
+        sent.is_taken, is_more_there = True, False
         for tp, data in answers.items():
-            asked = held.get(tp)
+            asked = session.held.get(tp)
             if asked is not None:
                 self._take_partition(sent.node_id, asked, data, self._answered_at_ms)
                 is_more_there = is_more_there or not self._is_at_end(asked.partition)
@@ -441,19 +438,15 @@ class Fetchers:
         connection.wait_on(answer, now, config.request_timeout_ms)
         return True
 
-    def _open_answer(self, sent: _Sent, response: FetchResponse) -> dict[TopicPartition, PartitionData]:
-        """Note what the answer says about the broker and the session. Returns the partitions that it names."""
+    def _open_answer(
+        self, sent: _Sent, response: FetchResponse, answers: dict[TopicPartition, PartitionData], answer_bytes: int
+    ) -> None:
+        """Note what the answer, which names these partitions, says about the broker and the session."""
         node_id, begun = sent.node_id, sent.begun
         self._answered_at_ms = received_at_ms = now_ms()
         self._tried_since_ms.pop(node_id, None)
         broker = sent.broker
         session = broker.session
-        answers, answer_bytes = {}, 0
-        for topic in response.responses:
-            name = topic.topic or session.name_of(topic.topic_id)
-            for data in topic.partitions:
-                answers[TopicPartition(name, data.partition_index)] = data
-                answer_bytes += len(data.records or b"")
         # A broker sends its first batch whole, however long it is (KIP-74): reserve that much from now on.
         if answer_bytes > sent.max_bytes:
             self._budget.largest_bytes = max(self._budget.largest_bytes, answer_bytes)
@@ -466,12 +459,12 @@ class Fetchers:
             for tp, named in begun.partitions.items():
                 if tp not in answers and named.partition.log.heard_at_ms is not None:
                     named.partition.log.heard_at_ms = received_at_ms  # it has no news
-        return answers
 
     async def _take_answer(self, sent: _Sent, response: FetchResponse) -> bool:
         """Handle the answer partition by partition, and let the loop run in between: the answer may hold megabytes."""
         node_id, held = sent.node_id, sent.broker.session.held
-        answers = self._open_answer(sent, response)
+        answers, answer_bytes = by_partition(response, sent.broker.session)
+        self._open_answer(sent, response, answers, answer_bytes)
         if response.error_code:
             return self._mend_session(node_id, response.error_code, sent.begun)
         received_at_ms, turn_bytes = self._answered_at_ms, 0
