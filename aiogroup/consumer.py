@@ -45,7 +45,7 @@ from aiogroup.settings import ConsumerSettings
 from aiogroup.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from aiogroup.subscription import Subscription, check_partition, check_partitions
 from aiogroup.telemetry.event import Observer
-from aiogroup.telemetry.health import GroupMetadata, Health
+from aiogroup.telemetry.health import GroupMetadata, Health, HealthStatus, Since
 from aiogroup.telemetry.log import Log
 from aiogroup.telemetry.observers import Observers
 
@@ -82,6 +82,7 @@ class Consumer:
         self._engine: Engine | None = None
         self._starting: Engine | None = None
         self._stopping: asyncio.Future[StopReport] | None = None
+        self._since = Since()
         # The request for records whose offsets were made fit for a transaction, and the ownerships that they are of.
         self._given_to_transaction: tuple[int, frozenset[tuple[TopicPartition, int]]] = (-1, frozenset())
         if topics:
@@ -690,7 +691,10 @@ class Consumer:
 
     def health(self) -> Health:
         """How the consumer is, from what is known locally: for /livez and /readyz."""
-        return health_of(self._engine, is_stopped=self._stopping is not None)
+        ending = None
+        if self._stopping is not None:
+            ending = HealthStatus.STOPPED if self._stopping.done() else HealthStatus.STOPPING
+        return health_of(self._engine, ending, self._since)
 
     def metrics(self) -> dict[str, float | int | None]:
         """Figures, under Java's names in snake case where it has them; `None` is "not known", never 0."""

@@ -18,7 +18,7 @@ import structlog
 
 from aiogroup import TopicPartition
 from aiogroup.telemetry import events
-from aiogroup.telemetry.health import Health, HealthStatus
+from aiogroup.telemetry.health import Health, HealthStatus, Since
 from aiogroup.telemetry.log import Log
 
 KINDS = [
@@ -208,6 +208,11 @@ def test_positions_of_one_round_are_one_event_for_each_policy():
     [
         (HealthStatus.READY, True, True),
         (HealthStatus.DEGRADED, True, True),
+        (HealthStatus.CATCHING_UP, True, True),
+        (HealthStatus.REBALANCING, True, False),
+        (HealthStatus.STARTING, True, False),
+        (HealthStatus.FENCED, True, False),
+        (HealthStatus.STOPPING, True, False),
         (HealthStatus.JOINING, True, False),
         (HealthStatus.UNREACHABLE, True, False),
         (HealthStatus.PARKED, False, False),
@@ -218,3 +223,15 @@ def test_positions_of_one_round_are_one_event_for_each_policy():
 def test_rebalancing_is_alive_and_not_ready(status, is_alive, is_ready):
     health = Health(status, "why", 1, None, None)
     assert (health.is_alive, health.is_ready) == (is_alive, is_ready)
+
+
+def test_what_is_degraded_in_all_of_its_partitions_is_not_ready():
+    health = Health(HealthStatus.DEGRADED, "why", 1, None, None, is_wholly_degraded=True)
+    assert (health.is_alive, health.is_ready) == (True, False)
+
+
+def test_how_long_something_has_been_as_it_is():
+    since = Since()
+    assert [since.ms(*each) for each in [("a", 5), ("a", 9), ("b", 12), ("b", 12), ("a", 20), ("a", 21)]] == [
+        0, 4, 0, 0, 0, 1,
+    ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 import anyio
 
-from aiogroup.errors import ConsumerStoppedError, IllegalOperation, named
+from aiogroup.errors import ConsumerStoppedError, IllegalOperation
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition
 from aiogroup.membership import facts as f
@@ -52,12 +52,17 @@ _PARKED: Final = MemberState.PARKED  # a module constant: looking it up on the e
 
 @dataclass(frozen=True, slots=True)
 class GroupHealth:
-    """The group's part of a consumer's health; `silence` names what has not answered for too long."""
+    """The group's part of a consumer's health; `silence` names what has not answered for too long.
+
+    The records of the `held` partitions wait for the commit of where they begin.
+    """
 
     status: HealthStatus = HealthStatus.READY
     why: str = "reads"
     since_heartbeat_ms: int | None = None
     silence: str = ""
+    held: tuple[TopicPartition, ...] = ()
+    why_held: str = ""
 
 
 class GroupOrNone(GroupForRequests, CommitsLeaving, Follower, Leaver, Protocol):
@@ -290,8 +295,10 @@ class Group:
             await context.changed.wait(until_ms)
 
     def health(self, now: int) -> GroupHealth:
+        why_held = self.committer.why_held
+        held = tuple(each.tp for each in self._context.assignment if Bar.HELD in each.bars) if why_held else ()
         if self._subscription.is_manual:
-            return GroupHealth(*self._with_held(HealthStatus.READY, "reads"))
+            return GroupHealth(held=held, why_held=why_held)
         membership = self._membership
         acknowledged_at_ms = self._liveness.heartbeat.acknowledged_at_ms
         since_heartbeat_ms = None if acknowledged_at_ms is None else now - acknowledged_at_ms
@@ -301,19 +308,9 @@ class Group:
         elif state is not MemberState.STABLE and membership.may_deliver and self._context.assignment:
             why = f"reads while the group rebalances: {state.value}"  # cooperative
         elif state is not MemberState.STABLE:
-            status, why = HealthStatus.JOINING, state.value
-        status, why = self._with_held(status, why)
-        return GroupHealth(status, why, since_heartbeat_ms, self._silence(now))
-
-    def _with_held(self, status: HealthStatus, why: str) -> tuple[HealthStatus, str]:
-        """The status and its reason, corrected by partitions whose records wait for the commit of their position."""
-        partitions = self._context.assignment
-        held = [each.tp for each in partitions if Bar.HELD in each.bars] if self.committer.why_held else []
-        if not held:
-            return status, why
-        if status is HealthStatus.READY:
-            status = HealthStatus.DEGRADED if len(held) < len(partitions) else HealthStatus.JOINING
-        return status, f"{why}; where {named(held)} begin is not committed: {self.committer.why_held}"
+            has_been_assigned = self._rebalance.completed_count > 0
+            status, why = HealthStatus.REBALANCING if has_been_assigned else HealthStatus.JOINING, state.value
+        return GroupHealth(status, why, since_heartbeat_ms, self._silence(now), held, why_held)
 
     def _silence(self, now: int) -> str:
         setting, session_ms = self._membership.session

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from aiogroup.errors import named
+from aiogroup.errors import FencedInstanceIdError, named
 from aiogroup.runtime.engine import Engine
+from aiogroup.runtime.group import GroupHealth
 from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.telemetry.health import Health, HealthStatus
+from aiogroup.telemetry.health import Health, HealthStatus, Since
+from aiogroup.values import dataclass
 
 __all__ = ["health_of", "metrics_of"]
 
@@ -15,41 +17,74 @@ UNANSWERED_FETCH_MS: Final = 30_000
 """If no leader has answered a fetch for this time, the brokers count as unreachable."""
 
 
-def health_of(engine: Engine | None, *, is_stopped: bool) -> Health:
-    if engine is None or is_stopped:
-        status = HealthStatus.STOPPED if is_stopped else HealthStatus.JOINING
-        return Health(status, "stopped" if is_stopped else "not started", 0, None, None)
+END_WHY: Final = {HealthStatus.STOPPING: "stop() has begun", HealthStatus.STOPPED: "stopped"}
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    status: HealthStatus
+    why: str
+    is_wholly_degraded: bool = False
+
+
+def health_of(engine: Engine | None, ending: HealthStatus | None, since: Since) -> Health:
+    """The health of a consumer with this engine: STOPPING or STOPPED if it is `ending`."""
+    if engine is None or ending is HealthStatus.STOPPED:  # there may be no event loop, and so no clock
+        status = ending or HealthStatus.STARTING
+        return Health(status, END_WHY.get(status, "not started"), 0, None, None)
     now = now_ms()
-    asked_at_ms = engine.requests.last_asked_at_ms
-    since_request_ms = None if asked_at_ms is None else now - asked_at_ms
     group = engine.group.health(now)
-    status, why = group.status, group.why
     missing = tuple(sorted(engine.following.topics.missing(engine.context.link.cluster)))
-    status, why = _with_topics(engine, missing, status, why)
+    if ending is not None:
+        found = _State(ending, END_WHY[ending])
+    elif (error := engine.context.inbox.fatal) is not None:
+        is_fenced = isinstance(error, FencedInstanceIdError)
+        found = _State(HealthStatus.FENCED if is_fenced else HealthStatus.FAILED, str(error))
+    else:
+        found = _state(engine, group, missing, now)
+    return Health(
+        found.status,
+        found.why,
+        len(engine.context.assignment),
+        _since_request_ms(engine, now),
+        group.since_heartbeat_ms,
+        missing,
+        found.is_wholly_degraded,
+        since.ms(found.status, now),
+    )
+
+
+def _state(engine: Engine, group: GroupHealth, missing: tuple[str, ...], now: int) -> _State:
+    """The state of a consumer that has neither failed nor stopped, and the reason."""
+    subscription, status, why = engine.subscription, group.status, group.why
+    if subscription.is_empty:
+        status, why = HealthStatus.JOINING, "nothing is subscribed or assigned"
+    elif subscription.pattern is not None and not subscription.names():
+        why += f"; no topic matches {subscription.pattern.pattern!r}"
+    reads_nothing = bool(missing) and engine.following.topics_named() <= set(missing)
+    if missing:
+        why = "nothing to read" if reads_nothing and status is HealthStatus.READY else why
+        why += f"; no broker knows {', '.join(missing)}"
     overdue = [each.tp for each in engine.context.assignment if each.lanes is not None and each.lanes.is_overdue]
     if overdue:
-        status = HealthStatus.DEGRADED if status is HealthStatus.READY else status
         why += f"; no job moved what is pending of {named(overdue)}"
+    if group.held:
+        why += f"; where {named(group.held)} begin is not committed: {group.why_held}"
     if status is not HealthStatus.PARKED and (silence := group.silence or _fetch_silence(engine, now)):
-        status, why = HealthStatus.UNREACHABLE, silence
-    if engine.context.inbox.fatal is not None:
-        status, why = HealthStatus.FAILED, str(engine.context.inbox.fatal)
-    return Health(status, why, len(engine.context.assignment), since_request_ms, group.since_heartbeat_ms, missing)
+        return _State(HealthStatus.UNREACHABLE, silence)
+    if status is not HealthStatus.READY:
+        return _State(status, why)
+    if engine.recovery.is_catching_up() and not overdue:  # what is overdue is pending, too
+        return _State(HealthStatus.CATCHING_UP, why)
+    if not (missing or overdue or group.held):
+        return _State(HealthStatus.READY, why)
+    is_held = bool(group.held) and len(group.held) == len(engine.context.assignment)
+    return _State(HealthStatus.DEGRADED, why, reads_nothing or is_held)
 
 
-def _with_topics(engine: Engine, missing: tuple[str, ...], status: HealthStatus, why: str) -> tuple[HealthStatus, str]:
-    """The status and its reason, corrected by missing topics or an empty subscription."""
-    subscription, is_ready = engine.subscription, status is HealthStatus.READY
-    if subscription.is_empty:
-        return HealthStatus.JOINING, "nothing is subscribed or assigned"
-    if not missing:
-        if subscription.pattern is not None and not subscription.names():
-            why += f"; no topic matches {subscription.pattern.pattern!r}"
-        return status, why
-    unknown = f"no broker knows {', '.join(missing)}"
-    if is_ready and engine.following.topics_named() <= set(missing):
-        return HealthStatus.JOINING, f"nothing to read; {unknown}"
-    return HealthStatus.DEGRADED if is_ready else status, f"{why}; {unknown}"
+def _since_request_ms(engine: Engine, now: int) -> int | None:
+    asked_at_ms = engine.requests.last_asked_at_ms
+    return None if asked_at_ms is None else now - asked_at_ms
 
 
 def _fetch_silence(engine: Engine, now: int) -> str:
@@ -64,7 +99,7 @@ def metrics_of(engine: Engine) -> dict[str, float | int | None]:
     context.delivery.settle()
     lags = [engine.offset_queries.known_lag(each) for each in context.assignment]
     known = [lag for lag in lags if lag is not None]
-    health = health_of(engine, is_stopped=False)
+    now = now_ms()
     return {
         "assigned_partitions": len(context.assignment),
         "records_lag_max": max(known) if known and len(known) == len(lags) else None,
@@ -72,6 +107,6 @@ def metrics_of(engine: Engine) -> dict[str, float | int | None]:
         "buffered_bytes": context.assignment.buffered_bytes + engine.recovery.buffered_bytes,
         "waiting_bytes": sum(each.buffer.fetched_bytes for each in context.assignment if each.waits_for_range),
         "rebalance_total": engine.group.rebalances_count,
-        "last_poll_ms_ago": health.since_request_ms,
-        "last_heartbeat_ms_ago": health.since_heartbeat_ms,
+        "last_poll_ms_ago": _since_request_ms(engine, now),
+        "last_heartbeat_ms_ago": engine.group.health(now).since_heartbeat_ms,
     }

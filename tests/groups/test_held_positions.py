@@ -69,7 +69,7 @@ def test_nothing_is_handed_out_before_its_commit_succeeds(fault, assigned):
                 assert len(failures.events) > WAIT_S // 20, "each attempt that failed is told"
                 assert all(event.partitions == (A,) for event in failures.events)
                 health = consumer.health()
-                assert (health.status, health.is_ready) == (HealthStatus.JOINING, False)
+                assert (health.status, health.is_ready) == (HealthStatus.DEGRADED, False)
                 assert "begin is not committed" in health.why
             record = await request(consumer)
             assert record.offset == 100

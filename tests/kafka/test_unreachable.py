@@ -63,7 +63,7 @@ async def test_a_topic_that_does_not_exist_is_named_and_the_consumer_is_not_read
     async with Consumer(wrong, **settings) as consumer:
         await eventually(lambda: "joining" not in consumer.health().why and consumer.health().missing_topics)
         health = consumer.health()
-        assert (health.status, health.is_ready, health.missing_topics) == (HealthStatus.JOINING, False, (wrong,))
+        assert (health.status, health.is_ready, health.missing_topics) == (HealthStatus.DEGRADED, False, (wrong,))
         assert wrong in health.why
         consumer.subscribe([wrong, place.topic])
         await eventually(lambda: consumer.health().is_ready)
