@@ -18,8 +18,8 @@ class HealthStatus(StrEnum):
     STOPPING = "stopping"
     """`stop` has begun."""
     FENCED = "fenced"
-    """Another process uses the consumer's static name now (`FencedInstanceIdError`). A restart would take the name back,
-    and the two would take turns for ever."""
+    """Another process uses the consumer's static name now (`FencedInstanceIdError`). A restart would take the name
+    back, and the two would take turns for ever."""
     FAILED = "failed"
     """The consumer failed for good: make a new one."""
     PARKED = "parked"

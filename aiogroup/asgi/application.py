@@ -1,0 +1,108 @@
+"""The probes over HTTP: a plain ASGI application, which works under any prefix and `root_path`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from aiogroup.asgi.probes import Snapshot
+
+__all__ = ["Access", "Application", "Receive", "Scope", "Send"]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Access = Callable[[Scope], bool | Awaitable[bool]]
+"""Whether the client of this request may see names of topics, groups and errors; may be async."""
+
+Answer = tuple[int, Mapping[str, object]]
+
+OK: Final = 200
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+NOT_ALLOWED: Final = 405
+UNAVAILABLE: Final = 503
+
+
+class Application:
+    """Answers `/livez`, `/readyz` and `/state`; `details` are what only those may see to whom `access` says yes."""
+
+    def __init__(
+        self, snapshot: Callable[[], Snapshot], details: Callable[[], dict[str, object]], access: Access | None
+    ) -> None:
+        self._snapshot = snapshot
+        self._details = details
+        self._access = access
+        self._routes: dict[str, Callable[[Scope], Awaitable[Answer]]] = {
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+            "/state": self._state,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        is_head = scope["method"] == "HEAD"
+        if (route := self._routes.get(path_of(scope))) is None:
+            status, body = NOT_FOUND, json_of({"error": "there is no such page here"})
+        elif scope["method"] != "GET" and not is_head:
+            status, body = NOT_ALLOWED, json_of({"error": "only GET and HEAD"})
+        else:
+            status, answer = await route(scope)
+            body = json_of(answer)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"cache-control", b"no-store"),
+        ]
+        if status == NOT_ALLOWED:
+            headers.append((b"allow", b"GET, HEAD"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if is_head else body})
+
+    async def _livez(self, scope: Scope) -> Answer:
+        return await self._probe(scope, is_good=self._snapshot().is_live)
+
+    async def _readyz(self, scope: Scope) -> Answer:
+        return await self._probe(scope, is_good=self._snapshot().is_ready)
+
+    async def _probe(self, scope: Scope, *, is_good: bool) -> Answer:
+        status = OK if is_good else UNAVAILABLE
+        if "verbose" not in parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True):
+            return status, self._snapshot().plain()
+        refused = await self._refusal(scope)
+        return refused or (status, {**self._snapshot().plain(), **self._details()})
+
+    async def _state(self, scope: Scope) -> Answer:
+        refused = await self._refusal(scope)
+        return refused or (OK, {**self._snapshot().plain(), **self._details()})
+
+    async def _refusal(self, scope: Scope) -> Answer | None:
+        """The answer to a client that may see nothing, or `None`."""
+        if self._access is not None:
+            answer = self._access(scope)
+            if (await answer if inspect.isawaitable(answer) else answer) is True:
+                return None
+        return FORBIDDEN, {"error": "forbidden"}
+
+
+def path_of(scope: Scope) -> str:
+    """The path below the place where the application is mounted.
+
+    Servers and frameworks differ in whether `path` begins with `root_path`, the mount's prefix included.
+    """
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "").rstrip("/")
+    if root and (path == root or path.startswith(f"{root}/")):
+        path = path[len(root) :]
+    return path.rstrip("/") or "/"
+
+
+def json_of(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value).encode()

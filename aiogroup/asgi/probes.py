@@ -1,0 +1,96 @@
+"""What the probes of a service say: of each consumer's state, and of all of them. Pure.
+
+`/livez` fails only where a restart helps. `/readyz` fails, by the policy "assigned", from a consumer's end until it has
+an assignment again; all members of a group rebalance, and lose a broker, at the same time, and a service that is taken
+off its address for that is away as a whole. By the policy "flowing" it also fails while no record can flow for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from aiogroup.telemetry.health import Health, HealthStatus
+from aiogroup.values import dataclass
+
+__all__ = ["Look", "Ready", "Snapshot"]
+
+Ready = Literal["assigned", "flowing"]
+
+PARKED_LIMIT_MS: Final = 60_000
+"""How long a consumer may be parked before a restart is asked for: it comes back by itself if the handler returns."""
+SEVERITY: Final = {status: place for place, status in enumerate(HealthStatus)}
+UNASSIGNED: Final = frozenset(HealthStatus) - {
+    HealthStatus.UNREACHABLE,
+    HealthStatus.REBALANCING,
+    HealthStatus.CATCHING_UP,
+    HealthStatus.DEGRADED,
+    HealthStatus.READY,
+}
+PLAIN_WHY: Final = {
+    HealthStatus.STOPPED: "the consumer was stopped",
+    HealthStatus.STOPPING: "the consumer hands over and leaves its group",
+    HealthStatus.FENCED: "another process uses this consumer's static name",
+    HealthStatus.FAILED: "the consumer ended by an error",
+    HealthStatus.PARKED: "the application has asked for no record within the poll interval",
+    HealthStatus.STARTING: "no broker has answered yet",
+    HealthStatus.UNREACHABLE: "the brokers do not answer",
+    HealthStatus.JOINING: "the group has not given the consumer an assignment yet",
+    HealthStatus.REBALANCING: "the group assigns its partitions anew",
+    HealthStatus.CATCHING_UP: "a backlog is read beside new records",
+    HealthStatus.DEGRADED: "some partitions or topics cannot be read",
+    HealthStatus.READY: "the consumer reads, or waits for records",
+}
+"""For everybody who can reach a probe: without a name of a topic, group or host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How one consumer of a service is at one moment."""
+
+    health: Health
+    not_flowing_ms: int = 0
+    """For how long no record could flow; 0 while records may."""
+    needs_new_process: bool = False
+    """It has failed, and a new consumer in this process would not help, or did not."""
+
+    @property
+    def is_live(self) -> bool:
+        if self.health.status is HealthStatus.FAILED:
+            return not self.needs_new_process
+        return self.health.status is not HealthStatus.PARKED or self.health.since_ms < PARKED_LIMIT_MS
+
+    def is_ready(self, ready: Ready, unready_after_ms: int) -> bool:
+        if self.health.status in UNASSIGNED:
+            return False
+        return ready == "assigned" or self.health.is_ready or self.not_flowing_ms < unready_after_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """How all consumers of a service are at one moment, by name; without those whose loop may end and has ended."""
+
+    looks: Mapping[str, Look]
+    ready: Ready
+    unready_after_ms: int
+
+    @property
+    def is_live(self) -> bool:
+        return all(each.is_live for each in self.looks.values())
+
+    @property
+    def is_ready(self) -> bool:
+        return all(each.is_ready(self.ready, self.unready_after_ms) for each in self.looks.values())
+
+    @property
+    def worst(self) -> Health:
+        """The worst state of all; of several such the one that lasts longest."""
+        healths = [each.health for each in self.looks.values()]
+        if not healths:
+            return Health(HealthStatus.READY, "every loop has ended as it may", 0, None, None)
+        return min(healths, key=lambda each: (SEVERITY[each.status], -each.since_ms))
+
+    def plain(self) -> dict[str, object]:
+        """The state for everybody who can reach a probe."""
+        worst = self.worst
+        return {"state": worst.status, "why": PLAIN_WHY[worst.status], "since_ms": worst.since_ms}

@@ -1,0 +1,227 @@
+"""The public class `Service`: consumers that live as long as an ASGI application, and its probes."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Final, get_args
+
+import anyio
+
+from aiogroup.asgi import events
+from aiogroup.asgi.application import Access, Application, Receive, Scope, Send
+from aiogroup.asgi.loop import Loop
+from aiogroup.asgi.probes import Ready, Snapshot
+from aiogroup.asgi.signals import hearing_sigterm
+from aiogroup.asgi.supervised import Policy, SupervisedLoop, WhenDead, WhenFenced
+from aiogroup.consumer import Consumer
+from aiogroup.errors import ConfigError, IllegalStateError
+from aiogroup.runtime.loop.clock import sleep_ms
+from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.telemetry.log import Log
+from aiogroup.telemetry.observers import Observers
+
+__all__ = ["Service"]
+
+LOOK_EVERY_MS: Final = 500
+"""How exact the times of the probes are."""
+
+
+class Service:
+    """Runs consumers inside an ASGI process, starts them again when they fail, and answers probes.
+
+        service = Service(audit=Loop(lambda: Consumer("orders", group_id="audit"), audit))
+        app = FastAPI(lifespan=service.lifespan)
+        app.mount("/aiogroup", service)  # /aiogroup/livez, /readyz, /state
+
+    `service["audit"]` is the loop: its `consumer` of now, `health()`, `lags()`, `restarts_count`. Everything runs in
+    the server's event loop; each worker process has consumers and probes of its own.
+
+    Args:
+        when_dead: when a loop fails, "restart" makes a new consumer after 1 s, doubled up to 60 s; the fifth failure
+            within 10 minutes fails `/livez`. "exit" sends SIGTERM to this process, at the earliest 10 s after the service
+            began; where no server has taken SIGTERM it is "fail": the loop stays dead, and both probes fail.
+        when_fenced: another process has the consumer's static name. "stay" leaves it dead and alive to the platform,
+            since a restart would take the name back; "exit" as above.
+        stop_timeout_ms: how long the stop of all consumers, side by side, may take, in milliseconds. Keep it below the
+            platform's grace period.
+        drain_on_signal: begin the stop when SIGTERM comes, beside the open connections; otherwise it begins when the
+            server ends the lifespan, after them.
+        ready: what `/readyz` means. "assigned": from the first assignment on. "flowing": not while no record can flow
+            for `unready_after_ms` milliseconds, either.
+        access: `access(scope)` says whether a client may see names of topics and groups and the texts of errors, in
+            `/state` and `?verbose`; it may be async. Without it nobody may.
+        health_file: a file to touch each second while `/livez` would answer 200, for a probe by its age.
+        loops: the loops, by the name that `service[name]`, the log and the probes give them.
+
+    Raises:
+        ConfigError: no loop, or an argument that is none of those above.
+    """
+
+    def __init__(
+        self,
+        *,
+        when_dead: WhenDead = "restart",
+        when_fenced: WhenFenced = "stay",
+        stop_timeout_ms: int = 20_000,
+        drain_on_signal: bool = False,
+        ready: Ready = "assigned",
+        unready_after_ms: int = 30_000,
+        access: Access | None = None,
+        health_file: str | os.PathLike[str] | None = None,
+        **loops: Loop,
+    ) -> None:
+        for name, given, choice in (
+            ("when_dead", when_dead, WhenDead),
+            ("when_fenced", when_fenced, WhenFenced),
+            ("ready", ready, Ready),
+        ):
+            if given not in get_args(choice):
+                raise ConfigError(f"{name}={given!r}: one of {', '.join(map(repr, get_args(choice)))} is needed")
+        for name, number in (("stop_timeout_ms", stop_timeout_ms), ("unready_after_ms", unready_after_ms)):
+            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+                raise ConfigError(f"{name}={number!r}: a number of milliseconds, at least 0, is needed")
+        if access is not None and not callable(access):
+            raise ConfigError(f"access={access!r}: a function that takes the request's scope is needed")
+        if not loops:
+            raise ConfigError("a service without a loop does nothing: give one, as Service(audit=Loop(...))")
+        for name, loop in loops.items():
+            if not isinstance(loop, Loop):
+                raise ConfigError(f"{name}={loop!r}: a Loop is needed, or this is no argument of Service")
+        self._given = loops
+        self._policy = Policy(when_dead, when_fenced, stop_timeout_ms)
+        self._ready: Ready = ready
+        self._unready_after_ms = unready_after_ms
+        self._drains_on_signal = drain_on_signal
+        self._health_file = None if health_file is None else Path(health_file)
+        self._application = Application(self._snapshot, self._details, access)
+        self._loops = self._new_loops()
+        self._supervisor: Supervisor | None = None
+        self._stops: set[asyncio.Future[None]] = set()
+
+    # In the application.
+
+    def lifespan(self, app: object) -> AbstractAsyncContextManager[None]:
+        """For `FastAPI(lifespan=service.lifespan)`; Starlette and Litestar take it, too."""
+        return self.running()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the loops: `async with service.running():` in a lifespan of your own. It does not wait for a broker.
+
+        What the bodies need opens before it, and so closes after the consumers have stopped. It may be entered again
+        after its end, with new consumers.
+
+        Raises:
+            ConfigError: a consumer's setting is wrong.
+            IllegalStateError: it is running already.
+            OSError: the health file cannot be written.
+        """
+        if self._supervisor is not None:
+            raise IllegalStateError("this service is running already: one lifespan at a time")
+        loops = self._new_loops()
+        self._warn({name: each.make() for name, each in loops.items()})
+        if self._health_file is not None:
+            self._health_file.touch()
+        self._loops = loops
+        supervisor = self._supervisor = Supervisor(self._on_task_failed)
+        await supervisor.start()
+        try:
+            for name, each in loops.items():
+                supervisor.spawn(f"loop {name}", each.run)
+            supervisor.spawn("looks", self._keep_looking)
+            with hearing_sigterm(self._begin_stop) if self._drains_on_signal else nullcontext():
+                yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._stop(supervisor)
+
+    def __getitem__(self, name: str) -> SupervisedLoop:
+        """The loop of this name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return self._loops[name]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The probes, as an ASGI application: mount it anywhere, or serve it alone, with a lifespan of its own."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await self._application(scope, receive, send)
+
+    # Its life.
+
+    def _new_loops(self) -> dict[str, SupervisedLoop]:
+        return {name: SupervisedLoop(name, loop, self._policy) for name, loop in self._given.items()}
+
+    def _warn(self, consumers: dict[str, Consumer]) -> None:
+        """Tell what the settings of these consumers mean inside a server's process."""
+        members = {name: each for name, each in consumers.items() if each.config.group_id is not None}
+        shared = tuple(name for name, each in members.items() if not each.config.heartbeat_thread)
+        if shared:
+            _log_of(members[shared[0]]).emit(events.EventLoopShared(shared))
+        for name, each in members.items():
+            if each.config.instance_id is not None and multiprocessing.parent_process() is not None:
+                _log_of(each).emit(events.StaticNameInWorker(name, each.config.instance_id))
+
+    async def _keep_looking(self) -> None:
+        """Note each change of state soon after it, so that the probes know since when; touch the health file."""
+        while True:
+            is_live = self._snapshot().is_live
+            if self._health_file is not None and is_live:
+                with suppress(OSError):  # its age tells
+                    self._health_file.touch()
+            await sleep_ms(LOOK_EVERY_MS)
+
+    def _begin_stop(self) -> None:
+        supervisor = self._supervisor
+        if supervisor is not None and not self._stops:
+            self._stops = {supervisor.begin(f"stop {name}", each.stop) for name, each in self._loops.items()}
+
+    async def _stop(self, supervisor: Supervisor) -> None:
+        self._begin_stop()
+        await asyncio.wait(self._stops)
+        if supervisor.failure is not None:  # no task was begun any more
+            for each in self._loops.values():
+                await each.stop()
+        await supervisor.close()
+        self._stops, self._supervisor = set(), None
+
+    def _on_task_failed(self, name: str, error: BaseException) -> None:
+        """All tasks end with one that died, as when the application cancels every task: nothing starts them again."""
+        for each in self._loops.values():
+            each.on_task_failed(name, error)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        phase = "startup"
+        try:
+            async with self.running():
+                await send({"type": "lifespan.startup.complete"})
+                phase = "shutdown"
+                await receive()
+        except Exception:  # noqa: BLE001 (the server tells it)
+            await send({"type": f"lifespan.{phase}.failed", "message": traceback.format_exc()})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
+
+    # How it is.
+
+    def _snapshot(self) -> Snapshot:
+        looks = {name: look for name, each in self._loops.items() if (look := each.look()) is not None}
+        return Snapshot(looks, self._ready, self._unready_after_ms)
+
+    def _details(self) -> dict[str, object]:
+        """Each loop with all that is known of it, also one that has ended as it may."""
+        return {"pid": os.getpid(), "loops": {name: each.details() for name, each in self._loops.items()}}
+
+
+def _log_of(consumer: Consumer) -> Observers:
+    return Observers(Log(consumer.config.group_id, consumer.config.client_id), ())

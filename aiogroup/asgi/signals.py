@@ -1,0 +1,48 @@
+"""SIGTERM, which belongs to the server: asked for, sent to this process, and heard before the server hears of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from aiogroup.runtime.loop.clock import running_loop
+
+__all__ = ["hearing_sigterm", "is_sigterm_taken", "send_sigterm"]
+
+
+def is_sigterm_taken() -> bool:
+    """Whether SIGTERM ends this process in order: a server has a handler for it."""
+    return signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN, None)
+
+
+def send_sigterm() -> None:
+    """Have the server end this process in order."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def hearing_sigterm(hear: Callable[[], None]) -> Iterator[None]:
+    """Call `hear` in the running loop when SIGTERM comes, and then the handler that was found.
+
+    It does nothing where no server has taken SIGTERM, and outside of the main thread, where no handler can be set.
+    """
+    if threading.current_thread() is not threading.main_thread() or not is_sigterm_taken():
+        yield
+        return
+    loop, found = running_loop(), signal.getsignal(signal.SIGTERM)
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(hear)
+        if callable(found):
+            found(number, frame)
+
+    signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is on_signal:
+            signal.signal(signal.SIGTERM, found)

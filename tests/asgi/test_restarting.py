@@ -1,0 +1,189 @@
+"""What a service does when a loop ends: restarts, waits, gives up, or stays fenced. In virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiogroup import Consumer, TopicPartition
+from aiogroup.asgi import Loop, Service
+from aiogroup.embedded import Broker, run_virtual
+from tests.support.asgi import get, logged, probed
+
+TP = TopicPartition("orders", 0)
+
+
+def maker(broker, **settings):
+    given = {"group_id": "billing", "bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
+    return lambda: Consumer("orders", **given, **settings)
+
+
+def test_a_body_that_raises_is_run_again_after_1_2_and_4_seconds_with_the_same_record():
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            broker.produce("orders", b"poison")
+            raised_at_ms, seen = [], []
+
+            async def raising(consumer):
+                async for record in consumer:
+                    seen.append(record.offset)
+                    raised_at_ms.append(broker.clock.now_ms)
+                    raise ValueError("cannot be charged")
+
+            service = Service(billing=Loop(maker(broker), raising))
+            with logged() as entries:
+                async with service.running():
+                    await broker.until(lambda: len(raised_at_ms) == 4, timeout_s=60)
+                    assert (await get(service, "/livez")).status == 200
+                    await broker.until(lambda: len(raised_at_ms) == 5, timeout_s=60)
+                    await broker.until(lambda: service["billing"].consumer is None)
+                    assert await probed(service) == ("failed", 503, 503)
+                    assert service["billing"].lags() == {}
+                    assert service["billing"].health().why == "ValueError: cannot be charged"
+                    assert service["billing"].restarts_count == 4
+            gaps = [after - before for before, after in zip(raised_at_ms, raised_at_ms[1:], strict=False)]
+            for gap, wanted_ms in zip(gaps, (1_000, 2_000, 4_000, 8_000), strict=True):
+                assert wanted_ms <= gap < wanted_ms + 900, gaps
+            assert seen == [0] * 5
+            assert broker.committed("billing").get(TP, 0) == 0
+            failures = [fields for name, fields in entries if name == "loop_failed"]
+            assert [each["restart_in_ms"] for each in failures] == [1_000, 2_000, 4_000, 8_000, 16_000]
+            assert {each["why"] for each in failures} == {"body_raised"}
+            assert "in raising" in failures[0]["traceback"]
+            assert broker.troubles == []
+
+    run_virtual(script())
+
+
+def test_the_older_of_two_with_one_name_is_fenced_alive_not_ready_and_takes_nothing_over():
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            static = maker(broker, group_instance_id="one", session_timeout_ms=10_000)
+            older, newer = (Service(billing=Loop(static, read)) for _ in range(2))
+            with logged() as entries:
+                async with older.running():
+                    await broker.until(lambda: older["billing"].health().is_ready, timeout_s=60)
+                    async with newer.running():
+                        await broker.until(lambda: older["billing"].health().status == "fenced", timeout_s=60)
+                        joined_count = broker.count("JoinGroup")
+                        await broker.clock.pass_s(301)
+                        assert await probed(older) == ("fenced", 200, 503)
+                        assert await probed(newer) == ("ready", 200, 200)
+                        assert broker.count("JoinGroup") == joined_count
+            told = [fields["since_ms"] for name, fields in entries if name == "fenced_still"]
+            assert [each // 1_000 for each in told] == [60, 120, 180, 240, 300]
+            (failed,) = [fields for name, fields in entries if name == "loop_failed"]
+            assert (failed["why"], failed["restart_in_ms"]) == ("fenced", None)
+
+    run_virtual(script())
+
+
+@pytest.mark.parametrize(
+    ("may_end", "state", "restarts"), [(False, ("failed", 200, 503), 1), (True, ("ready", 200, 200), 0)]
+)
+def test_a_body_that_returns_has_failed_unless_it_may(may_end, state, restarts):
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            ended = []
+
+            async def returning(_):
+                ended.append(broker.clock.now_ms)
+
+            service = Service(billing=Loop(maker(broker), returning, may_end=may_end))
+            with logged() as entries:
+                async with service.running():
+                    await broker.until(lambda: ended, timeout_s=60)
+                    await broker.clock.pass_s(0.5)
+                    assert await probed(service) == state
+                    await broker.clock.pass_s(2)
+                    assert service["billing"].restarts_count == restarts
+            assert {fields["why"] for name, fields in entries if name == "loop_failed"} == (
+                set() if may_end else {"body_ended"}
+            )
+
+    run_virtual(script())
+
+
+def test_a_consumer_that_the_application_stopped_is_not_started_again():
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            service = Service(billing=Loop(maker(broker), read))
+            async with service.running():
+                await broker.until(lambda: service["billing"].health().is_ready, timeout_s=60)
+                await service["billing"].consumer.stop()
+                await broker.clock.pass_s(30)
+                assert await probed(service) == ("stopped", 200, 503)
+                assert service["billing"].restarts_count == 0
+
+    run_virtual(script())
+
+
+@pytest.mark.parametrize("when_dead", ["fail", "exit"])
+def test_a_loop_that_stays_dead_fails_both_probes(when_dead):
+    """No server has taken SIGTERM here, so "exit" cannot end the process."""
+
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            service = Service(billing=Loop(maker(broker), raise_at_once), when_dead=when_dead)
+            async with service.running():
+                await broker.until(lambda: service["billing"].health().status == "failed", timeout_s=60)
+                await broker.clock.pass_s(60)
+                assert await probed(service) == ("failed", 503, 503)
+                assert service["billing"].restarts_count == 0
+
+    run_virtual(script())
+
+
+def test_an_error_of_the_consumer_counts_as_one_of_the_body():
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            service = Service(billing=Loop(maker(broker), read))
+            with logged() as entries:
+                async with service.running():
+                    with broker.error("JoinGroup", "GROUP_AUTHORIZATION_FAILED", times=2):
+                        await broker.until(lambda: service["billing"].restarts_count == 2, timeout_s=60)
+                    await broker.until(lambda: service["billing"].health().is_ready, timeout_s=60)
+            failures = [fields for name, fields in entries if name == "loop_failed"]
+            assert [each["why"] for each in failures] == ["consumer_failed"] * 2
+
+    run_virtual(script())
+
+
+def test_a_function_that_fails_at_a_restart_is_asked_again():
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            make, made = maker(broker), []
+
+            def sometimes():
+                made.append(len(made))
+                if len(made) in (2, 3):
+                    raise OSError("no credentials now")
+                return make()
+
+            async def raising_once(consumer):
+                if len(made) == 1:
+                    raise ValueError
+                await read(consumer)
+
+            service = Service(billing=Loop(sometimes, raising_once))
+            async with service.running():
+                await broker.until(lambda: service["billing"].restarts_count == 1, timeout_s=60)
+                await broker.until(lambda: service["billing"].health().is_ready, timeout_s=60)
+            assert len(made) == 4
+
+    run_virtual(script())
+
+
+async def read(consumer):
+    async for _ in consumer:
+        pass
+
+
+async def raise_at_once(_):
+    raise ValueError
