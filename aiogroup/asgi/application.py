@@ -95,12 +95,16 @@ class Application:
 def path_of(scope: Scope) -> str:
     """The path below the place where the application is mounted.
 
-    Servers and frameworks differ in whether `path` begins with `root_path`, the mount's prefix included.
+    `path` should begin with `root_path`, to which frameworks add the mount's prefix. Some servers leave out of `path`
+    what a proxy in front of them cut off, and then it begins only with an end of `root_path`.
     """
     path: str = scope["path"]
-    root: str = scope.get("root_path", "").rstrip("/")
-    if root and (path == root or path.startswith(f"{root}/")):
-        path = path[len(root) :]
+    parts = [part for part in scope.get("root_path", "").split("/") if part]
+    for first in range(len(parts)):
+        root = "/" + "/".join(parts[first:])
+        if path == root or path.startswith(f"{root}/"):
+            path = path[len(root) :]
+            break
     return path.rstrip("/") or "/"
 
 

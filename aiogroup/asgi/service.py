@@ -44,8 +44,8 @@ class Service:
 
     Args:
         when_dead: when a loop fails, "restart" makes a new consumer after 1 s, doubled up to 60 s; the fifth failure
-            within 10 minutes fails `/livez`. "exit" sends SIGTERM to this process, at the earliest 10 s after the service
-            began; where no server has taken SIGTERM it is "fail": the loop stays dead, and both probes fail.
+            within 10 minutes fails `/livez`. "exit" sends SIGTERM to this process, at the earliest 10 s after it began
+            to run; where no server has taken SIGTERM it is "fail": the loop stays dead, and both probes fail.
         when_fenced: another process has the consumer's static name. "stay" leaves it dead and alive to the platform,
             since a restart would take the name back; "exit" as above.
         stop_timeout_ms: how long the stop of all consumers, side by side, may take, in milliseconds. Keep it below the

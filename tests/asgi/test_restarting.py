@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from aiogroup import Consumer, TopicPartition
@@ -41,7 +43,7 @@ def test_a_body_that_raises_is_run_again_after_1_2_and_4_seconds_with_the_same_r
                     assert service["billing"].lags() == {}
                     assert service["billing"].health().why == "ValueError: cannot be charged"
                     assert service["billing"].restarts_count == 4
-            gaps = [after - before for before, after in zip(raised_at_ms, raised_at_ms[1:], strict=False)]
+            gaps = [after - before for before, after in pairwise(raised_at_ms)]
             for gap, wanted_ms in zip(gaps, (1_000, 2_000, 4_000, 8_000), strict=True):
                 assert wanted_ms <= gap < wanted_ms + 900, gaps
             assert seen == [0] * 5

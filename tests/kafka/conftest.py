@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import subprocess
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -16,11 +17,13 @@ from aiogroup.devkafka import Cluster
 from tests.support.brokers import EmbeddedCluster, is_real, scope_of_cluster
 from tests.support.kafka import Place
 from tests.support.nodes import bring_back
+from tests.support.programs import Running
 from tests.support.spark import start_spark, why_no_spark
 from tests.support.workers import by_one_worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
 
     AnyCluster = Cluster | EmbeddedCluster
 
@@ -98,6 +101,18 @@ def make_place(kafka_cluster: Cluster, unique_name: Callable[[str], str]) -> Cal
         return place
 
     return make
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    with ExitStack() as stack:
+
+        def start(place: Place, *command: str, **variables: str) -> Running:
+            running = Running(place, tmp_path / f"{len(list(tmp_path.iterdir()))}.log", *command, **variables)
+            stack.callback(running.close)
+            return running
+
+        yield start
 
 
 @pytest.fixture(scope="session")

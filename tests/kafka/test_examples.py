@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -18,64 +15,10 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from tests.support.kafka import Place
+from tests.support.programs import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-LIMIT_S = 40
-
-
-class Running:
-    """An example that runs; its output goes to a file."""
-
-    def __init__(self, place: Place, log: Path, *command: str, **variables: str) -> None:
-        self.log = log
-        settings = {
-            "KAFKA_BOOTSTRAP_SERVERS": place.cluster.bootstrap_servers,
-            "KAFKA_GROUP_ID": place.group,
-            "KAFKA_TOPIC": place.topic,
-        }
-        with log.open("wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, *command],
-                cwd=ROOT if "examples.demo" in command else log.parent,  # all but the demo run from anywhere
-                env={**os.environ, **settings, **variables},
-                stdout=file,
-                stderr=file,
-            )
-
-    @property
-    def output(self) -> str:
-        return self.log.read_text()
-
-    async def says(self, pattern: str, times: int = 1) -> str:
-        """Wait until the output has the pattern so many times; its last group, or all of it."""
-        until = time.monotonic() + LIMIT_S
-        while len(found := re.findall(pattern, self.output)) < times:
-            assert self.process.poll() is None, self.output
-            assert time.monotonic() < until, self.output
-            await asyncio.sleep(0.05)
-        return str(found[-1])
-
-    async def end(self, number: int, within_s: float = 15) -> int:
-        self.process.send_signal(number)
-        return await asyncio.to_thread(self.process.wait, within_s)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    with ExitStack() as stack:
-
-        def start(place: Place, *command: str, **variables: str) -> Running:
-            running = Running(place, tmp_path / f"{len(list(tmp_path.iterdir()))}.log", *command, **variables)
-            stack.callback(running.close)
-            return running
-
-        yield start
 
 
 def children_of(pid: int) -> list[str]:
@@ -134,19 +77,18 @@ async def ask(client: httpx.AsyncClient, path: str, until: Callable[[httpx.Respo
     return response
 
 
-async def test_the_fastapi_worker_tells_its_health_and_lag_and_drains_on_sigterm(make_place, run):
+async def test_the_fastapi_worker_answers_probes_and_drains_on_sigterm(make_place, run):
     place = make_place(2)
     await place.produce(range(100), 0)
     worker = run(place, str(EXAMPLES / "fastapi_worker.py"), PORT="0")
     url = await worker.says(r"running on (http://127\.0\.0\.1:\d+)")
     async with httpx.AsyncClient(base_url=url) as client:
-        alive = await client.get("/livez")  # at once: joining is alive, ready or not
+        alive = await client.get("/aiogroup/livez")  # at once: joining is alive, ready or not
         assert alive.status_code == 200
-        health = await ask(client, "/healthz", lambda response: response.status_code == 200)
-        assert health.json()["status"] == "ready"
-        lag = await ask(client, "/lag", lambda response: response.json()["lag"] == 0)
-        assert lag.json()["partitions"] == {f"{place.topic}-0": 0, f"{place.topic}-1": 0}
-        assert (await client.get("/readyz")).json()["handled_count"] == 100
+        ready = await ask(client, "/aiogroup/readyz", lambda response: response.status_code == 200)
+        assert ready.json()["state"] == "ready"
+        lags = {f"{place.topic}-0": 0, f"{place.topic}-1": 0}
+        await ask(client, "/lag", lambda response: response.json() == lags)
         assert await members_count(place) == 1
     at = time.monotonic()
     assert await worker.end(signal.SIGTERM) == 0, worker.output
@@ -155,15 +97,16 @@ async def test_the_fastapi_worker_tells_its_health_and_lag_and_drains_on_sigterm
     assert await place.committed(0) == 100
 
 
-async def test_the_fastapi_worker_is_not_ready_while_its_topic_does_not_exist(make_place, run, unique_name):
+async def test_the_fastapi_worker_tells_that_its_topic_does_not_exist(make_place, run, unique_name):
     place, wrong = make_place(), unique_name("ordres")
     worker = run(place, str(EXAMPLES / "fastapi_worker.py"), PORT="0", KAFKA_TOPIC=wrong)
     url = await worker.says(r"running on (http://127\.0\.0\.1:\d+)")
     async with httpx.AsyncClient(base_url=url) as client:
-        told = await ask(client, "/healthz", lambda response: bool(response.json()["missing_topics"]))
-        assert (told.status_code, told.json()["missing_topics"]) == (503, [wrong])
-        assert (await client.get("/livez")).status_code == 200
+        told = await ask(client, "/aiogroup/readyz", lambda response: response.json()["state"] == "degraded")
+        assert wrong not in told.text, "names are for those with access"
+        assert (await client.get("/aiogroup/livez")).status_code == 200
     assert await worker.end(signal.SIGTERM) == 0, worker.output
+    assert "topic_missing" in worker.output
 
 
 async def test_the_fastapi_worker_under_uvicorns_own_command(make_place, run):
@@ -172,7 +115,7 @@ async def test_the_fastapi_worker_under_uvicorns_own_command(make_place, run):
     worker = run(place, "-m", "uvicorn", "--app-dir", str(EXAMPLES), "fastapi_worker:app", "--port", "0")
     url = await worker.says(r"running on (http://127\.0\.0\.1:\d+)")
     async with httpx.AsyncClient(base_url=url) as client:
-        await ask(client, "/healthz", lambda response: response.json()["handled_count"] == 3)
+        await ask(client, "/lag", lambda response: response.json() == {f"{place.topic}-0": 0})
     # uvicorn raises the signal again when everything is ended: the lifespan ran to its end before.
     assert await worker.end(signal.SIGTERM) in (0, -signal.SIGTERM)
     assert "Application shutdown complete" in worker.output
@@ -180,7 +123,7 @@ async def test_the_fastapi_worker_under_uvicorns_own_command(make_place, run):
     assert await place.committed() == 3
 
 
-async def test_a_dead_processing_task_fails_the_workers_health(make_place, run, tmp_path):
+async def test_an_error_of_the_fastapi_worker_fails_its_readiness_and_the_record_comes_again(make_place, run, tmp_path):
     place = make_place()
     await place.produce(["good", "bad"])
     broken = tmp_path / "broken_worker.py"
@@ -197,12 +140,11 @@ async def test_a_dead_processing_task_fails_the_workers_health(make_place, run, 
     )
     url = await worker.says(r"running on (http://127\.0\.0\.1:\d+)")
     async with httpx.AsyncClient(base_url=url) as client:
-        dead = await ask(client, "/healthz", lambda response: response.json()["processing_died"] is not None)
+        dead = await ask(client, "/aiogroup/readyz", lambda response: response.json()["state"] == "failed")
         assert dead.status_code == 503
-        assert "cannot read this" in dead.json()["processing_died"]
-        assert (await client.get("/livez")).status_code == 503
+        await worker.says("ValueError: cannot read this", times=2)
+        assert (await client.get("/aiogroup/livez")).status_code == 200, "two failures in a row are no reason yet"
     await worker.end(signal.SIGTERM)
-    assert "the processing task died" in worker.output
     assert await place.committed() == 1  # the good one; the bad one comes again
 
 

@@ -1,0 +1,334 @@
+"""The life of a service: its arguments, its start and end, what it warns of, its file, and its own lifespan."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+from aiogroup import ConfigError, Consumer, IllegalStateError
+from aiogroup.asgi import Loop, Service
+from aiogroup.embedded import Broker, run_virtual
+from tests.support.asgi import get, logged, probed
+
+
+async def read(consumer):
+    async for _ in consumer:
+        pass
+
+
+def consumer_of(broker, **settings):
+    return Consumer("orders", **{"bootstrap_servers": broker.bootstrap_servers, "group_id": "billing", **settings})
+
+
+def plays(script):
+    async def play():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            await script(broker)
+            assert broker.troubles == []
+
+    run_virtual(play())
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ({}, "a loop"),
+        ({"audit": read}, "audit"),
+        ({"when_dead": "never"}, "when_dead='never'"),
+        ({"when_fenced": "restart"}, "when_fenced='restart'"),
+        ({"ready": "always"}, "ready='always'"),
+        ({"stop_timeout_ms": -1}, "stop_timeout_ms=-1"),
+        ({"stop_timeout_ms": True}, "stop_timeout_ms=True"),
+        ({"unready_after_ms": 1.5}, "unready_after_ms=1.5"),
+        ({"access": "everybody"}, "access='everybody'"),
+    ],
+)
+def test_arguments_that_are_wrong_are_named(arguments, names):
+    loops = {} if not arguments or "audit" in arguments else {"audit": Loop(lambda: Consumer("orders"), read)}
+    with pytest.raises(ConfigError, match=names):
+        Service(**arguments, **loops)
+
+
+def test_a_loop_takes_functions():
+    consumer = Consumer("orders")
+    with pytest.raises(ConfigError, match="lambda: Consumer"):
+        Loop(consumer, read)
+    with pytest.raises(ConfigError, match="body"):
+        Loop(lambda: consumer, "read")
+    with pytest.raises(ConfigError, match=r"no aiogroup\.Consumer"):
+        Loop(lambda: "consumer", read).make()
+
+
+# Start and end.
+
+
+@pytest.mark.parametrize("make", [lambda: Consumer("orders", session_timeout_ms=-1), lambda: None])
+def test_a_wrong_setting_ends_the_start(make):
+    async def script(_):
+        service = Service(good=Loop(lambda: Consumer("orders"), read), bad=Loop(make, read))
+        with pytest.raises(ConfigError):
+            async with service.running():
+                raise AssertionError("it has begun")
+        assert (await probed(service))[1:] == (200, 503)
+
+    plays(script)
+
+
+def test_it_runs_once_at_a_time_and_again_after_its_end():
+    async def script(broker):
+        service = Service(billing=Loop(lambda: consumer_of(broker), read))
+        consumers = []
+        for _ in range(2):
+            async with service.running():
+                await broker.until(lambda: service["billing"].health().is_ready)
+                consumers.append(service["billing"].consumer)
+                with pytest.raises(IllegalStateError, match="one lifespan at a time"):
+                    async with service.running():
+                        raise AssertionError("it has begun")
+                assert await probed(service) == ("ready", 200, 200)
+            assert await probed(service) == ("stopped", 200, 503)
+            assert broker.group("billing").members == ()
+        assert consumers[0] is not consumers[1]
+
+    plays(script)
+
+
+def test_all_consumers_stop_side_by_side():
+    async def script(broker):
+        async def slow(consumer):
+            async for _ in consumer:
+                begun.append(consumer)
+                await broker.clock.pass_s(5)
+
+        begun = []
+        names = ("a", "b", "c")
+        loops = {
+            name: Loop(lambda name=name: consumer_of(broker, group_id=name, auto_offset_reset="earliest"), slow)
+            for name in names
+        }
+        broker.produce("orders", b"slow")
+        service = Service(**loops)
+        async with service.running():
+            await broker.until(lambda: len(begun) == 3)
+            began_at_ms = broker.clock.now_ms
+        assert 4_000 < broker.clock.now_ms - began_at_ms < 7_000
+        assert {broker.committed(name)["orders", 0] for name in names} == {1}
+
+    plays(script)
+
+
+def test_a_body_that_does_not_end_is_cancelled_in_time_and_its_record_comes_again():
+    async def script(broker):
+        async def stuck(consumer):
+            async for _ in consumer:
+                begun.append(consumer)
+                await asyncio.Event().wait()
+
+        begun = []
+        broker.produce("orders", b"stuck")
+        loop = Loop(lambda: consumer_of(broker, auto_offset_reset="earliest"), stuck)
+        service = Service(stop_timeout_ms=6_000, billing=loop)
+        async with service.running():
+            await broker.until(lambda: begun)
+            began_at_ms = broker.clock.now_ms
+        assert broker.clock.now_ms - began_at_ms <= 6_500
+        assert broker.committed("billing").get(("orders", 0), 0) == 0
+        assert broker.group("billing").members == ()
+
+    plays(script)
+
+
+def test_it_stops_while_no_broker_answers():
+    async def script(broker):
+        broker.nodes[0].stop()
+        service = Service(billing=Loop(lambda: consumer_of(broker), read))
+        async with service.running():
+            await broker.clock.pass_s(20)
+            began_at_ms = broker.clock.now_ms
+        assert broker.clock.now_ms - began_at_ms < 2_000
+        broker.nodes[0].start()
+
+    plays(script)
+
+
+def test_an_error_of_the_application_ends_it_too():
+    async def script(broker):
+        async def application():
+            async with service.running():
+                await broker.until(lambda: service["billing"].health().is_ready)
+                raise LookupError("of the application")
+
+        service = Service(billing=Loop(lambda: consumer_of(broker), read))
+        with pytest.raises(LookupError, match="of the application"):
+            await application()
+        assert broker.group("billing").members == ()
+
+    plays(script)
+
+
+# What it tells.
+
+
+def test_it_warns_of_the_shared_event_loop_once():
+    async def script(broker):
+        loops = {name: Loop(lambda name=name: consumer_of(broker, group_id=name), read) for name in ("a", "b")}
+        with logged() as entries:
+            async with Service(**loops).running():
+                pass
+        assert [fields["consumers"] for name, fields in entries if name == "event_loop_shared"] == [("a", "b")]
+        assert [name for name, _ in entries if name == "static_name_in_worker"] == []
+
+    plays(script)
+
+
+def test_it_warns_of_a_static_name_in_a_worker_process(monkeypatch):
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: "a server")
+
+    async def script(broker):
+        with logged() as entries:
+            async with Service(
+                a=Loop(lambda: consumer_of(broker, group_instance_id="one"), read),
+                b=Loop(lambda: consumer_of(broker, group_id="b"), read),
+            ).running():
+                pass
+        told = [(fields["consumer"], fields["member_name"]) for name, fields in entries if "static_name" in name]
+        assert told == [("a", "one")]
+
+    plays(script)
+
+
+def test_a_health_file_is_touched_for_as_long_as_the_service_is_alive(tmp_path):
+    file = tmp_path / "alive"
+
+    def is_touched():
+        """Whether the file is touched now: its age is set back, and looked at two seconds later."""
+        return file.stat().st_mtime > 1_000
+
+    async def script(broker):
+        async def body(consumer):
+            if may_live[-1]:
+                await read(consumer)
+            raise ValueError
+
+        may_live = [True]
+        service = Service(health_file=file, when_dead="fail", billing=Loop(lambda: consumer_of(broker), body))
+        async with service.running():
+            assert file.exists()
+            os.utime(file, (0, 0))
+            await broker.clock.pass_s(1.5)
+            assert is_touched()
+            may_live.append(False)
+            await broker.until(lambda: service["billing"].health().is_ready)
+            with broker.error("Heartbeat", "GROUP_AUTHORIZATION_FAILED"):
+                await broker.until(lambda: service["billing"].health().status == "failed")
+            os.utime(file, (0, 0))
+            await broker.clock.pass_s(3)
+            assert not is_touched()
+            assert (await get(service, "/livez")).status == 503
+
+    plays(script)
+
+
+def test_a_health_file_that_cannot_be_written_ends_the_start(tmp_path):
+    async def script(_):
+        service = Service(health_file=tmp_path / "missing" / "alive", billing=Loop(lambda: Consumer("orders"), read))
+        with pytest.raises(FileNotFoundError):
+            async with service.running():
+                raise AssertionError("it has begun")
+
+    plays(script)
+
+
+# Signals.
+
+
+def test_when_dead_exit_asks_the_server_to_end_but_not_before_it_is_10_s_old():
+    async def script(broker):
+        async def raising(_):
+            raise ValueError
+
+        ended_at_ms = []
+        found = signal.signal(signal.SIGTERM, lambda *_: ended_at_ms.append(broker.clock.now_ms))
+        try:
+            began_at_ms = broker.clock.now_ms
+            service = Service(when_dead="exit", billing=Loop(lambda: consumer_of(broker), raising))
+            async with service.running():
+                await broker.until(lambda: service["billing"].health().status == "failed")
+                assert ended_at_ms == []
+                await broker.until(lambda: ended_at_ms, 60)
+                assert await probed(service) == ("failed", 200, 503)
+        finally:
+            signal.signal(signal.SIGTERM, found)
+        assert 10_000 <= ended_at_ms[0] - began_at_ms < 11_000
+        assert len(ended_at_ms) == 1
+
+    plays(script)
+
+
+def test_drain_on_signal_begins_the_stop_and_calls_the_handler_that_it_found():
+    async def script(broker):
+        heard = []
+
+        def of_the_server(*_):
+            heard.append("server")
+
+        found = signal.signal(signal.SIGTERM, of_the_server)
+        try:
+            service = Service(drain_on_signal=True, billing=Loop(lambda: consumer_of(broker), read))
+            async with service.running():
+                await broker.until(lambda: service["billing"].health().is_ready)
+                os.kill(os.getpid(), signal.SIGTERM)
+                await broker.until(lambda: broker.group("billing").members == ())
+                assert heard == ["server"]
+                assert (await probed(service))[0] in ("stopping", "stopped")
+            assert signal.getsignal(signal.SIGTERM) is of_the_server
+        finally:
+            signal.signal(signal.SIGTERM, found)
+
+    plays(script)
+
+
+# Its own lifespan.
+
+
+def test_it_can_be_served_alone():
+    async def script(broker):
+        service = Service(billing=Loop(lambda: consumer_of(broker), read))
+        messages, sent = iter(["lifespan.startup", "lifespan.shutdown"]), []
+
+        async def receive():
+            kind = next(messages)
+            if kind == "lifespan.shutdown":
+                await broker.until(lambda: service["billing"].health().is_ready)
+            return {"type": kind}
+
+        async def send(message):
+            sent.append(message["type"])
+
+        await service({"type": "lifespan"}, receive, send)
+        assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+        assert broker.group("billing").members == ()
+
+    plays(script)
+
+
+async def test_served_alone_a_wrong_setting_fails_the_startup():
+    service, sent = Service(bad=Loop(lambda: Consumer("orders", session_timeout_ms=-1), read)), []
+
+    async def receive():
+        return {"type": "lifespan.startup"}
+
+    async def send(message):
+        sent.append(message)
+
+    await service({"type": "lifespan"}, receive, send)
+    assert [each["type"] for each in sent] == ["lifespan.startup.failed"]
+    assert "session_timeout_ms=-1" in sent[0]["message"]

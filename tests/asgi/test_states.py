@@ -1,0 +1,247 @@
+"""Each state of a consumer is brought about and read from both probes under both policies. In virtual time."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import pytest
+
+from aiogroup import Consumer
+from aiogroup.asgi import Loop, Service
+from aiogroup.embedded import Broker, run_virtual, stable
+from tests.support.asgi import get, logged, probed
+
+SESSION_MS = 10_000
+SETTINGS = {
+    "group_id": "billing",
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": SESSION_MS,
+    "request_timeout_ms": 5_000,
+    "fetch_max_wait_ms": 500,
+    "max_poll_interval_ms": 60_000,
+    "metadata_max_age_ms": 2_000,
+}
+LIMIT_S = 200
+
+
+class Place:
+    """A broker, and one loop under both policies: two services, each with a consumer of a group of its own."""
+
+    def __init__(self, broker, body, **settings):
+        self.broker = broker
+        self.assigned, self.flowing = (
+            Service(
+                ready=ready,
+                stop_timeout_ms=5_000,
+                loop=Loop(
+                    lambda ready=ready: Consumer(
+                        "orders",
+                        bootstrap_servers=broker.bootstrap_servers,
+                        **{**SETTINGS, "group_id": ready, **settings},
+                    ),
+                    body,
+                ),
+            )
+            for ready in ("assigned", "flowing")
+        )
+
+    async def answers(self):
+        """The state, and the codes of /livez, of /readyz if "assigned", and of /readyz if "flowing"."""
+        state, live, assigned = await probed(self.assigned)
+        same, same_live, flowing = await probed(self.flowing)
+        assert (same, same_live) == (state, live)
+        return state, live, assigned, flowing
+
+    async def until(self, state):
+        services = (self.assigned, self.flowing)
+        await self.broker.until(lambda: all(each["loop"].health().status == state for each in services), LIMIT_S)
+        return await self.answers()
+
+    async def stay(self, seconds):
+        await self.broker.clock.pass_s(seconds)
+        return await self.answers()
+
+
+def plays(script, body=None, **settings):
+    """Run `script(place)` with both services running."""
+
+    async def play():
+        async with Broker(seed=1) as broker, AsyncExitStack() as stack:
+            broker.create_topic("orders")
+            place = Place(broker, body or read, **settings)
+            for each in (place.assigned, place.flowing):
+                await stack.enter_async_context(each.running())
+            await script(place)
+
+    run_virtual(play())
+
+
+async def read(consumer):
+    async for _ in consumer:
+        pass
+
+
+def test_starting_for_as_long_as_no_broker_answers_and_ready_within_5_s_of_the_first():
+    async def play():
+        async with Broker(seed=1) as broker, AsyncExitStack() as stack:
+            broker.create_topic("orders")
+            broker.nodes[0].stop()
+            place = Place(broker, read)
+            began_at_ms = broker.clock.now_ms
+            with logged() as entries:
+                for each in (place.assigned, place.flowing):
+                    await stack.enter_async_context(each.running())
+                assert broker.clock.now_ms == began_at_ms, "the lifespan waits for nothing"
+                assert await place.answers() == ("starting", 200, 503, 503)
+                assert await place.stay(60) == ("starting", 200, 503, 503)
+                assert (await get(place.assigned, "/livez")).body["since_ms"] == pytest.approx(60_000, abs=1_000)
+            told = [fields["attempts_count"] for name, fields in entries if name == "no_broker_yet"]
+            assert told[:2] == [1, 1], "one for each of the two services; then one a minute"
+            assert len(told) <= 4
+            broker.nodes[0].start()
+            up_at_ms = broker.clock.now_ms
+            assert await place.until("ready") == ("ready", 200, 200, 200)
+            assert broker.clock.now_ms - up_at_ms <= 5_000
+
+    run_virtual(play())
+
+
+def test_joining_until_the_first_assignment_then_ready():
+    async def script(place):
+        with place.broker.delay("SyncGroup", ms=8_000):
+            assert await place.until("joining") == ("joining", 200, 503, 503)
+            assert await place.stay(3) == ("joining", 200, 503, 503)
+        assert await place.until("ready") == ("ready", 200, 200, 200)
+        assert await place.stay(600) == ("ready", 200, 200, 200)
+        (lag,) = place.assigned["loop"].lags().values()
+        assert lag == 0
+
+    plays(script)
+
+
+def test_an_empty_assignment_is_one():
+    async def script(place):
+        assert await place.until("ready") == ("ready", 200, 200, 200)
+        settings = {**SETTINGS, "group_id": "assigned", "bootstrap_servers": place.broker.bootstrap_servers}
+        second = Service(loop=Loop(lambda: Consumer("orders", **settings), read))
+        with logged() as entries:
+            async with second.running():
+                await place.broker.until(stable("assigned", members=2))
+                await place.broker.until(lambda: second["loop"].health().status == "ready", LIMIT_S)
+                empty = [each for each in (second, place.assigned) if not each["loop"].consumer.assignment()]
+                assert [await probed(each) for each in empty] == [("ready", 200, 200)]
+        assert [fields["consumer"] for name, fields in entries if name == "no_partition_assigned"] in (["loop"], [])
+
+    plays(script)
+
+
+def test_unreachable_is_alive_and_under_flowing_not_ready_after_30_s():
+    async def script(place):
+        await place.until("ready")
+        place.broker.pause()
+        paused_at_ms = place.broker.clock.now_ms
+        assert await place.until("unreachable") == ("unreachable", 200, 200, 200)
+        assert place.broker.clock.now_ms - paused_at_ms <= SESSION_MS + 1_000
+        assert await place.stay(28) == ("unreachable", 200, 200, 200)
+        assert await place.stay(3) == ("unreachable", 200, 200, 503)
+        place.broker.resume()
+        assert await place.until("ready") == ("ready", 200, 200, 200)
+
+    plays(script)
+
+
+def test_rebalancing_is_ready_and_under_flowing_not_after_30_s():
+    async def script(place):
+        await place.until("ready")
+        with place.broker.delay("SyncGroup", ms=50_000):
+            for each in (place.assigned, place.flowing):
+                await each["loop"].consumer.enforce_rebalance()
+            assert await place.until("rebalancing") == ("rebalancing", 200, 200, 200)
+            assert await place.stay(29) == ("rebalancing", 200, 200, 200)
+            assert await place.stay(2) == ("rebalancing", 200, 200, 503)
+        assert await place.until("ready") == ("ready", 200, 200, 200)
+
+    plays(script, request_timeout_ms=90_000)
+
+
+def test_parked_is_not_ready_and_dead_after_60_s_until_the_handler_returns():
+    async def script(place):
+        clocks.append(place.broker.clock)
+        await place.until("ready")
+        place.broker.produce("orders", b"slow")
+        assert await place.until("parked") == ("parked", 200, 503, 503)
+        assert await place.stay(58) == ("parked", 200, 503, 503)
+        assert await place.stay(3) == ("parked", 503, 503, 503)
+        assert await place.until("ready") == ("ready", 200, 200, 200)
+
+    async def slow(consumer):
+        async for _ in consumer:
+            await clocks[0].pass_s(150)
+
+    clocks = []
+    plays(script, slow, max_poll_interval_ms=20_000)
+
+
+def test_degraded_is_ready_but_not_flowing_if_every_partition_is():
+    async def script(place):
+        assert await place.until("ready") == ("ready", 200, 200, 200)
+        for each in (place.assigned, place.flowing):
+            each["loop"].consumer.subscribe(["orders", "ordres"])
+        assert await place.until("degraded") == ("degraded", 200, 200, 200)
+        assert await place.stay(60) == ("degraded", 200, 200, 200)
+        for each in (place.assigned, place.flowing):
+            each["loop"].consumer.subscribe(["ordres"])
+        assert await place.until("degraded") == ("degraded", 200, 200, 200)
+        assert await place.stay(60) == ("degraded", 200, 200, 503)
+        place.broker.create_topic("ordres")
+        assert await place.until("ready") == ("ready", 200, 200, 200)
+
+    plays(script)
+
+
+def test_catching_up_is_ready():
+    async def slow(consumer):
+        async for _ in consumer:
+            await consumer.commit()
+            await clocks[0].pass_s(0.05)
+
+    clocks = []
+
+    async def play():
+        async with Broker(seed=1) as broker:
+            clocks.append(broker.clock)
+            broker.create_topic("orders")
+            place = Place(broker, slow, enable_parallel_rebalance=True, parallel_min_backlog=1)
+            for backlog_count in (0, 200):
+                broker.produce_many("orders", [b"old"] * (backlog_count or 10))
+                async with place.assigned.running(), place.flowing.running():
+                    if backlog_count:
+                        assert await place.until("catching_up") == ("catching_up", 200, 200, 200)
+                    assert await place.until("ready") == ("ready", 200, 200, 200)
+
+    run_virtual(play())
+
+
+def test_stopping_is_alive_and_not_ready_until_the_record_in_hand_is_processed():
+    async def play():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            broker.produce("orders", b"slow")
+            seen = []
+
+            async def slow(consumer):
+                async for _ in consumer:
+                    seen.append(await probed(service))
+                    await broker.clock.pass_s(1)
+                    seen.append(await probed(service))
+
+            settings = {**SETTINGS, "bootstrap_servers": broker.bootstrap_servers}
+            service = Service(loop=Loop(lambda: Consumer("orders", **settings), slow))
+            async with service.running():
+                await broker.until(lambda: seen, LIMIT_S)
+            seen.append(await probed(service))
+            assert seen == [("ready", 200, 200), ("stopping", 200, 503), ("stopped", 200, 503)]
+            assert broker.committed("billing")["orders", 0] == 1
+            assert broker.group("billing").members == ()
+
+    run_virtual(play())
