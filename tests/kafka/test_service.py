@@ -94,7 +94,8 @@ async def test_an_open_stream_keeps_the_consumer_running_unless_the_server_has_a
     async with await served.client() as client:
         await ask(client, "/aiogroup/readyz", lambda response: response.status_code == 200)
         async with client.stream("GET", "/stream") as response:
-            await anext(response.aiter_bytes())
+            lines = response.aiter_bytes()
+            await anext(lines)
             served.program.process.send_signal(signal.SIGTERM)
             await served.program.says("Waiting for connections to close")
             with pytest.raises(subprocess.TimeoutExpired):
@@ -105,7 +106,8 @@ async def test_an_open_stream_keeps_the_consumer_running_unless_the_server_has_a
     async with await limited.client() as client:
         await ask(client, "/aiogroup/readyz", lambda response: response.status_code == 200)
         async with client.stream("GET", "/stream") as response:
-            await anext(response.aiter_bytes())
+            lines = response.aiter_bytes()
+            await anext(lines)
             await limited.program.end(signal.SIGTERM, 10)
     assert await members_count(place) == 0
 
