@@ -16,6 +16,7 @@ from aiogroup.consumer import Consumer
 from aiogroup.errors import (
     AiogroupError,
     ConnectionLostError,
+    ConsumerStoppedError,
     FencedInstanceIdError,
     KafkaTimeoutError,
     ProtocolError,
@@ -85,8 +86,9 @@ class SupervisedLoop:
     def health(self) -> Health:
         """How the consumer is; between two consumers, how the last one ended. Local, without a remote call."""
         health = self._health_of_consumer()
-        if self._is_stopping and health.status is not HealthStatus.STOPPED:
-            health = dataclasses.replace(health, status=HealthStatus.STOPPING, why="the service stops")
+        if self._is_stopping:
+            status = HealthStatus.STOPPED if self._has_ended else HealthStatus.STOPPING
+            health = dataclasses.replace(health, status=status, why="the service stops")
         elif self._end is not None:
             health = dataclasses.replace(health, status=self._end[0], why=self._end[1])
         if self._log is None:  # it has not begun: there may be no event loop, and so no clock
@@ -153,7 +155,7 @@ class SupervisedLoop:
         try:
             while True:
                 failure = await self._run_once()
-                if failure is None or self._is_stopping or not await self._go_on_after(failure):
+                if failure is None or not await self._go_on_after(failure):
                     return
         finally:
             self._has_ended = True
@@ -183,12 +185,14 @@ class SupervisedLoop:
             if await self._start(consumer):
                 await self._loop.body(consumer)
                 failure = self._why_ended(consumer)
+        except ConsumerStoppedError as error:  # as `getone` raises it where `async for` ends
+            failure = None if self._is_stopped(consumer) else error
         except Exception as error:  # noqa: BLE001 (whatever it is, it ended the body)
             failure = error
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            failure = AiogroupError("the body awaited something that was cancelled")
+            failure = RuntimeError("the body awaited something that was cancelled")
             failure.__cause__ = error
         if failure is not None:
             self._end = self._end_of(consumer, failure)
@@ -215,12 +219,15 @@ class SupervisedLoop:
 
     def _why_ended(self, consumer: Consumer) -> Exception | None:
         """The failure that the body's return is, or `None` if it was meant."""
-        is_stopped = consumer.health().status in (HealthStatus.STOPPING, HealthStatus.STOPPED)
-        if self._is_stopping or self._loop.may_end or is_stopped:
+        if self._loop.may_end or self._is_stopped(consumer):
             return None
         return _BodyEndedError(
             f"the body of {self._name!r} returned although nobody had called stop(); if it may, say Loop(may_end=True)"
         )
+
+    def _is_stopped(self, consumer: Consumer) -> bool:
+        """Whether the service stops, or the application has stopped this consumer."""
+        return self._is_stopping or consumer.health().status in (HealthStatus.STOPPING, HealthStatus.STOPPED)
 
     def _end_of(self, consumer: Consumer, failure: Exception) -> tuple[HealthStatus, str]:
         is_fenced = isinstance(failure, FencedInstanceIdError) or consumer.health().status is HealthStatus.FENCED
@@ -229,6 +236,9 @@ class SupervisedLoop:
     async def _go_on_after(self, failure: Exception) -> bool:
         """Wait until the next consumer is to begin, and make it; False if there will be none."""
         assert self._end is not None
+        if self._is_stopping:
+            self._tell(failure, None)
+            return False
         if self._end[0] is HealthStatus.FENCED:
             self._tell(failure, None)
             await self._stay_fenced()

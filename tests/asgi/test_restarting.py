@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 
 import pytest
@@ -119,6 +120,86 @@ def test_a_consumer_that_the_application_stopped_is_not_started_again():
                 await broker.clock.pass_s(30)
                 assert await probed(service) == ("stopped", 200, 503)
                 assert service["billing"].restarts_count == 0
+
+    run_virtual(script())
+
+
+@pytest.mark.parametrize("by_whom", ["application", "service"])
+def test_a_body_that_is_told_of_the_stop_has_not_failed(by_whom):
+    """`getone` raises ConsumerStoppedError where `async for` ends."""
+
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+
+            async def asking(consumer):
+                while True:
+                    await consumer.getone()
+
+            service = Service(billing=Loop(maker(broker), asking))
+            with logged() as entries:
+                async with service.running():
+                    await broker.until(lambda: service["billing"].health().is_ready, timeout_s=60)
+                    if by_whom == "application":
+                        await service["billing"].consumer.stop()
+                        await broker.clock.pass_s(30)
+                        assert await probed(service) == ("stopped", 200, 503)
+                        assert service["billing"].restarts_count == 0
+                assert await probed(service) == ("stopped", 200, 503)
+            assert [name for name, _ in entries if name == "loop_failed"] == []
+
+    run_virtual(script())
+
+
+def test_an_error_while_the_service_stops_is_told_and_nothing_is_started_again():
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+
+            async def clumsy(consumer):
+                await read(consumer)
+                raise OSError("while cleaning up")
+
+            service = Service(billing=Loop(maker(broker), clumsy))
+            with logged() as entries:
+                async with service.running():
+                    await broker.until(lambda: service["billing"].health().is_ready, timeout_s=60)
+                assert await probed(service) == ("stopped", 200, 503)
+            (failed,) = [fields for name, fields in entries if name == "loop_failed"]
+            assert (failed["why"], failed["restart_in_ms"]) == ("body_raised", None)
+
+    run_virtual(script())
+
+
+def test_a_body_that_awaits_what_was_cancelled_has_failed():
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+
+            async def cancelled(_):
+                raise asyncio.CancelledError
+
+            service = Service(billing=Loop(maker(broker), cancelled))
+            with logged() as entries:
+                async with service.running():
+                    await broker.until(lambda: service["billing"].restarts_count == 2, timeout_s=60)
+            assert {fields["why"] for name, fields in entries if name == "loop_failed"} == {"body_raised"}
+
+    run_virtual(script())
+
+
+def test_when_a_task_of_the_service_is_cancelled_from_outside_both_probes_fail_and_the_group_is_left_at_the_end():
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            service = Service(billing=Loop(maker(broker), read))
+            async with service.running():
+                await broker.until(lambda: service["billing"].health().is_ready, timeout_s=60)
+                (task,) = [each for each in asyncio.all_tasks() if each.get_name() == "aiogroup looks"]
+                task.cancel()
+                await broker.until(lambda: service["billing"].health().status == "failed", timeout_s=60)
+                assert await probed(service) == ("failed", 503, 503)
+            assert broker.group("billing").members == ()
 
     run_virtual(script())
 

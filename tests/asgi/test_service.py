@@ -150,10 +150,13 @@ def test_it_stops_while_no_broker_answers():
     async def script(broker):
         broker.nodes[0].stop()
         service = Service(billing=Loop(lambda: consumer_of(broker), read))
-        async with service.running():
-            await broker.clock.pass_s(20)
-            began_at_ms = broker.clock.now_ms
+        with logged() as entries:
+            async with service.running():
+                await broker.clock.pass_s(301)
+                began_at_ms = broker.clock.now_ms
         assert broker.clock.now_ms - began_at_ms < 2_000
+        counts = [fields["attempts_count"] for name, fields in entries if name == "no_broker_yet"]
+        assert counts == [1, 7, 9, 11, 13], "1, 2, 4, 8, 16, and then 30 s apart"
         broker.nodes[0].start()
 
     plays(script)
@@ -179,7 +182,10 @@ def test_an_error_of_the_application_ends_it_too():
 
 def test_it_warns_of_the_shared_event_loop_once():
     async def script(broker):
-        loops = {name: Loop(lambda name=name: consumer_of(broker, group_id=name), read) for name in ("a", "b")}
+        loops = {
+            name: Loop(lambda name=name: consumer_of(broker, group_id=name, group_instance_id="one"), read)
+            for name in ("a", "b")
+        }
         with logged() as entries:
             async with Service(**loops).running():
                 pass

@@ -123,14 +123,16 @@ def test_an_empty_assignment_is_one():
     async def script(place):
         assert await place.until("ready") == ("ready", 200, 200, 200)
         settings = {**SETTINGS, "group_id": "assigned", "bootstrap_servers": place.broker.bootstrap_servers}
-        second = Service(loop=Loop(lambda: Consumer("orders", **settings), read))
+        more = [Service(loop=Loop(lambda: Consumer("orders", **settings), read)) for _ in range(2)]
         with logged() as entries:
-            async with second.running():
-                await place.broker.until(stable("assigned", members=2))
-                await place.broker.until(lambda: second["loop"].health().status == "ready", LIMIT_S)
-                empty = [each for each in (second, place.assigned) if not each["loop"].consumer.assignment()]
-                assert [await probed(each) for each in empty] == [("ready", 200, 200)]
-        assert [fields["consumer"] for name, fields in entries if name == "no_partition_assigned"] in (["loop"], [])
+            async with more[0].running(), more[1].running():
+                await place.broker.until(stable("assigned", members=3))
+                for each in more:
+                    await place.broker.until(lambda each=each: each["loop"].health().status == "ready", LIMIT_S)
+                empty = [each for each in (*more, place.assigned) if not each["loop"].consumer.assignment()]
+                assert [await probed(each) for each in empty] == [("ready", 200, 200)] * 2
+        told = [fields["consumer"] for name, fields in entries if name == "no_partition_assigned"]
+        assert told in (["loop"], ["loop"] * 2), "of the two that began, at least one had nothing at first"
 
     plays(script)
 
@@ -222,7 +224,7 @@ def test_catching_up_is_ready():
     run_virtual(play())
 
 
-def test_stopping_is_alive_and_not_ready_until_the_record_in_hand_is_processed():
+def test_stopping_is_alive_and_not_ready_until_the_body_has_ended():
     async def play():
         async with Broker(seed=1) as broker:
             broker.create_topic("orders")
@@ -234,13 +236,17 @@ def test_stopping_is_alive_and_not_ready_until_the_record_in_hand_is_processed()
                     seen.append(await probed(service))
                     await broker.clock.pass_s(1)
                     seen.append(await probed(service))
+                await broker.clock.pass_s(1)
+                assert consumer.health().status == "stopped"
+                seen.append(await probed(service))
 
             settings = {**SETTINGS, "bootstrap_servers": broker.bootstrap_servers}
             service = Service(loop=Loop(lambda: Consumer("orders", **settings), slow))
             async with service.running():
                 await broker.until(lambda: seen, LIMIT_S)
             seen.append(await probed(service))
-            assert seen == [("ready", 200, 200), ("stopping", 200, 503), ("stopped", 200, 503)]
+            stopping = ("stopping", 200, 503)
+            assert seen == [("ready", 200, 200), stopping, stopping, ("stopped", 200, 503)]
             assert broker.committed("billing")["orders", 0] == 1
             assert broker.group("billing").members == ()
 

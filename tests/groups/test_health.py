@@ -91,3 +91,14 @@ async def test_a_consumer_of_topics_that_do_not_exist_is_not_ready(group, group_
     member.call("subscribe", ["ordres", "zbils"])
     await until(lambda: status(member) is HealthStatus.READY, what=member.tail)
     assert member.consumer.health().missing_topics == ()
+
+
+async def test_the_older_of_two_with_one_static_name_is_fenced(group):
+    """Alive, since a restart would take the name back, and not ready."""
+    older = await group.member("older", group_instance_id="one").start()
+    await group.shared_out(older)
+    newer = await group.member("newer", group_instance_id="one").start()
+    await until(lambda: status(older) is HealthStatus.FENCED)
+    health = older.consumer.health()
+    assert (health.is_alive, health.is_ready) == (True, False)
+    assert status(newer) is HealthStatus.READY
