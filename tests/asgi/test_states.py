@@ -93,6 +93,7 @@ def test_starting_for_as_long_as_no_broker_answers_and_ready_within_5_s_of_the_f
                     await stack.enter_async_context(each.running())
                 assert broker.clock.now_ms == began_at_ms, "the lifespan waits for nothing"
                 assert await place.answers() == ("starting", 200, 503, 503)
+                assert place.assigned["loop"].lags() == {}
                 assert await place.stay(60) == ("starting", 200, 503, 503)
                 assert (await get(place.assigned, "/livez")).body["since_ms"] == pytest.approx(60_000, abs=1_000)
             told = [fields["attempts_count"] for name, fields in entries if name == "no_broker_yet"]
@@ -236,6 +237,7 @@ def test_stopping_is_alive_and_not_ready_until_the_body_has_ended():
                     seen.append(await probed(service))
                     await broker.clock.pass_s(1)
                     seen.append(await probed(service))
+                    assert service["loop"].lags() == {}
                 await broker.clock.pass_s(1)
                 assert consumer.health().status == "stopped"
                 seen.append(await probed(service))

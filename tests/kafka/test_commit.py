@@ -265,7 +265,7 @@ async def test_a_fatal_error_is_raised_again_by_every_later_call(make_place):
             with pytest.raises(FencedInstanceIdError):
                 call()
         await eventually(lambda: listener.names() == ["assigned", "lost"])
-        assert consumer.health().status == "failed"
+        assert consumer.health().status == "fenced"
 
 
 async def test_a_position_from_a_reset_is_committed_before_the_first_delivery(make_place):
