@@ -15,16 +15,15 @@ import anyio
 
 from aiogroup.asgi import events
 from aiogroup.asgi.application import Access, Application, Receive, Scope, Send
+from aiogroup.asgi.life import Life, Policy, WhenDead, WhenFenced, emit_of
 from aiogroup.asgi.loop import Loop
 from aiogroup.asgi.probes import Ready, Snapshot
 from aiogroup.asgi.signals import hearing_sigterm
-from aiogroup.asgi.supervised import Policy, SupervisedLoop, WhenDead, WhenFenced
+from aiogroup.asgi.supervised import SupervisedLoop
 from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError, IllegalStateError
 from aiogroup.runtime.loop.clock import sleep_ms
 from aiogroup.runtime.loop.supervisor import Supervisor
-from aiogroup.telemetry.log import Log
-from aiogroup.telemetry.observers import Observers
 
 __all__ = ["Service"]
 
@@ -100,7 +99,8 @@ class Service:
         self._drains_on_signal = drain_on_signal
         self._health_file = None if health_file is None else Path(health_file)
         self._application = Application(self._snapshot, self._details, access)
-        self._loops = self._new_loops()
+        self._lives: list[Life] = []
+        self._loops = {name: SupervisedLoop() for name in loops}
         self._supervisor: Supervisor | None = None
         self._stops: set[asyncio.Future[None]] = set()
 
@@ -124,15 +124,16 @@ class Service:
         """
         if self._supervisor is not None:
             raise IllegalStateError("this service is running already: one lifespan at a time")
-        loops = self._new_loops()
-        self._warn({name: each.make() for name, each in loops.items()})
+        lives = {name: Life(name, loop, self._policy) for name, loop in self._given.items()}
+        self._warn({name: each.consumer for name, each in lives.items() if each.consumer is not None})
         if self._health_file is not None:
             self._health_file.touch()
-        self._loops = loops
+        self._lives = list(lives.values())
+        self._loops = {name: SupervisedLoop(each) for name, each in lives.items()}
         supervisor = self._supervisor = Supervisor(self._on_task_failed)
         await supervisor.start()
         try:
-            for name, each in loops.items():
+            for name, each in lives.items():
                 supervisor.spawn(f"loop {name}", each.run)
             supervisor.spawn("looks", self._keep_looking)
             with hearing_sigterm(self._begin_stop) if self._drains_on_signal else nullcontext():
@@ -158,18 +159,15 @@ class Service:
 
     # Its life.
 
-    def _new_loops(self) -> dict[str, SupervisedLoop]:
-        return {name: SupervisedLoop(name, loop, self._policy) for name, loop in self._given.items()}
-
     def _warn(self, consumers: dict[str, Consumer]) -> None:
         """Tell what the settings of these consumers mean inside a server's process."""
         members = {name: each for name, each in consumers.items() if each.config.group_id is not None}
         shared = tuple(name for name, each in members.items() if not each.config.heartbeat_thread)
         if shared:
-            _log_of(members[shared[0]]).emit(events.EventLoopShared(shared))
+            emit_of(members[shared[0]])(events.EventLoopShared(shared))
         for name, each in members.items():
             if each.config.instance_id is not None and multiprocessing.parent_process() is not None:
-                _log_of(each).emit(events.StaticNameInWorker(name, each.config.instance_id))
+                emit_of(each)(events.StaticNameInWorker(name, each.config.instance_id))
 
     async def _keep_looking(self) -> None:
         """Note each change of state soon after it, so that the probes know since when; touch the health file."""
@@ -183,20 +181,20 @@ class Service:
     def _begin_stop(self) -> None:
         supervisor = self._supervisor
         if supervisor is not None and not self._stops:
-            self._stops = {supervisor.begin(f"stop {name}", each.stop) for name, each in self._loops.items()}
+            self._stops = {supervisor.begin("stop", each.stop) for each in self._lives}
 
     async def _stop(self, supervisor: Supervisor) -> None:
         self._begin_stop()
         await asyncio.wait(self._stops)
         if supervisor.failure is not None:  # no task was begun any more
-            for each in self._loops.values():
+            for each in self._lives:
                 await each.stop()
         await supervisor.close()
         self._stops, self._supervisor = set(), None
 
     def _on_task_failed(self, name: str, error: BaseException) -> None:
         """All tasks end with one that died, as when the application cancels every task: nothing starts them again."""
-        for each in self._loops.values():
+        for each in self._lives:
             each.on_task_failed(name, error)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -221,7 +219,3 @@ class Service:
     def _details(self) -> dict[str, object]:
         """Each loop with all that is known of it, also one that has ended as it may."""
         return {"pid": os.getpid(), "loops": {name: each.details() for name, each in self._loops.items()}}
-
-
-def _log_of(consumer: Consumer) -> Observers:
-    return Observers(Log(consumer.config.group_id, consumer.config.client_id), ())

@@ -1,0 +1,255 @@
+"""The life of one loop of a service: a consumer, the next one when it has ended, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from typing import Final, Literal
+
+from aiogroup.asgi import events
+from aiogroup.asgi.loop import Loop
+from aiogroup.asgi.probes import UNASSIGNED
+from aiogroup.asgi.restarts import Restarts, doubled_ms
+from aiogroup.asgi.signals import is_sigterm_taken, send_sigterm
+from aiogroup.consumer import Consumer
+from aiogroup.errors import (
+    AiogroupError,
+    ConnectionLostError,
+    ConsumerStoppedError,
+    FencedInstanceIdError,
+    KafkaTimeoutError,
+    ProtocolError,
+)
+from aiogroup.runtime.loop.clock import FOREVER_MS, Signal, now_ms
+from aiogroup.telemetry.event import Emit
+from aiogroup.telemetry.events import TaskFailed
+from aiogroup.telemetry.health import HealthStatus
+from aiogroup.telemetry.log import Log
+from aiogroup.telemetry.observers import Observers
+from aiogroup.values import dataclass
+
+__all__ = ["End", "Life", "Policy", "WhenDead", "WhenFenced", "emit_of"]
+
+WhenDead = Literal["restart", "exit", "fail"]
+WhenFenced = Literal["stay", "exit"]
+
+NO_BROKER: Final = (ConnectionLostError, KafkaTimeoutError, ProtocolError)
+"""What `Consumer.start` raises where no bootstrap server has answered: it may be called again."""
+START_MOST_MS: Final = 30_000
+TELL_AGAIN_MS: Final = 60_000
+EXIT_NOT_BEFORE_MS: Final = 10_000
+"""A server's parent process replaces a worker at once, and each new member rebalances its group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a service does when a consumer has ended."""
+
+    when_dead: WhenDead
+    when_fenced: WhenFenced
+    stop_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a consumer ended by a failure: FENCED or FAILED. `needs_new_process`: no other one follows in this one."""
+
+    status: HealthStatus
+    why: str
+    needs_new_process: bool = False
+
+
+class _BodyEndedError(AiogroupError):
+    """The body of a loop returned, and nobody had called `stop()`."""
+
+
+class Life:
+    """Runs the loop `name` from the start of a service to its end. Made in the event loop that runs it.
+
+    `end` is how the last consumer ended, until the next one begins.
+
+    Raises:
+        ConfigError: a setting is wrong, or the function made no consumer.
+    """
+
+    def __init__(self, name: str, loop: Loop, policy: Policy) -> None:
+        self.consumer: Consumer | None = loop.make()
+        self.end: End | None = None
+        self.is_stopping = False
+        self.has_ended = False
+        self.restarts_count = 0
+        self.restarts = Restarts()
+        self._name = name
+        self._loop = loop
+        self._policy = policy
+        self._emit = emit_of(self.consumer)
+        self._changed = Signal()
+        self._began_at_ms = now_ms()
+
+    @property
+    def has_ended_as_it_may(self) -> bool:
+        return self.has_ended and self._loop.may_end and self.end is None and not self.is_stopping
+
+    async def run(self) -> None:
+        """Run the loop, and start it again where it fails, until `stop` or its own end."""
+        try:
+            while True:
+                failure = await self._run_once()
+                if failure is None or not await self._go_on_after(failure):
+                    return
+        finally:
+            self.has_ended = True
+            self._changed.pulse()
+
+    async def stop(self) -> None:
+        """Stop the consumer and wait for the body's end, at most for `stop_timeout_ms` in all."""
+        until_ms = now_ms() + self._policy.stop_timeout_ms
+        self.is_stopping = True
+        self._changed.pulse()
+        if self.consumer is not None:
+            await self.consumer.stop(self._policy.stop_timeout_ms)
+        while not self.has_ended and now_ms() < until_ms:
+            await self._changed.wait(until_ms)
+
+    def on_task_failed(self, name: str, error: BaseException) -> None:
+        """A task of the service died, and all of them with it."""
+        why = f"the task {name!r} of the service ended: {error!r}"
+        self.end = End(HealthStatus.FAILED, why, needs_new_process=True)
+        self._emit(TaskFailed(name, repr(error)))
+
+    # One consumer.
+
+    async def _run_once(self) -> Exception | None:
+        """Run one consumer; what ended it, or `None` if it ended as it should. It is stopped then."""
+        consumer, failure = self.consumer, None
+        assert consumer is not None
+        try:
+            if await self._start(consumer):
+                await self._loop.body(consumer)
+                failure = self._why_ended(consumer)
+        except ConsumerStoppedError as error:  # as `getone` raises it where `async for` ends
+            failure = None if self._is_stopped(consumer) else error
+        except Exception as error:  # noqa: BLE001 (whatever it is, it ended the body)
+            failure = error
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            failure = RuntimeError("the body awaited something that was cancelled")
+            failure.__cause__ = error
+        if failure is not None:
+            is_fenced = isinstance(failure, FencedInstanceIdError) or consumer.health().status is HealthStatus.FENCED
+            status = HealthStatus.FENCED if is_fenced else HealthStatus.FAILED
+            self.end = End(status, f"{type(failure).__name__}: {failure}")
+        await consumer.stop(self._policy.stop_timeout_ms)
+        if failure is not None:
+            self.consumer = None
+        return failure
+
+    async def _start(self, consumer: Consumer) -> bool:
+        """Start the consumer, again and again until a broker answers; False if the service stops first."""
+        attempts_count, told_at_ms = 0, -TELL_AGAIN_MS
+        while not self.is_stopping:
+            try:
+                await consumer.start()
+                self._look_at_assignment(consumer)
+                return True
+            except NO_BROKER as error:
+                if consumer.health().status is not HealthStatus.STARTING:
+                    raise  # a broker answered, and the consumer ended: a new one is needed
+                attempts_count += 1
+                if now_ms() - told_at_ms >= TELL_AGAIN_MS:
+                    told_at_ms = now_ms()
+                    self._emit(events.NoBrokerYet(self._name, str(error), attempts_count))
+            await self._wait(now_ms() + doubled_ms(attempts_count, START_MOST_MS))
+        return False
+
+    def _look_at_assignment(self, consumer: Consumer) -> None:
+        health = consumer.health()
+        is_empty = health.status not in UNASSIGNED and not health.partitions_count and not health.missing_topics
+        if is_empty and consumer.config.group_id is not None:
+            self._emit(events.NoPartitionAssigned(self._name))
+
+    def _why_ended(self, consumer: Consumer) -> Exception | None:
+        """The failure that the body's return is, or `None` if it was meant."""
+        if self._loop.may_end or self._is_stopped(consumer):
+            return None
+        return _BodyEndedError(
+            f"the body of {self._name!r} returned although nobody had called stop(); if it may, say Loop(may_end=True)"
+        )
+
+    def _is_stopped(self, consumer: Consumer) -> bool:
+        """Whether the service stops, or the application has stopped this consumer."""
+        return self.is_stopping or consumer.health().status in (HealthStatus.STOPPING, HealthStatus.STOPPED)
+
+    # Between two, and after the last.
+
+    async def _go_on_after(self, failure: Exception) -> bool:
+        """Wait until the next consumer is to begin, and make it; False if there will be none."""
+        assert self.end is not None
+        if self.is_stopping:
+            self._tell(failure, None)
+        elif self.end.status is HealthStatus.FENCED:
+            self._tell(failure, None)
+            await self._stay_fenced()
+        elif self._policy.when_dead == "restart":
+            return await self._make_next(failure)
+        else:
+            self._tell(failure, None)
+            if self._policy.when_dead == "fail" or not await self._exit():
+                self.end = End(self.end.status, self.end.why, needs_new_process=True)
+            await self._wait(FOREVER_MS)
+        return False
+
+    async def _make_next(self, failure: Exception) -> bool:
+        """Make another consumer after a while; False if the service stops first."""
+        while True:
+            wait_ms = self.restarts.wait_ms(now_ms())
+            self._tell(failure, wait_ms)
+            if not await self._wait(now_ms() + wait_ms):
+                return False
+            try:
+                self.consumer = self._loop.make()
+            except Exception as error:  # noqa: BLE001 (as if the consumer had been made, and had failed)
+                failure = error
+            else:
+                self.end = None
+                self.restarts_count += 1
+                return True
+
+    async def _stay_fenced(self) -> None:
+        """Read nothing, and tell it each minute: a restart would take the name back, and so on for ever."""
+        if self._policy.when_fenced == "exit":
+            await self._exit()
+        fenced_at_ms = now_ms()
+        while await self._wait(now_ms() + TELL_AGAIN_MS):
+            self._emit(events.FencedStill(self._name, now_ms() - fenced_at_ms))
+
+    async def _exit(self) -> bool:
+        """End this process by its server; False if none has taken SIGTERM, as in tests."""
+        if not is_sigterm_taken():
+            return False
+        if await self._wait(self._began_at_ms + EXIT_NOT_BEFORE_MS):
+            send_sigterm()
+        return True
+
+    async def _wait(self, until_ms: int) -> bool:
+        """Wait until this instant; False at once when the service stops."""
+        while not self.is_stopping and now_ms() < until_ms:
+            await self._changed.wait(None if until_ms == FOREVER_MS else until_ms)
+        return not self.is_stopping
+
+    def _tell(self, failure: Exception, restart_in_ms: int | None) -> None:
+        assert self.end is not None
+        if self.end.status is HealthStatus.FENCED:
+            why = "fenced"
+        elif isinstance(failure, _BodyEndedError):
+            why = "body_ended"
+        else:
+            why = "consumer_failed" if isinstance(failure, AiogroupError) else "body_raised"
+        lines = "".join(traceback.format_exception(failure))
+        self._emit(events.LoopFailed(self._name, why, repr(failure), lines, restart_in_ms))
+
+
+def emit_of(consumer: Consumer) -> Emit:
+    """Writes events to the log with the consumer's group and client id."""
+    return Observers(Log(consumer.config.group_id, consumer.config.client_id), ()).emit
