@@ -93,10 +93,18 @@ class Life:
     async def run(self) -> None:
         """Run the loop, and start it again where it fails, until `stop` or its own end."""
         try:
-            while True:
-                failure = await self._run_once()
-                if failure is None or not await self._go_on_after(failure):
+            while (consumer := self.consumer) is not None:
+                failure = await self._ended(consumer)
+                if failure is None:
+                    await consumer.stop(self._policy.stop_timeout_ms)
                     return
+                restart_in_ms = self._fail(consumer, failure)
+                await consumer.stop(self._policy.stop_timeout_ms)
+                self.consumer = None
+                if restart_in_ms is not None:
+                    await self._make_next(restart_in_ms)
+                elif not self.is_stopping:
+                    await self._stay_ended()
         finally:
             self.has_ended = True
             self._changed.pulse()
@@ -119,31 +127,23 @@ class Life:
 
     # One consumer.
 
-    async def _run_once(self) -> Exception | None:
-        """Run one consumer; what ended it, or `None` if it ended as it should. It is stopped then."""
-        consumer, failure = self.consumer, None
-        assert consumer is not None
+    async def _ended(self, consumer: Consumer) -> Exception | None:
+        """Run the consumer to its end, which is told here; why it failed, or `None` if it ended as it should."""
         try:
-            if await self._start(consumer):
-                await self._loop.body(consumer)
-                failure = self._why_ended(consumer)
+            if not await self._start(consumer):
+                return None
+            await self._loop.body(consumer)
+            return self._why_ended(consumer)
         except ConsumerStoppedError as error:  # as `getone` raises it where `async for` ends
-            failure = None if self._is_stopped(consumer) else error
+            return None if self._is_stopped(consumer) else error
         except Exception as error:  # noqa: BLE001 (whatever it is, it ended the body)
-            failure = error
+            return error
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             failure = RuntimeError("the body awaited something that was cancelled")
             failure.__cause__ = error
-        if failure is not None:
-            is_fenced = isinstance(failure, FencedInstanceIdError) or consumer.health().status is HealthStatus.FENCED
-            status = HealthStatus.FENCED if is_fenced else HealthStatus.FAILED
-            self.end = End(status, f"{type(failure).__name__}: {failure}")
-        await consumer.stop(self._policy.stop_timeout_ms)
-        if failure is not None:
-            self.consumer = None
-        return failure
+            return failure
 
     async def _start(self, consumer: Consumer) -> bool:
         """Start the consumer, again and again until a broker answers; False if the service stops first."""
@@ -183,38 +183,37 @@ class Life:
 
     # Between two, and after the last.
 
-    async def _go_on_after(self, failure: Exception) -> bool:
-        """Wait until the next consumer is to begin, and make it; False if there will be none."""
-        assert self.end is not None
-        if self.is_stopping:
-            self._tell(failure, None)
-        elif self.end.status is HealthStatus.FENCED:
-            self._tell(failure, None)
-            await self._stay_fenced()
-        elif self._policy.when_dead == "restart":
-            return await self._make_next(failure)
-        else:
-            self._tell(failure, None)
-            if self._policy.when_dead == "fail" or not await self._exit():
-                self.end = End(self.end.status, self.end.why, needs_new_process=True)
-            await self._wait(FOREVER_MS)
-        return False
+    def _fail(self, consumer: Consumer, failure: Exception) -> int | None:
+        """Note and tell how this consumer ended; in how many milliseconds another one begins, `None` if none does."""
+        is_fenced = isinstance(failure, FencedInstanceIdError) or consumer.health().status is HealthStatus.FENCED
+        status = HealthStatus.FENCED if is_fenced else HealthStatus.FAILED
+        self.end = End(status, f"{type(failure).__name__}: {failure}")
+        goes_on = self._policy.when_dead == "restart" and not is_fenced and not self.is_stopping
+        restart_in_ms = self.restarts.wait_ms(now_ms()) if goes_on else None
+        self._tell(status, failure, restart_in_ms)
+        return restart_in_ms
 
-    async def _make_next(self, failure: Exception) -> bool:
-        """Make another consumer after a while; False if the service stops first."""
-        while True:
-            wait_ms = self.restarts.wait_ms(now_ms())
-            self._tell(failure, wait_ms)
-            if not await self._wait(now_ms() + wait_ms):
-                return False
+    async def _make_next(self, restart_in_ms: int) -> None:
+        """Make another consumer after a while, unless the service stops first."""
+        while await self._wait(now_ms() + restart_in_ms):
             try:
                 self.consumer = self._loop.make()
             except Exception as error:  # noqa: BLE001 (as if the consumer had been made, and had failed)
-                failure = error
+                restart_in_ms = self.restarts.wait_ms(now_ms())
+                self._tell(HealthStatus.FAILED, error, restart_in_ms)
             else:
                 self.end = None
                 self.restarts_count += 1
-                return True
+                return
+
+    async def _stay_ended(self) -> None:
+        """No other consumer follows in this process: end it if so wanted, and wait until the service stops."""
+        assert self.end is not None
+        if self.end.status is HealthStatus.FENCED:
+            await self._stay_fenced()
+        elif self._policy.when_dead == "fail" or not await self._exit():
+            self.end = End(self.end.status, self.end.why, needs_new_process=True)
+        await self._wait(FOREVER_MS)
 
     async def _stay_fenced(self) -> None:
         """Read nothing, and tell it each minute: a restart would take the name back, and so on for ever."""
@@ -238,9 +237,8 @@ class Life:
             await self._changed.wait(None if until_ms == FOREVER_MS else until_ms)
         return not self.is_stopping
 
-    def _tell(self, failure: Exception, restart_in_ms: int | None) -> None:
-        assert self.end is not None
-        if self.end.status is HealthStatus.FENCED:
+    def _tell(self, status: HealthStatus, failure: Exception, restart_in_ms: int | None) -> None:
+        if status is HealthStatus.FENCED:
             why = "fenced"
         elif isinstance(failure, _BodyEndedError):
             why = "body_ended"

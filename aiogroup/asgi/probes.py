@@ -53,6 +53,8 @@ class Look:
     """For how long no record could flow; 0 while records may."""
     needs_new_process: bool = False
     """It has failed, and a new consumer in this process would not help, or did not."""
+    was_assigned: bool = True
+    """The consumer of now has been seen with an assignment."""
 
     @property
     def is_live(self) -> bool:
@@ -62,6 +64,8 @@ class Look:
 
     def is_ready(self, ready: Ready, unready_after_ms: int) -> bool:
         if self.health.status in UNASSIGNED:
+            return False
+        if self.health.status is HealthStatus.UNREACHABLE and not self.was_assigned:
             return False
         return ready == "assigned" or self.health.is_ready or self.not_flowing_ms < unready_after_ms
 

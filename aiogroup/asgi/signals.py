@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import signal
 import threading
@@ -34,9 +35,12 @@ def hearing_sigterm(hear: Callable[[], None]) -> Iterator[None]:
         yield
         return
     loop, found = running_loop(), signal.getsignal(signal.SIGTERM)
+    # The signal may interrupt a rebalance callback: what is begun then is no part of that callback, and must not be
+    # taken for one, as a consumer cannot be stopped inside of its own.
+    outside = contextvars.copy_context()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(hear)
+        loop.call_soon_threadsafe(hear, context=outside)
         if callable(found):
             found(number, frame)
 

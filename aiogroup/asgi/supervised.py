@@ -24,6 +24,7 @@ class SupervisedLoop:
         self._life = life
         self._since = Since()
         self._flowing_since = Since()
+        self._assigned_in: int | None = None  # by its number: the consumer that was seen with an assignment
 
     @property
     def consumer(self) -> Consumer | None:
@@ -78,9 +79,12 @@ class SupervisedLoop:
         if life.has_ended_as_it_may:
             return None
         now = now_ms()
+        if health.status not in UNASSIGNED and health.status is not HealthStatus.UNREACHABLE:
+            self._assigned_in = life.restarts_count
+        was_assigned = self._assigned_in == life.restarts_count
         not_flowing_ms = self._flowing_since.ms(health.is_ready, now)
         needs_new_process = life.end is not None and (life.end.needs_new_process or life.restarts.are_many(now))
-        return Look(health, 0 if health.is_ready else not_flowing_ms, needs_new_process)
+        return Look(health, 0 if health.is_ready else not_flowing_ms, needs_new_process, was_assigned)
 
     def _health_in(self, life: Life) -> Health:
         health = NOT_BEGUN if life.consumer is None else life.consumer.health()

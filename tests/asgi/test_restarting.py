@@ -151,6 +151,32 @@ def test_a_body_that_is_told_of_the_stop_has_not_failed(by_whom):
     run_virtual(script())
 
 
+def test_a_failure_is_told_before_the_stop_which_may_take_long():
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            broker.produce("orders", b"poison")
+            raised_at_ms = []
+
+            async def raising(consumer):
+                async for _ in consumer:
+                    broker.pause()
+                    raised_at_ms.append(broker.clock.now_ms)
+                    raise ValueError
+
+            service = Service(billing=Loop(maker(broker), raising))
+            with logged() as entries:
+                async with service.running():
+                    await broker.until(lambda: raised_at_ms, timeout_s=60)
+                    await broker.clock.pass_s(0.1)
+                    assert [name for name, _ in entries if name == "loop_failed"] == ["loop_failed"]
+                    assert service["billing"].consumer.health().status == "stopping"
+                    assert await probed(service) == ("failed", 200, 503)
+                    broker.resume()
+
+    run_virtual(script())
+
+
 def test_an_error_while_the_service_stops_is_told_and_nothing_is_started_again():
     async def script():
         async with Broker(seed=1) as broker:

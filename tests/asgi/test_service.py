@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from aiogroup import ConfigError, Consumer, IllegalStateError
+from aiogroup import ConfigError, Consumer, ConsumerRebalanceListener, IllegalStateError
 from aiogroup.asgi import Loop, Service
 from aiogroup.embedded import Broker, run_virtual
 from tests.support.asgi import get, logged, probed
@@ -180,6 +180,21 @@ def test_an_error_of_the_application_ends_it_too():
 # What it tells.
 
 
+def test_the_details_are_for_those_with_access():
+    async def script(broker):
+        service = Service(access=lambda _: True, billing=Loop(lambda: consumer_of(broker), read))
+        async with service.running():
+            await broker.until(lambda: set(service["billing"].lags().values()) == {0})
+            details = (await get(service, "/state")).body
+            assert details["pid"] == os.getpid()
+            loop = details["loops"]["billing"]
+            assert (loop["state"], loop["partitions_count"], loop["restarts_count"]) == ("ready", 1, 0)
+            assert (loop["lags"], loop["missing_topics"]) == ({"orders-0": 0}, [])
+            assert loop["since_request_ms"] >= 0
+
+    plays(script)
+
+
 def test_it_warns_of_the_shared_event_loop_once():
     async def script(broker):
         loops = {
@@ -279,6 +294,27 @@ def test_when_dead_exit_asks_the_server_to_end_but_not_before_it_is_10_s_old():
     plays(script)
 
 
+def test_when_fenced_exit_does_the_same_and_the_consumer_stays_fenced_until_then():
+    async def script(broker):
+        ended_at_ms = []
+        found = signal.signal(signal.SIGTERM, lambda *_: ended_at_ms.append(broker.clock.now_ms))
+        try:
+            loop = Loop(lambda: consumer_of(broker, group_instance_id="one"), read)
+            older, newer = Service(when_fenced="exit", billing=loop), Service(billing=loop)
+            async with older.running():
+                began_at_ms = broker.clock.now_ms
+                await broker.until(lambda: older["billing"].health().is_ready)
+                async with newer.running():
+                    await broker.until(lambda: ended_at_ms, 60)
+                    assert await probed(older) == ("fenced", 200, 503)
+        finally:
+            signal.signal(signal.SIGTERM, found)
+        assert 10_000 <= ended_at_ms[0] - began_at_ms < 11_000
+        assert len(ended_at_ms) == 1
+
+    plays(script)
+
+
 def test_drain_on_signal_begins_the_stop_and_calls_the_handler_that_it_found():
     async def script(broker):
         heard = []
@@ -298,6 +334,35 @@ def test_drain_on_signal_begins_the_stop_and_calls_the_handler_that_it_found():
             assert signal.getsignal(signal.SIGTERM) is of_the_server
         finally:
             signal.signal(signal.SIGTERM, found)
+
+    plays(script)
+
+
+def test_drain_on_signal_also_when_the_signal_interrupts_a_rebalance_callback():
+    async def script(broker):
+        class Listener(ConsumerRebalanceListener):
+            async def on_partitions_assigned(self, assigned):
+                os.kill(os.getpid(), signal.SIGTERM)
+                for _ in range(1_000):  # the handler runs between two steps of this callback
+                    pass
+                await broker.clock.pass_s(0.5)
+
+            async def on_partitions_revoked(self, revoked):
+                pass
+
+        def make():
+            consumer = consumer_of(broker)
+            consumer.subscribe(["orders"], listener=Listener())
+            return consumer
+
+        found = signal.signal(signal.SIGTERM, lambda *_: None)
+        try:
+            service = Service(drain_on_signal=True, billing=Loop(make, read))
+            async with service.running():
+                await broker.until(lambda: service["billing"].health().status == "stopped")
+        finally:
+            signal.signal(signal.SIGTERM, found)
+        assert broker.group("billing").members == ()
 
     plays(script)
 

@@ -153,6 +153,19 @@ def test_unreachable_is_alive_and_under_flowing_not_ready_after_30_s():
     plays(script)
 
 
+def test_unreachable_is_not_ready_before_the_first_assignment():
+    async def script(place):
+        with place.broker.drop("FindCoordinator"):
+            assert await place.until("unreachable") == ("unreachable", 200, 503, 503)
+        assert await place.until("ready") == ("ready", 200, 200, 200)
+        place.broker.pause()
+        assert await place.until("unreachable") == ("unreachable", 200, 200, 200)
+        place.broker.resume()
+        assert await place.until("ready") == ("ready", 200, 200, 200)
+
+    plays(script)
+
+
 def test_rebalancing_is_ready_and_under_flowing_not_after_30_s():
     async def script(place):
         await place.until("ready")
