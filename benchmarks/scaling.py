@@ -36,6 +36,8 @@ LOSS = 0.01
 LOADING_MS = 2_000
 EXPANSION_S = 60
 EXPANDING = "scale-up, expansion"
+PROPERTIES = {"group.initial.rebalance.delay.ms": "3000", "max.connections": str(2**31 - 1)}
+"""The embedded broker's own default of 1,000 connections is not enough for 150 members."""
 LIMIT_S = 3_600
 BEGIN_MS = 1_800_000_000_000
 
@@ -172,7 +174,7 @@ class InVirtualTime:
     """The group's brokers, embedded."""
 
     def __init__(self, case, loop):
-        self.settings = Settings.of({"group.initial.rebalance.delay.ms": "3000"})
+        self.settings = Settings.of(PROPERTIES)
         self.cluster = Cluster(self.settings, Random(case.seed), nodes=NODES, **drafted(case))
         self.network = Network(self.cluster, loop, Random(case.seed))
         self.network.jitter_ms = 5
@@ -212,7 +214,14 @@ class InVirtualTime:
         self._control(lambda now_ms: self.cluster.coordinators.move(GROUP, other, LOADING_MS, now_ms))
 
     async def end(self):
+        """Figures of a group in which a broker refused something are not told.
+
+        Raises:
+            RuntimeError: there are such refusals.
+        """
         self.network.close()
+        if troubles := self.cluster.troubles.kept:
+            raise RuntimeError(f"the broker refused: {troubles[0].refusal.name}, {troubles[0].what}")
 
 
 def drafted(case):

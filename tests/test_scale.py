@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 
+from benchmarks import scaling
 from benchmarks.scaling import Case, Pace, run_in_virtual_time
 
 PACE = Pace(session_s=20.0, heartbeat_s=2.0, back_s=5.0, wave_s=20.0, spread_s=4.0, quiet_s=30.0, record_s=2.0)
@@ -67,3 +68,11 @@ def test_the_seed_decides_all_of_it():
     first, again = (cost_of("rolling restart", protocol="cooperative-sticky", seed=7) for _ in range(2))
     first.cpu_s = again.cpu_s = 0.0
     assert first == again
+
+
+def test_a_case_in_which_the_broker_refuses_something_says_no_figures(monkeypatch):
+    """Members that get no connection wait for as long as one looks, and only the figures of the others are told."""
+    monkeypatch.setattr(scaling, "LIMIT_S", 60)
+    monkeypatch.setattr(scaling, "PROPERTIES", scaling.PROPERTIES | {"max.connections": "20"})
+    with pytest.raises(RuntimeError, match="connections"):
+        cost_of("start")
