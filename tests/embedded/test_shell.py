@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.record.default_records import DefaultRecordBatch
 
 from aiogroup import Consumer
 from aiogroup.embedded import Broker, BrokerRefusal
 from aiogroup.protocol.framing import decode_response, encode_request
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
+from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiogroup.protocol.messages.metadata import MetadataRequest
 
 NAMED = ApiVersionsRequest(client_software_name="scripted", client_software_version="1")
@@ -196,21 +198,30 @@ def test_a_paused_node_accepts_and_answers_when_it_goes_on():
 
 
 def test_answers_larger_than_the_sockets_buffers_are_whole():
+    """Of Fetch, which costs nearly no computing: as much Metadata took a minute on a busy machine."""
+    partitions = tuple(
+        FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=2**20) for number in range(2)
+    )
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=(FetchTopic(topic="orders", partitions=partitions),))
+    frame = encode_request(request, 4, 1, "scripted")
+    count = 20
     with Broker() as broker, socket.socket() as peer:
-        for number in range(1_000):
-            broker.create_topic(f"a-topic-with-a-name-that-is-not-short-{number}", partitions=20)
+        broker.create_topic("orders", partitions=2)
+        sent = [bytes([number]) * 400_000 for number in range(2)]
+        for number, value in enumerate(sent):
+            broker.produce("orders", value, partition=number)
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         peer.connect(("127.0.0.1", broker.nodes[0].port))
         peer.settimeout(LIMIT_S)
-        request = encode_request(MetadataRequest(topics=None), 0, 1, "scripted")
-        count = 20
-        peer.sendall((len(request).to_bytes(4, "big") + request) * count)
+        peer.sendall((len(frame).to_bytes(4, "big") + frame) * count)
         stream = peer.makefile("rb")
         answers = {stream.read(int.from_bytes(stream.read(4), "big")) for _ in range(count)}
         (answer,) = answers
         assert len(answer) * count > 8_000_000, "more than a socket's buffers take"
-        topics = decode_response(MetadataRequest, 0, answer)[1].topics
-        assert sum(len(topic.partitions) for topic in topics) == 20_000
+        (topic,) = decode_response(FetchRequest, 4, answer)[1].responses
+        for each in topic.partitions:
+            (record,) = DefaultRecordBatch(bytes(each.records))
+            assert record.value == sent[each.partition_index]
 
 
 async def orders(broker, count):
