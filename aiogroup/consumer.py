@@ -37,6 +37,7 @@ from aiogroup.runtime.delivery.merged import Merged, MergeSettings
 from aiogroup.runtime.delivery.readers import is_request
 from aiogroup.runtime.engine import Engine
 from aiogroup.runtime.group import Group
+from aiogroup.runtime.inside import Inside
 from aiogroup.runtime.inspection import health_of, metrics_of
 from aiogroup.runtime.loop.clock import now_ms, wall_ms
 from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST
@@ -78,7 +79,8 @@ class Consumer:
         self._listener = listener
         self._subscription = Subscription()
         # No bound method of ours: what the tasks hold must not keep a forgotten consumer from being noticed.
-        self._emit = Observers(Log(self.config.group_id, self.config.client_id), _check_observers(observers)).emit
+        self._observers = Observers(Log(self.config.group_id, self.config.client_id), _check_observers(observers))
+        self._emit = self._observers.emit
         self._engine: Engine | None = None
         self._starting: Engine | None = None
         self._stopping: asyncio.Future[StopReport] | None = None
@@ -700,6 +702,23 @@ class Consumer:
         """Figures, under Java's names in snake case where it has them; `None` is "not known", never 0."""
         self._check_not_stopped()
         return metrics_of(self._started())
+
+    def inside(self) -> Inside | None:
+        """A look inside, for pages such as `aiogroup.asgi`'s; `None` before the start and after the stop.
+
+        What it shows may change from one release to the next.
+        """
+        is_over = self._stopping is not None and self._stopping.done()
+        return None if self._engine is None or is_over else Inside(self._engine)
+
+    def observe(self, observer: Observer) -> None:
+        """Give each event from now on to this observer too, after those of the constructor.
+
+        Raises:
+            ConfigError: it has no `on_event(event)`, or one that is async.
+        """
+        for each in _check_observers((observer,)):
+            self._observers.add(each)
 
     # What several calls need.
 

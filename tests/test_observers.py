@@ -47,6 +47,22 @@ class UnprintableError(Exception):
     __str__ = __repr__
 
 
+def test_an_observer_may_come_later():
+    first, later = Ears(), Ears()
+    observers = Observers(first, ())
+    observers.emit(BEAT)
+    observers.add(later)
+    observers.emit(events.HeartbeatSent(2))
+    assert (len(first.heard), later.heard) == (2, [events.HeartbeatSent(2)])
+
+
+def test_a_consumer_takes_observers_later_but_only_such_as_can_hear():
+    consumer = Consumer("orders")
+    consumer.observe(Ears())
+    with pytest.raises(ConfigError, match="on_event"):
+        consumer.observe(print)
+
+
 def test_a_faulty_observer_is_reported_once_and_left_out():
     log, first, faulty, last = Ears(), Ears(), Faulty(), Ears()
     observers = Observers(log, [first, faulty, last])

@@ -43,10 +43,12 @@ from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry.health import HealthStatus
+from aiogroup.telemetry.inside import Deadline
 from aiogroup.values import dataclass
 
 __all__ = ["Group", "GroupHealth", "GroupOrNone", "NoGroup"]
 
+REBALANCES: Final = frozenset({MemberState.PREPARING, MemberState.JOINING, MemberState.SYNCING, MemberState.ADOPTING})
 _PARKED: Final = MemberState.PARKED  # a module constant: looking it up on the enum each time would cost more
 
 
@@ -74,6 +76,15 @@ class GroupOrNone(GroupForRequests, CommitsLeaving, Follower, Leaver, Protocol):
     @property
     def rebalances_count(self) -> int | None:
         """How many rebalances were completed; `None` without a group."""
+        ...
+
+    @property
+    def member(self) -> tuple[str, int] | None:
+        """The member's id and generation; `None` without a group."""
+        ...
+
+    def deadlines(self, now: int) -> tuple[Deadline, ...]:
+        """The time-outs of a member; none without a group, or with self-assigned partitions."""
         ...
 
     def needed_for(self, call: str) -> Group:
@@ -108,9 +119,13 @@ class NoGroup:
     """A consumer without a group: it reads the partitions that the application assigns, and commits nothing."""
 
     rebalances_count: int | None = None
+    member: tuple[str, int] | None = None
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
+
+    def deadlines(self, now: int) -> tuple[Deadline, ...]:
+        return ()
 
     def needed_for(self, call: str) -> Group:
         raise IllegalOperation(f"{call}() needs a group: pass group_id")
@@ -194,6 +209,36 @@ class Group:
     @property
     def rebalances_count(self) -> int | None:
         return self._rebalance.completed_count
+
+    @property
+    def member(self) -> tuple[str, int] | None:
+        identity = self._membership.identity
+        return identity.member_id, identity.generation
+
+    def deadlines(self, now: int) -> tuple[Deadline, ...]:
+        if self._subscription.is_manual or not self._has_begun:
+            return ()
+        config, rebalance, poll = self._context.config, self._context.rebalance, self._poll_clock.deadlines
+        acknowledged_at_ms = self._liveness.heartbeat.acknowledged_at_ms
+        is_under_way = self._membership.state in REBALANCES and rebalance.began_at_ms > 0
+        rebalance_setting = "max_poll_interval_ms" if config.rebalance_timeout_ms is None else "rebalance_timeout_ms"
+        return (
+            Deadline(
+                "session", *self._membership.session, None if acknowledged_at_ms is None else now - acknowledged_at_ms
+            ),
+            Deadline(
+                "poll",
+                "max_poll_interval_ms",
+                config.effective_poll_interval_ms,
+                None if poll is None else now - poll.since_ms,
+            ),
+            Deadline(
+                "rebalance",
+                rebalance_setting,
+                config.effective_rebalance_timeout_ms,
+                now - rebalance.began_at_ms if is_under_way else None,
+            ),
+        )
 
     def needed_for(self, call: str) -> Group:
         return self

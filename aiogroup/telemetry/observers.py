@@ -35,6 +35,10 @@ class Observers:
         self._is_emitting = False
         self._caused_count = 0
 
+    def add(self, observer: Observer) -> None:
+        """Give each event from now on to this observer, too."""
+        self._observers = [*self._observers, observer]
+
     def emit(self, event: Event) -> None:
         """Emit an event. If an observer causes another one by its own call, that is emitted after this one."""
         self._waiting.append(event)

@@ -57,6 +57,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "member with a heartbeat thread": {"heartbeat_thread": True},
     "alone": {"group_id": None},
 }
+
+
+class Observer:
+    def on_event(self, event):
+        """Keeps nothing."""
+
+
 COMMITTED, WRITTEN, MORE = 3, 6, ["more", "and more"]
 
 
@@ -193,6 +200,8 @@ QUESTIONS = {
     ),
     "health": Call(lambda case: case.consumer.health()),
     "metrics": Call(lambda case: case.consumer.metrics()),
+    "inside": Call(lambda case: case.consumer.inside()),
+    "observe": Call(lambda case: case.consumer.observe(Observer())),
 }
 """All at once, beside the requests for records."""
 SEEKS = {
