@@ -52,6 +52,19 @@ def test_an_older_broker_offers_less():
         Machine(api_versions={"JoinGroup": (0, 99)})
 
 
+def test_names_that_nobody_has_are_told_last_and_ids_that_nobody_has_first():
+    machine = Machine()
+    for name in ("orders", "returns"):
+        machine.do(lambda cluster, now_ms, name=name: cluster.topics.create(name, 1, now_ms))
+    client = machine.client()
+    answer = client.ask(asked("no-1", "returns", "no-2", "orders"), 8)
+    assert [topic.name for topic in answer.topics] == ["returns", "orders", "no-1", "no-2"]
+    ids = {topic.name: topic.topic_id for topic in client.ask(MetadataRequest(topics=None), 13).topics}
+    wanted = [ids["returns"], UUID(int=1), ids["orders"], UUID(int=2)]
+    request = MetadataRequest(topics=tuple(MetadataRequestTopic(topic_id=each) for each in wanted))
+    assert [topic.topic_id for topic in client.ask(request, 13).topics] == [wanted[1], wanted[3], wanted[0], wanted[2]]
+
+
 @pytest.mark.parametrize("version", range(14))
 def test_every_version_of_metadata_knows_a_topic(version):
     machine = Machine()

@@ -126,14 +126,16 @@ class ClusterMetadata:
         return [self._told(exchange, request, topic) for topic in self._topics]
 
     def _asked(self, exchange: Exchange, request: MetadataRequest, now_ms: int) -> Iterable[MetadataResponseTopic]:
-        """In the order of the request, each topic once (KafkaApis.handleTopicMetadataRequest)."""
+        """Each topic once; ids that nobody has come first, and names that nobody has last, as
+        KafkaApis.handleTopicMetadataRequest puts the answer together. Otherwise in the order of the request.
+        """
         asked = tuple(dict.fromkeys(request.topics or ()))
-        by_id = any(each.topic_id != ZERO_UUID for each in asked)
-        return [
-            self._by_id(exchange, request, each) if by_id else self._by_name(exchange, request, each.name or "", now_ms)
-            for each in asked
-            if not by_id or each.topic_id != ZERO_UUID
-        ]
+        by_id = tuple(each for each in asked if each.topic_id != ZERO_UUID)
+        if by_id:
+            unknown_first = sorted(by_id, key=lambda each: self._topics.by_id(each.topic_id) is not None)
+            return [self._by_id(exchange, request, each) for each in unknown_first]
+        names = sorted((each.name or "" for each in asked), key=lambda name: self._topics.get(name) is None)
+        return [self._by_name(exchange, request, each, now_ms) for each in names]
 
     def _by_id(
         self, exchange: Exchange, request: MetadataRequest, asked: MetadataRequestTopic
