@@ -62,6 +62,7 @@ from aiogroup.runtime.shutdown import StopReport
 from aiogroup.settings import ConsumerSettings
 from aiogroup.telemetry.events import Event, Observer
 from aiogroup.telemetry.health import GroupMetadata, Health, HealthStatus
+from aiogroup.telemetry.log_context import LogContext
 
 __all__ = [
     "AiogroupError",
@@ -97,6 +98,7 @@ __all__ = [
     "InvalidTopicError",
     "KafkaTimeoutError",
     "Lag",
+    "LogContext",
     "LogTruncationError",
     "MemberNotFoundError",
     "MemberSubscription",

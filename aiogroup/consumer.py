@@ -49,6 +49,7 @@ from aiogroup.telemetry.event import Observer
 from aiogroup.telemetry.health import GroupMetadata, Health, HealthStatus, Since
 from aiogroup.telemetry.log import Log
 from aiogroup.telemetry.observers import Observers
+from aiogroup.telemetry.record_observer import record_observers
 
 __all__ = ["Consumer"]
 
@@ -58,7 +59,7 @@ class Consumer:
 
     Positional arguments are topics to subscribe to; the settings are those of `ConsumerConfig`, in Kafka's names and
     milliseconds. `listener` hears of every subscription that brings none of its own. `observers` get every
-    telemetry event. Belongs to one event loop.
+    telemetry event; those with `begin_record` are told of each record, too. Belongs to one event loop.
 
     Raises:
         ConfigError: a setting is unknown, out of range or contradicts another, or an observer is none.
@@ -79,7 +80,9 @@ class Consumer:
         self._listener = listener
         self._subscription = Subscription()
         # No bound method of ours: what the tasks hold must not keep a forgotten consumer from being noticed.
-        self._observers = Observers(Log(self.config.group_id, self.config.client_id), _check_observers(observers))
+        checked = _check_observers(observers)
+        self._observers = Observers(Log(self.config.group_id, self.config.client_id), checked)
+        self._record_observers = record_observers(checked)
         self._emit = self._observers.emit
         self._engine: Engine | None = None
         self._starting: Engine | None = None
@@ -107,7 +110,9 @@ class Consumer:
         self._check_not_stopped()
         if self._engine is not None or self._starting is not None:
             raise IllegalStateError("the consumer was started already")
-        engine = self._starting = build(self.config, self._assignors, self._subscription, self._emit)
+        engine = self._starting = build(
+            self.config, self._assignors, self._subscription, self._emit, self._record_observers
+        )
         try:
             await engine.start()
             self._engine = engine
@@ -188,11 +193,12 @@ class Consumer:
         if engine is None:
             return self  # `__anext__` says what to do
         engine.requests.iterate()
-        return engine.context.delivery.cursor
+        return engine.iterated(engine.context.delivery.cursor)
 
     @is_request
     async def __anext__(self) -> Record:
-        return await anext(self._started().context.delivery.cursor)
+        engine = self._started()
+        return await engine.given(anext(engine.context.delivery.cursor))
 
     def merged(
         self,
@@ -244,7 +250,7 @@ class Consumer:
                 waited, none of them was any more), or called inside a rebalance callback.
         """
         engine = self._asked(partitions)
-        return await engine.requests.one(self._named(partitions))
+        return await engine.given(engine.requests.one(self._named(partitions)))
 
     @is_request
     async def getmany(
@@ -258,7 +264,7 @@ class Consumer:
         _check_timeout(timeout_ms, "getmany")
         limit = self._limit(max_records)
         engine = self._asked(partitions)
-        return await engine.requests.batch(max(0, timeout_ms), limit, self._named(partitions))
+        return await engine.given_many(engine.requests.batch(max(0, timeout_ms), limit, self._named(partitions)))
 
     @is_request
     async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> Records:
@@ -266,7 +272,8 @@ class Consumer:
         if timeout_ms is not None:
             _check_timeout(timeout_ms, "poll")
         limit = self._limit(max_records)
-        return await self._asked().requests.batch(timeout_ms, limit, frozenset())
+        engine = self._asked()
+        return await engine.given_many(engine.requests.batch(timeout_ms, limit, frozenset()))
 
     async def skip(self, *partitions: TopicPartition) -> None:
         """Go on after what is in hand, which counts as processed, and after a poison record.
@@ -310,6 +317,9 @@ class Consumer:
             IllegalOperation: there is no group.
             ValueError, TypeError: not offsets, or no lane delivered up to there. Nothing is sent.
         """
+        await self._running().committing(self._commit(offsets), offsets)
+
+    async def _commit(self, offsets: Offsets | None) -> None:
         engine, group = self._running(), self._grouped("commit")
         until_ms = now_ms() + self.config.default_api_timeout_ms
         if offsets is None:
@@ -712,7 +722,7 @@ class Consumer:
         return None if self._engine is None or is_over else Inside(self._engine)
 
     def observe(self, observer: Observer) -> None:
-        """Give each event from now on to this observer too, after those of the constructor.
+        """Give each event from now on to this observer too, after those of the constructor; records it is not told of.
 
         Raises:
             ConfigError: it has no `on_event(event)`, or one that is async.

@@ -13,12 +13,13 @@ from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.membership.classic.machine import ClassicMembership
 from aiogroup.membership.classic.requests import Offers
 from aiogroup.membership.first_sight import FirstSight
-from aiogroup.membership.identity import Identity
+from aiogroup.membership.identity import NO_GENERATION, Identity
 from aiogroup.membership.liveness import PollClock
 from aiogroup.membership.member import MemberObserver
 from aiogroup.membership.settings import GroupSettings
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
+from aiogroup.runtime.delivery.handling import Handling
 from aiogroup.runtime.delivery.requests import Requests
 from aiogroup.runtime.engine import Engine
 from aiogroup.runtime.fetching.fetcher import Fetchers, LiveRules
@@ -44,11 +45,18 @@ from aiogroup.runtime.recovery.catch_up_fetchers import make_delivery
 from aiogroup.runtime.recovery.parallel import NoParallelRecovery, ParallelRecovery, ParallelRecoveryOrNone
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry.events import Emit
+from aiogroup.telemetry.record_observer import RecordObserver, Whose
 
 __all__ = ["build"]
 
 
-def build(config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription: Subscription, emit: Emit) -> Engine:
+def build(
+    config: ConsumerConfig,
+    assignors: tuple[Assignor, ...],
+    subscription: Subscription,
+    emit: Emit,
+    observers: tuple[RecordObserver, ...] = (),
+) -> Engine:
     """Call this in the loop that is to run the consumer. Nothing runs yet, and nothing is connected."""
     assignment, beside = Assignment(), LaneTable[RangeCursor]()
     context = Context(config, Link(config), assignment, make_delivery(config, assignment, beside), emit)
@@ -83,7 +91,13 @@ def build(config: ConsumerConfig, assignors: tuple[Assignor, ...], subscription:
         OffsetQueries(context, refresher),
         NamedOffsets(context, positions),
         recovery,
+        Handling(observers, emit, lambda: _whose(context, group)) if observers else None,
     )
+
+
+def _whose(context: Context, group: GroupOrNone) -> Whose:
+    generation = group.coordinator.identity.generation if isinstance(group, Group) else NO_GENERATION
+    return Whose(context.config.group_id, context.config.client_id, generation, context.link.cluster.cluster_id)
 
 
 class _Member:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 
 from aiogroup.errors import ConsumerStoppedError
 from aiogroup.membership.following import Cause
 from aiogroup.native import IS_COMPILED
+from aiogroup.records import Record, Records
 from aiogroup.runtime.context import Context
+from aiogroup.runtime.delivery.handling import Handling
 from aiogroup.runtime.delivery.requests import Requests
 from aiogroup.runtime.fetching.fetcher import Fetchers
 from aiogroup.runtime.fetching.inflater import inflate
@@ -43,6 +46,7 @@ class Engine:
     offset_queries: OffsetQueries
     named_offsets: NamedOffsets
     recovery: ParallelRecoveryOrNone
+    handling: Handling | None
 
     async def start(self) -> None:
         """Reach the cluster, then start the tasks.
@@ -75,6 +79,20 @@ class Engine:
         self.following.follow(Cause.START)
         self.positions.note_sight(context.link.cluster)  # requested after the partitions were assigned
 
+    # What the application gets, as observers of records are told of it.
+
+    def iterated(self, records: AsyncIterator[Record]) -> AsyncIterator[Record]:
+        return records if self.handling is None else self.handling.over(records)
+
+    def given(self, request: Awaitable[Record]) -> Awaitable[Record]:
+        return request if self.handling is None else self.handling.one(request)
+
+    def given_many(self, request: Awaitable[Records]) -> Awaitable[Records]:
+        return request if self.handling is None else self.handling.batch(request)
+
+    def committing(self, request: Awaitable[None], offsets: object) -> Awaitable[None]:
+        return request if self.handling is None else self.handling.commit(request, offsets)
+
     async def close(self) -> None:
         """End every task and close every connection, at once."""
         context = self.context
@@ -83,4 +101,6 @@ class Engine:
         finally:
             closing = context.link.close()  # after the tasks, so that none of them sees its connection break
             context.changed.pulse()  # wake whoever still waits, since nothing will come
+            if self.handling is not None:
+                self.handling.close()
         await context.link.wait_closed(closing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -62,6 +62,8 @@ class Running(Protocol):
     def requests(self) -> Requests: ...
     @property
     def offset_queries(self) -> OffsetQueries: ...
+    def iterated(self, records: AsyncIterator[Record]) -> AsyncIterator[Record]: ...
+    def given(self, request: Awaitable[Record]) -> Awaitable[Record]: ...
 
 
 class Merged(AsyncIterator[Record]):
@@ -127,7 +129,7 @@ class Merged(AsyncIterator[Record]):
         if running is None or self._is_closed:
             return self  # `__anext__` raises an error that says what to do
         running.requests.iterate()
-        return self._begun(running).cursor
+        return running.iterated(self._begun(running).cursor)
 
     @is_request
     async def __anext__(self) -> Record:
@@ -140,7 +142,8 @@ class Merged(AsyncIterator[Record]):
         and the errors of `Consumer.getone`. A partition that cannot go on raises its error at each request until it is
         moved by `seek`, or left out by `pause`: without its next record the order is not known.
         """
-        return await anext(self._begun(self._started()).cursor)
+        running = self._started()
+        return await running.given(anext(self._begun(running).cursor))
 
     async def aclose(self) -> None:
         """Hand out no more records, and buffer as without a merge. Records in hand stay in hand."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-__all__ = ["FOREVER_MS", "Alarm", "Signal", "now_ms", "running_loop", "sleep_ms", "timeout_ms", "wall_ms"]
+__all__ = ["FOREVER_MS", "Alarm", "Signal", "now_ms", "running_loop", "sleep_ms", "timeout_ms", "wall_ms", "wall_ns"]
 
 
 FOREVER_MS: Final = 2**62
@@ -56,6 +56,11 @@ def now_ms() -> int:
 def wall_ms() -> int:
     """Milliseconds since the epoch, for what brokers compare with record timestamps."""
     return time.time_ns() // 1_000_000
+
+
+def wall_ns() -> int:
+    """Nanoseconds since the epoch, for spans."""
+    return time.time_ns()
 
 
 async def sleep_ms(duration_ms: int) -> None:

@@ -1,0 +1,314 @@
+"""OpenTelemetry and structlog beside the body of a loop: what is current where, and the conventions' names."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+import structlog
+from opentelemetry import baggage, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+from aiogroup import Consumer, LogContext
+from aiogroup.embedded import Broker
+from aiogroup.native import Cursor
+from aiogroup.otel import LINKS_LIMIT, SCHEMA_URL, Metering, Tracing
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
+FROM_PRODUCER = [("traceparent", f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01".encode()), ("baggage", b"tenant=blue")]
+
+
+@pytest.fixture
+async def broker():
+    async with Broker() as broker:
+        broker.create_topic("orders", 1)
+        yield broker
+
+
+class Spans:
+    """A tracer provider, and the spans that have ended."""
+
+    def __init__(self):
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = self.provider.get_tracer("test")
+
+    def ended(self, name):
+        return [span for span in self._exporter.get_finished_spans() if span.name == name]
+
+
+@pytest.fixture
+def spans():
+    return Spans()
+
+
+@pytest.fixture(autouse=True)
+def no_error_of_the_sdk(caplog):
+    yield
+    assert [each for each in caplog.records if each.name.startswith("opentelemetry")] == []
+
+
+def consumer_of(broker, *observers, **settings):
+    settings = {"group_id": "ours", "client_id": "me", "auto_offset_reset": "earliest"} | settings
+    return Consumer("orders", bootstrap_servers=broker.bootstrap_servers, observers=observers, **settings)
+
+
+def current():
+    return trace.get_current_span().get_span_context().span_id
+
+
+async def fail(consumer):
+    async for _ in consumer:
+        1 / 0  # noqa: B018
+
+
+async def in_a_task():
+    return current()
+
+
+async def test_a_span_is_current_in_the_body_and_nowhere_else(broker, spans):
+    for number in range(3):
+        broker.produce("orders", b"%d" % number)
+    seen = []
+    async with consumer_of(broker, Tracing(spans.provider)) as consumer:
+        async for record in consumer:
+            seen.append(current())
+            assert await asyncio.create_task(in_a_task()) == current()
+            if record.offset == 2:
+                break
+        assert current() == 0
+    ended = spans.ended("process orders")
+    assert [span.context.span_id for span in ended] == seen
+    assert [span.attributes.get("error.type") for span in ended] == [None, None, "not_processed"]
+    assert [span.status.status_code.name for span in ended] == ["UNSET", "UNSET", "ERROR"]
+
+
+async def test_names_and_attributes_are_those_of_the_conventions(broker, spans):
+    broker.produce("orders", None, key=b"k1")
+    async with consumer_of(broker, Tracing(spans.provider, keys=True)) as consumer:
+        async for _ in consumer:
+            break
+        generation = consumer.group_metadata().generation
+    (span,) = spans.ended("process orders")
+    cluster_id = span.attributes["messaging.kafka.cluster.id"]
+    assert cluster_id
+    assert generation == 1
+    assert dict(span.attributes) == {
+        "messaging.system": "kafka", "messaging.operation.name": "process", "messaging.operation.type": "process",
+        "messaging.destination.name": "orders", "messaging.destination.partition.id": "0",
+        "messaging.consumer.group.name": "ours", "messaging.client.id": "me", "messaging.kafka.offset": 0,
+        "messaging.kafka.message.key": "k1", "messaging.kafka.message.tombstone": True,
+        "messaging.kafka.cluster.id": cluster_id, "aiogroup.lane": "live", "error.type": "not_processed",
+    }  # fmt: skip
+    assert span.kind is trace.SpanKind.CONSUMER
+    assert span.instrumentation_scope.schema_url == SCHEMA_URL
+
+
+async def test_without_keys_no_key_is_told(broker, spans):
+    broker.produce("orders", b"value", key=b"secret")
+    async with consumer_of(broker, Tracing(spans.provider)) as consumer:
+        await consumer.getone()
+        await consumer.commit()
+    assert "secret" not in "".join(
+        span.to_json() for name in ("process orders", "commit") for span in spans.ended(name)
+    )
+
+
+async def test_the_producers_span_is_the_parent_where_no_other_is_current(broker, spans):
+    broker.produce("orders", b"", headers=FROM_PRODUCER)
+    async with consumer_of(broker, Tracing(spans.provider)) as consumer:
+        async for _ in consumer:
+            assert baggage.get_baggage("tenant") == "blue"
+            break
+        assert baggage.get_baggage("tenant") is None
+    (span,) = spans.ended("process orders")
+    assert (span.parent.trace_id, span.parent.span_id) == (TRACE_ID, SPAN_ID)
+    assert not span.links
+
+
+@pytest.mark.parametrize("parent", [True, False])
+async def test_otherwise_it_is_linked(broker, spans, parent):
+    broker.produce("orders", b"", headers=FROM_PRODUCER)
+    outer = spans.tracer.start_span("outer") if parent else trace.INVALID_SPAN
+    with trace.use_span(outer):
+        async with consumer_of(broker, Tracing(spans.provider, parent=parent)) as consumer:
+            async for _ in consumer:
+                break
+        assert trace.get_current_span() is outer
+    (span,) = spans.ended("process orders")
+    assert (None if span.parent is None else span.parent.span_id) == (outer.get_span_context().span_id or None)
+    (link,) = span.links
+    assert (link.context.trace_id, link.context.span_id) == (TRACE_ID, SPAN_ID)
+
+
+@pytest.mark.parametrize("headers", [[("traceparent", b"\xff\xfe")], [("traceparent", b"no")], [("traceparent", None)]])
+async def test_headers_that_cannot_be_read_are_no_parent(broker, spans, headers):
+    broker.produce("orders", b"", headers=headers)
+    async with consumer_of(broker, Tracing(spans.provider)) as consumer:
+        await consumer.getone()
+    (span,) = spans.ended("process orders")
+    assert span.parent is None
+    assert span.attributes["error.type"] == "not_processed"
+
+
+async def test_a_loop_that_is_cancelled_or_raises_restores_what_was_current(broker, spans):
+    for _ in range(3):
+        broker.produce("orders", b"")
+    began = asyncio.Event()
+
+    async def loop(consumer):
+        with spans.tracer.start_as_current_span("outer") as outer:
+            try:
+                async for _ in consumer:
+                    began.set()
+                    await asyncio.Event().wait()
+            finally:
+                assert trace.get_current_span() is outer
+
+    async with consumer_of(broker, Tracing(spans.provider)) as consumer:
+        task = asyncio.create_task(loop(consumer))
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(ZeroDivisionError):
+            await fail(consumer)
+        assert current() == 0
+    assert [span.attributes["error.type"] for span in spans.ended("process orders")] == ["not_processed"] * 2
+
+
+async def test_a_loop_that_another_task_drops_changes_nothing_there(broker, spans):
+    broker.produce("orders", b"")
+    loops = []
+
+    async def step(consumer):
+        loops.append(aiter(consumer))
+        await anext(loops[0])
+
+    async with consumer_of(broker, Tracing(spans.provider)) as consumer:
+        await asyncio.create_task(step(consumer))
+        with spans.tracer.start_as_current_span("other") as other:
+            loops.clear()
+            assert trace.get_current_span() is other
+        assert len(spans.ended("process orders")) == 1
+
+
+async def test_two_observers_leave_the_context_as_it_was(broker, spans):
+    broker.produce("orders", b"")
+    async with consumer_of(broker, Tracing(spans.provider), Tracing(spans.provider)) as consumer:
+        async for _ in consumer:
+            break
+        assert current() == 0
+    inner, outer = spans.ended("process orders")
+    assert inner.parent.span_id == outer.context.span_id
+
+
+async def test_a_poll_has_a_link_for_each_record_and_the_exact_count(broker, spans):
+    for _ in range(300):
+        broker.produce("orders", b"", headers=FROM_PRODUCER)
+    async with consumer_of(broker, Tracing(spans.provider)) as consumer:
+        records = await consumer.getmany(timeout_ms=5_000, max_records=300)
+        await consumer.commit(dict.fromkeys(records, 300))
+    (span,) = spans.ended("poll orders")
+    assert span.kind is trace.SpanKind.CLIENT
+    assert span.attributes["messaging.batch.message_count"] == records.count > LINKS_LIMIT
+    assert len(span.links) == LINKS_LIMIT
+    assert span.links[5].attributes["messaging.kafka.offset"] == 5
+    (commit,) = spans.ended("commit orders")
+    assert commit.attributes["messaging.operation.type"] == "settle"
+
+
+async def test_a_record_that_is_sampled_out_costs_no_span_and_keeps_the_trace(broker):
+    broker.produce("orders", b"", headers=[("traceparent", FROM_PRODUCER[0][1][:-2] + b"00")])
+    async with consumer_of(broker, Tracing(TracerProvider(sampler=ALWAYS_OFF))) as consumer:
+        async for _ in consumer:
+            span = trace.get_current_span()
+            assert not span.is_recording()
+            assert span.get_span_context().trace_id == TRACE_ID
+            break
+
+
+async def test_metrics_have_the_conventions_names_and_units(broker):
+    for _ in range(4):
+        broker.produce("orders", b"")
+    reader = InMemoryMetricReader()
+    async with consumer_of(broker, Metering(MeterProvider([reader])), max_poll_records=2) as consumer:
+        await consumer.getmany(timeout_ms=5_000)
+        await consumer.commit()
+        async for record in consumer:
+            if record.offset == 3:
+                break
+    (scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
+    found = {each.name: each for each in scope.metrics}
+    assert {name: each.unit for name, each in found.items()} == {
+        "messaging.client.consumed.messages": "{message}", "messaging.process.duration": "s",
+        "messaging.client.operation.duration": "s",
+    }  # fmt: skip
+    assert sum(each.value for each in found["messaging.client.consumed.messages"].data.data_points) == 4
+    processed = found["messaging.process.duration"].data.data_points
+    assert sorted((each.attributes.get("error.type", ""), each.count) for each in processed) == [
+        ("", 1), ("not_processed", 1),
+    ]  # fmt: skip
+    called = found["messaging.client.operation.duration"].data.data_points
+    assert sorted(each.attributes["messaging.operation.name"] for each in called) == ["commit", "poll"]
+
+
+async def test_each_line_of_a_body_names_its_record_and_no_other(broker):
+    for _ in range(2):
+        broker.produce("orders", b"value", key=b"secret")
+    lines, both = [], asyncio.Barrier(2)
+    async with consumer_of(broker, LogContext(), auto_ack=False) as consumer:
+
+        async def work():
+            await consumer.getone()
+            await both.wait()
+            lines.append(structlog.contextvars.get_contextvars())
+            await both.wait()
+
+        await asyncio.gather(work(), work())
+    assert sorted(line.pop("offset") for line in lines) == [0, 1]
+    assert lines == [{"topic": "orders", "partition": 0, "lane": "live", "generation": 1}] * 2
+
+
+async def test_after_a_record_the_fields_that_were_there_before_are_there_again(broker):
+    broker.produce("orders", b"")
+    with structlog.contextvars.bound_contextvars(topic="mine"):
+        async with consumer_of(broker, LogContext()) as consumer:
+            async for _ in consumer:
+                assert structlog.contextvars.get_contextvars()["topic"] == "orders"
+                break
+        assert structlog.contextvars.get_contextvars() == {"topic": "mine"}
+
+
+async def test_instrumented_consumers_are_traced_and_no_others(broker, spans):
+    points = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["opentelemetry_instrumentor"]
+    instrumentor = EntryPoint("aiogroup", points["aiogroup"], "opentelemetry_instrumentor").load()()
+    broker.produce("orders", b"")
+    instrumentor.instrument(tracer_provider=spans.provider)
+    try:
+        traced = consumer_of(broker)
+    finally:
+        instrumentor.uninstrument()
+    async with traced:
+        await traced.getone()
+    async with consumer_of(broker) as consumer:
+        assert type(aiter(consumer)) is Cursor
+    assert len(spans.ended("process orders")) == 1
+
+
+def test_importing_aiogroup_imports_no_part_of_opentelemetry():
+    code = "import aiogroup, sys; print([name for name in sys.modules if 'opentelemetry' in name or 'otel' in name])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
