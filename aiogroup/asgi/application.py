@@ -19,9 +19,10 @@ Send = Callable[[Message], Awaitable[None]]
 Access = Callable[[Scope], bool | Awaitable[bool]]
 """Whether the client of this request may see names of topics, groups and errors; may be async."""
 
-Answer = tuple[int, Mapping[str, object]]
+Answer = tuple[int, bytes]
 
 OK: Final = 200
+BAD_REQUEST: Final = 400
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 NOT_ALLOWED: Final = 405
@@ -29,13 +30,20 @@ UNAVAILABLE: Final = 503
 
 
 class Application:
-    """Answers `/livez`, `/readyz` and `/state`; `details` are what only those may see to whom `access` says yes."""
+    """Answers `/livez`, `/readyz` and `/state`; `details` and `state` only those may see to whom `access` says
+    yes: all loops in short, and the document of `/state`.
+    """
 
     def __init__(
-        self, snapshot: Callable[[], Snapshot], details: Callable[[], dict[str, object]], access: Access | None
+        self,
+        snapshot: Callable[[], Snapshot],
+        details: Callable[[], dict[str, object]],
+        state: Callable[[int, int], Awaitable[bytes]],
+        access: Access | None,
     ) -> None:
         self._snapshot = snapshot
         self._details = details
+        self._document = state
         self._access = access
         self._routes: dict[str, Callable[[Scope], Awaitable[Answer]]] = {
             "/livez": self._livez,
@@ -54,8 +62,7 @@ class Application:
         elif scope["method"] != "GET" and not is_head:
             status, body = NOT_ALLOWED, json_of({"error": "only GET and HEAD"})
         else:
-            status, answer = await route(scope)
-            body = json_of(answer)
+            status, body = await route(scope)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
@@ -74,14 +81,20 @@ class Application:
 
     async def _probe(self, scope: Scope, *, is_good: bool) -> Answer:
         status = OK if is_good else UNAVAILABLE
-        if "verbose" not in parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True):
-            return status, self._snapshot().plain()
+        if "verbose" not in parse_qs(query_of(scope), keep_blank_values=True):
+            return status, json_of(self._snapshot().plain())
         refused = await self._refusal(scope)
-        return refused or (status, {**self._snapshot().plain(), **self._details()})
+        return refused or (status, json_of({**self._snapshot().plain(), **self._details()}))
 
     async def _state(self, scope: Scope) -> Answer:
-        refused = await self._refusal(scope)
-        return refused or (OK, {**self._snapshot().plain(), **self._details()})
+        if (refused := await self._refusal(scope)) is not None:
+            return refused
+        asked = parse_qs(query_of(scope))
+        try:
+            after, samples_after_ms = (int(asked.get(name, ["0"])[-1]) for name in ("after", "samples_after"))
+        except ValueError:
+            return BAD_REQUEST, json_of({"error": "after and samples_after are whole numbers"})
+        return OK, await self._document(after, samples_after_ms)
 
     async def _refusal(self, scope: Scope) -> Answer | None:
         """The answer to a client that may see nothing, or `None`."""
@@ -89,7 +102,7 @@ class Application:
             answer = self._access(scope)
             if (await answer if inspect.isawaitable(answer) else answer) is True:
                 return None
-        return FORBIDDEN, {"error": "forbidden"}
+        return FORBIDDEN, json_of({"error": "forbidden"})
 
 
 def path_of(scope: Scope) -> str:
@@ -106,6 +119,11 @@ def path_of(scope: Scope) -> str:
             path = path[len(root) :]
             break
     return path.rstrip("/") or "/"
+
+
+def query_of(scope: Scope) -> str:
+    query: bytes = scope.get("query_string", b"")
+    return query.decode("latin-1")
 
 
 def json_of(value: Mapping[str, object]) -> bytes:

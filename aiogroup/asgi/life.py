@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections.abc import Callable, Iterable
 from typing import Final, Literal
 
 from aiogroup.asgi import events
@@ -21,7 +22,7 @@ from aiogroup.errors import (
     ProtocolError,
 )
 from aiogroup.runtime.loop.clock import FOREVER_MS, Signal, now_ms
-from aiogroup.telemetry.event import Emit
+from aiogroup.telemetry.event import Emit, Observer
 from aiogroup.telemetry.events import TaskFailed
 from aiogroup.telemetry.health import HealthStatus
 from aiogroup.telemetry.log import Log
@@ -35,6 +36,8 @@ WhenFenced = Literal["stay", "exit"]
 
 NO_BROKER: Final = (ConnectionLostError, KafkaTimeoutError, ProtocolError)
 """What `Consumer.start` raises where no bootstrap server has answered: it may be called again."""
+Follow = Callable[[Consumer], Observer]
+"""Told of each consumer before it starts; what it returns hears the service's own events of that consumer."""
 START_MOST_MS: Final = 30_000
 TELL_AGAIN_MS: Final = 60_000
 EXIT_NOT_BEFORE_MS: Final = 10_000
@@ -72,7 +75,7 @@ class Life:
         ConfigError: a setting is wrong, or the function made no consumer.
     """
 
-    def __init__(self, name: str, loop: Loop, policy: Policy) -> None:
+    def __init__(self, name: str, loop: Loop, policy: Policy, follow: Follow | None = None) -> None:
         self.consumer: Consumer | None = loop.make()
         self.end: End | None = None
         self.is_stopping = False
@@ -82,7 +85,8 @@ class Life:
         self._name = name
         self._loop = loop
         self._policy = policy
-        self._emit = emit_of(self.consumer)
+        self._follow = follow
+        self.emit = emit_of(self.consumer, self._followers(self.consumer))
         self._changed = Signal()
         self._began_at_ms = now_ms()
 
@@ -123,7 +127,7 @@ class Life:
         """A task of the service died, and all of them with it."""
         why = f"the task {name!r} of the service ended: {error!r}"
         self.end = End(HealthStatus.FAILED, why, needs_new_process=True)
-        self._emit(TaskFailed(name, repr(error)))
+        self.emit(TaskFailed(name, repr(error)))
 
     # One consumer.
 
@@ -159,7 +163,7 @@ class Life:
                 attempts_count += 1
                 if now_ms() - told_at_ms >= TELL_AGAIN_MS:
                     told_at_ms = now_ms()
-                    self._emit(events.NoBrokerYet(self._name, str(error), attempts_count))
+                    self.emit(events.NoBrokerYet(self._name, str(error), attempts_count))
             await self._wait(now_ms() + doubled_ms(attempts_count, START_MOST_MS))
         return False
 
@@ -167,7 +171,7 @@ class Life:
         health = consumer.health()
         is_empty = health.status not in UNASSIGNED and not health.partitions_count and not health.missing_topics
         if is_empty and consumer.config.group_id is not None:
-            self._emit(events.NoPartitionAssigned(self._name))
+            self.emit(events.NoPartitionAssigned(self._name))
 
     def _why_ended(self, consumer: Consumer) -> Exception | None:
         """The failure that the body's return is, or `None` if it was meant."""
@@ -198,6 +202,7 @@ class Life:
         while await self._wait(now_ms() + restart_in_ms):
             try:
                 self.consumer = self._loop.make()
+                self.emit = emit_of(self.consumer, self._followers(self.consumer))
             except Exception as error:  # noqa: BLE001 (as if the consumer had been made, and had failed)
                 restart_in_ms = self.restarts.wait_ms(now_ms())
                 self._tell(HealthStatus.FAILED, error, restart_in_ms)
@@ -205,6 +210,9 @@ class Life:
                 self.end = None
                 self.restarts_count += 1
                 return
+
+    def _followers(self, consumer: Consumer) -> tuple[Observer, ...]:
+        return () if self._follow is None else (self._follow(consumer),)
 
     async def _stay_ended(self) -> None:
         """No other consumer follows in this process: end it if so wanted, and wait until the service stops."""
@@ -221,7 +229,7 @@ class Life:
             await self._exit()
         fenced_at_ms = now_ms()
         while await self._wait(now_ms() + TELL_AGAIN_MS):
-            self._emit(events.FencedStill(self._name, now_ms() - fenced_at_ms))
+            self.emit(events.FencedStill(self._name, now_ms() - fenced_at_ms))
 
     async def _exit(self) -> bool:
         """End this process by its server; False if none has taken SIGTERM, as in tests."""
@@ -245,9 +253,9 @@ class Life:
         else:
             why = "consumer_failed" if isinstance(failure, AiogroupError) else "body_raised"
         lines = "".join(traceback.format_exception(failure))
-        self._emit(events.LoopFailed(self._name, why, repr(failure), lines, restart_in_ms))
+        self.emit(events.LoopFailed(self._name, why, repr(failure), lines, restart_in_ms))
 
 
-def emit_of(consumer: Consumer) -> Emit:
-    """Writes events to the log with the consumer's group and client id."""
-    return Observers(Log(consumer.config.group_id, consumer.config.client_id), ()).emit
+def emit_of(consumer: Consumer, observers: Iterable[Observer] = ()) -> Emit:
+    """Writes events to the log with the consumer's group and client id, and gives them to these observers."""
+    return Observers(Log(consumer.config.group_id, consumer.config.client_id), observers).emit

@@ -15,20 +15,22 @@ import anyio
 
 from aiogroup.asgi import events
 from aiogroup.asgi.application import Access, Application, Receive, Scope, Send
-from aiogroup.asgi.life import Life, Policy, WhenDead, WhenFenced, emit_of
+from aiogroup.asgi.life import Follow, Life, Policy, WhenDead, WhenFenced
 from aiogroup.asgi.loop import Loop
+from aiogroup.asgi.page.state import State, Work
 from aiogroup.asgi.probes import Ready, Snapshot
 from aiogroup.asgi.signals import hearing_sigterm
 from aiogroup.asgi.supervised import SupervisedLoop
-from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError, IllegalStateError
 from aiogroup.runtime.loop.clock import sleep_ms
 from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.telemetry.events import TaskFailed
 
 __all__ = ["Service"]
 
 LOOK_EVERY_MS: Final = 500
 """How exact the times of the probes are."""
+SAMPLE_EVERY_MS: Final = 1_000
 
 
 class Service:
@@ -98,7 +100,9 @@ class Service:
         self._unready_after_ms = unready_after_ms
         self._drains_on_signal = drain_on_signal
         self._health_file = None if health_file is None else Path(health_file)
-        self._application = Application(self._snapshot, self._details, access)
+        self._state = State(self._snapshot, lambda: self._loops, self._begin, tuple(loops))
+        self._application = Application(self._snapshot, self._details, self._state.document, access)
+        self._is_watched = access is not None
         self._lives: list[Life] = []
         self._loops = {name: SupervisedLoop() for name in loops}
         self._supervisor: Supervisor | None = None
@@ -124,8 +128,8 @@ class Service:
         """
         if self._supervisor is not None:
             raise IllegalStateError("this service is running already: one lifespan at a time")
-        lives = {name: Life(name, loop, self._policy) for name, loop in self._given.items()}
-        self._warn({name: each.consumer for name, each in lives.items() if each.consumer is not None})
+        lives = {name: Life(name, loop, self._policy, self._follower(name)) for name, loop in self._given.items()}
+        self._warn(lives)
         if self._health_file is not None:
             self._health_file.touch()
         self._lives = list(lives.values())
@@ -136,6 +140,8 @@ class Service:
             for name, each in lives.items():
                 supervisor.spawn(f"loop {name}", each.run)
             supervisor.spawn("looks", self._keep_looking)
+            if self._is_watched:
+                supervisor.spawn("samples", self._keep_sampling)
             with hearing_sigterm(self._begin_stop) if self._drains_on_signal else nullcontext():
                 yield
         finally:
@@ -159,15 +165,16 @@ class Service:
 
     # Its life.
 
-    def _warn(self, consumers: dict[str, Consumer]) -> None:
+    def _warn(self, lives: dict[str, Life]) -> None:
         """Tell what the settings of these consumers mean inside a server's process."""
-        members = {name: each for name, each in consumers.items() if each.config.group_id is not None}
+        consumers = {name: each.consumer for name, each in lives.items()}
+        members = {name: each for name, each in consumers.items() if each and each.config.group_id is not None}
         shared = tuple(name for name, each in members.items() if not each.config.heartbeat_thread)
         if shared:
-            emit_of(members[shared[0]])(events.EventLoopShared(shared))
+            lives[shared[0]].emit(events.EventLoopShared(shared))
         for name, each in members.items():
             if each.config.instance_id is not None and multiprocessing.parent_process() is not None:
-                emit_of(each)(events.StaticNameInWorker(name, each.config.instance_id))
+                lives[name].emit(events.StaticNameInWorker(name, each.config.instance_id))
 
     async def _keep_looking(self) -> None:
         """Note each change of state soon after it, so that the probes know since when; touch the health file."""
@@ -177,6 +184,22 @@ class Service:
                 with suppress(OSError):  # its age tells
                     self._health_file.touch()
             await sleep_ms(LOOK_EVERY_MS)
+
+    async def _keep_sampling(self) -> None:
+        try:
+            while True:
+                await self._state.sample()
+                await sleep_ms(SAMPLE_EVERY_MS)
+        except Exception as error:  # noqa: BLE001 (what is only shown ends no consumer)
+            for each in self._lives:
+                each.emit(TaskFailed("samples", repr(error)))
+
+    def _follower(self, name: str) -> Follow | None:
+        return self._state.watched[name].follow if self._is_watched else None
+
+    def _begin(self, work: Work) -> None:
+        if self._supervisor is not None:
+            self._supervisor.begin("question", work)
 
     def _begin_stop(self) -> None:
         supervisor = self._supervisor

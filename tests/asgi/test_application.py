@@ -81,14 +81,18 @@ async def test_names_are_told_to_those_with_access_alone(path, query):
         answer = await get(allowed, path, query=query)
         assert answer.status == (503 if path == "/readyz" else 200)
         assert answer.body["state"] == answer.body["loops"]["audit"]["state"] == "starting"
-        assert answer.body["loops"]["audit"]["lags"] == {}
+        assert answer.body["loops"]["audit"]["partitions_count"] == 0
+
+
+async def document(*_):
+    raise AssertionError("nobody asks for it")
 
 
 async def test_a_probe_tells_no_names_to_everybody():
     secret = "orders of billing at kafka-7.internal"
     for status in HealthStatus:
         looks = {"billing": Look(Health(status, secret, 1, None, None, ("orders",)))}
-        app = Application(lambda looks=looks: Snapshot(looks, "assigned", 0), dict, None)
+        app = Application(lambda looks=looks: Snapshot(looks, "assigned", 0), dict, document, None)
         for path in ("/livez", "/readyz"):
             answer = await get(app, path)
             assert answer.body == {"state": status.value, "why": PLAIN_WHY[status], "since_ms": 0}

@@ -185,7 +185,7 @@ def test_the_details_are_for_those_with_access():
         service = Service(access=lambda _: True, billing=Loop(lambda: consumer_of(broker), read))
         async with service.running():
             await broker.until(lambda: set(service["billing"].lags().values()) == {0})
-            details = (await get(service, "/state")).body
+            details = (await get(service, "/livez", query=b"verbose")).body
             assert details["pid"] == os.getpid()
             loop = details["loops"]["billing"]
             assert (loop["state"], loop["partitions_count"], loop["restarts_count"]) == ("ready", 1, 0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
+import sys
 import time
 
 import httpx
@@ -116,6 +118,26 @@ async def test_a_wrong_setting_ends_the_start_up_with_3(make_place, serve):
     served = serve(make_place(), SETTINGS='{"session_timeout_ms": -1}')
     assert await asyncio.to_thread(served.program.process.wait, LIMIT_S) == 3
     assert "session_timeout_ms=-1" in served.program.output
+
+
+async def test_the_command_line_prints_the_events_of_a_service(make_place, serve):
+    place = make_place()
+    served = serve(place, OPEN="1")
+    async with await served.client() as client:
+        await ask(client, "/aiogroup/readyz", lambda response: response.status_code == 200)
+        command = [sys.executable, "-m", "aiogroup", "events", f"{client.base_url}/aiogroup", "--level", "info"]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=LIMIT_S)
+        assert (done.returncode, done.stderr) == (0, "")
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [each["number"] for each in events] == list(range(1, len(events) + 1))
+        (completed,) = [each for each in events if each["event"] == "rebalance_completed"]
+        assert (completed["partitions"], completed["group"]) == ([f"{place.topic}-0"], place.group)
+        members = await ask(
+            client, "/aiogroup/state", lambda response: response.json()["loops"]["loop"]["members"] is not None
+        )
+        (member,) = members.json()["loops"]["loop"]["members"]
+        assert member["member_id"] == members.json()["loops"]["loop"]["member_id"]
+    await served.program.end(signal.SIGTERM, STOP_S)
 
 
 async def test_the_port_is_open_while_no_broker_answers(make_place, serve):

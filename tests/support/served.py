@@ -38,7 +38,8 @@ def make() -> Consumer:
     )
 
 
-service = Service(loop=Loop(make, process), **json.loads(os.environ.get("SERVICE", "{}")))
+access = (lambda scope: True) if "OPEN" in os.environ else None
+service = Service(access=access, loop=Loop(make, process), **json.loads(os.environ.get("SERVICE", "{}")))
 app = FastAPI(lifespan=service.lifespan)
 app.mount("/aiogroup", service)
 

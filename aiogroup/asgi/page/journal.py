@@ -1,0 +1,103 @@
+"""What a service remembers for those who look later: its newest events and samples, in bounded memory.
+
+Nothing is remembered in a service without `access`, since nobody may look. Events at the level debug are left out: a
+service that commits after each record has thousands of them a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping, Set
+from typing import Final, NamedTuple
+
+from aiogroup.runtime.loop.clock import wall_ms
+from aiogroup.structs import TopicPartition
+from aiogroup.telemetry.event import Event
+
+__all__ = ["Journal", "Sample", "plain", "shown"]
+
+EVENTS_COUNT: Final = 500
+EVENTS_CHARS: Final = 400_000
+SAMPLES_COUNT: Final = 600
+"""Ten minutes, at one a second."""
+TEXT_CHARS: Final = 4_000
+NAMES_COUNT: Final = 100
+"""An event of a thousand partitions names so many of them."""
+
+
+class Sample(NamedTuple):
+    """How a loop was at one moment: milliseconds since the epoch, its lag, and records a second since the last one."""
+
+    at_ms: int
+    lag: int | None
+    per_second: float | None
+
+
+class Journal:
+    """Its events are numbered from 1 on, over all loops of the service. Each is kept as the text of a JSON object."""
+
+    def __init__(self) -> None:
+        self.last_number = 0
+        self._events: deque[tuple[int, str]] = deque()
+        self._chars = 0
+        self._samples: dict[str, deque[Sample]] = {}
+
+    def note(self, loop: str, group_id: str | None, client_id: str, event: Event) -> None:
+        """Remember an event of the loop with this name."""
+        if event.level == "debug":
+            return
+        self.last_number += 1
+        about = {
+            "number": self.last_number,
+            "at_ms": wall_ms(),
+            "event": event.name,
+            "level": event.level,
+            "loop": loop,
+            "group": group_id,
+            "client_id": client_id,
+        }
+        fields = {name: plain(value) for name, value in event.fields().items()}
+        text = json.dumps({**fields, **about} if fields.keys() & about.keys() else {**about, **fields})
+        self._events.append((self.last_number, text))
+        self._chars += len(text)
+        while len(self._events) > EVENTS_COUNT or self._chars > EVENTS_CHARS:
+            self._chars -= len(self._events.popleft()[1])
+
+    def events(self, after: int = 0) -> list[str]:
+        """Those that are still known with a higher number; all of them if no event has that number yet.
+
+        Who asks with a higher number has seen another process, which this one follows.
+        """
+        if after > self.last_number:
+            after = 0
+        return [text for number, text in self._events if number > after]
+
+    def sample(self, loop: str, sample: Sample) -> None:
+        """Remember a sample of the loop with this name."""
+        self._samples.setdefault(loop, deque(maxlen=SAMPLES_COUNT)).append(sample)
+
+    def samples(self, after_ms: int = 0) -> dict[str, list[Sample]]:
+        """Those that are later than this instant, by loop."""
+        return {loop: [each for each in of if each.at_ms > after_ms] for loop, of in self._samples.items()}
+
+
+def plain(value: object) -> object:
+    """The value as JSON has it, and not longer than a page can show."""
+    if isinstance(value, TopicPartition):
+        return shown(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_CHARS else f"{value[:TEXT_CHARS]} ... ({len(value)} characters)"
+    if isinstance(value, Mapping):
+        return {str(key): plain(of) for key, of in list(value.items())[:NAMES_COUNT]}
+    if isinstance(value, (tuple, list, Set)):
+        left_count = len(value) - NAMES_COUNT
+        return [*(plain(each) for each in list(value)[:NAMES_COUNT]), *([f"and {left_count} more"] * (left_count > 0))]
+    return plain(repr(value))
+
+
+def shown(tp: TopicPartition) -> str:
+    """The name of a partition as pages and logs have it."""
+    return f"{tp.topic}-{tp.partition}"

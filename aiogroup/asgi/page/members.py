@@ -1,0 +1,63 @@
+"""The members of a loop's group, as their coordinator describes them: asked for only while somebody looks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiogroup.admin import described, members_of
+from aiogroup.asgi.page.journal import plain, shown
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import AiogroupError
+from aiogroup.runtime.inside import Inside
+from aiogroup.runtime.loop.clock import now_ms, timeout_ms
+from aiogroup.runtime.net.group_link import GroupLink
+
+__all__ = ["Members"]
+
+ASK_EVERY_MS: Final = 10_000
+ANSWER_MS: Final = 5_000
+MOST: Final = 500
+
+
+class Members:
+    """The members of one group, as old as `ASK_EVERY_MS` while somebody asks for them."""
+
+    def __init__(self) -> None:
+        self.known: list[dict[str, object]] | None = None
+        """`None` until the coordinator has answered."""
+        self.left_out_count = 0
+        self.error = ""
+        self._asked_at_ms: int | None = None
+
+    def is_due(self) -> bool:
+        """Whether the coordinator is to be asked now. The caller then does so."""
+        now = now_ms()
+        if self._asked_at_ms is not None and now - self._asked_at_ms < ASK_EVERY_MS:
+            return False
+        self._asked_at_ms = now
+        return True
+
+    async def ask(self, inside: Inside, config: ConsumerConfig, group_id: str) -> None:
+        """Ask the coordinator. Why it did not answer is in `error`."""
+        try:
+            async with timeout_ms(ANSWER_MS):
+                group = await described(GroupLink(config, inside.link), group_id)
+        except (AiogroupError, TimeoutError) as error:
+            self.error = str(error) or "the coordinator did not answer"
+            return
+        if isinstance(group, str):
+            self.known, self.error = [], group
+            return
+        found = members_of(group)
+        self.left_out_count, self.error = max(0, len(found) - MOST), ""
+        self.known = [
+            {
+                "name": each.name,
+                "member_id": each.member_id,
+                "client_id": each.client_id,
+                "host": each.host,
+                "partitions_count": len(each.partitions),
+                "partitions": plain([shown(tp) for tp in each.partitions]),
+            }
+            for each in found[:MOST]
+        ]

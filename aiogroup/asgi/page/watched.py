@@ -1,0 +1,160 @@
+"""One loop of a service as its page shows it: what it remembers, and what it looks up when somebody asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
+from typing import Final, TypeVar
+
+from aiogroup.asgi.page.journal import Journal, Sample, plain, shown
+from aiogroup.asgi.page.members import Members
+from aiogroup.asgi.page.timeline import Timeline
+from aiogroup.asgi.supervised import SupervisedLoop
+from aiogroup.consumer import Consumer
+from aiogroup.runtime.inside import Inside
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
+from aiogroup.structs import TopicPartition
+from aiogroup.telemetry.event import Event
+from aiogroup.telemetry.inside import PartitionInside
+
+__all__ = ["Watched"]
+
+T = TypeVar("T")
+STEP_MS: Final = 2
+STEP_COUNT: Final = 16
+"""After so many partitions it looks at the clock: the loop belongs to all."""
+
+
+class Watched:
+    """The loop `name`, whose events it hears and whose partitions it counts."""
+
+    def __init__(self, name: str, journal: Journal) -> None:
+        self.name = name
+        self.members = Members()
+        self._journal = journal
+        self._timeline = Timeline()
+        self._per_second: dict[TopicPartition, float] = {}
+        self._passed: dict[TopicPartition, int] = {}
+        self._passed_at_ms: int | None = None
+
+    def follow(self, consumer: Consumer) -> Ear:
+        """Another consumer of this loop begins; hear its events. What is returned takes those of the service."""
+        self._timeline.begin_anew()
+        ear = Ear(self._journal, self._timeline, self.name, consumer)
+        consumer.observe(ear)
+        return ear
+
+    # Once a second.
+
+    async def sample(self, inside: Inside | None) -> None:
+        """Count how far the partitions have come since the last sample."""
+        now, before, began_at_ms = now_ms(), self._passed, self._passed_at_ms
+        passed: dict[TopicPartition, int] = {}
+        lag, is_known, moved_count = 0, inside is not None, 0
+        seconds = 0.0 if began_at_ms is None else (now - began_at_ms) / 1_000
+        per_second: dict[TopicPartition, float] = {}
+        async for each in in_steps(() if inside is None else inside.lags()):
+            is_known = is_known and each.lag is not None
+            lag += each.lag or 0
+            if each.passed is None:
+                continue
+            passed[each.tp] = each.passed
+            if each.tp in before and seconds > 0:
+                count = max(0, each.passed - before[each.tp])  # a seek backwards is no rate
+                moved_count += count
+                per_second[each.tp] = round(count / seconds, 1)
+        self._passed, self._passed_at_ms, self._per_second = passed, now, per_second
+        rate = round(moved_count / seconds, 1) if seconds > 0 and inside is not None else None
+        self._journal.sample(self.name, Sample(wall_ms(), lag if is_known else None, rate))
+
+    # When somebody asks.
+
+    async def details(self, loop: SupervisedLoop, most_chars: int) -> str:
+        """All that is known of it, as the text of a JSON object; its partitions in about `most_chars` characters."""
+        consumer, known = loop.consumer, loop.details()
+        del known["lags"]  # of the partitions, below
+        if consumer is not None:
+            known |= self._identity(consumer)
+        inside = None if consumer is None else consumer.inside()
+        known["deadlines"] = [
+            {"name": each.name, "setting": each.setting, "limit_ms": each.limit_ms, "used_ms": each.used_ms}
+            for each in (() if inside is None else inside.deadlines())
+        ]
+        if inside is not None and inside.member is not None:
+            known["member_id"], known["generation"] = inside.member
+        known["rebalances"] = self._timeline.entries()
+        known["members"], known["members_error"] = self.members.known, self.members.error
+        known["members_left_out_count"] = self.members.left_out_count
+        rows: list[str] = []
+        chars, left_out_count = 0, 0
+        async for each in in_steps(() if inside is None else inside.partitions()):
+            if chars > most_chars:
+                left_out_count += 1
+                continue
+            rows.append(json.dumps(self._row(each)))
+            chars += len(rows[-1])
+        known["partitions_left_out_count"] = left_out_count
+        return f'{json.dumps(known)[:-1]}, "partitions": [{", ".join(rows)}]}}'
+
+    def ask_members(self, consumer: Consumer) -> Callable[[], Awaitable[None]] | None:
+        """What asks for the members of its group, if that is to be done now."""
+        inside, group_id = consumer.inside(), consumer.config.group_id
+        if inside is None or group_id is None or not self.members.is_due():
+            return None
+        return partial(self.members.ask, inside, consumer.config, group_id)
+
+    def _identity(self, consumer: Consumer) -> dict[str, object]:
+        config = consumer.config
+        return {
+            "group": config.group_id,
+            "client_id": config.client_id,
+            "static_name": config.instance_id,
+            "subscription": plain(sorted(consumer.subscription())),
+            "is_event_loop_shared": not config.heartbeat_thread,
+        }
+
+    def _row(self, each: PartitionInside) -> dict[str, object]:
+        return {
+            "name": shown(each.tp),
+            "topic": each.tp.topic,
+            "partition": each.tp.partition,
+            "position": each.position,
+            "committed": each.committed,
+            "begin": each.begin,
+            "end": each.end,
+            "lag": each.lag,
+            "lag_age_ms": each.lag_age_ms,
+            "per_second": self._per_second.get(each.tp),
+            "held_count": each.held_count,
+            "state": each.state,
+            "withheld": each.withheld,
+            "error": plain(each.error),
+            "ranges": each.ranges,
+            "range_per_second": each.range_per_second,
+            "range_left_ms": each.range_left_ms,
+        }
+
+
+class Ear:
+    """Hears what happens to one consumer of a loop."""
+
+    def __init__(self, journal: Journal, timeline: Timeline, loop: str, consumer: Consumer) -> None:
+        self._journal = journal
+        self._timeline = timeline
+        self._loop = loop
+        self._whose = consumer.config.group_id, consumer.config.client_id
+
+    def on_event(self, event: Event) -> None:
+        self._timeline.on_event(event)
+        self._journal.note(self._loop, *self._whose, event)
+
+
+async def in_steps(values: Iterable[T]) -> AsyncIterator[T]:
+    """The values; the event loop runs after each `STEP_MS`."""
+    began_at_ms = now_ms()
+    for number, value in enumerate(values):
+        if not number % STEP_COUNT and now_ms() - began_at_ms >= STEP_MS:
+            await sleep_ms(0)
+            began_at_ms = now_ms()
+        yield value
