@@ -36,6 +36,7 @@ from aiogroup.runtime.build import build
 from aiogroup.runtime.delivery.merged import Merged, MergeSettings
 from aiogroup.runtime.delivery.readers import is_request
 from aiogroup.runtime.engine import Engine
+from aiogroup.runtime.figures import figures_of
 from aiogroup.runtime.group import Group
 from aiogroup.runtime.inside import Inside
 from aiogroup.runtime.inspection import health_of, metrics_of
@@ -45,7 +46,9 @@ from aiogroup.runtime.shutdown import Shutdown, StopReport
 from aiogroup.settings import ConsumerSettings
 from aiogroup.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from aiogroup.subscription import Subscription, check_partition, check_partitions
+from aiogroup.telemetry.counts import Counts
 from aiogroup.telemetry.event import Observer
+from aiogroup.telemetry.figures import FiguresInSteps
 from aiogroup.telemetry.health import GroupMetadata, Health, HealthStatus, Since
 from aiogroup.telemetry.log import Log
 from aiogroup.telemetry.observers import Observers
@@ -81,7 +84,9 @@ class Consumer:
         self._subscription = Subscription()
         # No bound method of ours: what the tasks hold must not keep a forgotten consumer from being noticed.
         checked = _check_observers(observers)
-        self._observers = Observers(Log(self.config.group_id, self.config.client_id), checked)
+        self._counts = Counts()
+        log = Log(self.config.group_id, self.config.client_id)
+        self._observers = Observers(log, (self._counts, *checked))
         self._record_observers = record_observers(checked)
         self._emit = self._observers.emit
         self._engine: Engine | None = None
@@ -729,6 +734,13 @@ class Consumer:
         """
         for each in _check_observers((observer,)):
             self._observers.add(each)
+
+    def figures(self) -> FiguresInSteps:
+        """All figures for exporters such as `aiogroup.prometheus`, read in steps: run it as a generator to its end.
+
+        Between two steps the event loop may run. May also be called before the start and after `stop`.
+        """
+        return figures_of(self._engine, self.config, self._counts, self.health())
 
     # What several calls need.
 

@@ -13,7 +13,7 @@ cursor. The records that the cursor had not given yet stay in the lane's slice.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from aiogroup.delivery.decode_budget import DecodeBudget
 from aiogroup.delivery.in_hand import InHand
@@ -59,6 +59,9 @@ class Delivery:
         self._slices = SliceSource(self._in_hand)
         self._source: Source = self._slices
         self._assignment = assignment
+        beside = {} if catch_up is None else {"catch-up": catch_up}
+        self.tallies = {"live": assignment.tally, **beside}
+        """What the lanes have handed out, by the kind of lane."""
         self._records_per_turn = records_per_turn
         self._turn_ns = turn_ms * 1_000_000
 
@@ -75,6 +78,11 @@ class Delivery:
     def cursor(self) -> Cursor:
         """What `async for` iterates over, outside of a merge."""
         return self._slices.cursor
+
+    @property
+    def handed_out(self) -> Mapping[str, tuple[int, int]]:
+        """How many records of each topic were handed out, and their bytes."""
+        return self._in_hand.handed_out
 
     # What is in hand.
 

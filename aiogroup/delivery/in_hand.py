@@ -12,6 +12,8 @@ from aiogroup.structs import TopicPartition
 
 __all__ = ["InHand"]
 
+_NOTHING = (0, 0)
+
 
 class InHand:
     """The records in hand. With `auto_ack`, asking for more records marks all of them as processed."""
@@ -25,6 +27,8 @@ class InHand:
         """
         self.taken_back_from: Lane | None = None
         """The lane whose record was taken back last."""
+        self.handed_out: dict[str, tuple[int, int]] = {}
+        """How many records of each topic were handed out, and their bytes."""
         self._lanes: dict[int, Lane] = {}
 
     def hand_out(self, lane: Lane, slice_: Slice, upto: int, *, keep_last_only: bool) -> None:
@@ -44,11 +48,20 @@ class InHand:
         else:
             run = [record.offset for record in records[slice_.index : upto]]
         lane.tally.handed_out_count += upto - slice_.index
+        self._count(lane, slice_, upto)
         slice_.index = upto
         if upto == len(records):
             self._free_slice(lane)
         ledger.deliver(run, slice_.end if upto == len(records) else last + 1)
         self._lanes[id(lane)] = lane
+
+    def _count(self, lane: Lane, slice_: Slice, upto: int) -> None:
+        """Count the records up to the index `upto`, with the average size of those in their slice."""
+        records, count = slice_.records, upto - slice_.index
+        records_count, size_bytes = self.handed_out.get(lane.tp.topic, _NOTHING)
+        more_bytes = slice_.size_bytes * count // len(records)
+        self.handed_out[lane.tp.topic] = records_count + count, size_bytes + more_bytes
+        lane.tally.newest_timestamp = records[upto - 1].timestamp
 
     def _free_slice(self, lane: Lane) -> None:
         """All records of the lane's slice are handed out, so its bytes count no more."""
@@ -69,6 +82,7 @@ class InHand:
             if lane is last_lane or not self.auto_ack:
                 self.hand_out(lane, slice_, upto, keep_last_only=self.auto_ack)
                 continue
+            self._count(lane, slice_, upto)
             slice_.index = upto
             if upto == len(slice_.records):
                 self._free_slice(lane)

@@ -12,7 +12,7 @@ class Tally:
 
     __slots__ = (
         "batch_bytes", "decoded_bytes", "enough_count", "fetched_bytes", "handed_out_count", "in_flight_bytes",
-        "is_narrow", "moved", "needed", "needs_records", "touched",
+        "is_narrow", "moved", "needed", "needs_records", "newest_timestamp", "touched",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -29,6 +29,8 @@ class Tally:
         """The size of the longest batch that was the first of a fetched piece."""
         self.handed_out_count = 0
         """How many records of these lanes the application got."""
+        self.newest_timestamp: int | None = None
+        """The timestamp of the last record that was handed out, until somebody notes its age."""
         self.enough_count = 0
         """For a merge: no more is fetched of a lane that has this many buffered records. 0: there is no merge."""
         self.needs_records = False

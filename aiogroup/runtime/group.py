@@ -42,6 +42,7 @@ from aiogroup.runtime.membership.self_assignment import CommitsLeaving
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
 from aiogroup.subscription import Subscription
+from aiogroup.telemetry.figures import GroupFigures
 from aiogroup.telemetry.health import HealthStatus
 from aiogroup.telemetry.inside import Deadline
 from aiogroup.values import dataclass
@@ -110,6 +111,10 @@ class GroupOrNone(GroupForRequests, CommitsLeaving, Follower, Leaver, Protocol):
 
     def health(self, now: int) -> GroupHealth: ...
 
+    def figures(self, now: int) -> GroupFigures | None:
+        """What is known of the group for the figures of the consumer; `None` without one."""
+        ...
+
     def abandon(self) -> None:
         """The consumer was garbage collected without a stop. May be called from any thread."""
         ...
@@ -165,6 +170,9 @@ class NoGroup:
 
     def health(self, now: int) -> GroupHealth:
         return GroupHealth()
+
+    def figures(self, now: int) -> GroupFigures | None:
+        return None
 
     async def come_to_rest(self, steps: Steps) -> None:
         pass
@@ -356,6 +364,20 @@ class Group:
             has_been_assigned = self._rebalance.completed_count > 0
             status, why = HealthStatus.REBALANCING if has_been_assigned else HealthStatus.JOINING, state.value
         return GroupHealth(status, why, since_heartbeat_ms, self._silence(now), held, why_held)
+
+    def figures(self, now: int) -> GroupFigures | None:
+        completed_at_ms = self._rebalance.completed_at_ms
+        return GroupFigures(
+            {
+                each.name: (each.used_ms or 0) / each.limit_ms
+                for each in self.deadlines(now)
+                if each.used_ms is not None or each.name != "session"  # which runs always: it is not known yet
+            },
+            self._rebalance.completed_count,
+            None if completed_at_ms is None else now - completed_at_ms,
+            self._ownership.waits.copy(),
+            self.committer.failures.copy(),
+        )
 
     def _silence(self, now: int) -> str:
         setting, session_ms = self._membership.session

@@ -25,7 +25,7 @@ from aiogroup.fetching.lane import Lane
 from aiogroup.records import PartitionMetadata, Record, Records
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.delivery.readers import Readers, is_request, note_readers, readers
-from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.loop.clock import now_ms, wall_ms
 from aiogroup.structs import TopicPartition
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
@@ -87,6 +87,8 @@ class Requests:
         self._poison_emitted: dict[TopicPartition, tuple[int, dict[Lane, int]]] = {}
         self._redeliveries = Redeliveries(context.config)
         self._raised: TopicPartition | None = None  # the partition of the poison record that the last request raised
+        self.record_ages_ms: dict[str, int] = {}
+        """How old the newest record of the last hand-out was, by lane; of `async for` when it asked for the next."""
         self._asking_of: list[frozenset[TopicPartition]] = []  # what each request under way named; empty: all
         # The partitions that requests named and got no records of; for an ended request, until when they count.
         self._needed: dict[frozenset[TopicPartition], int | None] = {}
@@ -306,6 +308,7 @@ class Requests:
             self._note_worker(who)
         if not context.is_stopped:  # after stop nothing more counts as processed
             context.delivery.process_all(only)
+            self._note_ages()
             if not self._group.may_deliver():
                 context.group_changed.pulse()  # a rebalance may be waiting for this
         self.last_asked_at_ms = now = now_ms()
@@ -343,9 +346,18 @@ class Requests:
     def _note_holder(self, who: Readers, places: Iterable[object]) -> None:
         """Note that `who` was given records of these partitions, in the same step that ends the request."""
         self._context.given_count += 1
+        self._note_ages()
         if self._context.config.auto_ack:
             for place in places:
                 self._holders[place] = who
+
+    def _note_ages(self) -> None:
+        """Note how old the newest record is that was handed out since the last call. Once for a slice, not a record."""
+        for lane, tally in self._context.delivery.tallies.items():
+            if (timestamp := tally.newest_timestamp) is not None:
+                tally.newest_timestamp = None
+                if timestamp >= 0:
+                    self.record_ages_ms[lane] = max(0, wall_ms() - timestamp)
 
     def _note_readers(self, only: frozenset[TopicPartition], who: Readers) -> None:
         """Handle a request by other readers than the last ones, or with several holders.

@@ -27,6 +27,7 @@ from aiogroup.runtime.membership.callbacks import Callbacks
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
+from aiogroup.telemetry.counts import DurationsBy, reason_of
 
 __all__ = ["COMMIT_BEFORE_JOIN_MS", "Ownership", "Still"]
 
@@ -52,6 +53,8 @@ class Ownership:
         self.is_waiting = False
         """The hand-over point is waited for: whatever the application does next may be that point."""
         self.skips_hand_over = False  # set by the application's own subscribe, which waits for no hand-over
+        self.waits = DurationsBy()
+        """How long rebalances have waited for what the application held, by their reason."""
         self._context = context
         self._coordinator = coordinator
         self._committer = committer
@@ -229,6 +232,7 @@ class Ownership:
                 await self._context.group_changed.wait(min(wakes, default=None))
         finally:
             self.is_waiting = False
+            self.waits.note(reason_of(self._context.rebalance.why), now_ms() - since_ms)
         await checkpoint_if_cancelled()
         return True
 

@@ -68,6 +68,7 @@ class Rebalance:
         self.first_sight = first_sight
         self._refresher = refresher
         self.completed_count = 0
+        self.completed_at_ms: int | None = None
         self.is_ending = False
         """The step under way is finished, and no other round begins: a member that joins can commit nothing."""
 
@@ -168,7 +169,8 @@ class Rebalance:
 
     def _emit_completed(self, effect: f.Adopt) -> None:
         self.completed_count += 1
-        why, duration_ms = self._context.rebalance.why, now_ms() - self._context.rebalance.began_at_ms
+        self.completed_at_ms = now_ms()
+        why, duration_ms = self._context.rebalance.why, self.completed_at_ms - self._context.rebalance.began_at_ms
         self._context.emit(
             events.RebalanceCompleted(why, effect.generation, effect.partitions, duration_ms, effect.is_leader)
         )

@@ -49,6 +49,7 @@ from aiogroup.runtime.net.link import COMMIT
 from aiogroup.runtime.offsets.committed import CommittedOffsets
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
+from aiogroup.telemetry.counts import Durations
 
 __all__ = ["REFRESH_MS", "Committer"]
 
@@ -73,6 +74,8 @@ class Committer:
         """Partitions that are given up from now on are given up because the consumer stops."""
         self.why_held = ""
         """Why the last commit of held partitions' positions failed; empty when it did not, or cannot succeed."""
+        self.failures = Durations()
+        """How long the commits took that ended with an error."""
         self.committed = CommittedOffsets(context, coordinator)
         self._context = context
         self._coordinator = coordinator
@@ -318,6 +321,9 @@ class Committer:
     async def _commit_counted(self, commit: Commit, retries: Retries, written: Written | None = None) -> None:
         try:
             await self._commit(commit, retries, written)
+        except AiogroupError:
+            self.failures.note(now_ms() - retries.began_at_ms)
+            raise
         finally:
             self._end(commit)
 

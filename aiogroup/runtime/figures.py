@@ -1,0 +1,81 @@
+"""Reads the figures of a consumer from the state of its tasks, a few partitions at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final
+
+from aiogroup.config import ConsumerConfig
+from aiogroup.fetching.partition import Partition
+from aiogroup.runtime.engine import Engine
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.telemetry.counts import Counts
+from aiogroup.telemetry.figures import Figures, FiguresInSteps, PartitionFigures, TopicCount
+from aiogroup.telemetry.health import Health
+
+__all__ = ["STEP_COUNT", "STEP_MS", "figures_of"]
+
+STEP_COUNT: Final = 200
+STEP_MS: Final = 2
+"""A step ends after this time, or this number of partitions, whichever comes first: the loop belongs to all."""
+
+
+def figures_of(engine: Engine | None, config: ConsumerConfig, counts: Counts, health: Health) -> FiguresInSteps:
+    """The figures by now. Partitions that are given up between two steps are left out."""
+    partitions: list[PartitionFigures] = []
+    if engine is not None:
+        yield from _read(engine, partitions)
+    return Figures(
+        group_id=config.group_id,
+        client_id=config.client_id,
+        status=health.status,
+        since_request_ms=health.since_request_ms,
+        since_heartbeat_ms=health.since_heartbeat_ms,
+        events=dict(counts.events),
+        rebalances=counts.rebalances.copy(),
+        commits=counts.commits.copy(),
+        loop_blocked=counts.loop_blocked.copy(),
+        group=None if engine is None else engine.group.figures(now_ms()),
+        partitions=tuple(partitions),
+        topics=None if engine is None else _topics(engine),
+        record_ages_ms=None if engine is None else dict(engine.requests.record_ages_ms),
+        buffered_bytes=None
+        if engine is None
+        else engine.context.assignment.buffered_bytes + engine.recovery.buffered_bytes,
+    )
+
+
+def _read(engine: Engine, into: list[PartitionFigures]) -> Generator[None, None, None]:
+    assignment = engine.context.assignment
+    engine.context.delivery.settle()
+    began_at_ms, count = now_ms(), 0
+    for partition in tuple(assignment):
+        if count >= STEP_COUNT or (not count % 16 and now_ms() - began_at_ms >= STEP_MS):
+            yield
+            engine.context.delivery.settle()
+            began_at_ms, count = now_ms(), 0
+        count += 1
+        if assignment.get(partition.tp) is partition:
+            into.append(_partition(engine, partition))
+
+
+def _partition(engine: Engine, partition: Partition) -> PartitionFigures:
+    read_committed = engine.context.config.read_committed
+    live = partition.lag(read_committed=read_committed)
+    catch_up = None if partition.lanes is None else partition.lanes.left_count
+    heard_at_ms = engine.fetchers.heard_at_ms(partition)
+    return PartitionFigures(
+        partition.tp.topic,
+        partition.tp.partition,
+        None if live is None else live + (catch_up or 0),
+        live,
+        catch_up,
+        None if partition.committed is None else partition.committed.offset,
+        partition.log.last_offset(read_committed=read_committed),
+        None if heard_at_ms is None else now_ms() - heard_at_ms,
+    )
+
+
+def _topics(engine: Engine) -> dict[str, TopicCount]:
+    engine.context.delivery.settle()
+    return {topic: TopicCount(*counted) for topic, counted in engine.context.delivery.handed_out.items()}

@@ -1,0 +1,105 @@
+"""Counts what happens to a consumer, for its figures: every event, and how long rebalances and commits take."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from typing import Final
+
+from aiogroup.telemetry import events
+from aiogroup.telemetry.event import Event
+
+__all__ = ["BOUNDS_MS", "REASONS", "Counts", "Durations", "DurationsBy", "reason_of"]
+
+BOUNDS_MS: Final = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
+"""The upper bounds of the buckets: from a commit to a rebalance that waits for a whole poll interval."""
+
+_REASONS: Final = {
+    "joining": ("joining$", "start$"),
+    "group": ("the group rebalances",),
+    "subscription": (
+        *("subscribe$", "assign$", "unsubscribe$", "the group was left$"),
+        "the topics that match the pattern changed$",
+    ),
+    "metadata": (
+        "partitions of .* (changed|are assigned|were withheld)",
+        *("replicas of .* moved", "topics of a member that came back"),
+    ),
+    "cooperative": (r"gave up \d+ partitions for others",),
+    "asked_again": ("records are asked for again",),
+    "membership": (
+        *("the generation ended", "[A-Z_]+: ", "the members of group", "assigned, but not subscribed to"),
+        "the coordinator",
+    ),
+}
+REASONS: Final = (*_REASONS, "other")
+"""Why a rebalance began, in eight words: the `why` of an event may hold the names of topics and members."""
+_PATTERNS: Final = tuple((reason, re.compile("|".join(each), re.DOTALL)) for reason, each in _REASONS.items())
+
+
+def reason_of(why: str) -> str:
+    """The word of `REASONS` for the `why` of a rebalance."""
+    return next((reason for reason, pattern in _PATTERNS if pattern.match(why)), "other")
+
+
+class Durations:
+    """How many durations were at most so long, by `BOUNDS_MS`, and their sum."""
+
+    __slots__ = ("counts", "sum_ms")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_MS) + 1)
+        """The last one counts what was longer than every bound."""
+        self.sum_ms = 0
+
+    def note(self, duration_ms: int) -> None:
+        self.counts[bisect_left(BOUNDS_MS, duration_ms)] += 1
+        self.sum_ms += duration_ms
+
+    def copy(self) -> Durations:
+        copied = Durations()
+        copied.counts, copied.sum_ms = [*self.counts], self.sum_ms
+        return copied
+
+
+class DurationsBy:
+    """`Durations` for each value of one label; a label has few values."""
+
+    __slots__ = ("by",)
+
+    def __init__(self) -> None:
+        self.by: dict[str, Durations] = {}
+
+    def note(self, value: str, duration_ms: int) -> None:
+        durations = self.by.get(value)
+        if durations is None:
+            durations = self.by[value] = Durations()
+        durations.note(duration_ms)
+
+    def copy(self) -> dict[str, Durations]:
+        return {value: durations.copy() for value, durations in self.by.items()}
+
+
+class Counts:
+    """An observer that counts a consumer's events by name and level, and the durations that they tell."""
+
+    def __init__(self) -> None:
+        self.events: dict[tuple[str, str], int] = {}
+        self.rebalances = DurationsBy()
+        self.commits = Durations()
+        self.loop_blocked = Durations()
+        self._names: dict[type[Event], str] = {}
+
+    def on_event(self, event: Event) -> None:
+        name = self._names.get(type(event))
+        if name is None:
+            name = self._names[type(event)] = event.name
+        key = name, event.level
+        self.events[key] = self.events.get(key, 0) + 1
+        match event:
+            case events.OffsetsCommitted():
+                self.commits.note(event.latency_ms)
+            case events.RebalanceCompleted():
+                self.rebalances.note(reason_of(event.why), event.duration_ms)
+            case events.EventLoopBlocked():
+                self.loop_blocked.note(event.blocked_ms)
