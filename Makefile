@@ -67,7 +67,7 @@ $(STAMP): $(SOURCES)
 	@# Only pip 25.1 and newer have --group; Python 3.11 comes with an older pip.
 	$(PY) -c 'import tomllib; groups = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]; \
 	  print(*(line for group in groups.values() for line in group), sep="\n")' > $(VENV)/groups.txt
-	$(PIP) --no-build-isolation -e '.[cli,devkafka,fastapi,faststream,otel,spark]' -r $(VENV)/groups.txt
+	$(PIP) --no-build-isolation -e '.[cli,devkafka,fastapi,faststream,otel,prometheus,spark]' -r $(VENV)/groups.txt
 	$(SAY_COMPILED)
 	@touch $@
 

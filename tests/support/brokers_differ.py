@@ -30,6 +30,7 @@ ONLY_REAL = {
 JUDGED: dict[str, str] = {
     "test_aiokafka_members.py": "a group whose members are of two kinds",
     "test_cli_beside_kafka.py": "Kafka's own tool beside ours",
+    "test_metrics_beside_kafka.py": "Kafka's own tool beside the figures",
     "test_group_assignors.py": "Java's assignors beside ours",
     "test_java_members.py::test_java_and_we_share_a_group[dynamic-cooperative-sticky]": "members of two kinds",
     "test_java_members.py::test_java_and_we_share_a_group[static-range]": "members of two kinds",

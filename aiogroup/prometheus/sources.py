@@ -1,0 +1,157 @@
+"""Takes the snapshots: on the event loop of the consumers, in short steps, whoever asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from aiogroup.consumer import Consumer
+from aiogroup.runtime.loop.clock import Alarm, now_ms, running_loop, wall_ms
+from aiogroup.telemetry.figures import Figures, FiguresInSteps
+
+__all__ = ["Source", "bring_up_to_date"]
+
+FRESH_MS: Final = 1_000
+"""How old a snapshot may be that is given to a scrape which cannot wait for the loop."""
+STALE_MS: Final = 60_000
+"""A loop that is blocked takes no snapshots: one of this age is not shown any more."""
+ASKED_MS: Final = 600_000
+"""Snapshots are taken each second for this time after a scrape that could not wait."""
+
+
+class Source:
+    """One consumer of a collector, or the one of now where a service makes another one. Made in its event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        consumer: Callable[[], Consumer | None],
+        restarts_count: Callable[[], int] | None,
+        on_taken: Callable[[], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.loop = running_loop()
+        self._consumer = consumer
+        self._restarts_count = restarts_count
+        self._on_taken = on_taken
+        self._taken: tuple[int, Figures | None] | None = None
+        self._asked_until_ms = 0
+        self._alarm = Alarm(self._on_alarm)
+
+    @property
+    def restarts_count(self) -> int | None:
+        return None if self._restarts_count is None else self._restarts_count()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this code runs on the consumer's event loop."""
+        try:
+            return asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            return False
+
+    @property
+    def last(self) -> Figures | None:
+        """The last snapshot; `None` if there is no consumer now, or the loop has been blocked for long."""
+        if self._taken is None or wall_ms() - self._taken[0] > STALE_MS:
+            return None
+        return self._taken[1]
+
+    async def take(self) -> None:
+        """Take a snapshot; the loop runs between two steps."""
+        steps = self._steps()
+        if steps is not None:
+            while not self._go_on(steps):  # noqa: ASYNC110 (nothing is waited for: others have their turn)
+                await asyncio.sleep(0)
+
+    def take_here(self) -> None:
+        """For a scrape on the loop that cannot await: a snapshot at once, unless the last one is of the last second."""
+        if self._taken is None or wall_ms() - self._taken[0] > FRESH_MS:
+            steps = self._steps()
+            while steps is not None and not self._go_on(steps):
+                pass
+        self.keep_fresh(now_ms() + ASKED_MS)
+
+    def take_from_thread(self) -> threading.Event:
+        """Ask the loop for a snapshot; the event says that it was taken."""
+        taken = threading.Event()
+
+        def begin() -> None:
+            go_on(self._steps())
+
+        def go_on(steps: FiguresInSteps | None) -> None:
+            is_last = True
+            try:
+                is_last = steps is None or self._go_on(steps)
+            finally:
+                if is_last:
+                    taken.set()
+                else:
+                    self.loop.call_soon(go_on, steps)
+
+        try:
+            self.loop.call_soon_threadsafe(begin)
+        except RuntimeError:  # the loop is closed, and its consumers are gone
+            self._taken = None
+            taken.set()
+        return taken
+
+    def keep_fresh(self, until_ms: int) -> None:
+        """Take a snapshot each second until then."""
+        self._asked_until_ms = until_ms
+        self._alarm.ring_by(now_ms() + FRESH_MS)
+
+    def end(self) -> None:
+        self._asked_until_ms = 0
+        self._alarm.cancel()
+
+    # One snapshot.
+
+    def _steps(self) -> FiguresInSteps | None:
+        consumer = self._consumer()
+        if consumer is None:
+            self._note(None)
+            return None
+        return consumer.figures()
+
+    def _go_on(self, steps: FiguresInSteps) -> bool:
+        """One step. Returns whether it was the last one."""
+        try:
+            next(steps)
+        except StopIteration as taken:
+            self._note(taken.value)
+            return True
+        return False
+
+    def _note(self, figures: Figures | None) -> None:
+        self._taken = wall_ms(), figures
+        if self._on_taken is not None:
+            self._on_taken()
+
+    def _on_alarm(self) -> None:
+        """Take a snapshot, a step in each turn of the loop, and another one in a second."""
+        if now_ms() < self._asked_until_ms:
+            self._alarm.ring_by(now_ms() + FRESH_MS)
+            self._step(self._steps())
+
+    def _step(self, steps: FiguresInSteps | None) -> None:
+        if steps is not None and not self._go_on(steps):
+            self.loop.call_soon(self._step, steps)
+
+
+def bring_up_to_date(sources: Iterable[Source]) -> None:
+    """Snapshots that are at most a second old, for a scrape that cannot await.
+
+    In a thread it waits for the loops of all together for a second; a loop that is blocked leaves its last one.
+    """
+    until_ms = wall_ms() + FRESH_MS
+    asked = []
+    for source in sources:
+        if source.is_here:
+            source.take_here()
+        else:
+            asked.append(source.take_from_thread())
+    for taken in asked:
+        taken.wait(max(0, until_ms - wall_ms()) / 1_000)
