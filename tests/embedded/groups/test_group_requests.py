@@ -114,6 +114,30 @@ def test_only_topics_and_partitions_that_are_there_are_committed(client):
     assert committed(client) == {("orders", 0): (5, 0)}
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (["orders 0", "orders 1"], ["orders 0:0", "orders 1:0"]),
+        (["orders 0", "nothing 0", "orders 1"], ["nothing 0:3", "orders 0:0 1:0"]),
+        (["orders 7", "orders 0", "orders 8", "orders 1"], ["orders 7:3 8:3 0:0 1:0"]),
+        (["nothing 0", "nothing 1"], ["nothing 0:3 1:3"]),
+        (["orders 0", "bills 0", "orders 1"], ["orders 0:0", "bills 0:0", "orders 1:0"]),
+    ],
+)
+def test_a_topic_that_a_commit_repeats_is_told_as_kafka_tells_it(client, asked, told):
+    """As 4.3.1 answered: one entry for each topic, but only if something is refused before the group is asked."""
+    topics = []
+    for each in asked:
+        name, index = each.split()
+        partition = OffsetCommitRequestPartition(partition_index=int(index), committed_offset=1, committed_metadata="")
+        topics.append(OffsetCommitRequestTopic(name=name, partitions=(partition,)))
+    answer = client.ask(OffsetCommitRequest(group_id="billing", topics=tuple(topics)), 9)
+    assert told == [
+        " ".join([topic.name, *(f"{each.partition_index}:{int(each.error_code)}" for each in topic.partitions)])
+        for topic in answer.topics
+    ]
+
+
 def test_topics_by_id(machine, client):
     orders = topic_id(machine, "orders")
     answer = client.ask(commit((orders, 0, 5), (UNKNOWN_ID, 0, 5), version=10), 10)

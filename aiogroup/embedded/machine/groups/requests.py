@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from aiogroup.embedded.machine.exchange import Exchange, Handler
 from aiogroup.embedded.machine.faults.faults import Faults, Place
@@ -110,7 +111,8 @@ class GroupRequests:
         if code := self._faults.refusal(exchange, _place(request)):
             exchange.answer(refused(request, code, exchange.version), now_ms)
             return
-        known, topics = self._known(exchange, request)
+        known, refused_here = self._known(exchange, request)
+        answered: tuple[OffsetCommitResponseTopic, ...] = ()
         if known or not request.topics:
             coordinator = self._coordinators.at(exchange.node_id, request.group_id)
             asked = replace(request, topics=tuple(known))
@@ -126,8 +128,8 @@ class GroupRequests:
             if code := self._faults.denial(exchange, _place(request)):
                 exchange.answer(refused(request, code, exchange.version), now_ms)
                 return
-            topics = _merged(topics, self._denied(exchange, request, response.topics))
-        exchange.answer(OffsetCommitResponse(topics=tuple(topics)), now_ms)
+            answered = self._denied(exchange, request, response.topics)
+        exchange.answer(OffsetCommitResponse(topics=_merged(refused_here, answered)), now_ms)
 
     def _known(
         self, exchange: Exchange, request: OffsetCommitRequest
@@ -278,15 +280,20 @@ def _committed(
 
 
 def _merged(
-    first: Iterable[OffsetCommitResponseTopic], others: Iterable[OffsetCommitResponseTopic]
-) -> list[OffsetCommitResponseTopic]:
-    """One entry for each topic (OffsetCommitResponse.Builder.merge)."""
-    by_topic = {(each.name, each.topic_id): each for each in first}
-    for each in others:
+    refused_here: Iterable[OffsetCommitResponseTopic], answered: tuple[OffsetCommitResponseTopic, ...]
+) -> tuple[OffsetCommitResponseTopic, ...]:
+    """One entry for each topic; but where nothing was refused here, the coordinator's answer as it is, in which a topic
+    that the request repeats stands again (OffsetCommitResponse.Builder.merge).
+    """
+    refused_ones = tuple(refused_here)
+    if not refused_ones:
+        return answered
+    by_topic: dict[tuple[str, UUID], OffsetCommitResponseTopic] = {}
+    for each in refused_ones + answered:
         known = by_topic.get((each.name, each.topic_id))
         partitions = each.partitions if known is None else known.partitions + each.partitions
         by_topic[each.name, each.topic_id] = replace(each, partitions=partitions)
-    return list(by_topic.values())
+    return tuple(by_topic.values())
 
 
 def _without_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartition:
