@@ -11,8 +11,12 @@ pytest.importorskip("faststream.kafka")
 
 from faststream import AckPolicy
 from faststream.exceptions import AckMessage, NackMessage, RejectMessage, StopConsume
-from faststream.kafka import KafkaMessage, TopicPartition
+from faststream.kafka import KafkaMessage
+from faststream.kafka import TopicPartition as StreamPartition
 from faststream.kafka.annotations import Consumer
+
+from aiogroup import Record, TopicPartition
+from aiogroup.faststream.messages import Acknowledging, RawMessage
 
 READS = {"group_id": "g", "auto_offset_reset": "earliest"}
 QUICKLY = {**READS, "auto_commit_interval_ms": 20}
@@ -119,11 +123,12 @@ async def test_workers_lose_nothing_when_the_service_ends(aiogroup_broker, make_
     assert (await rest.begun.get() > "r2") is is_lost
 
 
-async def test_workers_commit_up_to_the_first_record_that_is_not_handled(aiogroup_broker, make_stream):
+@pytest.mark.parametrize(("by", "kept"), [("aiogroup", {0: 1}), ("aiokafka", {0: 3})])
+async def test_workers_commit_up_to_the_first_record_that_is_not_handled(aiogroup_broker, make_stream, by, kept):
     aiogroup_broker.create_topic("t")
     aiogroup_broker.produce_many("t", [b"r0", b"r1", b"r2"])
     ended = asyncio.Queue()
-    stream = make_stream()
+    stream = make_stream(by)
 
     @stream.subscriber("t", **QUICKLY, max_workers=3)
     async def handle(body: str) -> None:
@@ -133,9 +138,9 @@ async def test_workers_commit_up_to_the_first_record_that_is_not_handled(aiogrou
 
     await stream.start()
     assert {await ended.get(), await ended.get()} == {"r0", "r2"}
-    await aiogroup_broker.until(lambda: committed(aiogroup_broker) == {0: 1})
+    await aiogroup_broker.until(lambda: committed(aiogroup_broker) == kept)
     await stream.stop()
-    assert committed(aiogroup_broker) == {0: 1}
+    assert committed(aiogroup_broker) == kept
 
 
 @pytest.mark.parametrize(("by", "kept"), [("aiogroup", {1: 1}), ("aiokafka", {0: 1, 1: 1})])
@@ -159,10 +164,13 @@ async def test_an_ack_commits_its_own_record_and_not_what_failed_elsewhere(aiogr
     assert committed(aiogroup_broker) == kept
 
 
-async def test_a_cancelled_handler_commits_nothing_even_if_it_acks_on_its_way_out(aiogroup_broker, make_stream):
+@pytest.mark.parametrize(("by", "kept"), [("aiogroup", {}), ("aiokafka", {0: 1})])
+async def test_a_cancelled_handler_commits_nothing_even_if_it_acks_on_its_way_out(
+    aiogroup_broker, make_stream, by, kept
+):
     aiogroup_broker.create_topic("t")
     aiogroup_broker.produce("t", b"r0")
-    stream, begun = make_stream(), asyncio.Event()
+    stream, begun = make_stream(by), asyncio.Event()
 
     @stream.subscriber("t", **READS, ack_policy=AckPolicy.MANUAL)
     async def handle(message: KafkaMessage) -> None:
@@ -175,7 +183,7 @@ async def test_a_cancelled_handler_commits_nothing_even_if_it_acks_on_its_way_ou
     await stream.start()
     await begun.wait()
     await stream.stop()
-    assert committed(aiogroup_broker) == {}
+    assert committed(aiogroup_broker) == kept
 
 
 @pytest.mark.parametrize(
@@ -229,7 +237,7 @@ async def test_records_that_are_asked_for_one_by_one_are_processed_by_the_next_r
     assert committed(aiogroup_broker) == {0: 2}
 
 
-async def test_a_handler_that_stops_its_consumer_has_handled_the_record(aiogroup_broker, make_stream):
+async def test_a_handler_that_stops_its_consumer_has_handled_the_record_and_leaves(aiogroup_broker, make_stream):
     aiogroup_broker.create_topic("t")
     aiogroup_broker.produce_many("t", [b"r0", b"r1"])
     handler = Handler(StopConsume())
@@ -244,7 +252,7 @@ async def test_assigned_partitions_and_a_consumer_in_the_handler(aiogroup_broker
     aiogroup_broker.produce("t", b"r1", partition=1)
     stream, told = make_stream(), asyncio.Queue()
 
-    @stream.subscriber(partitions=[TopicPartition("t", 1)], auto_offset_reset="earliest")
+    @stream.subscriber(partitions=[StreamPartition("t", 1)], auto_offset_reset="earliest")
     async def handle(body: str, consumer: Consumer) -> None:
         await told.put((body, await consumer.lag(), [tp.partition for tp in consumer.assignment()]))
 
@@ -278,3 +286,31 @@ async def test_a_rebalance_waits_for_the_handlers(aiogroup_broker, make_stream, 
     await joining
     await aiogroup_broker.until(lambda: len(handled) >= 40)
     assert sorted(handled) == sorted(f"r{number}" for number in range(40))
+
+
+async def test_under_aiokafka_a_rebalance_does_not_wait_for_the_handlers(aiogroup_broker, make_stream):
+    aiogroup_broker.create_topic("t", partitions=2)
+    for partition in range(2):
+        aiogroup_broker.produce("t", b"r%d" % partition, partition=partition)
+    first, second = Handler(), Handler()
+    await subscribed(make_stream("aiokafka"), first, heartbeat_interval_ms=50).start()
+    await first.begun.get()
+    await subscribed(make_stream("aiokafka"), second, heartbeat_interval_ms=50).start()
+    assert len(aiogroup_broker.group("g").members) == 2
+    assert first.cancelled == []
+
+
+def test_a_nack_goes_back_in_all_partitions_of_the_message():
+    """FastStream 0.7.4 names the first record's partition alone, 0.7.8 each."""
+    back = {}
+
+    class Fake:
+        def seek(self, partition, offset):
+            back[partition] = offset
+
+    records = [Record(TopicPartition("t", at), offset, 0, 0, None, b"", ()) for at in (0, 1) for offset in (3, 4)]
+    consumer = Acknowledging(Fake(), [RawMessage(each, Fake(), None) for each in records])
+    consumer.seek(partition=TopicPartition("t", 0), offset=3)
+    assert back == {("t", 0): 3, ("t", 1): 3}
+    consumer.seek(TopicPartition("t", 1), 4)
+    assert back == {("t", 0): 3, ("t", 1): 4}, "an application's own seek"
