@@ -9,10 +9,11 @@ from typing import Unpack
 import anyio
 
 from aiogroup.consumer import Consumer
-from aiogroup.errors import AiogroupError, ConfigError
-from aiogroup.faststream.messages import RawMessage
+from aiogroup.errors import AiogroupError, ConfigError, ConsumerStoppedError
+from aiogroup.faststream.messages import RawMessage, UnderWay
 from aiogroup.records import Record
 from aiogroup.runtime.delivery.readers import is_request
+from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.shutdown import StopReport
 from aiogroup.settings import ConsumerSettings
 from aiogroup.structs import TopicPartition
@@ -59,6 +60,8 @@ class StreamConsumer(Consumer):
         self._attach = attach
         self._stop_within_ms = stop_within_ms
         self._is_handled = False
+        self._is_ending = False
+        self._under_way = UnderWay()
         self._open: dict[int, RawMessage] = {}  # given to no handler, by identity: two may be equal
 
     async def start(self) -> None:
@@ -95,6 +98,8 @@ class StreamConsumer(Consumer):
 
     @is_request
     async def getone(self, *partitions: TopicPartition) -> RawMessage:  # type: ignore[override]
+        if self._is_ending:
+            raise ConsumerStoppedError("the consumer is being stopped: nothing more is handed out")
         self._end_asked()
         return self._given(await super().getone(*partitions))
 
@@ -107,7 +112,7 @@ class StreamConsumer(Consumer):
         return {tp: [self._given(each) for each in records] for tp, records in found.items()}
 
     def _given(self, record: Record) -> RawMessage:
-        message = RawMessage(record, self, self._forget if self._marks else None)
+        message = RawMessage(record, self, self._under_way, self._forget if self._marks else None)
         if self._marks and not self._is_handled:
             self._open[id(message)] = message
         return message
@@ -127,9 +132,13 @@ class StreamConsumer(Consumer):
     ) -> StopReport:
         """As `Consumer.stop`; without a time-out it takes what the broker's `graceful_timeout` leaves.
 
-        A handler that raises StopConsume has FastStream cancel the task that stops the consumer. So the cancellation
-        waits until the consumer has ended.
+        Handlers that are under way may end and acknowledge, for half of the time: where FastStream has a consumer for
+        each worker it stops the consumers first. A handler that raises StopConsume has FastStream cancel the task that
+        stops the consumer: the cancellation waits until the consumer has ended.
         """
+        within_ms = self._stop_within_ms() if timeout_ms is None else timeout_ms
+        began_at_ms = now_ms()
+        self._is_ending = True
         cancelled: asyncio.CancelledError | None = None
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -138,9 +147,10 @@ class StreamConsumer(Consumer):
             except asyncio.CancelledError as error:
                 cancelled = error
         with anyio.CancelScope(shield=True):
-            report = await super().stop(
-                self._stop_within_ms() if timeout_ms is None else timeout_ms, drain=drain, leave_group=leave_group
-            )
+            if drain:
+                await self._under_way.wait(began_at_ms + within_ms // 2)
+            left_ms = max(0, within_ms - (now_ms() - began_at_ms))
+            report = await super().stop(left_ms, drain=drain, leave_group=leave_group)
         if cancelled is not None:
             raise cancelled
         return report

@@ -33,14 +33,20 @@ class Handling:
         several = message if isinstance(message, tuple) else (message,)
         # Records of FastStream's in-memory test broker are not ours.
         messages = [each for each in several if isinstance(each, RawMessage)]
-        if messages and isinstance(message, tuple):
+        if not messages:
+            return await self._process(message)
+        if isinstance(message, tuple):
             self._parser._setup(Acknowledging(messages[0].deliverer, messages))
+        under_way = messages[0].under_way
+        under_way.begins()
         try:
             result = await self._process(message)
         except (Exception, SystemExit):  # FastStream goes on with the next one, or stops the subscriber
             if not _is_task_cancelled():
                 _end(messages)
             raise
+        finally:
+            under_way.ends()
         _end(messages)
         return result
 

@@ -11,15 +11,38 @@ from faststream.kafka.message import KafkaRawMessage
 
 from aiogroup.consumer import Consumer
 from aiogroup.records import Record
+from aiogroup.runtime.loop.clock import Signal
 from aiogroup.structs import TopicPartition
 
-__all__ = ["Acknowledging", "RawMessage", "is_cancelled"]
+__all__ = ["Acknowledging", "RawMessage", "UnderWay", "is_cancelled"]
+
+
+class UnderWay:
+    """The tasks whose handlers are at a consumer's messages."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any] | None] = set()
+        self._ended = Signal()
+
+    def begins(self) -> None:
+        self._tasks.add(asyncio.current_task())
+
+    def ends(self) -> None:
+        self._tasks.discard(asyncio.current_task())
+        self._ended.pulse()
+
+    async def wait(self, until_ms: int) -> None:
+        """Wait for the handlers of other tasks to end; the caller's own cannot."""
+        while self._tasks - {asyncio.current_task()} and await self._ended.wait(until_ms):
+            pass
 
 
 class RawMessage(KafkaRawMessage):
     """aiokafka's record, which FastStream's users know, made of aiogroup's, which refuses FastStream's attribute."""
 
-    def __init__(self, record: Record, deliverer: Consumer, end: Callable[[RawMessage], None] | None) -> None:
+    def __init__(
+        self, record: Record, deliverer: Consumer, under_way: UnderWay, end: Callable[[RawMessage], None] | None
+    ) -> None:
         tp = record.tp
         super().__init__(
             topic=tp.topic,
@@ -35,6 +58,7 @@ class RawMessage(KafkaRawMessage):
             headers=record.headers,  # type: ignore[arg-type]  # a value may be None in aiokafka's, too
         )
         self.deliverer = deliverer
+        self.under_way = under_way
         self._record = record
         self._end = end
 

@@ -16,7 +16,7 @@ from faststream.kafka import TopicPartition as StreamPartition
 from faststream.kafka.annotations import Consumer
 
 from aiogroup import Record, TopicPartition
-from aiogroup.faststream.messages import Acknowledging, RawMessage
+from aiogroup.faststream.messages import Acknowledging, RawMessage, UnderWay
 
 READS = {"group_id": "g", "auto_offset_reset": "earliest"}
 QUICKLY = {**READS, "auto_commit_interval_ms": 20}
@@ -309,8 +309,33 @@ def test_a_nack_goes_back_in_all_partitions_of_the_message():
             back[partition] = offset
 
     records = [Record(TopicPartition("t", at), offset, 0, 0, None, b"", ()) for at in (0, 1) for offset in (3, 4)]
-    consumer = Acknowledging(Fake(), [RawMessage(each, Fake(), None) for each in records])
+    consumer = Acknowledging(Fake(), [RawMessage(each, Fake(), UnderWay(), None) for each in records])
     consumer.seek(partition=TopicPartition("t", 0), offset=3)
     assert back == {("t", 0): 3, ("t", 1): 3}
     consumer.seek(TopicPartition("t", 1), 4)
     assert back == {("t", 0): 3, ("t", 1): 4}, "an application's own seek"
+
+
+@pytest.mark.parametrize(("by", "kept"), [("aiogroup", {0: 1, 1: 1}), ("aiokafka", {})])
+async def test_handlers_that_end_while_their_consumers_stop_are_committed(aiogroup_broker, make_stream, by, kept):
+    """FastStream stops the consumers of `max_workers` before it waits for their handlers."""
+    aiogroup_broker.create_topic("t", partitions=2)
+    for partition in (0, 0, 1, 1):
+        aiogroup_broker.produce("t", b"r0", partition=partition)
+    stream, begun, go_on = make_stream(by, graceful_timeout=5), asyncio.Queue(), asyncio.Event()
+
+    @stream.subscriber("t", **READS, ack_policy=AckPolicy.ACK, max_workers=2)
+    async def handle(body: str) -> None:
+        await begun.put(body)
+        await go_on.wait()
+
+    await stream.start()
+    await begun.get()
+    await begun.get()
+    stopping = asyncio.create_task(stream.stop())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    go_on.set()
+    await stopping
+    assert committed(aiogroup_broker) == kept
+    assert begun.empty()
