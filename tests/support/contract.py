@@ -77,6 +77,15 @@ def shape(event):
     return type(event).__name__
 
 
+def told_of(tp, changes):
+    """(milliseconds, member, what) of a partition, in the order of the clock."""
+    return [
+        (at, index, event["name"])
+        for at, _, index, _, event in sorted(changes, key=lambda change: change[:4])
+        if tp in map(named, event.get("partitions", ())) or "partitions" not in event
+    ]
+
+
 def one_owner(*histories):
     """No partition is given to a member before another gave it up; each history is the events of one process.
 
@@ -95,7 +104,9 @@ def one_owner(*histories):
             continue
         for tp in map(named, event["partitions"]):
             if event["name"] == "partitions_assigned":
-                require(owners.setdefault(tp, index) == index, f"{tp} has two owners, {owners[tp]} and {index}", event)
+                both = f"{tp} has two owners, {owners.setdefault(tp, index)} and {index}"
+                if owners[tp] != index:
+                    require(False, f"{both}; of it they told {told_of(tp, changes)}", event)
             elif owners.get(tp) == index:
                 del owners[tp]
 
