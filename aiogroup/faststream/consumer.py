@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Unpack
+from contextlib import suppress
+from typing import Final, Unpack
 
 import anyio
 
@@ -20,6 +21,9 @@ from aiogroup.structs import TopicPartition
 from aiogroup.telemetry.event import Observer
 
 __all__ = ["StreamConsumer"]
+
+POSITIONS_MS: Final = 2_000
+"""How long a start waits at most until it is known where to begin: a partition may have no leader."""
 
 
 class _Coordinator:
@@ -68,6 +72,15 @@ class StreamConsumer(Consumer):
         """As `Consumer.start`. The subscriber has its consumer by now, and not yet when the consumer is made."""
         self._is_handled = self._attach(self)
         await super().start()
+        await self._find_positions()
+
+    async def _find_positions(self) -> None:
+        """What is published once the broker has started is read, also by a consumer that begins at the end."""
+        until_ms = now_ms() + POSITIONS_MS
+        engine = self._started()
+        for partition in tuple(engine.context.assignment):
+            with suppress(AiogroupError):  # the requests for records raise what stays
+                await engine.offset_queries.position(partition, until_ms)
 
     # What FastStream reads beyond aiokafka's public names; `_subscription.topics` is `Consumer`'s own.
 

@@ -139,6 +139,20 @@ async def test_topics_may_be_made_by_asking_unless_told_otherwise(make_aiogroup_
     assert KafkaBroker().config.broker_config.builder().config.allow_auto_create_topics is True
 
 
+async def test_what_is_published_after_the_start_is_read_from_the_end(aiogroup_broker, make_stream):
+    aiogroup_broker.create_topic("t", partitions=3)
+    stream, read = make_stream(), asyncio.Event()
+
+    @stream.subscriber("t", auto_offset_reset="latest")
+    async def handle(body: str) -> None:
+        read.set()
+
+    await stream.start()
+    assert any("ListOffsetsResponse" in str(each) for each in aiogroup_broker.requests()), "it is known where to begin"
+    aiogroup_broker.produce("t", b"r0", partition=2)
+    await read.wait()
+
+
 async def test_an_extra_setting_and_observers_reach_each_consumer(aiogroup_broker, make_stream):
     aiogroup_broker.create_topic("t")
     heard = Ears()
