@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
 from urllib.parse import parse_qs
 
+from aiogroup.asgi.page.html import HTML, POLICY
 from aiogroup.asgi.probes import Snapshot
 
 __all__ = ["Access", "Application", "Receive", "Scope", "Send"]
@@ -30,8 +31,9 @@ UNAVAILABLE: Final = 503
 
 
 class Application:
-    """Answers `/livez`, `/readyz` and `/state`; `details` and `state` only those may see to whom `access` says
-    yes: all loops in short, and the document of `/state`.
+    """Answers `/livez`, `/readyz`, `/state` and, with `page`, `/`.
+
+    Only those to whom `access` says yes may see `details`, all loops in short, and `state`, the document of `/state`.
     """
 
     def __init__(
@@ -40,6 +42,8 @@ class Application:
         details: Callable[[], dict[str, object]],
         state: Callable[[int, int], Awaitable[bytes]],
         access: Access | None,
+        *,
+        page: bool = False,
     ) -> None:
         self._snapshot = snapshot
         self._details = details
@@ -50,14 +54,16 @@ class Application:
             "/readyz": self._readyz,
             "/state": self._state,
         }
+        if page:
+            self._routes["/"] = self._page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1000})
             return
-        is_head = scope["method"] == "HEAD"
-        if (route := self._routes.get(path_of(scope))) is None:
+        is_head, path = scope["method"] == "HEAD", path_of(scope)
+        if (route := self._routes.get(path)) is None:
             status, body = NOT_FOUND, json_of({"error": "there is no such page here"})
         elif scope["method"] != "GET" and not is_head:
             status, body = NOT_ALLOWED, json_of({"error": "only GET and HEAD"})
@@ -65,9 +71,16 @@ class Application:
             status, body = await route(scope)
         headers = [
             (b"content-type", b"application/json"),
+            (b"x-content-type-options", b"nosniff"),
             (b"content-length", b"%d" % len(body)),
             (b"cache-control", b"no-store"),
         ]
+        if status == OK and path == "/":
+            headers[0] = (b"content-type", b"text/html; charset=utf-8")
+            headers.append((b"content-security-policy", POLICY.encode()))
+            headers.append((b"referrer-policy", b"no-referrer"))
+        if status == OK and path == "/state" and scope.get("http_version", "") == "1.1":
+            headers.append((b"connection", b"close"))  # so that the next one may reach another worker process
         if status == NOT_ALLOWED:
             headers.append((b"allow", b"GET, HEAD"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -95,6 +108,10 @@ class Application:
         except ValueError:
             return BAD_REQUEST, json_of({"error": "after and samples_after are whole numbers"})
         return OK, await self._document(after, samples_after_ms)
+
+    async def _page(self, scope: Scope) -> Answer:
+        refused = await self._refusal(scope)
+        return refused or (OK, HTML)
 
     async def _refusal(self, scope: Scope) -> Answer | None:
         """The answer to a client that may see nothing, or `None`."""

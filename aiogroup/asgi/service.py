@@ -38,7 +38,7 @@ class Service:
 
         service = Service(audit=Loop(lambda: Consumer("orders", group_id="audit"), audit))
         app = FastAPI(lifespan=service.lifespan)
-        app.mount("/aiogroup", service)  # /aiogroup/livez, /readyz, /state
+        app.mount("/aiogroup", service)  # /aiogroup/livez, /readyz, /state, /
 
     `service["audit"]` is the loop: its `consumer` of now, `health()`, `lags()`, `restarts_count`. Everything runs in
     the server's event loop; each worker process has consumers and probes of its own.
@@ -56,7 +56,8 @@ class Service:
         ready: what `/readyz` means. "assigned": from the first assignment on. "flowing": not while no record can flow
             for `unready_after_ms` milliseconds, either.
         access: `access(scope)` says whether a client may see names of topics and groups and the texts of errors, in
-            `/state` and `?verbose`; it may be async. Without it nobody may.
+            `/state`, `?verbose` and the page; it may be async. Without it nobody may.
+        page: serve the live page at `/`, for those with access.
         health_file: a file to touch each second while `/livez` would answer 200, for a probe by its age.
         loops: the loops, by the name that `service[name]`, the log and the probes give them.
 
@@ -74,6 +75,7 @@ class Service:
         ready: Ready = "assigned",
         unready_after_ms: int = 30_000,
         access: Access | None = None,
+        page: bool = False,
         health_file: str | os.PathLike[str] | None = None,
         **loops: Loop,
     ) -> None:
@@ -89,6 +91,11 @@ class Service:
                 raise ConfigError(f"{name}={number!r}: a number of milliseconds, at least 0, is needed")
         if access is not None and not callable(access):
             raise ConfigError(f"access={access!r}: a function that takes the request's scope is needed")
+        if page and access is None:
+            raise ConfigError(
+                "page=True needs access, a function that says who may see it: behind a proxy in the same pod every "
+                "client has the address 127.0.0.1, so no default would be safe"
+            )
         if not loops:
             raise ConfigError("a service without a loop does nothing: give one, as Service(audit=Loop(...))")
         for name, loop in loops.items():
@@ -101,7 +108,7 @@ class Service:
         self._drains_on_signal = drain_on_signal
         self._health_file = None if health_file is None else Path(health_file)
         self._state = State(self._snapshot, lambda: self._loops, self._begin, tuple(loops))
-        self._application = Application(self._snapshot, self._details, self._state.document, access)
+        self._application = Application(self._snapshot, self._details, self._state.document, access, page=page)
         self._is_watched = access is not None
         self._lives: list[Life] = []
         self._loops = {name: SupervisedLoop() for name in loops}

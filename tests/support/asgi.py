@@ -14,8 +14,14 @@ class Answer(NamedTuple):
     body: object
 
 
-async def get(app, path, *, method="GET", query=b"", root_path=""):
-    """One request, as a server would give it to the application."""
+async def get(app, path, **how):
+    """One request, as a server would give it to the application; the answer's JSON."""
+    answer = await get_raw(app, path, **how)
+    return Answer(answer.status, answer.headers, json.loads(answer.body) if answer.body else None)
+
+
+async def get_raw(app, path, *, method="GET", query=b"", root_path="", http_version="1.1"):
+    """As `get`, with the bytes of the answer."""
     sent = []
 
     async def receive():
@@ -25,11 +31,12 @@ async def get(app, path, *, method="GET", query=b"", root_path=""):
         sent.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "root_path": root_path, "query_string": query}
+    scope["http_version"] = http_version
     await app({**scope, "headers": [], "app": None}, receive, send)
     start, *bodies = sent
     text = b"".join(each["body"] for each in bodies)
     headers = {name.decode(): value.decode() for name, value in start["headers"]}
-    return Answer(start["status"], headers, json.loads(text) if text else None)
+    return Answer(start["status"], headers, text)
 
 
 async def probed(app):

@@ -39,7 +39,9 @@ def make() -> Consumer:
 
 
 access = (lambda scope: True) if "OPEN" in os.environ else None
-service = Service(access=access, loop=Loop(make, process), **json.loads(os.environ.get("SERVICE", "{}")))
+service = Service(
+    access=access, page=access is not None, loop=Loop(make, process), **json.loads(os.environ.get("SERVICE", "{}"))
+)
 app = FastAPI(lifespan=service.lifespan)
 app.mount("/aiogroup", service)
 

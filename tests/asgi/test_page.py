@@ -1,0 +1,77 @@
+"""The live page without a browser: what it is made of, what may be loaded, and who may see it."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+
+import pytest
+
+from aiogroup import ConfigError, Consumer
+from aiogroup.asgi import Loop, Service
+from aiogroup.asgi.page.html import HTML
+from tests.support.asgi import get_raw
+
+TEXT = HTML.decode()
+
+
+async def read(_):
+    pass
+
+
+def service(**settings):
+    return Service(audit=Loop(lambda: Consumer("orders", client_id="secret"), read), **settings)
+
+
+def test_it_is_one_small_file_with_nothing_from_elsewhere():
+    assert len(HTML) <= 60_000
+    assert re.findall(r"(?:src|href|action)=\"(?!data:,)[^\"]*\"", TEXT) == []
+    urls = set(re.findall(r"\w+://[^\s\"']+", TEXT))
+    assert urls == {"http://www.w3.org/2000/svg"}, "the name of a namespace, which nobody fetches"
+
+
+def test_what_others_wrote_becomes_text_alone():
+    forbidden = ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "new Function", 'setTimeout("')
+    assert [each for each in forbidden if each in TEXT] == []
+    assert re.search(r"\son\w+=", TEXT) is None
+    assert " style=" not in TEXT, "the policy would refuse it"
+
+
+def test_it_changes_nothing():
+    assert "<form" not in TEXT
+    assert re.findall(r"fetch\((\w+)", TEXT) == ["place"]
+    assert "method:" not in TEXT
+
+
+async def test_the_policy_allows_what_stands_in_the_file_alone():
+    answer = await get_raw(service(access=lambda _: True, page=True), "/")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert answer.body == HTML
+    assert answer.headers["cache-control"] == "no-store"
+    policy = dict(each.split(" ", 1) for each in answer.headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    for name in ("script", "style"):
+        (inside,) = re.findall(f"<{name}>(.*?)</{name}>", TEXT, re.DOTALL)
+        assert policy[f"{name}-src"] == f"'sha256-{b64encode(sha256(inside.encode()).digest()).decode()}'"
+    assert "unsafe" not in answer.headers["content-security-policy"]
+
+
+async def test_closed_access_tells_nothing():
+    answer = await get_raw(service(access=lambda _: False, page=True), "/")
+    assert (answer.status, answer.body) == (403, b'{"error": "forbidden"}')
+
+
+async def test_without_page_there_is_none():
+    assert (await get_raw(service(access=lambda _: True), "/")).status == 404
+
+
+def test_a_page_for_everybody_must_be_meant():
+    with pytest.raises(ConfigError, match="page=True needs access"):
+        service(page=True)
+
+
+async def test_each_question_over_http_1_may_reach_another_worker():
+    open_to_all = service(access=lambda _: True, page=True)
+    assert (await get_raw(open_to_all, "/state", http_version="1.1")).headers["connection"] == "close"
+    assert "connection" not in (await get_raw(open_to_all, "/state", http_version="2")).headers
