@@ -20,7 +20,8 @@ Send = Callable[[Message], Awaitable[None]]
 Access = Callable[[Scope], bool | Awaitable[bool]]
 """Whether the client of this request may see names of topics, groups and errors; may be async."""
 
-Answer = tuple[int, bytes]
+Answer = tuple[int, bytes] | tuple[int, bytes, str]
+"""The status, the body, and the content type if it is not JSON."""
 
 OK: Final = 200
 BAD_REQUEST: Final = 400
@@ -44,6 +45,7 @@ class Application:
         access: Access | None,
         *,
         page: bool = False,
+        metrics: Callable[[str], Awaitable[tuple[bytes, str] | None]] | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._details = details
@@ -56,27 +58,30 @@ class Application:
         }
         if page:
             self._routes["/"] = self._page
+        if metrics is not None:
+            self._metrics = metrics
+            self._routes["/metrics"] = self._figures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1000})
             return
+        kind: list[str] = []
         is_head, path = scope["method"] == "HEAD", path_of(scope)
         if (route := self._routes.get(path)) is None:
             status, body = NOT_FOUND, json_of({"error": "there is no such page here"})
         elif scope["method"] != "GET" and not is_head:
             status, body = NOT_ALLOWED, json_of({"error": "only GET and HEAD"})
         else:
-            status, body = await route(scope)
+            status, body, *kind = await route(scope)
         headers = [
-            (b"content-type", b"application/json"),
+            (b"content-type", kind[0].encode() if kind else b"application/json"),
             (b"x-content-type-options", b"nosniff"),
             (b"content-length", b"%d" % len(body)),
             (b"cache-control", b"no-store"),
         ]
         if status == OK and path == "/":
-            headers[0] = (b"content-type", b"text/html; charset=utf-8")
             headers.append((b"content-security-policy", POLICY.encode()))
             headers.append((b"referrer-policy", b"no-referrer"))
         if status == OK and path == "/state" and scope.get("http_version", "") == "1.1":
@@ -111,7 +116,12 @@ class Application:
 
     async def _page(self, scope: Scope) -> Answer:
         refused = await self._refusal(scope)
-        return refused or (OK, HTML)
+        return refused or (OK, HTML, "text/html; charset=utf-8")
+
+    async def _figures(self, scope: Scope) -> Answer:
+        accept = next((value for name, value in scope["headers"] if name == b"accept"), b"")
+        found = await self._metrics(accept.decode("latin-1"))
+        return (UNAVAILABLE, json_of({"error": "the service does not run"})) if found is None else (OK, *found)
 
     async def _refusal(self, scope: Scope) -> Answer | None:
         """The answer to a client that may see nothing, or `None`."""

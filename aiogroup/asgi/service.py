@@ -17,6 +17,7 @@ from aiogroup.asgi import events
 from aiogroup.asgi.application import Access, Application, Receive, Scope, Send
 from aiogroup.asgi.life import Follow, Life, Policy, WhenDead, WhenFenced
 from aiogroup.asgi.loop import Loop
+from aiogroup.asgi.metrics import Metrics
 from aiogroup.asgi.page.state import State, Work
 from aiogroup.asgi.probes import Ready, Snapshot
 from aiogroup.asgi.signals import hearing_sigterm
@@ -38,7 +39,7 @@ class Service:
 
         service = Service(audit=Loop(lambda: Consumer("orders", group_id="audit"), audit))
         app = FastAPI(lifespan=service.lifespan)
-        app.mount("/aiogroup", service)  # /aiogroup/livez, /readyz, /state, /
+        app.mount("/aiogroup", service)  # /aiogroup/livez, /readyz, /metrics, /state, /
 
     `service["audit"]` is the loop: its `consumer` of now, `health()`, `lags()`, `restarts_count`. Everything runs in
     the server's event loop; each worker process has consumers and probes of its own.
@@ -58,6 +59,7 @@ class Service:
         access: `access(scope)` says whether a client may see names of topics and groups and the texts of errors, in
             `/state`, `?verbose` and the page; it may be async. Without it nobody may.
         page: serve the live page at `/`, for those with access.
+        metrics: serve `/metrics` where prometheus-client is installed. It is open to all, as everywhere.
         health_file: a file to touch each second while `/livez` would answer 200, for a probe by its age.
         loops: the loops, by the name that `service[name]`, the log and the probes give them.
 
@@ -76,6 +78,7 @@ class Service:
         unready_after_ms: int = 30_000,
         access: Access | None = None,
         page: bool = False,
+        metrics: bool = True,
         health_file: str | os.PathLike[str] | None = None,
         **loops: Loop,
     ) -> None:
@@ -108,7 +111,15 @@ class Service:
         self._drains_on_signal = drain_on_signal
         self._health_file = None if health_file is None else Path(health_file)
         self._state = State(self._snapshot, lambda: self._loops, self._begin, tuple(loops))
-        self._application = Application(self._snapshot, self._details, self._state.document, access, page=page)
+        self._metrics = Metrics(lambda: self._loops) if metrics and Metrics.can_be_served() else None
+        self._application = Application(
+            self._snapshot,
+            self._details,
+            self._state.document,
+            access,
+            page=page,
+            metrics=None if self._metrics is None else self._metrics.text,
+        )
         self._is_watched = access is not None
         self._lives: list[Life] = []
         self._loops = {name: SupervisedLoop() for name in loops}
@@ -147,6 +158,8 @@ class Service:
             for name, each in lives.items():
                 supervisor.spawn(f"loop {name}", each.run)
             supervisor.spawn("looks", self._keep_looking)
+            if self._metrics is not None:
+                self._metrics.begin()
             if self._is_watched:
                 supervisor.spawn("samples", self._keep_sampling)
             with hearing_sigterm(self._begin_stop) if self._drains_on_signal else nullcontext():
@@ -154,6 +167,8 @@ class Service:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._stop(supervisor)
+                if self._metrics is not None:
+                    await self._metrics.end()
 
     def __getitem__(self, name: str) -> SupervisedLoop:
         """The loop of this name.

@@ -1,0 +1,51 @@
+"""`/metrics` of a service: there where prometheus-client is, open to all, and gone when the service ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiogroup import Consumer
+from aiogroup.asgi import Loop, Service
+from aiogroup.asgi.metrics import Metrics
+from aiogroup.embedded import Broker, run_virtual
+from tests.support.asgi import get_raw
+
+pytest.importorskip("prometheus_client")
+
+
+async def read(consumer):
+    async for _ in consumer:
+        pass
+
+
+def service_of(broker, **settings):
+    given = {"group_id": "billing", "client_id": "worker", "bootstrap_servers": broker.bootstrap_servers}
+    return Service(billing=Loop(lambda: Consumer("orders", **given), read), **settings)
+
+
+def test_the_figures_are_there_while_the_service_runs():
+    async def play():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders", partitions=2)
+            for _ in range(2):
+                service = service_of(broker)
+                assert (await get_raw(service, "/metrics")).status == 503
+                async with service.running():
+                    await broker.until(lambda service=service: service["billing"].health().is_ready, 60)
+                    answer = await get_raw(service, "/metrics")
+                    assert answer.status == 200
+                    assert answer.headers["content-type"].startswith("text/plain")
+                    text = answer.body.decode()
+                    assert 'aiogroup_state{client_id="worker",group="billing",state="ready"} 1.0' in text
+                    assert text.count("kafka_consumer_coordinator_assigned_partitions{") == 1
+                assert (await get_raw(service, "/metrics")).status == 503
+
+    run_virtual(play())
+
+
+async def test_it_can_be_taken_away(monkeypatch):
+    service = Service(billing=Loop(lambda: Consumer("orders"), read), metrics=False)
+    assert (await get_raw(service, "/metrics")).status == 404
+    monkeypatch.setattr(Metrics, "can_be_served", lambda: False)
+    service = Service(billing=Loop(lambda: Consumer("orders"), read))
+    assert (await get_raw(service, "/metrics")).status == 404
