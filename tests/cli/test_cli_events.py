@@ -11,6 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from aiogroup.__main__ import main
+from aiogroup.asgi.page.journal import Journal
+from aiogroup.telemetry.events import HeartbeatSent, RebalanceStarted
 
 EVENTS = [
     {"number": 1, "event": "rebalance_completed", "level": "info", "at_ms": 5, "group": "billing"},
@@ -65,6 +67,26 @@ def test_what_the_service_remembers(capsys, level, numbers):
     assert (code, told) == (0, "")
     assert [each["number"] for each in lines] == numbers
     assert all(each["command"] == "events" and each["version"] == 1 for each in lines)
+
+
+def test_what_the_journal_of_a_service_has(capsys):
+    journal = Journal()
+    for generation in (1, 2):
+        journal.note("audit", "billing", "pay", RebalanceStarted("joining", generation))
+    journal.note("audit", "billing", "pay", HeartbeatSent(2))
+
+    def answer(path, query, headers):
+        texts = journal.events(int(query.get("after", ["0"])[0]))
+        return 200, f'{{"state": "ready", "events": [{", ".join(texts)}]}}'.encode()
+
+    with service(answer) as url:
+        code, lines, told = run(capsys, url)
+    assert (code, told) == (0, "")
+    assert [(each["number"], each["event"], each["generation"]) for each in lines] == [
+        (1, "rebalance_started", 1),
+        (2, "rebalance_started", 2),
+    ]
+    assert all((each["loop"], each["group"], each["level"]) == ("audit", "billing", "info") for each in lines)
 
 
 def test_headers_are_sent_along(capsys):
