@@ -53,7 +53,6 @@ class Collector:
 
     Raises:
         ConfigError: `max_series` is no positive number.
-        ValueError: in multiprocess mode, the registry has these metrics already.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Collector:
         self._here = threading.local()
         self._process_sums: ProcessSums | None = None
         if MULTIPROCESS in os.environ if multiprocess is None else multiprocess:
-            self._process_sums = ProcessSums(self._registry)
+            self._process_sums = ProcessSums(CollectorRegistry())  # what is scraped are files, of all processes
             _tell_once()
         else:
             self._registry.register(self)
@@ -112,8 +111,6 @@ class Collector:
             self.remove(name)
         if self._process_sums is None:
             self._registry.unregister(self)
-        else:
-            self._process_sums.close()
         await self._threads.close()
 
     async def text(self, accept: str = "") -> tuple[bytes, str]:

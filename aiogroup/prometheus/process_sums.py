@@ -27,7 +27,6 @@ class ProcessSums:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
         self._metrics: dict[str, Gauge | Counter] = {
             family.name: _metric(family, registry) for family in FAMILIES.values() if family.kind != "histogram"
         }
@@ -59,11 +58,6 @@ class ProcessSums:
                 metric.labels(*labels).set(nothing)
             self._counted.pop((name, labels), None)  # another consumer begins to count at 0
         self._shown |= seen
-
-    def close(self) -> None:
-        """Take the metrics out of the registry; the files keep what was written."""
-        for metric in self._metrics.values():
-            self._registry.unregister(metric)
 
     def _write(self, key: tuple[str, tuple[str, ...]], value: float) -> None:
         name, labels = key

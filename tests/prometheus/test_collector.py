@@ -135,6 +135,13 @@ async def test_between_two_consumers_there_is_nothing(make, scraped, collector):
     assert scraped((await collector.text())[0]).samples == []
 
 
+async def test_a_text_takes_one_snapshot(make, collector):
+    consumer, asked = make("orders"), []
+    collector.add("billing", lambda: asked.append(1) or consumer)
+    await collector.text()
+    assert len(asked) == 1
+
+
 async def test_two_consumers_of_one_name_are_two_series(make, scraped, collector):
     collector.add("billing", make("orders"))
     collector.add("audit", make("orders"))
