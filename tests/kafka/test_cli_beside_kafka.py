@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
 
@@ -11,7 +10,7 @@ from aiogroup import Consumer
 from aiogroup.__main__ import main
 from aiogroup.devkafka import Cluster
 from tests.support.brokers import EmbeddedCluster
-from tests.support.java_tools import CONSUMER, GROUPS, run
+from tests.support.java_tools import GROUPS, run
 from tests.support.kafka import eventually
 
 SETTINGS = {"enable_auto_commit": False, "auto_offset_reset": "earliest", "heartbeat_interval_ms": 200}
@@ -98,33 +97,6 @@ async def test_describe_a_group_with_members_of_which_one_reads_nothing(kafka_cl
     assert len(rows) == 4
     assert {row[8] for row in rows} == {"a", "b", "c", "d"}
     assert {row[9] for row in rows} == {"one", "-"}
-
-
-async def test_a_group_of_the_later_protocol_is_shown_and_not_reset(kafka_cluster, place, capsys):
-    """KIP-848: aiogroup does not speak it, but the coordinator lists such groups."""
-    servers, group = kafka_cluster.bootstrap_servers, f"{place.group}-later"
-    which = ("--bootstrap-server", servers, "--topic", place.topic, "--group", group, "--from-beginning")
-    reading = kafka_cluster.java(CONSUMER, *which, "--command-property", "group.protocol=consumer")
-
-    async def ours(*arguments):
-        capsys.readouterr()
-        code = await asyncio.to_thread(main, [*arguments, "--bootstrap-server", servers])
-        return code, *capsys.readouterr()
-
-    async def is_stable():
-        code, out, _ = await ours("describe", group, "-o", "json")
-        return code == 0 and json.loads(out)["state"] == "Stable"
-
-    try:
-        await eventually(is_stable, within_s=60)
-        described = json.loads((await ours("describe", group, "-o", "json"))[1])
-        assert (described["protocol"], described["members_count"]) == ("consumer", None)
-        code, _, told = await ours("reset", group, "--topic", place.topic, "--to-latest")
-        assert code == 3
-        assert f"group {group!r} is Stable: stop its members first" in told
-    finally:
-        reading.terminate()
-        await asyncio.to_thread(reading.wait, 60)
 
 
 async def test_the_lag_is_everywhere_the_same(kafka_cluster, place, ours):

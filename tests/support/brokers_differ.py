@@ -11,6 +11,7 @@ ONLY_REAL = {
     "test_examples.py::test_the_demo_ends_what_it_started_when_interrupted[kafka]": "starts Kafka itself",
     "test_testing_page.py::test_one_test_runs_on_both": "starts Kafka beside the embedded broker",
     "test_installed.py": "tests what starts Kafka, from an installed package",
+    "test_cli_later_protocol.py": "KIP-848, which the embedded broker does not speak",
     "test_coordinator_conformance.py": "compares the embedded broker with Kafka",
     "test_embedded_conformance_admin.py": "compares the embedded broker with Kafka",
     "test_embedded_conformance_logs.py": "compares the embedded broker with Kafka",
