@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ import pytest
 from tests.support.workers import make_scheduler
 
 pytest_plugins = ["aiogroup_pytest", "aiogroup.devkafka.pytest_plugin", "tests.support.brokers"]
+
+# What runs in the background of a script ignores Ctrl-C, and so would every process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _MARKED = {
     Path(__file__).parent / folder: mark

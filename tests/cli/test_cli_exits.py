@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 60
 
 
+@contextmanager
 def started(broker, *arguments, **environment):
-    """The command as a process."""
-    return subprocess.Popen(
+    """The command as a process, which does not outlive its test."""
+    with subprocess.Popen(
         [sys.executable, "-m", "aiogroup", *arguments],
         cwd=ROOT,
         env={
@@ -29,7 +31,11 @@ def started(broker, *arguments, **environment):
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,  # a Ctrl-C at these tests is not for it
-    )
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
 
 
 @pytest.mark.parametrize("arguments", [("lag", "billing", "--watch"), ("tail", "orders", "-f")], ids=" ".join)

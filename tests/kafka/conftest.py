@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import signal
 import subprocess
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     AnyCluster = Cluster | EmbeddedCluster
-
-
-# What runs in the background of a script ignores Ctrl-C, and so would every process that a test starts.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 START_MS = 120_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import shutil
 import signal
@@ -13,8 +14,12 @@ import pytest
 
 from tests.kafka.test_service import STOP_S, Served
 
-pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="pip install playwright"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium was found: apt-get install chromium"),
+]
 NAME = "<img src=x onerror=alert(1)>"
 SIZES = [(390, 844, "light"), (1280, 900, "dark"), (2560, 1300, "light")]
 
@@ -49,9 +54,7 @@ class Seen:
 
 @asynccontextmanager
 async def browsing():
-    playwright = pytest.importorskip("playwright.async_api", reason="pip install playwright")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium was found: apt-get install chromium")
+    playwright = importlib.import_module("playwright.async_api")
     async with playwright.async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.kafka import Place
@@ -33,6 +35,7 @@ class Running:
                 env={**os.environ, **settings, **variables},
                 stdout=file,
                 stderr=file,
+                start_new_session=True,
             )
 
     @property
@@ -53,6 +56,7 @@ class Running:
         return await asyncio.to_thread(self.process.wait, within_s)
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
+        """End it and what it has started, as the workers of a server."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
