@@ -40,7 +40,7 @@ def run(page):
 
 def test_each_page_fits_a_screen_and_is_linked():
     readme = (ROOT / "README.md").read_text()
-    assert len(PAGES) == 5
+    assert len(PAGES) == 6
     for page, text in PAGES.items():
         assert len(text.splitlines()) <= 80, page
         assert f"(docs/how-to-{page}.md)" in readme
@@ -55,6 +55,18 @@ def test_every_block_passes_the_type_checker(tmp_path):
         ["--strict", by_aiokafka, "--no-error-summary", "--follow-imports=silent", "--cache-dir", cache, str(tmp_path)]
     )
     assert code == 0, said + errors
+
+
+async def test_tracing(make_place, capsys, monkeypatch):
+    place, names, seconds = make_place(), {}, iter([0.0, 0.5, 10.0, 12.0])
+    exec(compile(blocks("tracing")[1], "docs/how-to-tracing.md", "exec"), names)
+    monkeypatch.setattr(names["time"], "perf_counter", lambda: next(seconds, 99.0))
+    await place.produce(range(2))
+    async with place.consumer(auto_offset_reset="earliest", observers=[names["Slow"]()]) as consumer:
+        async for record in consumer:
+            if record.offset == 1:
+                break
+    assert capsys.readouterr().out == f"{place.topic}-0 1 took long\n"
 
 
 async def test_kubernetes(make_place, tmp_path):

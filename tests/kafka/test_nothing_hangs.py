@@ -201,6 +201,7 @@ QUESTIONS = {
     "health": Call(lambda case: case.consumer.health()),
     "metrics": Call(lambda case: case.consumer.metrics()),
     "inside": Call(lambda case: case.consumer.inside()),
+    "figures": Call(lambda case: [*case.consumer.figures()]),
     "observe": Call(lambda case: case.consumer.observe(Observer())),
 }
 """All at once, beside the requests for records."""

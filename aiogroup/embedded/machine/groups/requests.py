@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 from aiogroup.embedded.machine.exchange import Exchange, Handler
 from aiogroup.embedded.machine.faults.faults import Faults, Place
@@ -288,7 +287,7 @@ def _merged(
     refused_ones = tuple(refused_here)
     if not refused_ones:
         return answered
-    by_topic: dict[tuple[str, UUID], OffsetCommitResponseTopic] = {}
+    by_topic: dict[tuple[str, Hashable], OffsetCommitResponseTopic] = {}
     for each in refused_ones + answered:
         known = by_topic.get((each.name, each.topic_id))
         partitions = each.partitions if known is None else known.partitions + each.partitions
