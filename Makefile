@@ -91,9 +91,11 @@ check: $(STAMP)
 	$(FAST)
 
 # Processes that die in simulations leave consumers behind, which Python frees when it likes and warns of: they have a
-# session of their own, where no other test can be in the middle of something.
-SIMULATIONS = $(PY) -m pytest -m "simulation and not kafka" tests/simulation tests/groups tests/delivery tests/recovery -n 2
-WITHOUT_KAFKA = nice -n 10 $(FAST) && nice -n 10 $(SIMULATIONS)
+# session of their own, in which every test ignores the warnings (tests/simulation/conftest.py).
+LONG = $(PY) -m pytest -n 2 -m "simulation and not kafka"
+SIMULATED := tests/simulation
+SCRIPTED := tests/groups tests/delivery tests/recovery
+WITHOUT_KAFKA = nice -n 10 $(FAST) && nice -n 10 $(LONG) $(SIMULATED) && nice -n 10 $(LONG) $(SCRIPTED)
 # Tests on Kafka, embedded or real, wait more than they compute: more workers than processors. Of real Kafka all workers
 # have one node; tests that stop nodes run on one worker, which has a cluster of its own (tests/support/workers.py). Tests
 # with Spark compute: one at a time, in one Spark session.
@@ -128,10 +130,12 @@ test-python:
 
 test-this-python: jars
 	$(FAST)
-	$(PY) -m pytest -m "simulation and not kafka" -n 2
+	$(LONG) $(SIMULATED)
+	$(LONG) $(SCRIPTED)
 	$(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
 	AIOGROUP_PURE_PYTHON=1 $(FAST)
-	AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest -m "simulation and not kafka" -n 2
+	AIOGROUP_PURE_PYTHON=1 $(LONG) $(SIMULATED)
+	AIOGROUP_PURE_PYTHON=1 $(LONG) $(SCRIPTED)
 	EVENT_LOOP=uvloop $(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
 	EVENT_LOOP=uvloop AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
 

@@ -8,9 +8,12 @@ import warnings
 import pytest
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def forgotten():
-    """Processes that died leave consumers and connections behind that nobody closes, and tasks that had not begun."""
+    """Processes that died leave consumers and connections behind that nobody closes, and tasks that had not begun.
+
+    Python may free those of one test in any later one, so each test of this folder ignores what they warn of.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"coroutine 'Supervisor\._run' was never awaited", RuntimeWarning)
         warnings.simplefilter("ignore", ResourceWarning)

@@ -18,8 +18,6 @@ from tests.support.sources import ROOT
 MORE_SEEDS = 60
 """Where those of the list do not find it any more: the schedule changed."""
 
-pytestmark = pytest.mark.usefixtures("forgotten")
-
 
 def test_there_are_enough_bugs_and_each_has_a_name_of_its_own():
     assert len({each.name for each in BUGS}) == len(BUGS) >= 20

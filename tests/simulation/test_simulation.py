@@ -16,7 +16,6 @@ from tests.simulation.member import STYLES, sleep_ms
 from tests.simulation.world import LANES_FROM, World, simulate
 from tests.support.sources import ROOT
 
-pytestmark = pytest.mark.usefixtures("forgotten")
 SEEDS = 300
 LANES_SEEDS = 40
 ONCE_FAILED = (755, 804, 1484, 1552, 2714, 3944, 4442, 5024, 5354, 5394, 7854)
