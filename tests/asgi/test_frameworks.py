@@ -1,4 +1,4 @@
-"""The same service in FastAPI and in Starlette: its lifespan, mounted anywhere, twice in one process."""
+"""The same service in FastAPI, Starlette and Litestar: its lifespan, mounted anywhere, twice in one process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from fastapi import FastAPI
+from litestar import Litestar, asgi
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -23,6 +24,10 @@ def in_fastapi(service):
 
 def in_starlette(service):
     return Starlette(lifespan=service.lifespan, routes=[Mount("/aiogroup", service)])
+
+
+def in_litestar(service):
+    return Litestar([asgi("/aiogroup", is_mount=True, copy_scope=True)(service)], lifespan=[service.lifespan])
 
 
 def in_a_lifespan_of_its_own(service):
@@ -53,6 +58,7 @@ def alone(service):
     [
         (in_fastapi, "/aiogroup"),
         (in_starlette, "/aiogroup"),
+        (in_litestar, "/aiogroup"),
         (in_a_lifespan_of_its_own, "/aiogroup"),
         (under_a_prefix, "/deep/aiogroup"),
         (alone, ""),
