@@ -1,0 +1,296 @@
+"""Episodes: what happened to the members of a group, and why the group rebalanced. Pure: no Spark, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from aiogroup.spark.liveness.groups import Life, Skew, View, end_of, generations_of, lives_of, skews_of
+from aiogroup.spark.liveness.stretches import Incident, Stretch
+
+__all__ = ["DAY_MS", "GENERIC", "Episode", "Rebalance", "Story", "story_of"]
+
+DAY_MS: Final = 86_400_000
+GENERIC: Final = "the group rebalances"
+"""How a member's reason begins that only followed the others."""
+BLOCKED_PART: Final = 2
+"""A loop that was blocked for half of the session, as `session_endangered` counts."""
+LEAVING: Final = {"stop": "left", "silence": "crashed", "fenced": "failed", "failed": "failed"}
+RANK: Final = (
+    "poll_interval_exceeded", "loop_blocked", "session_expired", "crashed", "failed", "left",
+    "rejoined", "returned", "joined", "asked", "unknown",
+)  # fmt: skip
+"""Of several causes the first of these is told: who goes makes the others wait, who comes only joins them."""
+
+
+class Episode(NamedTuple):
+    """One thing that one member lived through, on the corrected clock; without an end it lasted to the log's end.
+
+    Kinds: life, poll_interval_exceeded, loop_blocked, silent_coordinator, static_absence, catch_up, clock_skew.
+    `amount` is a catch-up's backlog in records, the interval that was exceeded, or of a skew its generations.
+    """
+
+    group: str
+    kind: str
+    member: str
+    host: str
+    instance: str | None
+    started_at_ms: int
+    ended_at_ms: int | None
+    duration_ms: int | None
+    cause: str
+    amount: int | None
+
+
+class Rebalance(NamedTuple):
+    """A rebalance of the group. `standstill_ms` adds up, for each partition, how long its member was without it.
+
+    It counts from the hand-over to the assignment; a cooperative member reads meanwhile what it keeps, so that for it
+    the number is a bound. `last_member` joined last, and `waited_ms` is how long each waited for its application.
+    """
+
+    group: str
+    generation: int
+    cause: str
+    caused_by: str
+    why: str
+    started_at_ms: int
+    completed_at_ms: int
+    duration_ms: int
+    members_count: int
+    partitions_count: int
+    last_member: str
+    longest_wait_ms: int
+    waited_ms: dict[str, int]
+    standstill_ms: int
+
+
+class Story(NamedTuple):
+    """All that is known of one group: what advice rests on, beside the histograms."""
+
+    group: str
+    started_at_ms: int
+    ended_at_ms: int
+    settings: tuple[int | None, ...] | None
+    is_static: bool
+    lives: tuple[Life, ...]
+    skews: tuple[Skew, ...]
+    episodes: tuple[Episode, ...]
+    rebalances: tuple[Rebalance, ...]
+
+    @property
+    def span_ms(self) -> int:
+        return self.ended_at_ms - self.started_at_ms
+
+    def of(self, kind: str) -> list[Episode]:
+        return [each for each in self.episodes if each.kind == kind]
+
+
+def story_of(group: str, stretches: Iterable[Stretch]) -> Story:
+    """Join what the members of a group told; the order of the stretches does not matter."""
+    told = _filled(sorted(stretches, key=lambda each: each[:6]))
+    skews = skews_of(told)
+    log_end_ms = end_of([each._replace(last_at_ms=each.last_at_ms - _ahead(each.host, skews)) for each in told])
+    lives = lives_of(told, skews, log_end_ms)
+    generations = generations_of(lives, skews)
+    latest = max((each for each in told if each.settings is not None), key=_settings_order, default=None)
+    episodes = [
+        *(each for life in lives for each in _of_life(group, life, skews)),
+        *_absences(group, lives),
+        *(_told_skew(group, each, log_end_ms) for each in skews.values()),
+    ]
+    return Story(
+        group=group,
+        started_at_ms=min(life.first_at_ms for life in lives),
+        ended_at_ms=log_end_ms,
+        settings=latest.settings if latest is not None else None,
+        is_static=any(life.instance for life in lives),
+        lives=tuple(lives),
+        skews=tuple(skews.values()),
+        episodes=tuple(sorted(episodes, key=lambda each: (each.started_at_ms, each.kind, each.member, str(each)))),
+        rebalances=tuple(_rebalances(group, lives, generations)),
+    )
+
+
+def _filled(told: Sequence[Stretch]) -> list[Stretch]:
+    """With the static name in all stretches of a life, and the settings of the last sample before."""
+    names = {(each.member, each.life): each.instance for each in told if each.instance}
+    filled: list[Stretch] = []
+    for each in told:
+        is_same_life = bool(filled) and (filled[-1].member, filled[-1].life) == (each.member, each.life)
+        settings, at_ms = each.settings, each.settings_at_ms
+        if settings is None and is_same_life:
+            settings, at_ms = filled[-1].settings, filled[-1].settings_at_ms
+        name = names.get((each.member, each.life))
+        filled.append(each._replace(instance=name, settings=settings, settings_at_ms=at_ms))
+    return filled
+
+
+def _ahead(host: str, skews: Mapping[str, Skew]) -> int:
+    return skews[host].ahead_ms if host in skews else 0
+
+
+def _settings_order(stretch: Stretch) -> tuple[int, str, int, int]:
+    assert stretch.settings_at_ms is not None
+    return stretch.settings_at_ms, stretch.member, stretch.life, stretch.turn
+
+
+# What one member lived through.
+
+
+def _of_life(group: str, life: Life, skews: Mapping[str, Skew]) -> Iterator[Episode]:
+    ahead_ms = _ahead(life.host, skews)
+    is_ended = life.end != "open"
+    yield _episode(group, "life", life, life.first_at_ms, life.last_at_ms if is_ended else None, life.end, None)
+    incidents = [incident for stretch in life.stretches for incident in stretch.incidents]
+    incidents = sorted(each._replace(at_ms=each.at_ms - ahead_ms) for each in incidents)
+    completions = [each.completed_at_ms - ahead_ms for each in life.stretches if each.completed_at_ms is not None]
+    for index, incident in enumerate(incidents):
+        later = incidents[index + 1 :]
+        at_ms, amount = incident.at_ms, incident.amount
+        match incident.event:
+            case "poll_interval_exceeded":
+                back = next((each for each in completions if each >= at_ms), None)
+                cause = "hung" if back is None else "slow"
+                yield _episode(group, incident.event, life, at_ms, back, cause, amount)
+            case "event_loop_blocked":
+                yield _episode(group, "loop_blocked", life, at_ms - (amount or 0), at_ms, "a call did not await", None)
+            case "coordinator_lost" if amount is not None:
+                found = next((each.at_ms for each in later if each.event == "coordinator_found"), None)
+                yield _episode(group, "silent_coordinator", life, at_ms, found, incident.subject or "", None)
+            case "catch_up_started":
+                done = _next_of(later, "catch_up_done", incident.subject)
+                yield _episode(group, "catch_up", life, at_ms, done, incident.subject or "", amount)
+
+
+def _next_of(later: Iterable[Incident], event: str, subject: str | None) -> int | None:
+    return next((each.at_ms for each in later if each.event == event and each.subject == subject), None)
+
+
+def _episode(
+    group: str, kind: str, life: Life, began_ms: int, ended_ms: int | None, cause: str, amount: int | None
+) -> Episode:
+    duration_ms = None if ended_ms is None else ended_ms - began_ms
+    return Episode(group, kind, life.member, life.host, life.instance, began_ms, ended_ms, duration_ms, cause, amount)
+
+
+def _absences(group: str, lives: Iterable[Life]) -> Iterator[Episode]:
+    """From the last time that the coordinator heard of a static name's process to the first of the next one's."""
+    named: dict[str, list[Life]] = {}
+    for life in lives:
+        if life.instance is not None:
+            named.setdefault(life.instance, []).append(life)
+    for _, own in sorted(named.items()):
+        for old, new in pairwise(own):
+            gone_ms = old.last_at_ms if old.heard_last_ms is None else old.heard_last_ms
+            back_ms = new.first_at_ms if new.heard_first_ms is None else new.heard_first_ms
+            if back_ms > gone_ms:
+                yield _episode(group, "static_absence", old, gone_ms, back_ms, old.end, None)
+        if own[-1].end not in ("open", "fenced"):
+            yield _episode(group, "static_absence", own[-1], own[-1].last_at_ms, None, own[-1].end, None)
+
+
+def _told_skew(group: str, skew: Skew, log_end_ms: int) -> Episode:
+    spread = f"within {skew.spread_ms} ms over {skew.generations_count} generations"
+    return Episode(
+        group, "clock_skew", "", skew.host, None, log_end_ms, log_end_ms, skew.ahead_ms, spread, skew.generations_count
+    )
+
+
+# The rebalances of the group.
+
+
+def _rebalances(group: str, lives: Sequence[Life], generations: Iterable[Sequence[View]]) -> Iterator[Rebalance]:
+    before: Sequence[View] = ()
+    known: set[str] = set()
+    for views in generations:
+        cause, by = _cause(views, before, known)
+        last = max(views, key=lambda view: (view.joining_at_ms, view.life.key))
+        started = min(view.started_at_ms for view in views)
+        completed = max(view.completed_at_ms for view in views)
+        generation = views[0].stretch.generation
+        assert generation is not None
+        yield Rebalance(
+            group=group,
+            generation=generation,
+            cause=cause,
+            caused_by=by,
+            why=_why(views),
+            started_at_ms=started,
+            completed_at_ms=completed,
+            duration_ms=completed - started,
+            members_count=len(views),
+            partitions_count=sum(view.stretch.partitions_count or 0 for view in views),
+            last_member=last.life.member,
+            longest_wait_ms=max(view.waited_ms for view in views),
+            waited_ms={view.life.member: view.waited_ms for view in views},
+            standstill_ms=sum(
+                (view.completed_at_ms - view.joining_at_ms) * (view.stretch.partitions_count or 0) for view in views
+            ),
+        )
+        known.update(view.life.name for view in views)
+        before = views
+
+
+def _why(views: Iterable[View]) -> str:
+    """The reason that the first member gave which did not only follow the others."""
+    ordered = sorted(views, key=lambda view: (view.started_at_ms, view.life.key))
+    told = [why for view in ordered if (why := view.stretch.why) is not None]
+    return next((why for why in told if not why.startswith(GENERIC)), told[0] if told else "")
+
+
+def _cause(views: Sequence[View], before: Sequence[View], known: set[str]) -> tuple[str, str]:
+    """The cause, and the member that it is about."""
+    present, earlier = {view.life.key for view in views}, {view.life.key for view in before}
+    completed = max(view.completed_at_ms for view in views)
+    found: list[tuple[int, int, str]] = []
+
+    def note(cause: str, at_ms: int, member: str) -> None:
+        found.append((RANK.index(cause), at_ms, member))
+
+    for view in before:
+        if view.life.key not in present:
+            note(*_departure(view, completed))
+    for view in views:
+        own = {each.event for each in view.stretch.incidents}
+        if view.life.key in earlier:
+            if "poll_interval_exceeded" in own:
+                note("poll_interval_exceeded", view.started_at_ms, view.life.member)
+            elif "member_removed" in own:
+                note(_expiry(view.stretch), view.started_at_ms, view.life.member)
+        elif view.life.name in known:
+            note("returned" if view.is_first else "rejoined", view.started_at_ms, view.life.member)
+        else:
+            note("joined", view.started_at_ms, view.life.member)
+    if not found:
+        asked = sorted(
+            (view.started_at_ms, view.life.member)
+            for view in views
+            if view.stretch.why is not None and not view.stretch.why.startswith(GENERIC)
+        )
+        return ("asked", asked[0][1]) if asked else ("unknown", "")
+    rank, _, member = min(found)
+    return RANK[rank], member
+
+
+def _departure(view: View, completed_ms: int) -> tuple[str, int, str]:
+    """Why a member of the generation before is not in this one."""
+    life, turn = view.life, view.stretch.turn
+    following = next((each for each in life.stretches if each.turn == turn + 1), None)
+    own = {each.event for each in following.incidents} if following is not None else set()
+    if "poll_interval_exceeded" in own:
+        cause = "poll_interval_exceeded"
+    elif life.end in LEAVING and life.last_at_ms <= completed_ms:
+        cause = LEAVING[life.end]
+    else:
+        cause = "session_expired" if following is None else _expiry(following)
+    return cause, life.last_at_ms, life.member
+
+
+def _expiry(stretch: Stretch) -> str:
+    """Whether a member was removed because its own loop was blocked."""
+    session = stretch.settings[0] if stretch.settings else None
+    blocked = max((each.amount or 0 for each in stretch.incidents if each.event == "event_loop_blocked"), default=0)
+    is_long = BLOCKED_PART * blocked > session if session else blocked > 0
+    return "loop_blocked" if is_long else "session_expired"

@@ -1,0 +1,186 @@
+"""The members of one group, joined from the stretches of all of them, with the clocks of their hosts corrected.
+
+The clocks of hosts differ. Members of one generation get it by the same answer of the coordinator, to within the time
+that a message takes: the difference of their clocks at that moment, over all generations that two hosts share, tells
+how far the clocks are apart. All instants below are corrected by that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median_low
+from typing import Final, NamedTuple
+
+from aiogroup.spark.liveness.stretches import SILENCE_MS, Stretch
+
+__all__ = ["Life", "Skew", "View", "end_of", "generations_of", "lives_of", "skews_of"]
+
+SAME_GENERATION_MS: Final = 3_600_000
+"""A group that was empty for days counts its generations from 1 again: views that are further apart are of two."""
+
+
+class Skew(NamedTuple):
+    """How far a host's clock is ahead of the middle of its group; `spread_ms` is the most that two rounds differ."""
+
+    host: str
+    ahead_ms: int
+    generations_count: int
+    spread_ms: int
+
+
+class Life(NamedTuple):
+    """A member from its first line to its last. `end` is stop, fenced, failed, silence, or open at the log's end."""
+
+    member: str
+    life: int
+    host: str
+    instance: str | None
+    first_at_ms: int
+    last_at_ms: int
+    heard_first_ms: int | None
+    heard_last_ms: int | None
+    end: str
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.member, self.life
+
+    @property
+    def name(self) -> str:
+        """The static name, which outlives a process; a dynamic member's own."""
+        return self.instance or f"{self.member}#{self.life}"
+
+
+class View(NamedTuple):
+    """One member's view of a generation, its instants corrected."""
+
+    life: Life
+    stretch: Stretch
+    started_at_ms: int
+    joining_at_ms: int
+    completed_at_ms: int
+
+    @property
+    def waited_ms(self) -> int:
+        """The time from the beginning until its application had handed over its records."""
+        return max(self.joining_at_ms - self.started_at_ms, 0)
+
+    @property
+    def is_first(self) -> bool:
+        return self.stretch.turn == 0
+
+
+def end_of(stretches: Iterable[Stretch]) -> int:
+    """The last instant of which the group's log tells."""
+    return max(each.last_at_ms for each in stretches)
+
+
+def skews_of(stretches: Sequence[Stretch]) -> dict[str, Skew]:
+    """The clock of each host against the middle of the hosts that saw the same generations, where there are such."""
+    differences: dict[str, list[int]] = defaultdict(list)
+    for views in _same_generation(stretches):
+        at = {host: median_low([_answered_at(each) for each in own]) for host, own in _by_host(views).items()}
+        if len(at) > 1:
+            middle = median_low(at.values())
+            for host, host_at_ms in at.items():
+                differences[host].append(host_at_ms - middle)
+    return {
+        host: Skew(host, median_low(found), len(found), max(found) - min(found))
+        for host, found in sorted(differences.items())
+    }
+
+
+def _by_host(views: Iterable[Stretch]) -> dict[str, list[Stretch]]:
+    hosts: dict[str, list[Stretch]] = defaultdict(list)
+    for each in views:
+        hosts[each.host].append(each)
+    return dict(sorted(hosts.items()))
+
+
+def _answered_at(stretch: Stretch) -> int:
+    at_ms = stretch.synced_at_ms if stretch.synced_at_ms is not None else stretch.completed_at_ms
+    assert at_ms is not None
+    return at_ms
+
+
+def _same_generation(stretches: Iterable[Stretch]) -> Iterator[list[Stretch]]:
+    """The views of each generation, without those of a static member that came back into it without a rebalance."""
+    generations: dict[int, list[Stretch]] = defaultdict(list)
+    for each in stretches:
+        if each.generation is not None:
+            generations[each.generation].append(each)
+    for _, views in sorted(generations.items()):
+        views.sort(key=lambda each: (_answered_at(each), each[:6]))
+        together: list[Stretch] = []
+        seen: set[str] = set()
+        for each in views:
+            if together and _answered_at(each) - _answered_at(together[-1]) > SAME_GENERATION_MS:
+                yield together
+                together, seen = [], set()
+            name = each.instance or each.member
+            if name not in seen:
+                seen.add(name)
+                together.append(each)
+        yield together
+
+
+def lives_of(stretches: Sequence[Stretch], skews: Mapping[str, Skew], log_end_ms: int) -> list[Life]:
+    """The lives of a group's members, in the order of their beginnings; instants are corrected."""
+    lives: dict[tuple[str, int], list[Stretch]] = defaultdict(list)
+    for each in stretches:
+        lives[each.member, each.life].append(each)
+    found = [
+        _life(sorted(own, key=lambda each: each.turn), skews.get(own[0].host), log_end_ms) for own in lives.values()
+    ]
+    return sorted(found, key=lambda life: (life.first_at_ms, life.key))
+
+
+def _life(own: Sequence[Stretch], skew: Skew | None, log_end_ms: int) -> Life:
+    ahead_ms = skew.ahead_ms if skew else 0
+    last_at_ms = own[-1].last_at_ms - ahead_ms
+    failed = next((each.failed_why for each in own if each.failed_why is not None), None)
+    if failed is not None:
+        end = "fenced" if "group_instance_id" in failed else "failed"
+    elif any(each.is_stopped for each in own):
+        end = "stop"
+    else:
+        end = "silence" if log_end_ms - last_at_ms > SILENCE_MS else "open"
+    heard = [at for each in own for at in (each.heard_first_ms, each.heard_last_ms) if at is not None]
+    return Life(
+        own[0].member,
+        own[0].life,
+        own[0].host,
+        max((each.instance for each in own if each.instance), default=None),
+        own[0].first_at_ms - ahead_ms,
+        last_at_ms,
+        min(heard) - ahead_ms if heard else None,
+        max(heard) - ahead_ms if heard else None,
+        end,
+        tuple(own),
+    )
+
+
+def generations_of(lives: Iterable[Life], skews: Mapping[str, Skew]) -> list[list[View]]:
+    """The views of each generation, and the generations in the order in which they were complete."""
+    owners = {(each.member, each.life): each for each in lives}
+    named = [stretch._replace(instance=life.instance) for life in owners.values() for stretch in life.stretches]
+    found = [
+        sorted((_view(owners[each.member, each.life], each, skews) for each in views), key=lambda view: view.life.key)
+        for views in _same_generation(named)
+    ]
+    return sorted(found, key=lambda views: (max(view.completed_at_ms for view in views), views[0].stretch.generation))
+
+
+def _view(life: Life, stretch: Stretch, skews: Mapping[str, Skew]) -> View:
+    ahead_ms = skews[life.host].ahead_ms if life.host in skews else 0
+    assert stretch.completed_at_ms is not None
+    completed = stretch.completed_at_ms - ahead_ms
+    started = completed - (stretch.duration_ms or 0)
+    if stretch.started_at_ms is not None:
+        started = min(started, stretch.started_at_ms - ahead_ms)
+    joining = started + (stretch.waited_ms or 0)
+    if stretch.joining_at_ms is not None:
+        joining = stretch.joining_at_ms - ahead_ms
+    return View(life, stretch, started, min(max(joining, started), completed), completed)

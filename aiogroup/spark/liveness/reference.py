@@ -1,0 +1,122 @@
+"""The stretches without Spark: small and obvious, for a log that fits into memory, and to judge the job by."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from aiogroup.spark.liveness.buckets import Bucket
+from aiogroup.spark.liveness.stretches import ENDING, HEARD, INCIDENTS, SETTINGS, SILENCE_MS, Incident, Stretch
+
+__all__ = ["Line", "histograms_of", "stretches_of"]
+
+Line: TypeAlias = Mapping[str, Any]
+"""A line of the event log, read from its JSON."""
+
+
+def stretches_of(lines: Iterable[Line]) -> dict[str, list[Stretch]]:
+    """The stretches of each group, by the members' names and in the order of their time."""
+    found: dict[str, list[Stretch]] = defaultdict(list)
+    for own in _by_member(lines):
+        for (life, turn), numbered in groupby(_numbered(own), key=lambda each: each[:2]):
+            stretch = _fold(life, turn, [line for _, _, line in numbered])
+            found[stretch.group].append(stretch)
+    return dict(found)
+
+
+def histograms_of(lines: Iterable[Line]) -> dict[str, dict[str, dict[Bucket, int]]]:
+    """The merged histograms of each group, by their names."""
+    found: dict[str, dict[str, dict[Bucket, int]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
+    for own in _by_member(lines):
+        for line in own:
+            for name, counts in (line.get("histograms") or {}).items():
+                for index, count in counts.items():
+                    found[line["group"]][name][Bucket(int(index), line.get("bucket_step") or 1)] += count
+    return {group: {name: dict(counts) for name, counts in named.items()} for group, named in found.items()}
+
+
+def _by_member(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """The lines of each member, each line once, in the order of their time."""
+    members: dict[tuple[Any, ...], dict[tuple[Any, ...], Line]] = defaultdict(dict)
+    for line in lines:
+        if line.get("group") is not None:
+            member = (line["group"], line["client_id"], line["host"], line["pid"])
+            members[member].setdefault((line["mono_ms"], line["event"], line["seq"]), line)
+    for _, own in sorted(members.items()):
+        yield sorted(own.values(), key=lambda line: (line["at_ms"], line["seq"], line["mono_ms"], line["event"]))
+
+
+def _numbered(own: Sequence[Line]) -> Iterator[tuple[int, int, Line]]:
+    """Each line with the number of its life, and of its turn in it."""
+    life = turn = 0
+    before: Line | None = None
+    for line in own:
+        if before is not None:
+            turn += before["event"] == "rebalance_completed"
+            if _begins_anew(before, line):
+                life, turn = life + 1, 0
+        yield life, turn, line
+        before = line
+
+
+def _begins_anew(before: Line, line: Line) -> bool:
+    return (
+        before["event"] in ENDING
+        or line["at_ms"] - before["at_ms"] > SILENCE_MS
+        # A clock that is set back swaps neighbours; only a new process counts from the beginning.
+        or 2 * line["seq"] < before["seq"]
+    )
+
+
+def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
+    def of(*names: str) -> list[Line]:
+        return [line for line in lines if line["event"] in names]
+
+    def moved_to(state: str) -> int | None:
+        return max((line["at_ms"] for line in of("member_moved") if line["new"] == state), default=None)
+
+    first, last = lines[0], lines[-1]
+    nothing: Line = {}
+    heard, samples = [line["at_ms"] for line in of(*HEARD)], of("sample")
+    started, completed = next(iter(of("rebalance_started")), nothing), next(iter(of("rebalance_completed")), nothing)
+    return Stretch(
+        group=first["group"],
+        client_id=first["client_id"],
+        host=first["host"],
+        pid=first["pid"],
+        life=life,
+        turn=turn,
+        first_at_ms=first["at_ms"],
+        last_at_ms=last["at_ms"],
+        lines_count=len(lines),
+        heard_first_ms=min(heard, default=None),
+        heard_last_ms=max(heard, default=None),
+        instance=max((name for each in samples if (name := each["settings"].get("group_instance_id"))), default=None),
+        is_stopped=bool(of("consumer_stopped")),
+        failed_why=max((line["why"] for line in of("member_failed")), default=None),
+        started_at_ms=started.get("at_ms"),
+        why=started.get("why"),
+        joining_at_ms=moved_to("joining"),
+        synced_at_ms=moved_to("adopting"),
+        waited_ms=max((line["waited_ms"] for line in of("rebalance_waiting_for_application")), default=None),
+        completed_at_ms=completed.get("at_ms"),
+        generation=completed.get("generation"),
+        duration_ms=completed.get("duration_ms"),
+        partitions_count=len(completed["partitions"]) if completed else None,
+        settings_at_ms=samples[-1]["at_ms"] if samples else None,
+        settings=_numbers(samples[-1]["settings"]) if samples else None,
+        incidents=tuple(_incident(line) for line in of(*INCIDENTS)),
+    )
+
+
+def _numbers(settings: Mapping[str, Any]) -> tuple[int | None, ...]:
+    return tuple(None if settings.get(name) is None else int(settings[name]) for name in SETTINGS)
+
+
+def _incident(line: Line) -> Incident:
+    field = INCIDENTS[line["event"]]
+    subject = line.get("why") if line.get("topic") is None else f"{line['topic']}-{line['partition']}"
+    amount = None if field is None or line.get("is_expected") else line[field]
+    return Incident(line["at_ms"], line["seq"], line["event"], amount, subject)

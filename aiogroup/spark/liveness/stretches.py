@@ -1,0 +1,101 @@
+"""Stretches: the lines of one member from one completed rebalance to the next, folded into one row.
+
+Everything else is computed from these rows and from the merged histograms. The reference makes them from lines, the job
+makes them with Spark; what follows is the same code.
+
+A member is named by its client id, host and process. A new **life** of it begins when the last line told of its end,
+when it was silent for `SILENCE_MS`, and when the sequence numbers begin again: in a container a new process often has
+the host and the number of the old one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = [
+    "ENDING",
+    "HEARD",
+    "INCIDENTS",
+    "SETTINGS",
+    "SILENCE_MS",
+    "Incident",
+    "Stretch",
+]
+
+SILENCE_MS: Final = 60_000
+"""Six samples: a member of which nothing was written for so long is not there."""
+SETTINGS: Final = (
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "max_poll_interval_ms",
+    "rebalance_timeout_ms",
+    "max_poll_records",
+    "registration_timeout_ms",
+    "expansion_timeout_ms",
+    "parallel_min_backlog",
+)
+"""The settings of a sample that are numbers, in the order of `Stretch.settings`."""
+ENDING: Final = ("consumer_stopped", "member_failed")
+"""No line of the same life comes after these."""
+HEARD: Final = ("heartbeat_acknowledged", "rebalance_completed")
+"""The coordinator has heard of the member."""
+INCIDENTS: Final = {
+    "poll_interval_exceeded": "max_poll_interval_ms",
+    "event_loop_blocked": "blocked_ms",
+    "session_unanswered": "session_timeout_ms",
+    "coordinator_lost": "node_id",
+    "coordinator_found": "node_id",
+    "member_removed": None,
+    "catch_up_started": "records_count",
+    "catch_up_done": "duration_ms",
+}
+"""The events that are kept one by one, and the field of each that is kept as `Incident.amount`."""
+
+
+class Incident(NamedTuple):
+    """One event that is kept. `subject` is the partition of a catch-up, or the reason that was given."""
+
+    at_ms: int
+    seq: int
+    event: str
+    amount: int | None
+    subject: str | None
+
+
+class Stretch(NamedTuple):
+    """What one member told from one completed rebalance to the next; the last of a life has no `completed_at_ms`.
+
+    All instants are of the member's own clock. `waited_ms` is the longest wait for the application that was told.
+    `heard_first_ms` and `heard_last_ms` say when the coordinator was known to have heard of the member.
+    """
+
+    group: str
+    client_id: str
+    host: str
+    pid: int
+    life: int
+    turn: int
+    first_at_ms: int
+    last_at_ms: int
+    lines_count: int
+    heard_first_ms: int | None
+    heard_last_ms: int | None
+    instance: str | None
+    is_stopped: bool
+    failed_why: str | None
+    started_at_ms: int | None
+    why: str | None
+    joining_at_ms: int | None
+    synced_at_ms: int | None
+    waited_ms: int | None
+    completed_at_ms: int | None
+    generation: int | None
+    duration_ms: int | None
+    partitions_count: int | None
+    settings_at_ms: int | None
+    settings: tuple[int | None, ...] | None
+    incidents: tuple[Incident, ...]
+
+    @property
+    def member(self) -> str:
+        return f"{self.client_id}@{self.host}:{self.pid}"
