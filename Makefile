@@ -4,8 +4,9 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-for-the-demo$(if $(KAFKA),-on-kafka)
+DOCS_STAMP := $(VENV)/.installed-for-the-docs
 .DEFAULT_GOAL := help
-.PHONY: help venv jars check fast test test-kafka properties soak demo bench bench-quick bench-recovery bench-spark dist format clean \
+.PHONY: help venv jars check fast test test-kafka properties soak demo bench bench-quick bench-recovery bench-spark dist docs format clean \
   test-python test-this-python sanitize sanitized fuzz
 
 # Containers often tell Python not to keep what it has compiled. The tests start hundreds of processes, and each would compile
@@ -29,6 +30,7 @@ help:
 	@echo "make test-python  the most telling tests on another Python (PYTHON=python3.13), with and without the C"
 	@echo "make sanitize     the C under AddressSanitizer and UndefinedBehaviorSanitizer (gcc), compared with the Python"
 	@echo "make fuzz         mutated input for the same build (MINUTES=60; INPUT=file repeats an input)"
+	@echo "make docs         the documentation as a site, in build/site (a broken link fails)"
 	@echo "make dist         the sdist and the wheel, in dist/"
 	@echo "make clean        remove the virtual environment and the caches of the tools"
 
@@ -76,6 +78,14 @@ $(DEMO_STAMP): $(SOURCES)
 	$(ENVIRONMENT)
 	$(PIP) --no-build-isolation -e '.$(if $(KAFKA),[devkafka])'
 	$(SAY_COMPILED)
+	@touch $@
+
+# Only what builds the site. The docstrings are read from the sources, so the package itself is not installed.
+$(DOCS_STAMP): pyproject.toml constraints.txt
+	$(ENVIRONMENT)
+	$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["docs"], sep="\n")' \
+	  > $(VENV)/docs.txt
+	$(PIP) -r $(VENV)/docs.txt
 	@touch $@
 
 jars: $(STAMP)
@@ -192,6 +202,10 @@ bench-recovery: jars
 
 bench-spark: jars
 	$(PY) -m benchmarks.draining_spark
+
+# The variable silences an advertisement of the theme's authors.
+docs: $(if $(wildcard $(STAMP)),$(STAMP),$(DOCS_STAMP))
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 # The wheel is built from the sdist, in a folder of its own; the file list of an earlier build (egg-info) is removed first.
 # Without -g0 the compiled C has debug information, which quadruples its size and names the build folder.

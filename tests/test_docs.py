@@ -65,6 +65,12 @@ def test_the_architecture_stays_short():
     assert len(text.splitlines()) <= 180
 
 
+def marks(text: str) -> set[str]:
+    """What a link can name of a page: its headings, as GitHub and the site spell them."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
@@ -75,8 +81,7 @@ def test_links_lead_somewhere(page):
         goal = page.parent / path if path else page
         assert goal.exists(), target
         if mark:
-            headings = re.findall(r"^#+ (.+)$", goal.read_text(), re.MULTILINE)
-            assert mark in {heading.lower().replace(" ", "-") for heading in headings}, target
+            assert mark in marks(goal.read_text()), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,0 +1,78 @@
+"""The documentation as a site: every page of docs/ and every link, and nothing that is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.workers import by_one_worker
+
+ROOT = Path(__file__).parents[1]
+LOADED = re.compile(r"<(?:link|script|img|iframe|source|object)\b[^>]*?\b(?:src|href|data)\s*=\s*[\"']?([^\"'\s>]+)")
+
+
+def from_elsewhere(page: str) -> list[str]:
+    """What a browser would load from another host to show a page."""
+    styles = re.findall(r"(?:@import\s+|url\()[\"']?((?:https?:)?//[^\"')]+)", page)
+    return styles + [each for each in LOADED.findall(page) if re.match(r"(?:https?:)?//", each)]
+
+
+@pytest.fixture(scope="session", params=by_one_worker("site"))
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+@pytest.mark.long
+def test_every_page_is_built(site):
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} | {"readme", "changelog", "contributing"}
+    assert pages - {path.stem for path in site.glob("*.html")} == set()
+    assert (site / "examples/hello_group.html").exists()
+
+
+def test_the_start_page_leads_to_every_other_page():
+    text = (ROOT / "docs/index.md").read_text()
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", text))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - linked == {"index.md"}
+
+
+@pytest.mark.long
+def test_nothing_is_loaded_from_elsewhere(site):
+    loaded = {path.name: from_elsewhere(path.read_text()) for kind in ("*.html", "*.css") for path in site.rglob(kind)}
+    assert len(loaded) > 30
+    assert {name: found for name, found in loaded.items() if found} == {}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<link rel="stylesheet" href="https://fonts.example.org/css">',
+        "<script src=//cdn.example.org/x.js></script>",
+        '<img alt="a" src="http://example.org/badge.svg">',
+        "<style>@import 'https://example.org/x.css'</style>",
+        "a { background: url(https://example.org/x.png) }",
+    ],
+)
+def test_what_comes_from_elsewhere_is_found(page):
+    assert from_elsewhere(page)
+
+
+def test_a_link_to_elsewhere_is_none_of_it():
+    assert not from_elsewhere('<a href="https://example.org">x</a><script src="assets/x.js"></script>')
+
+
+@pytest.mark.long
+def test_links_of_the_repository_lead_into_the_site(site):
+    page = (site / "architecture.html").read_text()
+    assert 'href="readme.html#words"' in page
+    assert 'href="examples/fastapi_worker.html"' in (site / "service.html").read_text()
+    assert 'href="how-to-kubernetes.html"' in (site / "readme.html").read_text()
