@@ -1,0 +1,42 @@
+"""The schema of events in Spark, derived from the classes of the events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+
+from aiogroup.eventlog.columns import columns
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["CORRUPT", "UNKNOWN", "event_schema"]
+
+UNKNOWN: Final = "unknown"
+"""The column with the fields that this version does not know, as text by name."""
+CORRUPT: Final = "_corrupt"
+"""The column with the beginning of a line that is no event; `None` for every event."""
+
+
+def event_schema() -> StructType:
+    """The columns of a line of the event log: those of `aiogroup.eventlog`, which says what each one means.
+
+    Numbers are long, partitions text such as `orders-0`, ranges arrays of two numbers. What an event does not have is
+    null.
+    """
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415 (an extra)
+
+    return StructType([StructField(name, _type_of(kind)) for name, kind in columns().items()])
+
+
+def _type_of(kind: Any) -> DataType:  # noqa: ANN401 (a type, or what `typing` makes of one)
+    from pyspark.sql.types import ArrayType, BooleanType, LongType, MapType, StringType  # noqa: PLC0415 (an extra)
+
+    if get_origin(kind) is tuple:
+        first, *others = get_args(kind)
+        assert all(each in (first, Ellipsis) for each in others), kind
+        return ArrayType(_type_of(first))
+    if get_origin(kind) is Mapping:
+        key, value = get_args(kind)
+        return MapType(_type_of(key), _type_of(value))
+    return {bool: BooleanType, int: LongType, str: StringType}[kind]()
