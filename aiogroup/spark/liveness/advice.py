@@ -1,0 +1,352 @@
+"""Advice: for each setting of a group the value that its log speaks for, what that rests on, and when it says nothing.
+
+Each rule is one function; docs/time-outs.md has them in words. A rule proposes a value of the grid only where the log
+shows needless rebalances that it spares, or real failures that it would have noticed in half the time. Everything else
+is kept: a time-out is not made shorter for its own sake.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median_low
+from typing import Final, NamedTuple, TypeAlias
+
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import ConfigError
+from aiogroup.spark.liveness.buckets import Histogram, above, greatest, size
+from aiogroup.spark.liveness.counterfactuals import (
+    GRIDS,
+    Counterfactual,
+    Current,
+    absences_of,
+    counterfactuals_of,
+    newcomers_of,
+    worst_of,
+)
+from aiogroup.spark.liveness.episodes import DAY_MS, Story
+from aiogroup.spark.liveness.stretches import SETTINGS
+
+__all__ = ["ENOUGH_COUNT", "Findings", "Proposal", "findings_of"]
+
+ENOUGH_COUNT: Final = 30
+ENOUGH_MS: Final = DAY_MS
+SPARED_PART: Final = 0.95
+"""A proposal spares at least so many of the needless removals, or of the deploys."""
+MARGIN: Final = 3
+"""A time-out is made shorter to no less than three times the longest gap that was seen."""
+HEAD_DELAY_MS: Final = 1_000
+"""A backlog that is read in this time needs no second lane."""
+ADVISED: Final = (
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "max_poll_interval_ms",
+    "max_poll_records",
+    "registration_timeout_ms",
+    "expansion_timeout_ms",
+    "parallel_min_backlog",
+)
+
+
+class Proposal(NamedTuple):
+    """The advice about one setting. `verdict` is change, keep, or not enough; `why` has the reason, or what is missing.
+
+    `gained` is how many rebalances fewer there would have been, at least and at most; `sooner_ms` how much sooner all
+    failures together would have been noticed (negative: later).
+    """
+
+    group: str
+    setting: str
+    current: int | None
+    proposed: int | None
+    verdict: str
+    why: str
+    rebalances_least: int
+    rebalances_most: int
+    gained_least: int
+    gained_most: int
+    sooner_ms: int
+    observations_count: int
+    span_ms: int
+
+
+class Findings(NamedTuple):
+    """The result for one group."""
+
+    story: Story
+    counterfactuals: list[Counterfactual]
+    proposals: list[Proposal]
+
+
+class _Seen(NamedTuple):
+    """What the rules look at. `settled` has the settings in force, with the proposals so far."""
+
+    story: Story
+    histograms: Mapping[str, Histogram]
+    settled: dict[str, int | None]
+    curves: dict[tuple[str, int], Counterfactual]
+
+    def histogram(self, name: str) -> Histogram:
+        return self.histograms.get(name, {})
+
+    def number(self, setting: str) -> int:
+        return self.settled.get(setting) or 0
+
+    @property
+    def session_ms(self) -> int:
+        return self.number("session_timeout_ms")
+
+    @property
+    def interval_ms(self) -> int:
+        return max(self.number("max_poll_interval_ms"), self.session_ms)
+
+    def count(self, *causes: str) -> int:
+        return sum(each.cause in causes for each in self.story.rebalances)
+
+
+Said: TypeAlias = tuple[int | None, str]
+"""The proposed value, or `None` to keep the present one; and why."""
+
+
+def findings_of(
+    story: Story, histograms: Mapping[str, Histogram], settings: Mapping[str, int | None] | None = None
+) -> Findings:
+    """The curves and the advice for one group. `settings` are in the place of those that its samples tell."""
+    current = _current(story, settings)
+    counterfactuals = counterfactuals_of(story, histograms, current)
+    seen = _Seen(story, histograms, dict(current), {(each.setting, each.value): each for each in counterfactuals})
+    return Findings(story, counterfactuals, [_advise(setting, seen, current) for setting in ADVISED])
+
+
+def _current(story: Story, settings: Mapping[str, int | None] | None) -> dict[str, int | None]:
+    defaults = ConsumerConfig(group_id=story.group)
+    told = dict(zip(SETTINGS, story.settings, strict=True)) if story.settings is not None else {}
+    return {
+        name: (settings or {}).get(name, told.get(name, getattr(defaults, name) if not told else None))
+        for name in SETTINGS
+    }
+
+
+def _advise(setting: str, seen: _Seen, current: Current) -> Proposal:
+    rule, count = RULES[setting], OBSERVATIONS[setting](seen)
+    proposed: int | None = None
+    if missing := _missing(setting, seen.story, count):
+        verdict, why = "not enough", missing
+    else:
+        proposed, why = rule(seen)
+        if proposed == current[setting]:
+            proposed = None
+        if proposed is not None and (refusal := _refusal(setting, proposed, seen)):
+            proposed, why = None, f"{proposed} would be refused: {refusal}"
+        verdict = "keep" if proposed is None else "change"
+    if proposed is not None:
+        seen.settled[setting] = proposed
+    return _proposal(setting, seen, current, proposed, verdict, why, count)
+
+
+def _proposal(
+    setting: str, seen: _Seen, current: Current, proposed: int | None, verdict: str, why: str, count: int
+) -> Proposal:
+    now = next((each for (name, _), each in seen.curves.items() if name == setting and each.is_current), None)
+    then = seen.curves.get((setting, proposed)) if proposed is not None else now
+    least, most = (now.rebalances_least, now.rebalances_most) if now is not None else (0, 0)
+    gained, sooner = (0, 0), 0
+    if now is not None and then is not None and proposed is not None:
+        gained = max(0, least - then.rebalances_most), max(0, most - then.rebalances_least)
+        sooner = now.late_ms - then.late_ms
+    return Proposal(
+        seen.story.group,
+        setting,
+        current[setting],
+        current[setting] if verdict == "keep" else proposed,
+        verdict,
+        why,
+        least,
+        most,
+        *gained,
+        sooner,
+        count,
+        seen.story.span_ms,
+    )
+
+
+def _missing(setting: str, story: Story, count: int) -> str:
+    missing = []
+    if setting in ("registration_timeout_ms", "expansion_timeout_ms") and not story.is_static:
+        missing.append("no member has a static name (group_instance_id)")
+    if count < ENOUGH_COUNT:
+        missing.append(f"{count} of {ENOUGH_COUNT} observations of {OBSERVED[setting]}")
+    if story.span_ms < ENOUGH_MS:
+        missing.append(f"{story.span_ms / 3_600_000:.1f} of {ENOUGH_MS // 3_600_000} hours")
+    return "; ".join(missing)
+
+
+def _refusal(setting: str, value: int, seen: _Seen) -> str:
+    """What the consumer says to the settings with this proposal, and those before it; "" if it takes them."""
+    settings = {name: each for name, each in seen.settled.items() if each is not None} | {setting: value}
+    if setting == "session_timeout_ms":  # the rule of the heartbeat interval, which follows, keeps up with it
+        settings["heartbeat_interval_ms"] = min(seen.number("heartbeat_interval_ms") or value // 3, value // 3)
+    name = {"group_instance_id": "a-name"} if seen.story.is_static else {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ConsumerConfig.of(group_id=seen.story.group, **name, **settings)  # type: ignore[arg-type]
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _sparing(setting: str, histogram: Histogram, now: int) -> int | None:
+    """The smallest value of the grid that spares enough of what was longer than `now`."""
+    most = above(histogram, now)[1]
+    return next(
+        (
+            each
+            for each in GRIDS[setting]
+            if each > now and above(histogram, each)[1] <= (1 - SPARED_PART) * most + 1e-9
+        ),
+        None,
+    )
+
+
+def _shorter(setting: str, longest_ms: float, now: int) -> int | None:
+    """The smallest value of the grid with a margin above all gaps, if it is half of the present one or less."""
+    return next((each for each in GRIDS[setting] if each >= MARGIN * longest_ms and 2 * each <= now), None)
+
+
+# The rules.
+
+
+def _session(seen: _Seen) -> Said:
+    setting, gaps, now = "session_timeout_ms", seen.histogram("heartbeat_gap_ms"), seen.session_ms
+    if seen.story.is_static and seen.settled.get("registration_timeout_ms") is not None:
+        return None, "of static members the coordinator counts registration_timeout_ms"
+    least, most = above(gaps, now)
+    if least or (most and seen.count("session_expired", "loop_blocked")):
+        proposed = _sparing(setting, gaps, now)
+        if proposed is None:
+            return None, "some gaps between heartbeats are longer than any sensible session: see loop_blocked"
+        return proposed, f"{least} to {most} gaps between heartbeats were longer than the session, and no crash"
+    crashes = sum(life.end == "silence" and life.instance is None for life in seen.story.lives)
+    if crashes and (shorter := _shorter(setting, greatest(gaps), now)) is not None:
+        return shorter, f"{crashes} crashes were noticed late, and no gap was longer than {greatest(gaps):.0f} ms"
+    return None, f"the longest gap between heartbeats is up to {greatest(gaps):.0f} ms"
+
+
+def _heartbeat(seen: _Seen) -> Said:
+    interval, third = seen.number("heartbeat_interval_ms"), seen.session_ms // 3
+    if interval > third + 1:
+        return third, f"a third of session_timeout_ms={seen.session_ms}, so that two lost heartbeats cost nothing"
+    return None, "at most a third of the session"
+
+
+def _poll(seen: _Seen) -> Said:
+    setting, gaps, now = "max_poll_interval_ms", seen.histogram("request_gap_ms"), seen.interval_ms
+    expiries = [each.cause for each in seen.story.of("poll_interval_exceeded")]
+    least, most = above(gaps, now)
+    if least or (most and "slow" in expiries):
+        if fewer := _fewer_records(seen):
+            return None, f"max_poll_records={fewer} is enough: no record takes so long, but a batch does"
+        proposed = _sparing(setting, gaps, now)
+        if proposed is None:
+            return None, "some handlers take longer than an hour: give their work to a job"
+        return proposed, f"{least} to {most} times the application asked later than that, and came back"
+    hung = expiries.count("hung")
+    if hung and (shorter := _shorter(setting, greatest(gaps), now)) is not None:
+        return shorter, f"{hung} hung handlers held their partitions, and nobody else took over {greatest(gaps):.0f} ms"
+    return None, f"the longest time between two requests is up to {greatest(gaps):.0f} ms"
+
+
+def _fewer_records(seen: _Seen) -> int | None:
+    """The most records of which a batch fits twice into the poll interval, if batches are what takes too long."""
+    slowest, records = worst_of(seen.histograms), seen.histogram("record_ms")
+    now = seen.settled.get("max_poll_records")
+    if slowest is None or greatest(records) > seen.interval_ms or above(seen.histogram("request_gap_ms"), 0)[1] == 0:
+        return None
+    fitting = [each for each in GRIDS["max_poll_records"] if 2 * each * slowest[1] <= seen.interval_ms]
+    if not fitting or (now is not None and fitting[-1] >= now):
+        return None
+    return fitting[-1] if above(seen.histogram("batch_records"), fitting[-1])[0] else None
+
+
+def _records(seen: _Seen) -> Said:
+    slowest = worst_of(seen.histograms)
+    least, most = above(seen.histogram("request_gap_ms"), seen.interval_ms)
+    took = f"a record takes up to {slowest[1]:.0f} ms (99.9 %)" if slowest is not None else ""
+    expired = any(each.cause == "slow" for each in seen.story.of("poll_interval_exceeded"))
+    if (least or (most and expired)) and (fewer := _fewer_records(seen)):
+        return fewer, f"{took}, so a batch of {fewer} fits twice into {seen.interval_ms} ms"
+    return None, took
+
+
+def _registration(seen: _Seen) -> Said:
+    absences = absences_of(seen.story)
+    now = seen.settled.get("registration_timeout_ms") or seen.session_ms
+    spared = sum(each <= now for each in absences)
+    wanted = SPARED_PART * len(absences)
+    proposed = next(
+        (value for value in GRIDS["registration_timeout_ms"] if sum(each <= value for each in absences) >= wanted), None
+    )
+    if proposed is None:
+        return None, "too many absences are longer than the 30 minutes that a broker allows"
+    if spared < wanted:
+        return proposed, f"{len(absences) - spared} of {len(absences)} restarts took longer than {now} ms"
+    losses = sum(each.duration_ms is None for each in seen.story.of("static_absence"))
+    if losses and 2 * proposed <= now:
+        return proposed, f"{losses} members were lost for good, and {proposed} ms spare the restarts as well"
+    return None, f"{spared} of {len(absences)} restarts cost no rebalance"
+
+
+def _expansion(seen: _Seen) -> Said:
+    found = {value: each.rebalances_most for (name, value), each in seen.curves.items() if name == EXPANSION}
+    now, none = found[seen.number(EXPANSION)], found[0]
+    best = min(found.values())
+    enough = min(value for value, count in found.items() if none - count >= 0.9 * (none - best))
+    if 2 * (none - best) >= none and found[enough] < now:
+        return enough, f"{none} rebalances for newcomers would have been {found[enough]}"
+    return None, f"{now} rebalances for {len(newcomers_of(seen.story))} newcomers"
+
+
+def _backlog(seen: _Seen) -> Said:
+    rates = [(each.amount or 0) / each.duration_ms for each in seen.story.of("catch_up") if each.duration_ms]
+    fitting, now = HEAD_DELAY_MS * median_low(rates), seen.number("parallel_min_backlog")
+    proposed = max((each for each in GRIDS["parallel_min_backlog"] if each <= fitting), default=100)
+    why = f"{fitting:.0f} records are caught up in {HEAD_DELAY_MS} ms"
+    return (proposed if not now / 3 <= fitting <= now * 3 else None), why
+
+
+EXPANSION: Final = "expansion_timeout_ms"
+RULES: Final[dict[str, Callable[[_Seen], Said]]] = dict(
+    zip(ADVISED, (_session, _heartbeat, _poll, _records, _registration, _expansion, _backlog), strict=True)
+)
+OBSERVED: Final = dict(
+    zip(
+        ADVISED,
+        (
+            "gaps between heartbeats",
+            "gaps between heartbeats",
+            "requests",
+            "records",
+            "static members that came back",
+            "newcomers",
+            "catch-up phases",
+        ),
+        strict=True,
+    )
+)
+
+
+def _count_of(name: str) -> Callable[[_Seen], int]:
+    return lambda seen: size(seen.histogram(name))
+
+
+_COUNTS: Final[Sequence[Callable[[_Seen], int]]] = (
+    _count_of("heartbeat_gap_ms"),
+    _count_of("heartbeat_gap_ms"),
+    _count_of("request_gap_ms"),
+    _count_of("record_ms"),
+    lambda seen: len(absences_of(seen.story)),
+    lambda seen: len(newcomers_of(seen.story)),
+    lambda seen: sum(bool(each.duration_ms) for each in seen.story.of("catch_up")),
+)
+OBSERVATIONS: Final = dict(zip(ADVISED, _COUNTS, strict=True))

@@ -1,0 +1,208 @@
+"""Counterfactuals: what each value of a setting would have meant for what the log tells. Pure.
+
+A value that is too small costs needless rebalances; one that is too great costs time: a crash is noticed late, a hung
+handler holds its partitions, newcomers wait. Both are told for each value of a grid. What rests on histograms is an
+interval, by the edges of the buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median_low
+from typing import Final, NamedTuple, TypeAlias
+
+from aiogroup.spark.liveness.buckets import Histogram, Interval, above, edges, quantile, size
+from aiogroup.spark.liveness.episodes import Story
+
+__all__ = [
+    "GRIDS",
+    "P999",
+    "Counterfactual",
+    "Current",
+    "absences_of",
+    "counterfactuals_of",
+    "newcomers_of",
+    "worst_of",
+]
+
+Current: TypeAlias = Mapping[str, int | None]
+"""The settings in force."""
+Curve: TypeAlias = Callable[[int], tuple[Interval, int]]
+"""Of a value: how many needless rebalances, at least and at most, and the time that it costs."""
+
+P999: Final = 0.999
+SCALE_UP_MS: Final = 240_000
+"""Newcomers further apart than this are of two scale-ups: no `expansion_timeout_ms` is longer."""
+SECOND: Final = 1_000
+GRIDS: Final[dict[str, tuple[int, ...]]] = {
+    "session_timeout_ms": tuple(SECOND * each for each in (6, 10, 15, 20, 30, 45, 60, 90, 120)),
+    "max_poll_interval_ms": tuple(SECOND * each for each in (10, 30, 60, 120, 300, 600, 900, 1800, 3600)),
+    "max_poll_records": (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000),
+    "registration_timeout_ms": tuple(SECOND * each for each in (10, 15, 30, 60, 90, 120, 180, 300, 600, 900, 1800)),
+    "expansion_timeout_ms": tuple(SECOND * each for each in (0, 1, 3, 5, 10, 20, 30, 60, 120, 240)),
+    "parallel_min_backlog": (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
+}
+"""The values that are looked at. Those that the coordinator bounds lie within a broker's defaults: 6 s to 30 min."""
+
+
+class Counterfactual(NamedTuple):
+    """What one value would have meant in the window.
+
+    Rebalances are those that the setting alone causes. `standstill` is partition-milliseconds, by the median of the
+    group's rebalances. `late_ms` is what the setting costs on its other side, added up: until crashes were noticed,
+    hung handlers' or lost members' partitions were given away, newcomers had work, a backlog no longer held up the
+    head. `observations_count` is what it rests on.
+    """
+
+    group: str
+    setting: str
+    value: int
+    is_current: bool
+    rebalances_least: int
+    rebalances_most: int
+    standstill_least_ms: int
+    standstill_most_ms: int
+    late_ms: int
+    observations_count: int
+
+
+def counterfactuals_of(story: Story, histograms: Mapping[str, Histogram], current: Current) -> list[Counterfactual]:
+    """The curves of all settings that the log says something about, by setting and value."""
+    curves = {
+        "session_timeout_ms": (_session(story, histograms), size(histograms.get("heartbeat_gap_ms", {}))),
+        "max_poll_interval_ms": (_poll(story, histograms, current), size(histograms.get("request_gap_ms", {}))),
+        "max_poll_records": (_records(histograms, current), size(histograms.get("record_ms", {}))),
+        "registration_timeout_ms": (_registration(story), len(absences_of(story))),
+        "expansion_timeout_ms": (_expansion(story), len(newcomers_of(story))),
+        "parallel_min_backlog": (_backlog(story), len([each for each in story.of("catch_up") if each.duration_ms])),
+    }
+    return [
+        _told(story, setting, value, value == _in_force(setting, current), curve(value), count)
+        for setting, (curve, count) in curves.items()
+        if count
+        for value in sorted({*GRIDS[setting], _in_force(setting, current)})
+    ]
+
+
+def _in_force(setting: str, current: Current) -> int:
+    value = current.get(setting)
+    if value is None and setting == "registration_timeout_ms":
+        value = current.get("session_timeout_ms")
+    return value or 0
+
+
+def _told(
+    story: Story, setting: str, value: int, is_current: bool, found: tuple[Interval, int], count: int
+) -> Counterfactual:
+    (least, most), late_ms = found
+    each_ms = median_low([each.standstill_ms for each in story.rebalances]) if story.rebalances else 0
+    return Counterfactual(
+        story.group, setting, value, is_current, least, most, least * each_ms, most * each_ms, late_ms, count
+    )
+
+
+def _twice(found: Interval) -> Interval:
+    """A member that is removed comes back: the group rebalances for both."""
+    return 2 * found[0], 2 * found[1]
+
+
+def _session(story: Story, histograms: Mapping[str, Histogram]) -> Curve:
+    crashes = sum(life.end == "silence" and life.instance is None for life in story.lives)
+    gaps = histograms.get("heartbeat_gap_ms", {})
+    return lambda value: (_twice(above(gaps, value)), crashes * value)
+
+
+def _poll(story: Story, histograms: Mapping[str, Histogram], current: Current) -> Curve:
+    hung = sum(each.cause == "hung" for each in story.of("poll_interval_exceeded"))
+    gaps, session = histograms.get("request_gap_ms", {}), current.get("session_timeout_ms") or 0
+    return lambda value: (_twice(above(gaps, max(value, session))), hung * max(value, session))
+
+
+def worst_of(histograms: Mapping[str, Histogram]) -> tuple[float, float] | None:
+    """The time that a record takes, at the 99.9th percentile, as an interval."""
+    return quantile(histograms.get("record_ms", {}), P999)
+
+
+def _records(histograms: Mapping[str, Histogram], current: Current) -> Curve:
+    """Batches that would have taken longer than the poll interval if all of their records were as slow as the worst."""
+    slowest = worst_of(histograms) or (0.0, 0.0)
+    batches = histograms.get("batch_records", {})
+    interval = max(current.get("max_poll_interval_ms") or 0, current.get("session_timeout_ms") or 0)
+
+    def curve(value: int) -> tuple[Interval, int]:
+        least = most = 0
+        for bucket, count in batches.items():
+            fewest, greatest = edges(bucket)
+            least += count * (min(value, fewest) * slowest[0] > interval)
+            most += count * (min(value, greatest) * slowest[1] > interval)
+        return _twice((least, most)), 0
+
+    return curve
+
+
+def absences_of(story: Story) -> list[int]:
+    """How long each static name was without a process that came back, shortest first."""
+    return sorted(each.duration_ms for each in story.of("static_absence") if each.duration_ms is not None)
+
+
+def _registration(story: Story) -> Curve:
+    absences = absences_of(story)
+    losses = sum(each.duration_ms is None for each in story.of("static_absence"))
+
+    def curve(value: int) -> tuple[Interval, int]:
+        longer = sum(each > value for each in absences)
+        return _twice((longer, longer)), losses * value
+
+    return curve
+
+
+def newcomers_of(story: Story) -> list[tuple[int, int]]:
+    """When each name joined for the first time, in order, and the generation that it came into."""
+    ahead = {each.host: each.ahead_ms for each in story.skews}
+    seen: set[str] = set()
+    found = []
+    for life in story.lives:
+        first = next((each for each in life.stretches if each.completed_at_ms is not None), None)
+        if life.name not in seen and first is not None and first.generation is not None:
+            at_ms = first.first_at_ms if first.started_at_ms is None else first.started_at_ms
+            found.append((at_ms - ahead.get(life.host, 0), first.generation))
+        seen.add(life.name)
+    return sorted(found)
+
+
+def _scale_ups(newcomers: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    found: list[list[tuple[int, int]]] = []
+    for each in newcomers:
+        if found and each[0] - found[-1][-1][0] <= SCALE_UP_MS:
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return found
+
+
+def _expansion(story: Story) -> Curve:
+    scale_ups = _scale_ups(newcomers_of(story))
+
+    def curve(value: int) -> tuple[Interval, int]:
+        rounds = idle_ms = 0
+        for newcomers in scale_ups:
+            ends: list[int] = []
+            for at_ms, _ in newcomers:
+                if not ends or at_ms > ends[-1]:
+                    ends.append(at_ms + value)
+                idle_ms += ends[-1] - at_ms
+            # Those who come during a rebalance are in it already, however short the time-out.
+            rounds += min(len(ends), len({generation for _, generation in newcomers}))
+        return (rounds, rounds), idle_ms
+
+    return curve
+
+
+def _backlog(story: Story) -> Curve:
+    """Partitions that would not have got a second lane hold up the head for their whole backlog."""
+    done = [(each.amount or 0, each.duration_ms) for each in story.of("catch_up") if each.duration_ms]
+
+    def curve(value: int) -> tuple[Interval, int]:
+        return (0, 0), sum(duration_ms for records, duration_ms in done if records < value)
+
+    return curve
