@@ -7,6 +7,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 NATIVE = "aiogroup/native"
+SOURCES = ("module", "record", "wire", "reader", "extent", "cursor", "merge", "frame", "maker", "fetch")
 
 
 class BuildExtension(build_ext):
@@ -36,10 +37,7 @@ setup(
     ext_modules=[
         Extension(
             "aiogroup.native._native",
-            sources=[
-                f"{NATIVE}/{name}.c"
-                for name in ("module", "record", "wire", "reader", "extent", "cursor", "merge", "frame")
-            ],
+            sources=[f"{NATIVE}/{name}.c" for name in SOURCES],
             depends=[f"{NATIVE}/native.h"],
             extra_compile_args=["-O3", "-Wall", "-Wextra"],
             optional=True,

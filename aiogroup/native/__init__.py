@@ -1,5 +1,5 @@
-"""The work that is done once per record: compiled from C or, where the C is not compiled, in Python under the same
-names.
+"""The work that is done once per record or per answer: compiled from C or, where the C is not compiled, in Python under
+the same names.
 
 `AIOGROUP_PURE_PYTHON=1` in the environment chooses the Python, for comparisons.
 """
@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING, Final
 
 __all__ = [
-    "IMPORT_ERROR", "IS_COMPILED", "Cursor", "Heads", "Reader", "Record", "blank", "extent", "next_records",
-    "read_plain", "read_times",
+    "IMPORT_ERROR", "IS_COMPILED", "Cursor", "Heads", "Maker", "Reader", "Record", "blank", "extent", "next_records",
+    "read_fetch", "read_plain", "read_times", "write_fetch",
 ]  # fmt: skip
 
 _error: ImportError | None = None
@@ -20,31 +20,37 @@ if not TYPE_CHECKING and not os.environ.get("AIOGROUP_PURE_PYTHON"):
         from aiogroup.native._native import (
             Cursor,
             Heads,
+            Maker,
             Reader,
             Record,
             blank,
             extent,
             next_records,
+            read_fetch,
             read_plain,
             read_times,
+            write_fetch,
         )
     except ImportError as error:
         _error = error.with_traceback(None)
 
 IMPORT_ERROR: Final = _error
 """The error of importing the C, if that failed; `aiogroup.native.diagnosis` says what to do about it."""
-IS_COMPILED: Final = "Record" in globals()
+IS_COMPILED: Final = "write_fetch" in globals()  # the last name of the import: an older build lacks some of them
 """Whether the C is used. If it is not, `Consumer.start` emits the event `slow_decoder`."""
 
 if TYPE_CHECKING or not IS_COMPILED:
-    from aiogroup.native import frames, pure
+    from aiogroup.native import fetch, frames, pure
 
     Cursor = pure.Cursor
     Heads = pure.Heads
+    Maker = fetch.Maker
     Reader = pure.Reader
     Record = pure.Record
     blank = pure.blank
     extent = pure.extent
     next_records = frames.next_records
+    read_fetch = fetch.read_fetch
     read_plain = pure.read_plain
     read_times = pure.read_times
+    write_fetch = fetch.write_fetch

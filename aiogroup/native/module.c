@@ -19,7 +19,9 @@ static PyMethodDef functions[] = {
     {"extent", extent, METH_VARARGS, NULL},
     {"next_records", next_records, METH_VARARGS, NULL},
     {"read_plain", (PyCFunction)(void (*)(void))read_plain, METH_FASTCALL, NULL},
+    {"read_fetch", (PyCFunction)(void (*)(void))read_fetch, METH_FASTCALL, NULL},
     {"read_times", read_times, METH_VARARGS, NULL},
+    {"write_fetch", (PyCFunction)(void (*)(void))write_fetch, METH_FASTCALL, NULL},
     {NULL},
 };
 
@@ -38,7 +40,8 @@ module_exec(PyObject *module)
         add_type(module, &state->reader_type, &reader_spec, 1) < 0 ||
         add_type(module, &state->cursor_type, &cursor_spec, 1) < 0 ||
         add_type(module, &state->next_type, &next_spec, 0) < 0 ||
-        add_type(module, &state->heads_type, &heads_spec, 1) < 0) {
+        add_type(module, &state->heads_type, &heads_spec, 1) < 0 ||
+        add_type(module, &state->maker_type, &maker_spec, 1) < 0) {
         return -1;
     }
     return 0;
@@ -53,6 +56,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->cursor_type);
     Py_VISIT(state->next_type);
     Py_VISIT(state->heads_type);
+    Py_VISIT(state->maker_type);
     return records_traverse(state, visit, arg);
 }
 
@@ -66,6 +70,7 @@ module_clear(PyObject *module)
     Py_CLEAR(state->cursor_type);
     Py_CLEAR(state->next_type);
     Py_CLEAR(state->heads_type);
+    Py_CLEAR(state->maker_type);
     return 0;
 }
 

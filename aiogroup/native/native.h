@@ -23,6 +23,7 @@ typedef struct {
     PyTypeObject *cursor_type;
     PyTypeObject *next_type;
     PyTypeObject *heads_type;
+    PyTypeObject *maker_type;
     Record *spare[SPARE_RECORDS];
     int spare_count;
 } State;
@@ -32,6 +33,7 @@ extern PyType_Spec reader_spec;
 extern PyType_Spec cursor_spec;
 extern PyType_Spec next_spec;
 extern PyType_Spec heads_spec;
+extern PyType_Spec maker_spec;
 
 static inline State *
 state_of_module(PyObject *module)
@@ -62,6 +64,34 @@ PyObject *extent(PyObject *module, PyObject *args);
 PyObject *read_plain(PyObject *module, PyObject *const *args, Py_ssize_t args_count);
 PyObject *read_times(PyObject *module, PyObject *args);
 PyObject *next_records(PyObject *module, PyObject *args);
+PyObject *write_fetch(PyObject *module, PyObject *const *args, Py_ssize_t args_count);
+PyObject *read_fetch(PyObject *module, PyObject *const *args, Py_ssize_t args_count);
+
+/* Makes structures of one type: the places of their slots, in the order of the fields. */
+typedef struct {
+    PyObject_VAR_HEAD
+    vectorcallfunc call;
+    PyTypeObject *type;
+    Py_ssize_t offsets[];
+} Maker;
+
+static inline PyObject **
+maker_slot(const Maker *maker, PyObject *structure, Py_ssize_t field)
+{
+    return (PyObject **)((char *)structure + maker->offsets[field]);
+}
+
+static inline int
+is_maker(State *state, PyObject *object, Py_ssize_t field_count)
+{
+    return Py_IS_TYPE(object, state->maker_type) && Py_SIZE(object) == field_count;
+}
+
+static inline int
+is_made_by(const Maker *maker, PyObject *structure)
+{
+    return Py_IS_TYPE(structure, maker->type);
+}
 
 /* The part that the records of a batch share, as a tuple: one reference per record instead of four. A late record has a
  * tuple of its own, longer by its lateness. */

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct
 from struct import error as struct_error
-from types import CodeType, FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
 from aiogroup.errors import ProtocolError, UnsupportedVersionError
+from aiogroup.native import Maker
 from aiogroup.protocol.codec import Reader, Writer
 from aiogroup.protocol.schema import Array, Nested, Scalar, Spec, Structure, Value, WireType, specs
 
@@ -108,25 +107,8 @@ def _build(structure: type[Structure], steps: tuple[_Step, ...]) -> Read:
 def maker(structure: type[Structure]) -> Callable[..., Any]:
     """A function that makes a structure from the values of all its fields, in order."""
     # A frozen dataclass sets each field through object.__setattr__, at ten times the cost of an assignment: 2.4 us for
-    # one partition of a fetch response. The twin is a plain class with the same slots, whose objects change their class
-    # when they are complete. `make_dataclass` takes half a millisecond for each, and a consumer's start needs thirty.
-    names = tuple(spec.name for spec in specs(structure))
-    twin = type(structure.__name__, structure.__bases__, {"__slots__": names})
-    code = _make(len(names))
-    named = {f"field_{number}": name for number, name in enumerate(names)}
-    code = code.replace(co_names=tuple(named.get(name, name) for name in code.co_names))
-    return FunctionType(code, {"new": object.__new__, "twin": twin, "structure": structure})
-
-
-@cache
-def _make(count: int) -> CodeType:
-    """A function that sets `count` fields. The names are replaced in compiled code, as compiling costs the most."""
-    names = [f"field_{number}" for number in range(count)]
-    body = "; ".join(("made = new(twin)", *(f"made.{name} = {name}" for name in names)))
-    made: dict[str, Any] = {}
-    exec(f"def make({', '.join(names)}): {body}; made.__class__ = structure; return made", made)  # noqa: S102 (no foreign text is in it)
-    code: CodeType = made["make"].__code__
-    return code
+    # one partition of a fetch response.
+    return Maker(structure, tuple(spec.name for spec in specs(structure)))
 
 
 def _run_step(layout: Struct) -> _Step:

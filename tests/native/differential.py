@@ -13,20 +13,21 @@ from aiokafka.structs import TopicPartition
 from crc32c import crc32c
 
 from aiogroup import native
-from aiogroup.native import frames, pure
+from aiogroup.native import fetch, frames, pure
 from aiogroup.native.wire import RawRecords
 
 HEADER = 61
 LAST_BASE_OFFSET = 2**63 - 2**31 - 1
 ORIGIN = (TopicPartition("orders", 3), 0, "live", None)
-TARGETS = ("reader", "frame", "extent")
+TARGETS = ("reader", "frame", "extent", "answer")
 
 
 def check(data: bytes) -> str:
     """What came of it, in a word; AssertionError where the C and the Python do not agree."""
     how, given = data[:4].ljust(4, b"\0"), data[4:]
     target = TARGETS[how[0] % len(TARGETS)]
-    return {"reader": check_reader, "frame": check_frame, "extent": check_extent}[target](how, given)
+    checks = {"reader": check_reader, "frame": check_frame, "extent": check_extent, "answer": check_answer}
+    return checks[target](how, given)
 
 
 def exactly(data):
@@ -44,6 +45,25 @@ def check_extent(how, given):
     told = native.extent(exactly(given), from_offset)
     assert told == pure.extent(exactly(given), from_offset)
     return f"extent damaged={told[0] is None} runs={min(len(told[1]), 4)}"
+
+
+# An answer to Fetch.
+
+
+def check_answer(_how, given):
+    """Compared as tuples, so that the makers of structures have no part in it."""
+    frame = exactly(given)
+    told = native.read_fetch(frame, fields_of, fields_of, fields_of, bytes.hex, (1, 2, 3))
+    assert told == fetch.read_fetch(frame, fields_of, fields_of, fields_of, bytes.hex, (1, 2, 3))
+    if told is None:
+        return "answer unusual"
+    partitions = [partition for topic in told[1][3] for partition in topic[2]]
+    kinds = {(bool(partition[10]), partition[8] is None) for partition in partitions}
+    return f"answer topics={min(len(told[1][3]), 3)} kinds={sorted(kinds)}"
+
+
+def fields_of(*values):
+    return values
 
 
 # An answer that is on its way.

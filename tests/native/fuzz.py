@@ -35,7 +35,7 @@ from tests.native.differential import HEADER, TARGETS, check
 CORPUS = Path(__file__).parent / "corpus"
 AT_MOST_BYTES = 6_000
 CORPUS_BYTES = 30_000
-"""Of one target, so that the three stay small in the tree."""
+"""Of one target, so that all of them stay small in the tree."""
 ROUND_SECONDS = 20
 NUMBERS = [
     w.varint(each)
@@ -71,11 +71,15 @@ def seeds():
     for version in range(12, FetchRequest.MAX_VERSION + 1):
         for has_ids in (version >= 13, version < 13):
             yield bytes([1, has_ids, version, 0]) + answer(version)
+    for transactions in (0, 1):
+        yield bytes([3, 0, 0, 0]) + answer(FetchRequest.MAX_VERSION, transactions)
 
 
-def answer(version):
+def answer(version, transactions=1):
     parts = tuple(
-        PartitionData(number, 0, 10, records=records, aborted_transactions=(AbortedTransaction(3, 5),) * number)
+        PartitionData(
+            number, 0, 10, records=records, aborted_transactions=(AbortedTransaction(3, 5),) * number * transactions
+        )
         for number, records in enumerate((None, b"", b"r" * 90, b"s" * 300))
     )
     topics = tuple(FetchableTopicResponse(partitions=parts[count:]) for count in (0, 3, 4))

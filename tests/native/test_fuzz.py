@@ -7,7 +7,7 @@ import random
 import pytest
 
 from aiogroup import native
-from aiogroup.native import frames, pure
+from aiogroup.native import fetch, frames, pure
 from tests.fetching import wire_batches as w
 from tests.native import fuzz
 from tests.native.differential import TARGETS, check
@@ -33,6 +33,7 @@ PLANTED = {
     "reader": (pure.Reader, "read", lambda read: lambda self, *args: read(self, *args)[1:]),
     "frame": (frames, "next_records", lambda find: lambda *args: (find(*args)[0], 0)),
     "extent": (pure, "extent", lambda extent: lambda *args: (5, extent(*args)[1])),
+    "answer": (fetch, "read_fetch", lambda read: lambda *args: read(*args[:5], (1, 2, 4))),
 }
 
 

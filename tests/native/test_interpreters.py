@@ -37,7 +37,7 @@ def records_of(module, count=10, acknowledge=None):
 
 def test_two_modules_of_one_process_have_nothing_in_common():
     one, two = loaded_again(), loaded_again()
-    for name in ("Record", "Reader", "Cursor", "Heads"):
+    for name in ("Record", "Reader", "Cursor", "Heads", "Maker"):
         assert len({getattr(each, name) for each in (one, two, native)}) == 3
     mine, theirs = records_of(one), records_of(two)
     assert {type(each) for each in mine} == {one.Record}
@@ -58,7 +58,10 @@ def test_a_module_that_nobody_uses_is_freed_with_its_types():
         cursor = module.Cursor()
         cursor.open(records, 0, 10**12)
         aiter(cursor).__anext__().close()
-        gone += [weakref.ref(each) for each in (module, module.Record, module.Reader, module.Cursor, module.Heads)]
+        gone += [
+            weakref.ref(each)
+            for each in (module, module.Record, module.Reader, module.Cursor, module.Heads, module.Maker)
+        ]
         del module, records, cursor
     gc.collect()
     assert not any(each() for each in gone)
