@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 try:
     from opentelemetry import context, metrics, propagate, trace
     from opentelemetry.propagators.textmap import Getter
-except ImportError as error:
-    raise ImportError("aiogroup.otel needs opentelemetry-api: pip install 'aiogroup[otel]'") from error
+except ModuleNotFoundError as error:
+    message = "aiogroup.otel needs opentelemetry-api: pip install 'aiogroup[otel]'"
+    raise ModuleNotFoundError(message, name=error.name) from error
 
 if TYPE_CHECKING:
     from aiogroup.records import Record, Records

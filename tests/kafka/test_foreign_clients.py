@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import time
 
 import confluent_kafka
 import pytest
@@ -327,7 +328,7 @@ def refusals(futures):
 
 def test_confluents_admin_client_administers_topics(confluents_admin, servers, unique_name):
     admin, name = confluents_admin, unique_name("administered")
-    topic = confluent_admin.NewTopic(name, 2, 1, config={"retention.ms": "5000"})
+    topic = confluent_admin.NewTopic(name, 2, 1, config={"retention.ms": "86400000"})
     assert results(admin.create_topics([topic])) == {name: None}
     assert refusals(admin.create_topics([topic])) == {name: "TOPIC_ALREADY_EXISTS"}
     assert results(admin.create_partitions([confluent_admin.NewPartitions(name, 3)])) == {name: None}
@@ -336,7 +337,7 @@ def test_confluents_admin_client_administers_topics(confluents_admin, servers, u
     assert (told.name, told.is_internal) == (name, False)
     resource = confluent_admin.ConfigResource(confluent_admin.ResourceType.TOPIC, name)
     (before,) = results(admin.describe_configs([resource])).values()
-    assert (before["retention.ms"].value, before["retention.ms"].source) == ("5000", 1)
+    assert (before["retention.ms"].value, before["retention.ms"].source) == ("86400000", 1)
     assert (before["flush.messages"].is_default, before["flush.messages"].is_read_only) == (True, False)
     add = confluent_admin.ConfigEntry(
         "cleanup.policy", "compact", incremental_operation=confluent_admin.AlterConfigOpType.APPEND
@@ -347,8 +348,9 @@ def test_confluents_admin_client_administers_topics(confluents_admin, servers, u
     with pytest.warns(DeprecationWarning, match="incremental_alter_configs"):
         assert list(refusals(admin.alter_configs([wrong])).values()) == ["INVALID_CONFIG"]
     producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    begin_ms = int(time.time() * 1000)  # older records could be deleted meanwhile, by the topic's retention
     for number in range(4):
-        producer.produce(name, b"v", key=b"k", partition=0, timestamp=1_700_000_000_000 + number)
+        producer.produce(name, b"v", key=b"k", partition=0, timestamp=begin_ms + number)
     assert producer.flush(LIMIT_S) == 0
     place = confluent_kafka.TopicPartition(name, 0, 1)
     (deleted,) = results(admin.delete_records([place])).values()
@@ -356,7 +358,7 @@ def test_confluents_admin_client_administers_topics(confluents_admin, servers, u
     specs = {
         confluent_admin.OffsetSpec.earliest(): 1,
         confluent_admin.OffsetSpec.latest(): 4,
-        confluent_admin.OffsetSpec.for_timestamp(1_700_000_000_002): 2,
+        confluent_admin.OffsetSpec.for_timestamp(begin_ms + 2): 2,
         confluent_admin.OffsetSpec.max_timestamp(): 3,
     }
     for spec, offset in specs.items():

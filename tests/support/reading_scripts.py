@@ -14,6 +14,7 @@ from aiogroup.embedded.messages.framing import encode_answer
 from aiogroup.embedded.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiogroup.embedded.messages.topics import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicState,
@@ -30,6 +31,8 @@ from aiogroup.protocol.messages.offset_for_leader_epoch import (
 from tests.support.reading_machine import ReadingMachine
 
 START_MS = 1_700_000_000_000
+FOR_EVER = CreatableTopicConfig("retention.ms", "-1")
+"""Records of that time are old: a real node would delete them, and looks every five minutes."""
 NO_ID = UUID(int=0)
 STRANGER = UUID(int=0xABC)
 WAIT_MS = 2_000
@@ -63,7 +66,7 @@ class RealReader:
         return f"{topic}-{self._suffix}"
 
     def create(self, topic, partitions):
-        asked = CreatableTopic(self.name(topic), partitions, 1)
+        asked = CreatableTopic(self.name(topic), partitions, 1, configs=(FOR_EVER,))
         self._until(
             lambda: self.send(CreateTopicsRequest(topics=(asked,), timeout_ms=10_000), 7).topics[0].error_code == 0
         )
