@@ -170,7 +170,8 @@ sanitized: $(STAMP)
 # The tests that compare the C with the Python. pytest must not capture the sanitizers' reports.
 sanitize: sanitized
 	$(SANITIZED_PY) -m pytest tests/native tests/fetching \
-	  tests/protocol/test_fetch_answers.py::test_c_and_python_find_the_same --capture=sys -n 2
+	  tests/protocol/test_fetch_answers.py::test_c_and_python_find_the_same tests/protocol/test_protocol_fetch_shortcut.py \
+	  --capture=sys -n 2
 
 MINUTES := 60
 fuzz: sanitized
