@@ -1,4 +1,4 @@
-"""`python -m aiogroup.spark drain | pending`: process the ranges that a service has left to jobs, or list them."""
+"""`python -m aiogroup.spark drain | pending | liveness`: a service's backlog, and advice on its time-outs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiogroup.errors import AiogroupError, ConfigError
 from aiogroup.spark.access import Access
 from aiogroup.spark.drain import SESSION_TIMEOUT_MS, SLICE_RECORDS, check_sizes, drain, standing_of
+from aiogroup.spark.liveness import command
 from aiogroup.spark.progress import DrainReport
 from aiogroup.spark.reading import TASK_RECORDS
 from aiogroup.spark.session import CONNECTOR, make_session
@@ -31,6 +33,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     showing = commands.add_parser("pending", help="print what is pending: topic, partition, range, log start and end")
     draining = commands.add_parser("drain", help="read them with Spark, and commit them as done")
+    advising = commands.add_parser("liveness", help="read the event logs of a fleet, and advise on its time-outs")
+    command.add_arguments(advising)
     for each in (showing, draining):
         each.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,...]")
         each.add_argument("--group", required=True)
@@ -82,19 +86,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # an error is printed once, below
     try:
-        given = _check(parsed)
+        run = _prepared(parsed)
     except (AiogroupError, OSError, ValueError) as error:
         parser.error(str(error))
     try:
-        return _show(given) if parsed.command == "pending" else _drain(given)
+        return run()
     except Exception as error:  # noqa: BLE001 (the application's function, and Spark, raise anything)
         if parsed.traceback:
             traceback.print_exc()
         _tell(error if isinstance(error, (AiogroupError, OSError, ValueError, _ProcessError)) else _first_line(error))
         return 1
     except KeyboardInterrupt:
-        _tell("interrupted; the slice is pending still")
+        _tell("interrupted" if parsed.command == "liveness" else "interrupted; the slice is pending still")
         return 130
+
+
+def _prepared(parsed: argparse.Namespace) -> Callable[[], int]:
+    """Check the arguments; the result does what they say.
+
+    Raises:
+        ConfigError, OSError, ValueError: an argument is not valid.
+    """
+    if parsed.command == "liveness":
+        return partial(command.run, command.checked(parsed, _conf(parsed.conf)), _say, _tell)
+    return partial(_show if parsed.command == "pending" else _drain, _check(parsed))
 
 
 def _check(parsed: argparse.Namespace) -> _Given:

@@ -39,13 +39,11 @@ class Member:
     pid: int = 1
     ahead_ms: int = 0
     settings: dict = field(default_factory=dict)
-    seq: int = 0
 
     def tell(self, at, event, **fields):
         line = {
             "at_ms": at + self.ahead_ms,
             "mono_ms": at,
-            "seq": self.seq,
             "event": event,
             "group": self.fleet.group,
             "client_id": self.client_id,
@@ -55,8 +53,7 @@ class Member:
             "version": 1,
             **fields,
         }
-        self.seq += 1
-        self.fleet.lines.append(line)
+        self.fleet.told.setdefault(id(self), (self, []))[1].append(line)
 
     def sample(self, at, **values):
         """A sample with histograms of these values, by the histograms' names."""
@@ -97,8 +94,17 @@ class Fleet:
 
     group: str = "billing"
     settings: dict = field(default_factory=dict)
-    lines: list = field(default_factory=list)
+    told: dict = field(default_factory=dict)
     generation: int = 0
+
+    @property
+    def lines(self):
+        """All lines; each process numbers its own by their time, in whatever order they were planted."""
+        return [
+            {**line, "seq": seq}
+            for _, own in self.told.values()
+            for seq, line in enumerate(sorted(own, key=lambda each: each["mono_ms"]))
+        ]
 
     def member(self, name, **given):
         return Member(self, f"app-{name}", given.pop("host", f"host-{name}"), **given)
@@ -119,3 +125,61 @@ class Fleet:
         for each in members:
             for at in range(start, end, step):
                 each.sample(at, **values)
+
+
+KINDS = {
+    "member_moved": lambda r: {"new": r.choice(["preparing", "joining", "adopting", "stable"])},
+    "heartbeat_acknowledged": lambda r: {"generation": r.randrange(4), "latency_ms": 3},
+    "rebalance_started": lambda r: {"why": r.choice(["joining", "the group rebalances"]), "generation": r.randrange(4)},
+    "rebalance_waiting_for_application": lambda r: {"why": "joining", "waited_ms": r.randrange(9_000)},
+    "rebalance_completed": lambda r: {
+        "generation": r.randrange(4),
+        "duration_ms": r.randrange(9_000),
+        "partitions": [f"orders-{number}" for number in range(r.randrange(3))],
+    },
+    "poll_interval_exceeded": lambda r: {"partitions": [], "max_poll_interval_ms": r.randrange(9_000)},
+    "event_loop_blocked": lambda r: {"blocked_ms": r.randrange(20_000), "session_timeout_ms": 10_000},
+    "session_unanswered": lambda r: {"session_timeout_ms": 10_000, "partitions": []},
+    "coordinator_lost": lambda r: {"node_id": r.randrange(3), "why": "silent", "is_expected": r.random() < 0.3},
+    "coordinator_found": lambda r: {"node_id": r.randrange(3)},
+    "member_removed": lambda _: {"why": "HEARTBEAT: UNKNOWN_MEMBER_ID"},
+    "catch_up_started": lambda r: {"topic": "orders", "partition": r.randrange(2), "records_count": r.randrange(9_000)},
+    "catch_up_done": lambda r: {"topic": "orders", "partition": r.randrange(2), "duration_ms": r.randrange(9_000)},
+    "member_failed": lambda r: {"why": r.choice(["uses group_instance_id='a' now", "not authorized"])},
+    "consumer_stopped": lambda r: {"clean": r.random() < 0.5, "duration_ms": 3},
+    "an_event_of_a_later_version": lambda _: {"a_new_field": 1},
+}
+RARE = {"consumer_stopped", "member_failed"}
+
+
+def _random_sample(r):
+    names = ["heartbeat_gap_ms", "request_gap_ms", "record_ms", "batch_records"]
+    told = {**SETTINGS, "group_instance_id": r.choice([None, None, "name-0", "name-1"])}
+    told["session_timeout_ms"] = r.choice([6_000, 10_000])
+    return {
+        "settings": {name: str(value) for name, value in told.items() if value is not None},
+        "histograms": {name: histogram(r.randrange(1, 10**6) for _ in range(r.randrange(4))) for name in names},
+        "bucket_step": r.choice([1, 1, 2]),
+    }
+
+
+def random_lines(r, group):
+    """Anything in any order: several lives, clocks that differ, copies, late lines, and no end."""
+    lines = []
+    for number in range(r.randrange(1, 5)):
+        at, seq, ahead_ms = r.randrange(100_000), r.randrange(3), r.choice([0, 0, 5_000, -7_000])
+        for _ in range(r.randrange(1, 30)):
+            at += r.choice([0, 1, 500, 10_000, r.randrange(90_000)])
+            seq = 0 if r.random() < 0.03 else seq + 1
+            event = r.choice([*KINDS, "sample", "sample"])
+            if event in RARE and r.random() < 0.8:
+                event = "rebalance_completed"
+            own = _random_sample(r) if event == "sample" else KINDS[event](r)
+            lines.append(
+                {"at_ms": at + ahead_ms, "mono_ms": at, "seq": seq, "event": event, "group": group,
+                 "client_id": f"app-{number % 2}", "member_id": None, "host": f"host-{number % 3}", "pid": 1,
+                 "version": 1, **own}
+            )  # fmt: skip
+    lines += r.choices(lines, k=r.randrange(5))
+    r.shuffle(lines)
+    return lines

@@ -77,6 +77,10 @@ class Findings(NamedTuple):
     counterfactuals: list[Counterfactual]
     proposals: list[Proposal]
 
+    def without_lives(self) -> Findings:
+        """The same without what only the rules need, which is most of it."""
+        return self._replace(story=self.story._replace(lives=()))
+
 
 class _Seen(NamedTuple):
     """What the rules look at. `settled` has the settings in force, with the proposals so far."""
@@ -214,6 +218,10 @@ def _shorter(setting: str, longest_ms: float, now: int) -> int | None:
     return next((each for each in GRIDS[setting] if each >= MARGIN * longest_ms and 2 * each <= now), None)
 
 
+def _told(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least} to {most}"
+
+
 # The rules.
 
 
@@ -226,7 +234,7 @@ def _session(seen: _Seen) -> Said:
         proposed = _sparing(setting, gaps, now)
         if proposed is None:
             return None, "some gaps between heartbeats are longer than any sensible session: see loop_blocked"
-        return proposed, f"{least} to {most} gaps between heartbeats were longer than the session, and no crash"
+        return proposed, f"{_told(least, most)} gaps between heartbeats were longer than the session"
     crashes = sum(life.end == "silence" and life.instance is None for life in seen.story.lives)
     if crashes and (shorter := _shorter(setting, greatest(gaps), now)) is not None:
         return shorter, f"{crashes} crashes were noticed late, and no gap was longer than {greatest(gaps):.0f} ms"
@@ -250,7 +258,7 @@ def _poll(seen: _Seen) -> Said:
         proposed = _sparing(setting, gaps, now)
         if proposed is None:
             return None, "some handlers take longer than an hour: give their work to a job"
-        return proposed, f"{least} to {most} times the application asked later than that, and came back"
+        return proposed, f"{_told(least, most)} times the application asked later than that, and came back"
     hung = expiries.count("hung")
     if hung and (shorter := _shorter(setting, greatest(gaps), now)) is not None:
         return shorter, f"{hung} hung handlers held their partitions, and nobody else took over {greatest(gaps):.0f} ms"

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
+from aiogroup.telemetry.histogram import bounds_of
+
 __all__ = ["Bucket", "Histogram", "Interval", "above", "edges", "greatest", "merge", "quantile", "size"]
 
 
@@ -29,8 +31,7 @@ Interval: TypeAlias = tuple[int, int]
 
 def edges(bucket: Bucket) -> tuple[float, float]:
     """The value that all in the bucket are above, and the greatest that may be in it."""
-    lower = bucket.number - bucket.step
-    return (0.0 if lower < 0 else 2 ** (lower / 4)), 2 ** (bucket.number / 4)
+    return bounds_of(bucket.number, bucket.step)
 
 
 def merge(histograms: Iterable[Histogram]) -> dict[Bucket, int]:

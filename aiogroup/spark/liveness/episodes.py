@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from aiogroup.spark.liveness.groups import Life, Skew, View, end_of, generations_of, lives_of, skews_of
-from aiogroup.spark.liveness.stretches import Incident, Stretch
+from aiogroup.spark.liveness.stretches import Incident, Stretch, in_order
 
 __all__ = ["DAY_MS", "GENERIC", "Episode", "Rebalance", "Story", "story_of"]
 
@@ -144,7 +144,7 @@ def _of_life(group: str, life: Life, skews: Mapping[str, Skew]) -> Iterator[Epis
     is_ended = life.end != "open"
     yield _episode(group, "life", life, life.first_at_ms, life.last_at_ms if is_ended else None, life.end, None)
     incidents = [incident for stretch in life.stretches for incident in stretch.incidents]
-    incidents = sorted(each._replace(at_ms=each.at_ms - ahead_ms) for each in incidents)
+    incidents = [*in_order(each._replace(at_ms=each.at_ms - ahead_ms) for each in incidents)]
     completions = [each.completed_at_ms - ahead_ms for each in life.stretches if each.completed_at_ms is not None]
     for index, incident in enumerate(incidents):
         later = incidents[index + 1 :]

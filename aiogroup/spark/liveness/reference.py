@@ -8,7 +8,16 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 from aiogroup.spark.liveness.buckets import Bucket
-from aiogroup.spark.liveness.stretches import ENDING, HEARD, INCIDENTS, SETTINGS, SILENCE_MS, Incident, Stretch
+from aiogroup.spark.liveness.stretches import (
+    ENDING,
+    HEARD,
+    INCIDENTS,
+    SETTINGS,
+    SILENCE_MS,
+    Incident,
+    Stretch,
+    in_order,
+)
 
 __all__ = ["Line", "histograms_of", "stretches_of"]
 
@@ -42,7 +51,7 @@ def _by_member(lines: Iterable[Line]) -> Iterator[list[Line]]:
     members: dict[tuple[Any, ...], dict[tuple[Any, ...], Line]] = defaultdict(dict)
     for line in lines:
         if line.get("group") is not None:
-            member = (line["group"], line["client_id"], line["host"], line["pid"])
+            member = (line["group"], line["client_id"] or "", line["host"], line["pid"])
             members[member].setdefault((line["mono_ms"], line["event"], line["seq"]), line)
     for _, own in sorted(members.items()):
         yield sorted(own.values(), key=lambda line: (line["at_ms"], line["seq"], line["mono_ms"], line["event"]))
@@ -83,7 +92,7 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
     started, completed = next(iter(of("rebalance_started")), nothing), next(iter(of("rebalance_completed")), nothing)
     return Stretch(
         group=first["group"],
-        client_id=first["client_id"],
+        client_id=first["client_id"] or "",
         host=first["host"],
         pid=first["pid"],
         life=life,
@@ -104,15 +113,15 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
         completed_at_ms=completed.get("at_ms"),
         generation=completed.get("generation"),
         duration_ms=completed.get("duration_ms"),
-        partitions_count=len(completed["partitions"]) if completed else None,
+        partitions_count=len(completed["partitions"] or ()) if completed else None,
         settings_at_ms=samples[-1]["at_ms"] if samples else None,
         settings=_numbers(samples[-1]["settings"]) if samples else None,
-        incidents=tuple(_incident(line) for line in of(*INCIDENTS)),
+        incidents=in_order(_incident(line) for line in of(*INCIDENTS)),
     )
 
 
 def _numbers(settings: Mapping[str, Any]) -> tuple[int | None, ...]:
-    return tuple(None if settings.get(name) is None else int(settings[name]) for name in SETTINGS)
+    return tuple(int(text) if (text := str(settings.get(name))).isdecimal() else None for name in SETTINGS)
 
 
 def _incident(line: Line) -> Incident:

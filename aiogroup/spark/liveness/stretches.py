@@ -10,6 +10,7 @@ the host and the number of the old one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "SILENCE_MS",
     "Incident",
     "Stretch",
+    "in_order",
 ]
 
 SILENCE_MS: Final = 60_000
@@ -60,6 +62,11 @@ class Incident(NamedTuple):
     event: str
     amount: int | None
     subject: str | None
+
+
+def in_order(incidents: Iterable[Incident]) -> tuple[Incident, ...]:
+    """By their time; whatever else they have breaks ties, so that the order never depends on the input's."""
+    return tuple(sorted(incidents, key=lambda each: (each.at_ms, each.seq, each.event, str(each))))
 
 
 class Stretch(NamedTuple):

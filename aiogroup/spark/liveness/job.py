@@ -1,0 +1,227 @@
+"""The job: folds the lines of a fleet's event log with Spark, and has the rules look at what is left of them.
+
+Every line goes through one shuffle by its member, never by its group, so that one great group is as fast as many small
+ones. Stretches and merged histograms, a row for each rebalance of a member and for each bucket of a group, come to the
+driver group by group; lines never do. What is done with them there is what the reference does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from aiogroup.spark.liveness.advice import Findings, Proposal, findings_of
+from aiogroup.spark.liveness.buckets import Bucket
+from aiogroup.spark.liveness.episodes import story_of
+from aiogroup.spark.liveness.schema import CORRUPT
+from aiogroup.spark.liveness.stretches import (
+    ENDING,
+    HEARD,
+    INCIDENTS,
+    SETTINGS,
+    SILENCE_MS,
+    Incident,
+    Stretch,
+    in_order,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, WindowSpec
+
+__all__ = ["Advice", "advise", "histogram_rows", "stretch_rows"]
+
+MEMBER: Final = ("group", "client_id", "host", "pid")
+ORDER: Final = ("at_ms", "seq", "mono_ms", "event")
+READ: Final = (
+    *MEMBER, *ORDER, "why", "new", "generation", "duration_ms", "waited_ms", "partitions", "settings", "is_expected",
+    "topic", "partition", "max_poll_interval_ms", "blocked_ms", "session_timeout_ms", "node_id", "records_count",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Advice:
+    """What the log of a fleet says: the findings of each group by its name, and how many lines were no events."""
+
+    findings: tuple[Findings, ...]
+    corrupt_count: int
+
+    @property
+    def proposals(self) -> list[Proposal]:
+        return [each for found in self.findings for each in found.proposals]
+
+
+def advise(events: DataFrame, settings: Mapping[str, int | None] | None = None) -> Advice:
+    """Fold the events and apply the rules of docs/time-outs.md to each group.
+
+    `events` are those of `read_events`. `settings` are in the place of those that the samples tell, for every group.
+    """
+    histograms = _histograms(events)
+    findings: list[Findings] = []
+    corrupt_count = 0
+    for group, rows in groupby(_in_turn(stretch_rows(events)), key=lambda row: row["group"]):
+        if group is None:
+            corrupt_count = sum(row["corrupt_count"] for row in rows)
+            continue
+        story = story_of(group, map(_stretch, rows))
+        found = findings_of(story, histograms.get(group, {}), settings)
+        findings.append(found.without_lives())
+    return Advice(tuple(findings), corrupt_count)
+
+
+def _in_turn(rows: DataFrame) -> Iterator[Row]:
+    """The rows by group, one part after another: the driver never holds more than one group, and the next part."""
+    return rows.orderBy("group").toLocalIterator(prefetchPartitions=True)
+
+
+def stretch_rows(events: DataFrame) -> DataFrame:
+    """One row for each stretch, with the fields of `Stretch`, and the number of lines that were no events."""
+    from pyspark.sql import Window  # noqa: PLC0415 (an extra)
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    own = Window.partitionBy(*MEMBER).orderBy(*ORDER)
+    numbered = _numbered(_once(events, [*READ, CORRUPT], own), own)
+    folded = numbered.groupBy(*MEMBER, "life", "step").agg(*_folds())
+    life = Window.partitionBy(*MEMBER, "life")
+    return folded.withColumn("turn", F.col("step") - F.min("step").over(life)).drop("step")
+
+
+def _once(events: DataFrame, columns: list[str], own: WindowSpec) -> DataFrame:
+    """Each line once. Copies have the same member and the same place in its order, so they are neighbours."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    given = events.select(*columns).withColumn("client_id", F.coalesce("client_id", F.lit("")))
+    is_copy = F.lit(True)
+    for name in ORDER:
+        is_copy = is_copy & (F.lag(name).over(own) == F.col(name))
+    return given.withColumn("is_copy", is_copy).where(~F.coalesce("is_copy", F.lit(False))).drop("is_copy")
+
+
+def _numbered(lines: DataFrame, own: WindowSpec) -> DataFrame:
+    """With the number of the life, and a number that grows with each stretch of a member."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    before = {name: F.lag(name).over(own) for name in ("event", "at_ms", "seq")}
+    begins_anew = (
+        before["event"].isin(*ENDING)
+        | (F.col("at_ms") - before["at_ms"] > SILENCE_MS)
+        | (2 * F.col("seq") < before["seq"])
+    )
+    begins_anew = F.coalesce(begins_anew, F.lit(False)).cast("long")
+    is_after = F.coalesce(before["event"] == "rebalance_completed", F.lit(False)).cast("long")
+    marked = lines.withColumn("begins", begins_anew).withColumn("cuts", F.greatest(begins_anew, is_after))
+    return marked.withColumn("life", F.sum("begins").over(own)).withColumn("step", F.sum("cuts").over(own))
+
+
+def _folds() -> list[Column]:
+    """The aggregates that `reference._fold` computes of a list."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    at, event = F.col("at_ms"), F.col("event")
+
+    def of(name: str, value: Column) -> Column:
+        return F.when(event == name, value)
+
+    def moved_to(state: str) -> Column:
+        return F.max(of("member_moved", F.when(F.col("new") == state, at)))
+
+    heard = F.when(event.isin(*HEARD), at)
+    settings = [F.col("settings")[name] for name in SETTINGS]
+    numbers = [F.when(each.rlike("^[0-9]+$"), each.cast("long")).alias(f"s{n}") for n, each in enumerate(settings)]
+    name = F.col("settings")["group_instance_id"]
+    count = F.size(F.coalesce("partitions", F.array().cast("array<string>")))
+    return [
+        F.min(at).alias("first_at_ms"),
+        F.max(at).alias("last_at_ms"),
+        F.count(F.lit(1)).alias("lines_count"),
+        F.count(CORRUPT).alias("corrupt_count"),
+        F.min(heard).alias("heard_first_ms"),
+        F.max(heard).alias("heard_last_ms"),
+        F.max(of("sample", F.when(name != "", name))).alias("instance"),
+        F.max(event == "consumer_stopped").alias("is_stopped"),
+        F.max(of("member_failed", F.col("why"))).alias("failed_why"),
+        F.min(of("rebalance_started", F.struct(*ORDER, "why"))).alias("started"),
+        moved_to("joining").alias("joining_at_ms"),
+        moved_to("adopting").alias("synced_at_ms"),
+        F.max(of("rebalance_waiting_for_application", F.col("waited_ms"))).alias("waited_ms"),
+        F.min(of("rebalance_completed", F.struct(*ORDER, "generation", "duration_ms", count.alias("count")))).alias(
+            "completed"
+        ),
+        F.max(of("sample", F.struct(*ORDER, *numbers))).alias("sampled"),
+        F.collect_list(F.when(event.isin(*INCIDENTS), _incident())).alias("incidents"),
+    ]
+
+
+def _incident() -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    amount = F.lit(None).cast("long")
+    for event, field in INCIDENTS.items():
+        if field is not None:
+            amount = F.when(F.col("event") == event, F.col(field)).otherwise(amount)
+    expected = F.coalesce("is_expected", F.lit(False))
+    place = F.concat_ws("-", "topic", F.col("partition").cast("string"))
+    return F.struct(
+        "at_ms",
+        "seq",
+        "event",
+        F.when(~expected, amount).alias("amount"),
+        F.when(F.col("topic").isNull(), F.col("why")).otherwise(place).alias("subject"),
+    )
+
+
+def _stretch(row: Row) -> Stretch:
+    started, completed, sampled = row["started"], row["completed"], row["sampled"]
+    return Stretch(
+        group=row["group"],
+        client_id=row["client_id"],
+        host=row["host"],
+        pid=row["pid"],
+        life=row["life"],
+        turn=row["turn"],
+        first_at_ms=row["first_at_ms"],
+        last_at_ms=row["last_at_ms"],
+        lines_count=row["lines_count"],
+        heard_first_ms=row["heard_first_ms"],
+        heard_last_ms=row["heard_last_ms"],
+        instance=row["instance"],
+        is_stopped=row["is_stopped"],
+        failed_why=row["failed_why"],
+        started_at_ms=started and started["at_ms"],
+        why=started and started["why"],
+        joining_at_ms=row["joining_at_ms"],
+        synced_at_ms=row["synced_at_ms"],
+        waited_ms=row["waited_ms"],
+        completed_at_ms=completed and completed["at_ms"],
+        generation=completed and completed["generation"],
+        duration_ms=completed and completed["duration_ms"],
+        partitions_count=completed and completed["count"],
+        settings_at_ms=sampled and sampled["at_ms"],
+        settings=sampled and tuple(sampled[len(ORDER) :]),
+        incidents=in_order(Incident(*each) for each in row["incidents"]),
+    )
+
+
+def histogram_rows(events: DataFrame) -> DataFrame:
+    """The merged histograms: `group`, `name`, `bucket`, `step` and the `count` of the bucket."""
+    from pyspark.sql import Window  # noqa: PLC0415 (an extra)
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    own = Window.partitionBy(*MEMBER).orderBy(*ORDER)
+    samples = events.where((F.col("event") == "sample") & F.col("group").isNotNull())
+    once = _once(samples, [*MEMBER, *ORDER, "bucket_step", "histograms"], own)
+    named = once.select("group", "bucket_step", F.explode("histograms").alias("name", "counts"))
+    counted = named.select("group", "name", "bucket_step", F.explode("counts").alias("bucket", "count"))
+    step = F.coalesce("bucket_step", F.lit(1)).alias("step")
+    return counted.groupBy("group", "name", F.col("bucket").cast("long").alias("bucket"), step).agg(
+        F.sum("count").alias("count")
+    )
+
+
+def _histograms(events: DataFrame) -> dict[str, dict[str, dict[Bucket, int]]]:
+    found: dict[str, dict[str, dict[Bucket, int]]] = defaultdict(lambda: defaultdict(dict))
+    for row in histogram_rows(events).collect():
+        found[row["group"]][row["name"]][Bucket(row["bucket"], row["step"])] = row["count"]
+    return found

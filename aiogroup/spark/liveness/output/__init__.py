@@ -1,0 +1,1 @@
+"""What the analysis of the time-outs leaves behind: tables, a page, text and JSON."""

@@ -1,0 +1,77 @@
+"""The four tables as Parquet, by group and day (UTC): each run replaces the days that it has rows of, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+
+from aiogroup.spark.liveness.advice import Findings, Proposal
+from aiogroup.spark.liveness.counterfactuals import Counterfactual
+from aiogroup.spark.liveness.episodes import Episode, Rebalance
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["TABLES", "day_of", "rows_of", "table", "write_tables"]
+
+TABLES: Final[dict[str, type[NamedTuple]]] = {
+    "episodes": Episode,
+    "rebalances": Rebalance,
+    "counterfactuals": Counterfactual,
+    "advice": Proposal,
+}
+"""The tables and what a row of each is; `day` comes to it."""
+PARTITIONS: Final = ("group", "day")
+
+
+def day_of(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC).strftime("%Y-%m-%d")
+
+
+def rows_of(name: str, findings: Iterable[Findings]) -> Iterator[tuple[Any, ...]]:
+    """The rows of a table. What is about a whole window has the day of the window's end."""
+    for found in findings:
+        last_day = day_of(found.story.ended_at_ms)
+        match name:
+            case "episodes":
+                yield from ((*each, day_of(each.started_at_ms)) for each in found.story.episodes)
+            case "rebalances":
+                yield from ((*each, day_of(each.started_at_ms)) for each in found.story.rebalances)
+            case "counterfactuals":
+                yield from ((*each, last_day) for each in found.counterfactuals)
+            case _:
+                yield from ((*each, last_day) for each in found.proposals)
+
+
+def table(spark: SparkSession, name: str, findings: Iterable[Findings]) -> DataFrame:
+    """One of `TABLES` as a DataFrame."""
+    return spark.createDataFrame([*rows_of(name, findings)], _schema(TABLES[name]))
+
+
+def write_tables(spark: SparkSession, path: str, findings: Iterable[Findings]) -> None:
+    """Write all tables into folders below `path`; any file system of Spark will do."""
+    given = [*findings]
+    for name in TABLES:
+        writer = table(spark, name, given).repartition(*PARTITIONS).write.mode("overwrite")
+        writer.option("partitionOverwriteMode", "dynamic").partitionBy(*PARTITIONS).parquet(f"{path}/{name}")
+
+
+def _schema(row: type[NamedTuple]) -> StructType:
+    from pyspark.sql.types import StringType, StructField, StructType  # noqa: PLC0415 (an extra)
+
+    fields = [StructField(name, _type_of(hint)) for name, hint in get_type_hints(row).items()]
+    return StructType([*fields, StructField("day", StringType())])
+
+
+def _type_of(hint: Any) -> DataType:  # noqa: ANN401 (a type, or what `typing` makes of one)
+    from pyspark.sql.types import BooleanType, LongType, MapType, StringType  # noqa: PLC0415 (an extra)
+
+    if get_origin(hint) is UnionType:
+        (hint,) = (each for each in get_args(hint) if each is not type(None))
+    if get_origin(hint) is dict:
+        key, value = map(_type_of, get_args(hint))
+        return MapType(key, value)
+    return {bool: BooleanType, int: LongType, str: StringType}[hint]()

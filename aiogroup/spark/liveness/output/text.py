@@ -1,0 +1,69 @@
+"""The advice as text for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+from aiogroup.spark.liveness.advice import Findings, Proposal
+from aiogroup.spark.liveness.job import Advice
+
+__all__ = ["as_json", "as_text", "effect_of", "interval"]
+
+
+def as_text(advice: Advice) -> str:
+    """A table for each group."""
+    lines = [line for found in advice.findings for line in _of_group(found)]
+    if not advice.findings:
+        lines.append("no event of a group is in this window")
+    if advice.corrupt_count:
+        lines.append(f"{advice.corrupt_count} lines were no events")
+    return "\n".join(lines)
+
+
+def as_json(advice: Advice) -> str:
+    groups = {
+        found.story.group: {
+            "since_ms": found.story.started_at_ms,
+            "until_ms": found.story.ended_at_ms,
+            "rebalances": dict(sorted(_causes(found).items())),
+            "clocks": [each._asdict() for each in found.story.skews],
+            "advice": [each._asdict() for each in found.proposals],
+        }
+        for found in advice.findings
+    }
+    return json.dumps({"groups": groups, "corrupt_count": advice.corrupt_count}, indent=2)
+
+
+def _causes(found: Findings) -> Counter[str]:
+    return Counter(each.cause for each in found.story.rebalances)
+
+
+def _of_group(found: Findings) -> Iterator[str]:
+    story = found.story
+    told = ", ".join(f"{count} {cause}" for cause, count in _causes(found).most_common())
+    yield f"{story.group}: {len(story.rebalances)} rebalances in {story.span_ms / 3_600_000:.1f} h ({told or 'none'})"
+    for skew in story.skews:
+        if skew.ahead_ms:
+            yield f"  the clock of {skew.host} is {skew.ahead_ms} ms ahead, within {skew.spread_ms} ms"
+    width = max(len(each.setting) for each in found.proposals)
+    for each in found.proposals:
+        value = f"{each.current} -> {each.proposed}" if each.verdict == "change" else str(each.current)
+        yield f"  {each.setting:<{width}}  {each.verdict:<10}  {value:<18}  {each.why}{effect_of(each)}"
+    yield ""
+
+
+def effect_of(proposal: Proposal) -> str:
+    """What the proposal would have changed in the window."""
+    if proposal.verdict != "change":
+        return ""
+    told = f"; {interval(proposal.gained_least, proposal.gained_most)} rebalances fewer"
+    if proposal.sooner_ms:
+        how = "sooner" if proposal.sooner_ms > 0 else "later"
+        told += f", failures and waits end {abs(proposal.sooner_ms) / 1000:.0f} s {how} in all"
+    return f"{told}, from {proposal.observations_count:,} observations"
+
+
+def interval(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least} to {most}"

@@ -1,0 +1,112 @@
+"""The job on Spark and the reference agree on every fleet; what the command writes is exact, whole and readable."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiogroup.spark.liveness.advice import Proposal, findings_of
+from aiogroup.spark.liveness.episodes import story_of
+from aiogroup.spark.liveness.job import advise
+from aiogroup.spark.liveness.output.tables import TABLES, rows_of, write_tables
+from aiogroup.spark.liveness.reading import read_events
+from aiogroup.spark.liveness.reference import histograms_of, stretches_of
+from tests.support.fleets import DAY_MS, Fleet, random_lines
+from tests.support.spark import conf
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+def expected(lines):
+    histograms = histograms_of(lines)
+    found = {}
+    for group, own in stretches_of(lines).items():
+        found[group] = findings_of(story_of(group, own), histograms.get(group, {})).without_lives()
+    return found
+
+
+def write(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_job_and_the_reference_agree_on_random_fleets(spark_session, tmp_path_factory, seed):
+    r = random.Random(seed)
+    lines = [line for number in range(340) for line in random_lines(r, f"group-{number}")]
+    r.shuffle(lines)
+    path = write(tmp_path_factory.mktemp("fleets") / "events.jsonl", lines)
+    found = {each.story.group: each for each in advise(read_events(spark_session, path)).findings}
+    assert found == expected(lines)
+
+
+def test_lines_that_are_no_events_are_counted_and_change_nothing(spark, tmp_path):
+    lines = random_lines(random.Random(7), "billing")
+    path = write(tmp_path / "events.jsonl", lines)
+    with path.open("a") as file:
+        file.write('not json\n{"event": 3}\n{"at_ms": 3, "event": "half a li')
+    advice = advise(read_events(spark, path))
+    assert advice.corrupt_count == 3
+    assert {each.story.group: each for each in advice.findings} == expected(lines)
+
+
+def days(*numbers):
+    """A group of two that starts on each of these days, and is at work for some minutes."""
+    fleet = Fleet()
+    for number in numbers:
+        at = number * DAY_MS + 1_000_000
+        members = [fleet.member(name, pid=number + 1) for name in "ab"]
+        fleet.rebalance(at, members)
+        fleet.quiet(at + 1_000, at + 300_000, members, heartbeat_gap_ms=[3_000])
+        for each in members:
+            each.stop(at + 300_000)
+    return fleet.lines
+
+
+def table_in(spark, folder, name):
+    frame = spark.read.option("basePath", f"{folder}/{name}").parquet(f"{folder}/{name}")
+    columns = [*TABLES[name].__annotations__, "day"]
+    return sorted(tuple(map(str, row)) for row in frame.select(*columns).collect())
+
+
+def told(name, findings):
+    return sorted(tuple(map(str, row)) for row in rows_of(name, findings))
+
+
+def test_a_rerun_replaces_its_days_and_leaves_the_others_alone(spark, tmp_path):
+    """The cause of a window's first rebalance is what the window does not show: it alone may be told otherwise."""
+    path = write(tmp_path / "events.jsonl", days(0, 1, 2))
+    all_days = advise(read_events(spark, path)).findings
+    second_day = advise(read_events(spark, path, since=DAY_MS, until=2 * DAY_MS)).findings
+    folder = f"{tmp_path}/tables"
+    write_tables(spark, folder, all_days)
+    for _ in range(2):
+        write_tables(spark, folder, second_day)
+        generations = [(row[1], *row[5:]) for row in table_in(spark, folder, "rebalances")]
+        assert generations == [(row[1], *row[5:]) for row in told("rebalances", all_days)]
+        lives = {row for row in table_in(spark, folder, "episodes") if row[1] == "life"}
+        assert lives == {row for row in told("episodes", all_days) if row[1] == "life"}
+    assert len(table_in(spark, folder, "advice")) == 2 * 7, "of the last day, and of the second"
+
+
+def test_the_command_writes_tables_and_a_report_and_prints_json(spark, tmp_path):
+    path = write(tmp_path / "events.jsonl", days(0, 1))
+    settings_of_spark = [part for name, value in conf().items() for part in ("--conf", f"{name}={value}")]
+    command = [
+        sys.executable, "-m", "aiogroup.spark", "liveness", "--events", str(path), "--to", f"parquet:{tmp_path}/tables",
+        "--report", f"{tmp_path}/report.html", "-o", "json", "--master", "local[2]", *settings_of_spark,
+    ]  # fmt: skip
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
+    findings = advise(read_events(spark, path)).findings
+    said = json.loads(ended.stdout)["groups"]["billing"]
+    assert said["advice"] == [dict(zip(Proposal.__annotations__, each, strict=True)) for each in findings[0].proposals]
+    assert table_in(spark, tmp_path / "tables", "counterfactuals") == told("counterfactuals", findings)
+    assert "billing" in (tmp_path / "report.html").read_text()

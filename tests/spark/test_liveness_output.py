@@ -1,0 +1,130 @@
+"""The report shows everything and runs nothing; text and JSON say the same; wrong arguments end before Spark starts."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from aiogroup.spark.__main__ import main
+from aiogroup.spark.liveness.advice import findings_of
+from aiogroup.spark.liveness.episodes import story_of
+from aiogroup.spark.liveness.job import Advice
+from aiogroup.spark.liveness.output.report import COLORS, page
+from aiogroup.spark.liveness.output.tables import TABLES, day_of, rows_of
+from aiogroup.spark.liveness.output.text import as_json, as_text
+from aiogroup.spark.liveness.reference import histograms_of, stretches_of
+from tests.support.fleets import DAY_MS, Fleet
+
+EVIL = "<script>alert('a')</script>\"&"
+
+
+def advice_of(fleet, corrupt_count=0):
+    story = story_of(fleet.group, stretches_of(fleet.lines)[fleet.group])
+    return Advice((findings_of(story, histograms_of(fleet.lines).get(fleet.group, {})),), corrupt_count)
+
+
+def paused(group="billing", name="c"):
+    """A day with ten pauses of 13 s that each cost a session of 10 s."""
+    fleet = Fleet(group=group)
+    members = [fleet.member("a", ahead_ms=4_000), fleet.member(name)]
+    fleet.rebalance(1_000, members)
+    for each in members:
+        for at in range(50_000, DAY_MS + 100_000, 50_000):
+            each.sample(at, heartbeat_gap_ms=[3_000])
+    for number in range(1, 11):
+        at = number * 7_000_000
+        fleet.rebalance(at, members[:1])
+        members[1].tell(at + 3_001, "member_removed", why=EVIL)
+        fleet.rebalance(at + 3_002, members, whys={members[1].client_id: EVIL})
+        members[1].sample(at + 4_000, heartbeat_gap_ms=[13_000])
+    return fleet
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words, self.open = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_the_report_holds_no_script_and_nothing_from_elsewhere():
+    text = page(advice_of(paused(EVIL, EVIL)))
+    read = Page(text)
+    assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in read.tags}
+    assert not [attrs for _, attrs in read.tags if {"src", "href", "onload", "onclick"} & attrs.keys()]
+    assert not re.search(r"https?://|url\(|@import", text)
+    assert EVIL in read.words, "the group's name is shown as it is"
+
+
+def test_the_report_shows_the_advice_the_causes_and_the_settings_in_the_curves():
+    text = page(advice_of(paused(), corrupt_count=3))
+    words = " ".join(Page(text).words)
+    assert "3 lines of the log were no events" in words
+    assert "session_expired 10" in words
+    assert re.search(r"session_timeout_ms.*10000.*change.*15000", text, re.DOTALL)
+    assert text.count(">now</text>") == 2
+    assert text.count(">proposed</text>") == 1
+    assert words.count("ahead of the group's middle") == 2
+
+
+def test_a_window_without_events_is_a_report_too():
+    assert "No event of a group" in page(Advice((), 0))
+    assert as_text(Advice((), 0)) == "no event of a group is in this window"
+
+
+def test_every_cause_has_a_color():
+    from aiogroup.spark.liveness.episodes import RANK
+
+    assert set(RANK) == set(COLORS)
+
+
+def test_text_and_json_say_the_same():
+    advice = advice_of(paused())
+    told = json.loads(as_json(advice))["groups"]["billing"]
+    (session,) = [each for each in told["advice"] if each["setting"] == "session_timeout_ms"]
+    assert (session["current"], session["proposed"], session["gained_most"]) == (10_000, 15_000, 20)
+    text = as_text(advice)
+    assert re.search(r"session_timeout_ms +change +10000 -> 15000 .*; 20 rebalances fewer", text)
+    assert re.search(r"heartbeat_interval_ms +keep +3000", text)
+    assert told["rebalances"]["session_expired"] == 10
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_have_the_fields_of_their_table_and_a_day(name):
+    rows = [*rows_of(name, advice_of(paused()).findings)]
+    assert rows
+    assert {len(row) for row in rows} == {len(TABLES[name].__annotations__) + 1}
+    assert {row[-1] for row in rows} <= {"1970-01-01", "1970-01-02"}
+
+
+def test_a_day_is_of_utc():
+    assert (day_of(DAY_MS - 1), day_of(DAY_MS)) == ("1970-01-01", "1970-01-02")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "give --events, or --bootstrap-server and --topic"),
+        (["--bootstrap-server", "localhost:9092"], "give --events, or --bootstrap-server and --topic"),
+        (["--events", "x", "--since", "yesterday"], "--since yesterday: a date or a time is needed"),
+        (["--events", "x", "--since", "2026-01-02", "--until", "2026-01-02"], "must be before"),
+        (["--events", "x", "--since", "2026-01-02T08:00", "--to", "parquet:y"], "--to replaces whole days"),
+        (["--events", "x", "--to", "csv:y"], "parquet:DIR is needed"),
+        (["--events", "x", "--report", "/no/such/folder/a.html"], "there is no such folder"),
+        (["--events", "x", "--conf", "oops"], "KEY=VALUE is needed"),
+    ],
+)
+def test_wrong_arguments_end_before_anything_begins(arguments, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["liveness", *arguments])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
