@@ -104,6 +104,19 @@ async def test_finish_gives_the_result_or_the_error(supervisor):
     assert supervisor.told == []
 
 
+async def test_what_a_callback_of_the_loop_begins_is_carried_out(supervisor):
+    """Where sniffio is installed, as many packages bring it along, it knows of no event loop outside of tasks."""
+    pytest.importorskip("sniffio", reason="comes with litestar")
+    begun = asyncio.get_running_loop().create_future()
+
+    async def work():
+        return 7
+
+    asyncio.get_running_loop().call_soon(lambda: begun.set_result(supervisor.begin("work", work)))
+    async with asyncio.timeout(10):
+        assert await (await begun) == 7
+
+
 async def test_finish_goes_on_when_its_caller_is_cancelled(supervisor):
     done = []
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -72,8 +74,17 @@ class Supervisor:
         """Start a task; cancel the returned scope to end it alone."""
         if self._group is None:
             raise RuntimeError(f"cannot start {name}: the supervisor is not running")
+        return _known_to_anyio().run(self._begin_task, self._group, name, work, *args)
+
+    def _begin_task(
+        self,
+        group: anyio.abc.TaskGroup,
+        name: str,
+        work: Callable[..., Coroutine[Any, Any, None]],
+        *args: object,
+    ) -> anyio.CancelScope:
         scope = anyio.CancelScope()
-        self._group.start_soon(self._run, name, scope, work, *args, name=f"aiogroup {name}")
+        group.start_soon(self._run, name, scope, work, *args, name=f"aiogroup {name}")
         return scope
 
     async def _run(
@@ -207,6 +218,19 @@ def start_thread(
         loop.close()
         raise
     return thread
+
+
+def _known_to_anyio() -> contextvars.Context:
+    """A copy of the current context in which anyio knows that asyncio runs.
+
+    Where sniffio is installed anyio asks it, and sniffio knows it of tasks alone: in a callback of the loop, as where a
+    commit's answer is taken, it says that nothing runs.
+    """
+    context = contextvars.copy_context()
+    sniffio = sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, "asyncio")
+    return context
 
 
 def _cancelled(name: str) -> AiogroupError:
