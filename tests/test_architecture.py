@@ -75,7 +75,7 @@ TASKS_AT_HOME = {"aiogroup/runtime/loop/supervisor.py"}
 SECONDS = {
     "aiogroup/runtime/loop/clock.py": "the clock",
     "aiogroup/runtime/delivery/requests.py": "time.monotonic on the per-record path: the loop's clock costs more",
-    "aiogroup/otel.py": "OpenTelemetry counts durations in seconds",
+    "aiogroup/otel/metering.py": "OpenTelemetry counts durations in seconds",
     "aiogroup/native/pure.py": "the same path: the cursor compares the instant at which the turn ends",
     "aiogroup/runtime/net/link.py": "asyncio.wait takes seconds: 0.2 for sockets that close",
 }

@@ -16,14 +16,13 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError
-from aiogroup.prometheus.families import FAMILIES, OF_ALL
+from aiogroup.figures.families import FAMILIES, OF_ALL
+from aiogroup.figures.series import Value, bounded
+from aiogroup.figures.sources import Sources
 from aiogroup.prometheus.process_sums import ProcessSums
-from aiogroup.prometheus.series import Reading, Value, bounded
-from aiogroup.prometheus.sources import Source, bring_up_to_date
 from aiogroup.runtime.loop.clock import FOREVER_MS
 from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.telemetry.counts import BOUNDS_MS, Durations
-from aiogroup.telemetry.figures import Figures
 
 __all__ = ["Collector", "exposition"]
 
@@ -62,7 +61,7 @@ class Collector:
             raise ConfigError(f"max_series={max_series!r}: a number from 1 on is needed")
         self._registry = REGISTRY if registry is None else registry
         self._max_series = max_series
-        self._sources: dict[str, Source] = {}
+        self._sources = Sources(self._write_sums)
         self._threads = Supervisor(lambda _name, _error: None)
         self._here = threading.local()
         self._process_sums: ProcessSums | None = None
@@ -89,26 +88,19 @@ class Collector:
             ConfigError: the name is in use.
             RuntimeError: no event loop runs here.
         """
-        if name in self._sources:
-            raise ConfigError(f"the collector has a consumer {name!r} already: remove it first, or take another name")
-        get = consumer if not isinstance(consumer, Consumer) else lambda: consumer
-        source = self._sources[name] = Source(
-            name, get, restarts_count, None if self._process_sums is None else self._write_sums
-        )
+        source = self._sources.add(name, consumer, restarts_count)
         if self._process_sums is not None:
             source.keep_fresh(FOREVER_MS)
 
     def remove(self, name: str) -> None:
         """Show this consumer no more. Call it in the consumer's event loop; an unknown name is ignored."""
-        source = self._sources.pop(name, None)
-        if source is not None:
-            source.end()
+        if self._sources.remove(name):
             self._write_sums()
 
     async def close(self) -> None:
         """Show nothing more, and leave the registry. A collector cannot be used again."""
-        for name in tuple(self._sources):
-            self.remove(name)
+        self._sources.clear()
+        self._write_sums()
         if self._process_sums is None:
             self._registry.unregister(self)
         await self._threads.close()
@@ -119,9 +111,7 @@ class Collector:
         `accept` is the request's header of that name. Snapshots are taken here, in short steps; the text is made in a
         thread. In multiprocess mode it is the text of all processes.
         """
-        for source in tuple(self._sources.values()):
-            if source.is_here:
-                await source.take()
+        await self._sources.take()
         return await self._threads.compute(self._text, accept)
 
     def _text(self, accept: str) -> tuple[bytes, str]:
@@ -144,13 +134,10 @@ class Collector:
 
     def collect(self) -> Iterator[Metric]:
         """The figures; the registry calls this, in whatever thread."""
-        sources = tuple(self._sources.values())
         if not getattr(self._here, "has_taken", False):
-            bring_up_to_date(sources)
-        current = [(source, source.last) for source in sources]
+            self._sources.bring_up_to_date()
         rows: dict[str, list[tuple[tuple[str, ...], Value]]] = {}
-        readings = self._readings((source, figures) for source, figures in current)
-        for reading, series in bounded(readings, self._max_series):
+        for reading, series in bounded(self._sources.readings(), self._max_series):
             whose = (reading.figures.group_id or "", reading.client_id)
             for name, labels, value in series:
                 rows.setdefault(name, []).append(((*whose, *labels), value))
@@ -158,20 +145,9 @@ class Collector:
             if name in rows:
                 yield _family(name, rows[name])
 
-    def _readings(self, figures_of: Iterable[tuple[Source, Figures | None]]) -> Iterator[Reading]:
-        seen: set[tuple[str | None, str]] = set()
-        for source, figures in figures_of:
-            if figures is None:
-                continue
-            whose = figures.group_id, figures.client_id
-            client_id = f"{figures.client_id}-{source.name}" if whose in seen else figures.client_id
-            seen.add(whose)
-            yield Reading(figures, client_id, source.restarts_count)
-
     def _write_sums(self) -> None:
         if self._process_sums is not None:
-            sources = tuple(self._sources.values())
-            self._process_sums.write(self._readings((source, source.last) for source in sources))
+            self._process_sums.write(self._sources.readings())
 
 
 async def exposition(consumers: Iterable[Consumer], *, max_series: int = 5_000) -> bytes:

@@ -7,8 +7,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from aiogroup.prometheus.families import FAMILIES, OF_ALL, Family
-from aiogroup.prometheus.series import Grain, Reading, series_of
+from aiogroup.figures.families import FAMILIES, OF_ALL, Family
+from aiogroup.figures.series import Grain, Reading, series_of
 from aiogroup.telemetry.counts import Durations
 
 __all__ = ["ProcessSums"]

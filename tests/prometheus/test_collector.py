@@ -11,8 +11,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from aiogroup import TopicPartition
 from aiogroup.errors import ConfigError
+from aiogroup.figures.sources import Source
 from aiogroup.prometheus import Collector, exposition
-from aiogroup.prometheus.sources import Source
 from tests.support.kafka import eventually
 
 LAG = "kafka_consumer_fetch_manager_records_lag"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from aiogroup.figures.families import FAMILIES, OF_ALL
 from aiogroup.prometheus import exposition
-from aiogroup.prometheus.families import FAMILIES, OF_ALL
 from aiogroup.telemetry.counts import REASONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()

@@ -77,7 +77,7 @@ def test_what_is_not_known_makes_a_sum_unknown(tmp_path):
 WRITER = """
 from prometheus_client import CollectorRegistry
 from aiogroup.prometheus.process_sums import ProcessSums
-from aiogroup.prometheus.series import Reading
+from aiogroup.figures.series import Reading
 from aiogroup.telemetry.counts import Durations
 from aiogroup.telemetry.figures import Figures, PartitionFigures, TopicCount
 from aiogroup.telemetry.health import HealthStatus

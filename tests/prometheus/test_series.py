@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup.prometheus.series import Grain, Reading, bounded, series_of
+from aiogroup.figures.series import Grain, Reading, bounded, series_of
 from aiogroup.telemetry.counts import BOUNDS_MS, Durations
 from aiogroup.telemetry.figures import Figures, PartitionFigures, TopicCount
 from aiogroup.telemetry.health import HealthStatus

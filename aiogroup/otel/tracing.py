@@ -1,38 +1,26 @@
-"""OpenTelemetry: spans that are current while a record is handled, and the conventions' metrics.
-
-    Consumer("orders", group_id="billing", observers=[Tracing(), Metering()])
-
-Needs the extra `otel` (opentelemetry-api alone); the application brings the SDK. Names and attributes are those of the
-semantic conventions for messaging 1.44 (status Development), which `SCHEMA_URL` names.
-"""
+"""Spans of OpenTelemetry that are current while a record is handled."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-try:
-    from opentelemetry import context, metrics, propagate, trace
-    from opentelemetry.propagators.textmap import Getter
-except ModuleNotFoundError as error:
-    message = "aiogroup.otel needs opentelemetry-api: pip install 'aiogroup[otel]'"
-    raise ModuleNotFoundError(message, name=error.name) from error
+from opentelemetry import context, propagate, trace
+from opentelemetry.propagators.textmap import Getter
+
+from aiogroup.otel.attributes import PARTITION, SCHEMA_URL, TOPIC, attributes_of
 
 if TYPE_CHECKING:
     from aiogroup.records import Record, Records
-    from aiogroup.structs import TopicPartition
     from aiogroup.telemetry.event import Event
     from aiogroup.telemetry.record_observer import End, Whose
 
-__all__ = ["SCHEMA_URL", "Metering", "Tracing"]
+__all__ = ["LINKS_LIMIT", "Tracing"]
 
-SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 LINKS_LIMIT: Final = 128
 """What the SDK keeps by default."""
-SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -84,7 +72,7 @@ class Tracing:
                 links = tuple(_links((record,)))
         if self._common_of != (record.topic, whose):
             self._common_of = record.topic, whose
-            self._common = _attributes("process", "process", (record.topic,), whose)
+            self._common = attributes_of("process", "process", (record.topic,), whose)
         name = f"process {record.topic}"
         span = self._tracer.start_span(name, inside, trace.SpanKind.CONSUMER, self._common, links)
         if span.is_recording():  # mostly it is sampled out, by its trace
@@ -104,7 +92,7 @@ class Tracing:
 
     def on_poll(self, records: Records | None, began_ns: int, error: str | None, whose: Whose) -> None:
         topics = {tp.topic for tp in records or ()}
-        attributes = _attributes("poll", "receive", topics, whose)
+        attributes = attributes_of("poll", "receive", topics, whose)
         links: Sequence[trace.Link] = ()
         if records is not None:
             attributes["messaging.batch.message_count"] = records.count
@@ -112,11 +100,11 @@ class Tracing:
         self._ended("poll", topics, began_ns, error, attributes, links)
 
     def on_commit(self, topics: Collection[str], began_ns: int, error: str | None, whose: Whose) -> None:
-        self._ended("commit", topics, began_ns, error, _attributes("commit", "settle", topics, whose), ())
+        self._ended("commit", topics, began_ns, error, attributes_of("commit", "settle", topics, whose), ())
 
     def _of_record(self, record: Record) -> dict[str, Any]:
         attributes: dict[str, Any] = {
-            "messaging.destination.partition.id": str(record.partition),
+            PARTITION: str(record.partition),
             "messaging.kafka.offset": record.offset,
             "aiogroup.lane": record.lane,
         }
@@ -144,74 +132,6 @@ class Tracing:
         span.end()
 
 
-class Metering:
-    """An observer that keeps the conventions' metrics: `messaging.client.consumed.messages`,
-    `messaging.process.duration`, and `messaging.client.operation.duration` of `poll` and `commit`, in seconds.
-
-    Args:
-        meter_provider: the global one by default.
-    """
-
-    def __init__(self, meter_provider: metrics.MeterProvider | None = None) -> None:
-        meter = metrics.get_meter("aiogroup", version("aiogroup"), meter_provider, SCHEMA_URL)
-        self._consumed = meter.create_counter("messaging.client.consumed.messages", "{message}")
-        self._processed = meter.create_histogram(
-            "messaging.process.duration", "s", explicit_bucket_boundaries_advisory=SECONDS_BUCKETS
-        )
-        self._called = meter.create_histogram(
-            "messaging.client.operation.duration", "s", explicit_bucket_boundaries_advisory=SECONDS_BUCKETS
-        )
-
-    def on_event(self, event: Event) -> None:
-        """Events are counted by `aiogroup.prometheus`."""
-
-    def begin_record(self, record: Record, whose: Whose) -> End:
-        attributes = _attributes("process", "process", (record.topic,), whose)
-        attributes["messaging.destination.partition.id"] = str(record.partition)
-        self._consumed.add(1, attributes)
-        began = time.perf_counter()
-
-        def end(error: str | None) -> None:
-            if error is not None:
-                attributes["error.type"] = error
-            self._processed.record(time.perf_counter() - began, attributes)
-
-        return end
-
-    def on_poll(self, records: Records | None, began_ns: int, error: str | None, whose: Whose) -> None:
-        by_partition: Mapping[TopicPartition, list[Record]] = records if records is not None else {}
-        for tp, found in by_partition.items():
-            of_partition = _attributes("poll", "receive", (tp.topic,), whose)
-            of_partition["messaging.destination.partition.id"] = str(tp.partition)
-            self._consumed.add(len(found), of_partition)
-        topics = {tp.topic for tp in by_partition}
-        self._took(began_ns, error, _attributes("poll", "receive", topics, whose))
-
-    def on_commit(self, topics: Collection[str], began_ns: int, error: str | None, whose: Whose) -> None:
-        self._took(began_ns, error, _attributes("commit", "settle", topics, whose))
-
-    def _took(self, began_ns: int, error: str | None, attributes: dict[str, Any]) -> None:
-        if error is not None:
-            attributes["error.type"] = error
-        self._called.record((time.time_ns() - began_ns) / 1e9, attributes)
-
-
-def _attributes(name: str, kind: str, topics: Collection[str], whose: Whose) -> dict[str, Any]:
-    attributes = {
-        "messaging.system": "kafka",
-        "messaging.operation.name": name,
-        "messaging.operation.type": kind,
-        "messaging.client.id": whose.client_id,
-    }
-    if len(topics) == 1:
-        attributes["messaging.destination.name"] = next(iter(topics))
-    if whose.group_id is not None:
-        attributes["messaging.consumer.group.name"] = whose.group_id
-    if whose.cluster_id is not None:
-        attributes["messaging.kafka.cluster.id"] = whose.cluster_id
-    return attributes
-
-
 def _links(records: Iterable[Record]) -> Iterator[trace.Link]:
     """A link to the span of each record's producer, of the first `LINKS_LIMIT` that name one; what differs from record
     to record stands on it.
@@ -227,8 +147,8 @@ def _links(records: Iterable[Record]) -> Iterator[trace.Link]:
         if producer.is_valid:
             left_count -= 1
             of_record: dict[str, str | int] = {
-                "messaging.destination.name": record.topic,
-                "messaging.destination.partition.id": str(record.partition),
+                TOPIC: record.topic,
+                PARTITION: str(record.partition),
                 "messaging.kafka.offset": record.offset,
             }
             yield trace.Link(producer, of_record)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeAlias
 
-from aiogroup.prometheus.families import FETCH, GROUP
+from aiogroup.figures.families import FETCH, GROUP
 from aiogroup.telemetry.counts import Durations
 from aiogroup.telemetry.figures import Figures, PartitionFigures
 from aiogroup.telemetry.health import HealthStatus

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from aiogroup.consumer import Consumer
+from aiogroup.errors import ConfigError
+from aiogroup.figures.series import Reading
 from aiogroup.runtime.loop.clock import Alarm, now_ms, running_loop, wall_ms
 from aiogroup.telemetry.figures import Figures, FiguresInSteps
 
-__all__ = ["Source", "bring_up_to_date"]
+__all__ = ["Source", "Sources"]
 
 FRESH_MS: Final = 1_000
 """How old a snapshot may be that is given to a scrape which cannot wait for the loop."""
@@ -141,17 +143,71 @@ class Source:
             self.loop.call_soon(self._step, steps)
 
 
-def bring_up_to_date(sources: Iterable[Source]) -> None:
-    """Snapshots that are at most a second old, for a scrape that cannot await.
+class Sources:
+    """The consumers that an exporter shows, by the names that it has for them."""
 
-    In a thread it waits for the loops of all together for a second; a loop that is blocked leaves its last one.
-    """
-    until_ms = wall_ms() + FRESH_MS
-    asked = []
-    for source in sources:
-        if source.is_here:
-            source.take_here()
-        else:
-            asked.append(source.take_from_thread())
-    for taken in asked:
-        taken.wait(max(0, until_ms - wall_ms()) / 1_000)
+    def __init__(self, on_taken: Callable[[], None] | None = None) -> None:
+        self._on_taken = on_taken
+        self._by_name: dict[str, Source] = {}
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(tuple(self._by_name.values()))
+
+    def add(
+        self, name: str, consumer: Consumer | Callable[[], Consumer | None], restarts_count: Callable[[], int] | None
+    ) -> Source:
+        """Another one. Call it in the consumer's event loop.
+
+        Raises:
+            ConfigError: the name is in use.
+            RuntimeError: no event loop runs here.
+        """
+        if name in self._by_name:
+            raise ConfigError(f"there is a consumer {name!r} already: remove it first, or take another name")
+        get = consumer if not isinstance(consumer, Consumer) else lambda: consumer
+        source = self._by_name[name] = Source(name, get, restarts_count, self._on_taken)
+        return source
+
+    def remove(self, name: str) -> bool:
+        """Take one away. Returns whether there was one."""
+        source = self._by_name.pop(name, None)
+        if source is not None:
+            source.end()
+        return source is not None
+
+    def clear(self) -> None:
+        for name in tuple(self._by_name):
+            self.remove(name)
+
+    async def take(self) -> None:
+        """Take a snapshot of each consumer of this event loop; the loop runs between two steps."""
+        for source in self:
+            if source.is_here:
+                await source.take()
+
+    def bring_up_to_date(self) -> None:
+        """Snapshots that are at most a second old, for a scrape that cannot await.
+
+        In a thread it waits for the loops of all together for a second; a loop that is blocked leaves its last one.
+        """
+        until_ms = wall_ms() + FRESH_MS
+        asked = []
+        for source in self:
+            if source.is_here:
+                source.take_here()
+            else:
+                asked.append(source.take_from_thread())
+        for taken in asked:
+            taken.wait(max(0, until_ms - wall_ms()) / 1_000)
+
+    def readings(self) -> Iterator[Reading]:
+        """The last snapshot of each; of two with one group and one client id the later one's id ends with its name."""
+        seen: set[tuple[str | None, str]] = set()
+        for source in self:
+            figures = source.last
+            if figures is None:
+                continue
+            whose = figures.group_id, figures.client_id
+            client_id = f"{figures.client_id}-{source.name}" if whose in seen else figures.client_id
+            seen.add(whose)
+            yield Reading(figures, client_id, source.restarts_count)

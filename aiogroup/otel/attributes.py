@@ -1,0 +1,33 @@
+"""The attributes that spans and metrics share, by the semantic conventions for messaging 1.44."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from aiogroup.telemetry.record_observer import Whose
+
+__all__ = ["CLIENT_ID", "GROUP", "PARTITION", "SCHEMA_URL", "TOPIC", "attributes_of"]
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+GROUP: Final = "messaging.consumer.group.name"
+CLIENT_ID: Final = "messaging.client.id"
+TOPIC: Final = "messaging.destination.name"
+PARTITION: Final = "messaging.destination.partition.id"
+
+
+def attributes_of(name: str, kind: str, topics: Collection[str], whose: Whose) -> dict[str, Any]:
+    attributes = {
+        "messaging.system": "kafka",
+        "messaging.operation.name": name,
+        "messaging.operation.type": kind,
+        CLIENT_ID: whose.client_id,
+    }
+    if len(topics) == 1:
+        attributes[TOPIC] = next(iter(topics))
+    if whose.group_id is not None:
+        attributes[GROUP] = whose.group_id
+    if whose.cluster_id is not None:
+        attributes["messaging.kafka.cluster.id"] = whose.cluster_id
+    return attributes
