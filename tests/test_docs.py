@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aiogroup import ConsumerConfig, Event
+from aiogroup import ConsumerConfig, Event, errors
 from aiogroup.telemetry import events
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +31,21 @@ def test_settings_has_every_setting_with_its_default():
     told = {name.strip("`"): default.strip("`") for name, default, _ in rows("settings.md", 3)}
     told = {name: default for name, default in told.items() if re.fullmatch(r"[a-z_]+", name)}
     assert told == {each.name: repr(each.default) for each in dataclasses.fields(ConsumerConfig)}
+
+
+def test_every_page_is_in_the_navigation_and_on_the_start_page():
+    """A new page needs a line in the nav of mkdocs.yml and a link on docs/index.md, in one of the four parts."""
+    pages = {path.name for path in DOCS.glob("*.md")} - {"index.md"}
+    assert pages - set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "index.md").read_text())) == set()
+    assert pages - set(re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)) == set()
+
+
+def test_errors_has_every_error_and_whether_a_retry_may_help():
+    kinds = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
+    ours = {name: kind for name, kind in kinds.items() if issubclass(kind, errors.AiogroupError)}
+    told = {name.strip("`"): retriable for name, retriable, _, _ in rows("errors.md", 4)}
+    words = {name: "yes" if kind.retriable else "no" for name, kind in ours.items()}
+    assert told == words | {"BrokerError": "its own"}
 
 
 def test_events_has_every_event_with_level_and_fields():

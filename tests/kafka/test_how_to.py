@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import json
 import logging
@@ -14,11 +15,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import confluent_kafka
 import mypy.api
 import pytest
 
-from aiogroup import AuthenticationFailedError, ConnectionLostError, RecordDeserializationError
+from aiogroup import (
+    AuthenticationFailedError,
+    ConnectionLostError,
+    ConsumerConfig,
+    Event,
+    FencedInstanceIdError,
+    RecordDeserializationError,
+)
 from aiogroup.admin import list_members
+from aiogroup.telemetry import events
 from aiogroup.telemetry.events import RecordRedelivered
 from tests.support.kafka import Ears, eventually
 
@@ -40,7 +50,7 @@ def run(page):
 
 def test_each_page_fits_a_screen_and_is_linked():
     readme = (ROOT / "README.md").read_text()
-    assert len(PAGES) == 6
+    assert len(PAGES) == 11
     for page, text in PAGES.items():
         assert len(text.splitlines()) <= 80, page
         assert f"(docs/how-to-{page}.md)" in readme
@@ -204,6 +214,155 @@ async def test_logging(make_place, monkeypatch):
     assert completed["level"] == "INFO"
     assert completed["group"] == place.group
     assert not [each for each in logged if each["event"] == "heartbeat_acknowledged"]  # DEBUG
+
+
+async def test_commit_in_batches_and_by_record(make_place):
+    place, names, stored = make_place(), run("commit"), []
+    await place.produce(range(5))
+
+    async def store(records):
+        stored.extend(int(each.value) for each in records)
+
+    async with place.consumer(enable_auto_commit=False) as consumer:
+        working = asyncio.create_task(names["in_batches"](consumer, store))
+        await eventually(lambda: place.committed_is(5))
+        await consumer.stop()
+        await asyncio.wait_for(working, 10)
+    assert stored == [0, 1, 2, 3, 4]
+    await place.produce(range(5, 8))
+    async with place.consumer(enable_auto_commit=False) as consumer:
+        committed = []
+
+        async def handle(record):
+            committed.append(await consumer.committed(record.tp))
+
+        working = asyncio.create_task(names["each_record"](consumer, handle))
+        await eventually(lambda: place.committed_is(8))
+        await consumer.stop()
+        await asyncio.wait_for(working, 10)
+    assert committed == [5, 6, 7]
+
+
+async def test_commit_of_what_was_finished_in_any_order(make_place):
+    place, names, begun = make_place(), run("commit"), []
+    await place.produce(range(4))
+    async with place.consumer(auto_ack=False) as consumer:
+        working = asyncio.create_task(names["in_any_order"](consumer, begun.append))
+        await eventually(lambda: len(begun) == 4)
+        for number in (0, 1, 3):
+            begun[number].ack()
+        await eventually(lambda: place.committed_is(2))
+        await consumer.stop()
+        await asyncio.wait_for(working, 10)
+    assert await place.committed() == 2  # up to the gap
+
+
+async def test_commit_to_a_database(make_place):
+    place, names, asked = make_place(2), run("commit"), set()
+    await place.produce(range(4))
+
+    async def read_offset(tp):
+        asked.add(tp)
+        return 3 if tp.partition == 0 else None
+
+    listener = names["FromDatabase"](read_offset)
+    consumer = place.consumer(enable_auto_commit=False, listener=listener)
+    listener.consumer = consumer
+    async with consumer:
+        assert (await asyncio.wait_for(consumer.getone(), 20)).offset == 3
+    assert asked == {place.tp(0), place.tp(1)}
+
+
+async def test_static_members(make_place, monkeypatch, capsys):
+    place, names = make_place(), run("static-members")
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", place.cluster.bootstrap_servers)
+    monkeypatch.setenv("MEMBER_NAME", "billing-0")
+    await place.produce(range(2))
+
+    async def members():
+        return await list_members(place.group, bootstrap_servers=place.cluster.bootstrap_servers)
+
+    first = names["make_consumer"](place.topic, place.group)
+    async with first:
+        assert (await first.getone()).offset == 0
+    (kept,) = await members()  # a stop does not leave the group
+    assert kept.name == "billing-0"
+    older = asyncio.create_task(names["main"](place.topic, place.group))
+    await eventually(lambda: "0 1" in capsys.readouterr().out, 30)
+    async with names["make_consumer"](place.topic, place.group) as newer:
+        with pytest.raises(FencedInstanceIdError):
+            await asyncio.wait_for(older, 30)
+        await newer.stop(leave_group=True)
+    assert "another process uses my name" in capsys.readouterr().out
+    assert not await members()
+
+
+async def test_time_outs(make_place):
+    place, names = make_place(), run("time-outs")
+    observer = names["NearlyLate"]()
+    await place.produce(range(1))
+    consumer = names["make_consumer"](place.topic, place.group, place.cluster.bootstrap_servers, 11_000, observer)
+    assert consumer.config.max_poll_interval_ms == 33_000
+    async with consumer:
+        assert (await consumer.getone()).offset == 0
+    assert observer.seen == []
+    kinds = {name.fget(object.__new__(kind)): kind for kind in vars(events).values() for name in names_of(kind)}
+    for name in names["NearlyLate"].NAMES:
+        observer.on_event(object.__new__(kinds[name]))
+    assert set(observer.seen) == names["NearlyLate"].NAMES
+
+
+def names_of(kind):
+    return [kind.name] if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event else []
+
+
+async def test_migrate_aiokafka(make_place):
+    place, names = make_place(), run("migrate-aiokafka")
+    await place.produce(range(3))
+    arguments = (place.cluster.bootstrap_servers, place.topic, place.group)
+    assert await asyncio.wait_for(names["main"](*arguments, 2), 30) == [b"0", b"1"]
+    theirs = {}
+    (block,) = blocks("migrate-aiokafka")
+    exec(
+        block.replace("from aiogroup import Consumer as AIOKafkaConsumer", "from aiokafka import AIOKafkaConsumer")
+        .replace("record.tp", "TopicPartition(record.topic, record.partition)")
+        .replace("import asyncio", "import asyncio\nfrom aiokafka import TopicPartition"),
+        theirs,
+    )
+    assert await asyncio.wait_for(theirs["main"](*arguments, 1), 30) == [b"2"]  # goes on at our commit
+    assert await place.committed() == 3
+
+
+async def test_migrate_confluent_kafka(make_place):
+    place, names = make_place(), {}
+    for block in blocks("migrate-confluent-kafka"):
+        exec(block, names)
+    await place.produce(range(4))
+    arguments = (place.cluster.bootstrap_servers, place.topic, place.group)
+    assert await asyncio.wait_for(names["before"](*arguments, 2), 60) == [b"0", b"1"]
+    assert await place.committed() == 2
+    assert await asyncio.wait_for(names["after"](*arguments, 1), 30) == [b"2"]
+    assert await place.committed() == 3
+    assert await asyncio.wait_for(names["before"](*arguments, 1), 60) == [b"3"]
+
+
+def is_known_to_confluent_kafka(name):
+    try:
+        confluent_kafka.Consumer({"group.id": "g", name: "no value"}).close()
+    except confluent_kafka.KafkaException as error:
+        return "No such configuration property" not in str(error)
+    return True
+
+
+def test_the_settings_of_confluent_kafka_and_ours_are_there():
+    told = re.findall(r"^\| (`[^|]*) \| [^|]* \| (`[^|]*) \|", PAGES["migrate-confluent-kafka"], re.MULTILINE)
+    settings = dataclasses.fields(ConsumerConfig)
+    theirs = [name for cell, _ in told for name in re.findall(r"`([a-z]+(?:\.[a-z]+)+)`", cell)]
+    ours = [name for _, cell in told for name in re.findall(r"`([a-z]+_[a-z_]+)`", cell)]
+    assert len(theirs) > 15
+    assert [name for name in theirs if not is_known_to_confluent_kafka(name)] == []
+    assert not is_known_to_confluent_kafka("no.such.setting")
+    assert set(ours) - {each.name for each in settings} == set()
 
 
 async def test_sasl_ssl(secure, unique_name, monkeypatch):
