@@ -51,6 +51,7 @@ from aiogroup.telemetry.event import Observer
 from aiogroup.telemetry.figures import FiguresInSteps
 from aiogroup.telemetry.health import GroupMetadata, Health, HealthStatus, Since
 from aiogroup.telemetry.log import Log
+from aiogroup.telemetry.meter import ConsumerObserver
 from aiogroup.telemetry.observers import Observers
 from aiogroup.telemetry.record_observer import record_observers
 
@@ -84,9 +85,11 @@ class Consumer:
         self._subscription = Subscription()
         # No bound method of ours: what the tasks hold must not keep a forgotten consumer from being noticed.
         checked = _check_observers(observers)
+        self._watching: tuple[ConsumerObserver, ...] = ()
         self._counts = Counts()
         log = Log(self.config.group_id, self.config.client_id)
-        self._observers = Observers(log, (self._counts, *checked))
+        own = [self._own(each) for each in checked]
+        self._observers = Observers(log, (self._counts, *own))
         self._record_observers = record_observers(checked)
         self._emit = self._observers.emit
         self._engine: Engine | None = None
@@ -119,8 +122,12 @@ class Consumer:
             self.config, self._assignors, self._subscription, self._emit, self._record_observers
         )
         try:
+            for each in self._watching:
+                engine.measure(each.meter)
             await engine.start()
             self._engine = engine
+            for each in self._watching:
+                each.on_start()
         except BaseException:
             await engine.close()
             raise
@@ -733,7 +740,13 @@ class Consumer:
             ConfigError: it has no `on_event(event)`, or one that is async.
         """
         for each in _check_observers((observer,)):
-            self._observers.add(each)
+            before = self._watching
+            self._observers.add(self._own(each))
+            for watching in self._watching[len(before) :]:
+                for engine in filter(None, (self._engine, self._starting)):
+                    engine.measure(watching.meter)
+                if self._engine is not None and self._stopping is None:
+                    watching.on_start()
 
     def figures(self) -> FiguresInSteps:
         """All figures for exporters such as `aiogroup.prometheus`, read in steps: run it as a generator to its end.
@@ -743,6 +756,15 @@ class Consumer:
         return figures_of(self._engine, self.config, self._counts, self.health())
 
     # What several calls need.
+
+    def _own(self, observer: Observer) -> Observer:
+        """The observer itself, or the one that it has for this consumer alone."""
+        of_consumer = getattr(type(observer), "of_consumer", None)  # of the class: a mock has every attribute
+        if of_consumer is None:
+            return observer
+        own: ConsumerObserver = of_consumer(observer, self)
+        self._watching = (*self._watching, own)
+        return own
 
     def _started(self) -> Engine:
         if self._engine is None:

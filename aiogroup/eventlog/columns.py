@@ -40,7 +40,7 @@ class Envelope:
 class Sample(Event):
     """What one consumer did in the last `interval_ms`, and how it is now. Counts begin anew with each sample.
 
-    `histograms` has for each name how many values each bucket holds (`aiogroup/telemetry/histogram.py`). `bucket_step`
+    `histograms` has for each name how many values each bucket holds (`aiogroup/telemetry/meter.py`). `bucket_step`
     is 1 unless the line would have been too long: then only every 2nd, 4th, ... bucket is used, and takes the values of
     those before it.
     """

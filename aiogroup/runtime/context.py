@@ -20,6 +20,7 @@ from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Emit
+from aiogroup.telemetry.meter import Meter
 
 __all__ = ["Context", "CurrentRebalance", "Inbox"]
 
@@ -127,6 +128,7 @@ class Context:
     """
     given_count: int = 0
     """How many requests for records were given some."""
+    meters: tuple[Meter, ...] = ()
     number: int = field(default_factory=itertools.count().__next__, init=False)
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from aiogroup.native import IS_COMPILED
 from aiogroup.records import Record, Records
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.delivery.handling import Handling
+from aiogroup.runtime.delivery.metering import MeteredGroup
 from aiogroup.runtime.delivery.requests import Requests
 from aiogroup.runtime.fetching.fetcher import Fetchers
 from aiogroup.runtime.fetching.inflater import inflate
@@ -25,6 +26,7 @@ from aiogroup.runtime.offsets.offset_queries import OffsetQueries
 from aiogroup.runtime.recovery.parallel import ParallelRecoveryOrNone
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
+from aiogroup.telemetry.meter import Meter
 
 __all__ = ["Engine"]
 
@@ -78,6 +80,12 @@ class Engine:
         await self.recovery.start()
         self.following.follow(Cause.START)
         self.positions.note_sight(context.link.cluster)  # requested after the partitions were assigned
+
+    def measure(self, meter: Meter) -> None:
+        """Count in this meter from now on."""
+        context = self.context
+        context.meters = (*context.meters, meter)
+        self.requests.wrap_group(lambda group, count: MeteredGroup(group, meter, context.delivery, count))
 
     # What the application gets, as observers of records are told of it.
 

@@ -274,6 +274,10 @@ class Requests:
             self._context.delivery.process_all(only)
             self._context.group_changed.pulse()
 
+    def wrap_group(self, wrap: Callable[[GroupForRequests, int], GroupForRequests]) -> None:
+        """Let something hear of every request from now on; `wrap` also gets how many are under way."""
+        self._group = wrap(self._group, len(self._asking_of))
+
     def stop(self) -> None:
         self._context.is_stopped = True
         self._context.interrupt()

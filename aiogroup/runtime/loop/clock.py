@@ -10,7 +10,18 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-__all__ = ["FOREVER_MS", "Alarm", "Signal", "now_ms", "running_loop", "sleep_ms", "timeout_ms", "wall_ms", "wall_ns"]
+__all__ = [
+    "FOREVER_MS",
+    "Alarm",
+    "Signal",
+    "mono_ms",
+    "now_ms",
+    "running_loop",
+    "sleep_ms",
+    "timeout_ms",
+    "wall_ms",
+    "wall_ns",
+]
 
 
 FOREVER_MS: Final = 2**62
@@ -51,6 +62,14 @@ def now_ms() -> int:
     if loop is None or not loop.is_running():
         running_loop()
     return int(_here.time() * 1000)
+
+
+def mono_ms() -> int:
+    """As `now_ms` where an event loop runs, and the usual loop's clock in a thread without one."""
+    try:
+        return now_ms()
+    except RuntimeError:
+        return int(time.monotonic() * 1000)
 
 
 def wall_ms() -> int:

@@ -17,7 +17,7 @@ from aiogroup.runtime.loop.clock import running_loop
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["Supervisor", "start_thread"]
+__all__ = ["Supervisor", "start_task", "start_thread"]
 
 T = TypeVar("T")
 COMPUTING: Final = 2
@@ -187,6 +187,11 @@ class Supervisor:
             self._owner = None
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def start_task(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+    """Run `work` in a task that belongs to no consumer; the caller keeps it."""
+    return running_loop().create_task(work(), name=f"aiogroup {name}")
 
 
 def start_thread(

@@ -26,6 +26,8 @@ class LoopWatchdog:
             wake_at_ms = now_ms() + TICK_MS
             await sleep_ms(TICK_MS)
             late_ms = now_ms() - wake_at_ms
+            for meter in self._context.meters:
+                meter.loop_late_ms.note(late_ms)
             if late_ms >= BLOCKED_MS:
                 self._emit(late_ms)
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from aiogroup.telemetry.histogram import bounds_of
+from aiogroup.telemetry.meter import bounds_of
 
 __all__ = ["Bucket", "Histogram", "Interval", "above", "edges", "greatest", "merge", "quantile", "size"]
 
