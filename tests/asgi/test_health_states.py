@@ -29,21 +29,15 @@ class Place:
 
     def __init__(self, broker, body, **settings):
         self.broker = broker
+        self._settings = settings
         self.assigned, self.flowing = (
-            Service(
-                ready=ready,
-                stop_timeout_ms=5_000,
-                loop=Loop(
-                    lambda ready=ready: Consumer(
-                        "orders",
-                        bootstrap_servers=broker.bootstrap_servers,
-                        **{**SETTINGS, "group_id": ready, **settings},
-                    ),
-                    body,
-                ),
-            )
+            Service(ready=ready, stop_timeout_ms=5_000, loop=Loop(lambda ready=ready: self.consumer_of(ready), body))
             for ready in ("assigned", "flowing")
         )
+
+    def consumer_of(self, group_id):
+        given = {**SETTINGS, "group_id": group_id, **self._settings}
+        return Consumer("orders", bootstrap_servers=self.broker.bootstrap_servers, **given)
 
     async def answers(self):
         """The state, and the codes of /livez, of /readyz if "assigned", and of /readyz if "flowing"."""
@@ -196,6 +190,45 @@ def test_parked_is_not_ready_and_dead_after_60_s_until_the_handler_returns():
 
     clocks = []
     plays(script, slow, max_poll_interval_ms=20_000)
+
+
+def test_fenced_is_alive_and_not_ready_until_the_service_ends():
+    async def script(place):
+        await place.until("ready")
+        others = [
+            Service(loop=Loop(lambda ready=ready: place.consumer_of(ready), read)) for ready in ("assigned", "flowing")
+        ]
+        async with others[0].running(), others[1].running():
+            assert await place.until("fenced") == ("fenced", 200, 503, 503)
+            assert await place.stay(301) == ("fenced", 200, 503, 503)
+            assert [await probed(each) for each in others] == [("ready", 200, 200)] * 2
+        assert await place.stay(60) == ("fenced", 200, 503, 503), "it does not take the name back, either"
+
+    plays(script, group_instance_id="one")
+
+
+def test_failed_is_not_ready_and_dead_from_the_fifth_end_on_until_a_consumer_lives():
+    async def script(place):
+        for gap_s in (1, 2, 4, 8):
+            assert await place.until("failed") == ("failed", 200, 503, 503)
+            await place.stay(gap_s)
+            await place.broker.until(lambda: not are_failed(place), LIMIT_S)
+        assert await place.until("failed") == ("failed", 503, 503, 503)
+        assert await place.stay(10) == ("failed", 503, 503, 503)
+        is_broken.clear()
+        assert await place.until("ready") == ("ready", 200, 200, 200)
+        assert await place.stay(600) == ("ready", 200, 200, 200)
+
+    def are_failed(place):
+        return any(each["loop"].health().status == "failed" for each in (place.assigned, place.flowing))
+
+    async def broken(consumer):
+        if is_broken:
+            raise ValueError
+        await read(consumer)
+
+    is_broken = [True]
+    plays(script, broken)
 
 
 def test_degraded_is_ready_but_not_flowing_if_every_partition_is():
