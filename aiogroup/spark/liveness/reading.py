@@ -171,11 +171,12 @@ def _check(events: DataFrame, where: str) -> None:
     Raises:
         EventsError: there is none, or none is an event, or they cannot be read.
     """
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
     from pyspark.errors import PySparkException  # noqa: PLC0415 (an extra)
 
     try:
         looked_at = events.select(CORRUPT).limit(LOOKED_AT_COUNT).collect()
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise EventsError(f"{where} cannot be read: {_first_line(error)}") from error
     if not looked_at:
         raise EventsError(f"no line is in {where}: does EventLog write there?")
@@ -200,5 +201,7 @@ def _bounded(events: DataFrame, since_ms: int | None, until_ms: int | None, grou
 
 
 def _first_line(error: BaseException) -> str:
+    """What Spark says of an error; of one that it did not translate, the last cause that Java names."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    return (causes or lines or [type(error).__name__])[-1 if causes else 0][:300]

@@ -1,0 +1,180 @@
+"""Spark reads event logs: every line, whatever stands between them, and one clear error where there is none."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+
+import cramjam
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from aiogroup import ConfigError
+from aiogroup.eventlog import EventLog
+from aiogroup.spark.liveness import EventsError, event_schema, read_events
+from aiogroup.spark.liveness.job import advise
+from tests.support.kafka import take
+from tests.support.spark import run
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+AT_MS = 1_790_000_000_000
+
+
+def line(number, event="rebalance_completed", **fields):
+    told = {
+        "at_ms": AT_MS + number, "mono_ms": number, "seq": number, "event": event, "group": "billing",
+        "client_id": "app", "host": "web1", "pid": 7, "version": 1, **fields,
+    }  # fmt: skip
+    return json.dumps(told) + "\n"
+
+
+def numbers(frame):
+    return sorted(row.seq for row in frame.where("_corrupt is null").select("seq").collect())
+
+
+def bad(frame):
+    return sorted(row["_corrupt"] for row in frame.where("_corrupt is not null").select("_corrupt").collect())
+
+
+def test_every_line_is_a_row_whatever_stands_between(spark, tmp_path):
+    novel = line(2, "novelty", version=9, novel={"a": [1, 2]}, more="text", offset="no number")
+    (tmp_path / "a.jsonl").write_text(line(1) + novel + "no JSON\n\n[1]\n{}\n" + line(3)[:40])
+    deep = tmp_path / "web2" / "old"
+    deep.mkdir(parents=True)
+    (deep / "b.jsonl.gz").write_bytes(gzip.compress((line(4) + line(5, group="other")).encode()))
+    (deep / "c.jsonl.zst").write_bytes(bytes(cramjam.zstd.compress((line(6) + line(7)).encode())))
+    sample = line(
+        8, "sample", histograms={"request_gap_ms": {"0": 5, "12": 1}}, settings={"session_timeout_ms": 45_000},
+        events={"heartbeat_sent": 3}, lag_live=2**40,
+    )  # fmt: skip
+    (tmp_path / "d.jsonl").write_text(sample + line(9, partitions=["orders-0"], is_leader=True, generation=4))
+    frame = read_events(spark, tmp_path)
+    assert frame.columns == [*event_schema().fieldNames(), "unknown", "_corrupt"]
+    assert numbers(frame) == [1, 2, 4, 5, 6, 7, 8, 9]
+    assert bad(frame) == ["[1]", "no JSON", line(3)[:40], "{}"]
+    rows = {row.seq: row for row in frame.where("_corrupt is null").collect()}
+    assert rows[2].unknown == {"novel": '{"a":[1,2]}', "more": "text"}
+    assert (rows[2].event, rows[2].version, rows[2].offset, rows[2].group) == ("novelty", 9, None, "billing")
+    assert rows[8].histograms == {"request_gap_ms": {"0": 5, "12": 1}}
+    assert rows[8].settings == {"session_timeout_ms": "45000"}
+    assert (rows[8].events, rows[8].lag_live, rows[8].unknown) == ({"heartbeat_sent": 3}, 2**40, {})
+    assert (rows[9].partitions, rows[9].is_leader, rows[9].generation) == (["orders-0"], True, 4)
+
+
+def test_times_and_a_group_bound_what_is_read_and_bad_lines_stay(spark, tmp_path):
+    text = "".join(line(number, group="other" if number % 2 else "billing") for number in range(10))
+    (tmp_path / "a.jsonl").write_text(text + "bad\n")
+    frame = read_events(spark, [tmp_path / "a.jsonl"], since=AT_MS + 3, until=AT_MS + 8, group="billing")
+    assert numbers(frame) == [4, 6]
+    assert bad(frame) == ["bad"]
+    with pytest.raises(ConfigError, match="since"):
+        read_events(spark, tmp_path, since="yesterday")
+
+
+def test_a_compressed_file_that_breaks_off_is_read_up_to_there(spark, tmp_path):
+    whole = gzip.compress("".join(line(number) for number in range(3_000)).encode())
+    (tmp_path / "a.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    found = numbers(read_events(spark, tmp_path))
+    assert found == list(range(len(found)))
+    assert 100 < len(found) < 3_000
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "no file is in"),
+        (b"", "no line is in"),
+        (b"id;amount\n1;20\n", "is no event log: none of its first 2 lines"),
+        (bytes(range(256)) * 20, "is no event log"),
+    ],
+    ids=["an empty folder", "an empty file", "a table", "bytes"],
+)
+def test_something_else_is_one_clear_error(spark, tmp_path, content, why):
+    if content is not None:
+        (tmp_path / "a.jsonl").write_bytes(content)
+    with pytest.raises(EventsError, match=why):
+        read_events(spark, tmp_path)
+
+
+def test_no_such_path_is_one_clear_error(spark, tmp_path):
+    with pytest.raises(EventsError, match="does not exist"):
+        read_events(spark, tmp_path / "nowhere")
+
+
+def test_no_right_to_read_is_one_clear_error(spark, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(line(1))
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        path.unlink()
+        path.symlink_to("/proc/1/mem" if sys.platform == "linux" else os.devnull)  # root may read all but this
+        if sys.platform != "linux":
+            pytest.skip("this user may read everything")
+    with pytest.raises(EventsError, match="cannot be read"):
+        read_events(spark, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"topic": "events"}, {"paths": "x", "topic": "events"}, {"bootstrap_servers": "127.0.0.1:1"}]
+)
+def test_not_both_and_not_neither(spark, arguments):
+    with pytest.raises(ConfigError, match="paths, or"):
+        read_events(spark, **arguments)
+
+
+async def consume(place, log):
+    await place.produce(range(10))
+    async with place.consumer(observers=[log], group_instance_id="app-1") as consumer:
+        await take(consumer, 10)
+
+
+def test_a_topic_of_lines_is_read(spark, make_place):
+    place, lines = make_place(), make_place(2)
+
+    async def fill():
+        async with AIOKafkaProducer(bootstrap_servers=place.cluster.bootstrap_servers) as producer:
+            await producer.send_and_wait(lines.topic, b"no JSON")
+            async with EventLog(topic=lines.topic, producer=producer) as log:
+                await consume(place, log)
+
+    run(fill())
+    servers = place.cluster.bootstrap_servers
+    frame = read_events(spark, bootstrap_servers=servers, topic=lines.topic)
+    found = numbers(frame)
+    assert len(found) > 10
+    assert found == list(range(len(found)))
+    assert bad(frame) == ["no JSON"]
+    since_ms = frame.where("event = 'consumer_stopped'").first().at_ms
+    later = read_events(spark, bootstrap_servers=servers, topic=lines.topic, since=since_ms)
+    assert 1 <= len(numbers(later)) < len(found)
+    with pytest.raises(EventsError, match="cannot be read"):
+        read_events(spark, bootstrap_servers=servers, topic=f"no-{lines.topic}")
+
+
+def test_what_a_consumer_wrote_is_what_the_analysis_reads(spark, make_place, tmp_path):
+    place = make_place()
+
+    async def fill():
+        async with EventLog(tmp_path / "events.jsonl") as log:
+            await consume(place, log)
+
+    run(fill())
+    (path,) = tmp_path.iterdir()
+    lines = [json.loads(each) for each in path.read_bytes().splitlines()]
+    frame = read_events(spark, tmp_path)
+    rows = [row.asDict() for row in frame.orderBy("seq").collect()]
+    differing = [
+        (name, value, row[name])
+        for told, row in zip(lines, rows, strict=True)
+        for name, value in told.items()
+        if row[name] != value
+    ]
+    assert differing == []
+    assert [{name: row[name] for name in told} for told, row in zip(lines, rows, strict=True)] == lines
+    assert {name for row in rows for name in row["unknown"]} == set()
+    assert bad(frame) == []
+    (findings,) = advise(frame).findings
+    assert findings.group == place.group
