@@ -14,7 +14,8 @@ from aiokafka import AIOKafkaProducer
 from aiogroup import ConfigError
 from aiogroup.eventlog import EventLog
 from aiogroup.spark.liveness import EventsError, event_schema, read_events
-from aiogroup.spark.liveness.job import advise
+from aiogroup.spark.liveness.job import advise, stretch_rows
+from aiogroup.spark.liveness.reference import stretches_of
 from tests.support.kafka import take
 from tests.support.spark import run
 
@@ -177,4 +178,9 @@ def test_what_a_consumer_wrote_is_what_the_analysis_reads(spark, make_place, tmp
     assert {name for row in rows for name in row["unknown"]} == set()
     assert bad(frame) == []
     (findings,) = advise(frame).findings
-    assert findings.group == place.group
+    assert findings.story.group == place.group
+    (stretches,) = stretches_of(lines).values()
+    found = {(row.life, row.turn, row.heard_first_ms, row.heard_last_ms) for row in stretch_rows(frame).collect()}
+    assert found == {(each.life, each.turn, each.heard_first_ms, each.heard_last_ms) for each in stretches}
+    stopped_at_ms = lines[-1]["at_ms"]
+    assert 0 <= stopped_at_ms - max(heard for _, _, _, heard in found if heard is not None) < 5_000

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from aiogroup.spark.liveness.buckets import Bucket, above, edges, greatest, merge, quantile
 from aiogroup.spark.liveness.episodes import story_of
 from aiogroup.spark.liveness.reference import histograms_of, stretches_of
-from tests.support.fleets import Fleet, bucket_of, histogram
+from tests.support.fleets import SETTINGS, Fleet, bucket_of, histogram
 
 
 def story(fleet):
@@ -120,12 +120,16 @@ def test_who_came_last_and_how_long_each_waited():
     assert found.standstill_ms == 2 * (20_400 + 400 + 19_900)
 
 
-def test_a_static_members_absence_is_from_the_last_heard_of_it_to_the_first():
+@pytest.mark.parametrize("way", ["every_event", "samples"])
+def test_a_static_members_absence_is_from_the_last_heard_of_it_to_the_first(way):
     fleet = Fleet()
     a, b = (fleet.member(name, settings={"group_instance_id": f"name-{name}"}) for name in "ab")
     fleet.rebalance(1_000_000, [a, b])
     fleet.quiet(1_001_000, 1_041_000, [a, b])
-    b.tell(1_041_000, "heartbeat_acknowledged", generation=1, latency_ms=2)
+    if way == "every_event":
+        b.tell(1_041_000, "heartbeat_acknowledged", generation=1, latency_ms=2)
+    else:  # the sample before the end
+        b.tell(1_042_000, "sample", settings=SETTINGS, histograms={}, since_heartbeat_ms=1_000)
     b.stop(1_042_000)
     successor = fleet.member("b", pid=2, settings={"group_instance_id": "name-b"})
     successor.start(1_070_000, -1)

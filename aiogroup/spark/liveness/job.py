@@ -38,6 +38,7 @@ ORDER: Final = ("at_ms", "seq", "mono_ms", "event")
 READ: Final = (
     *MEMBER, *ORDER, "why", "new", "generation", "duration_ms", "waited_ms", "partitions", "settings", "is_expected",
     "topic", "partition", "max_poll_interval_ms", "blocked_ms", "session_timeout_ms", "node_id", "records_count",
+    "since_heartbeat_ms",
 )  # fmt: skip
 
 
@@ -127,7 +128,7 @@ def _folds() -> list[Column]:
     def moved_to(state: str) -> Column:
         return F.max(of("member_moved", F.when(F.col("new") == state, at)))
 
-    heard = F.when(event.isin(*HEARD), at)
+    heard = F.when(event.isin(*HEARD), at).when(event == "sample", at - F.col("since_heartbeat_ms"))
     settings = [F.col("settings")[name] for name in SETTINGS]
     numbers = [F.when(each.rlike("^[0-9]+$"), each.cast("long")).alias(f"s{n}") for n, each in enumerate(settings)]
     name = F.col("settings")["group_instance_id"]

@@ -89,6 +89,7 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
     first, last = lines[0], lines[-1]
     nothing: Line = {}
     heard, samples = [line["at_ms"] for line in of(*HEARD)], of("sample")
+    heard += [each["at_ms"] - since for each in samples if (since := each.get("since_heartbeat_ms")) is not None]
     started, completed = next(iter(of("rebalance_started")), nothing), next(iter(of("rebalance_completed")), nothing)
     return Stretch(
         group=first["group"],

@@ -40,7 +40,7 @@ SETTINGS: Final = (
 ENDING: Final = ("consumer_stopped", "member_failed")
 """No line of the same life comes after these."""
 HEARD: Final = ("heartbeat_acknowledged", "rebalance_completed")
-"""The coordinator has heard of the member."""
+"""The coordinator has heard of the member; a log mostly has no heartbeats, but `since_heartbeat_ms` in each sample."""
 INCIDENTS: Final = {
     "poll_interval_exceeded": "max_poll_interval_ms",
     "event_loop_blocked": "blocked_ms",
