@@ -328,6 +328,9 @@ def test_drain_on_signal_begins_the_stop_and_calls_the_handler_that_it_found():
             async with service.running():
                 await broker.until(lambda: service["billing"].health().is_ready)
                 os.kill(os.getpid(), signal.SIGTERM)
+                signalled_at_ms = broker.clock.now_ms
+                await broker.until(lambda: service["billing"].health().status in ("stopping", "stopped"))
+                assert broker.clock.now_ms - signalled_at_ms <= 100
                 await broker.until(lambda: broker.group("billing").members == ())
                 assert heard == ["server"]
                 assert (await probed(service))[0] in ("stopping", "stopped")

@@ -44,8 +44,8 @@ class Served:
             await asyncio.sleep(0.05)
 
     def at_ms(self, pattern):
-        """When the program logged this first, by its own clock."""
-        return next(int(line.split()[0]) for line in self.program.output.splitlines() if pattern in line)
+        """When the program logged this first, in milliseconds since the epoch."""
+        return next(int(1_000 * float(line.split()[0])) for line in self.program.output.splitlines() if pattern in line)
 
 
 @pytest.fixture
@@ -85,9 +85,13 @@ async def test_drain_on_signal_begins_beside_an_open_request(make_place, serve):
         await ask(client, "/aiogroup/readyz", lambda response: response.status_code == 200)
         slow = asyncio.create_task(client.get("/slow"))
         await served.program.says("slow request begun")
+        signalled_at_ms = int(1_000 * time.time())
         await served.program.end(signal.SIGTERM, STOP_S + 10)
         assert (await slow).status_code == 200
     assert served.at_ms("consumer_stopped") < served.at_ms("slow request done")
+    assert served.at_ms("consumer_stopped") - signalled_at_ms < 1_500, (
+        "100 ms, as tests/asgi has it, and a busy machine"
+    )
 
 
 async def test_an_open_stream_keeps_the_consumer_running_unless_the_server_has_a_limit(make_place, serve):
@@ -112,12 +116,6 @@ async def test_an_open_stream_keeps_the_consumer_running_unless_the_server_has_a
             await anext(lines)
             await limited.program.end(signal.SIGTERM, 10)
     assert await members_count(place) == 0
-
-
-async def test_a_wrong_setting_ends_the_start_up_with_3(make_place, serve):
-    served = serve(make_place(), SETTINGS='{"session_timeout_ms": -1}')
-    assert await asyncio.to_thread(served.program.process.wait, LIMIT_S) == 3
-    assert "session_timeout_ms=-1" in served.program.output
 
 
 async def test_the_command_line_prints_the_events_of_a_service(make_place, serve):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
+import time
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.kafka.test_examples import ask, members_count
+from tests.support.kafka import eventually
 from tests.support.programs import LIMIT_S, ROOT
 
 STOP_S = 20
@@ -23,6 +26,8 @@ SERVERS = {
     "gunicorn": ("-m", "gunicorn", "--bind", ANYWHERE, "--worker-class", "uvicorn_worker.UvicornWorker"),
 }
 ENDS_WITH = {"uvicorn": -signal.SIGTERM, "hypercorn": 0, "hypercorn-alone": 0, "gunicorn": 0}
+REFUSES_WITH = {"uvicorn": {3}, "hypercorn": {0, 1}, "hypercorn-alone": {1}, "gunicorn": {3}}
+"""A parent process of hypercorn ends with 0 where its worker could not begin."""
 FRAMEWORKS = {
     "fastapi": "tests.support.served:app",
     "starlette": "tests.support.served_frameworks:starlette_app",
@@ -89,3 +94,53 @@ async def test_a_service_in_each_framework(make_place, serve, tmp_path, framewor
     assert "Traceback" not in program.output
     assert await members_count(place) == 0
     assert await place.committed() == 5
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_wrong_setting_ends_each_server(make_place, serve, server):
+    program = serve(make_place(), server, FRAMEWORKS["fastapi"], SETTINGS='{"session_timeout_ms": -1}')
+    assert await asyncio.to_thread(program.process.wait, LIMIT_S) in REFUSES_WITH[server], program.output
+    assert "session_timeout_ms=-1" in program.output
+
+
+@pytest.mark.parametrize("server", ["gunicorn", "hypercorn-alone"])
+async def test_drain_on_signal_begins_beside_an_open_request_of_other_servers(make_place, serve, server):
+    place = make_place()
+    program = serve(place, server, FRAMEWORKS["fastapi"], SERVICE='{"drain_on_signal": true}')
+    async with httpx.AsyncClient(base_url=await program.says(ADDRESS), timeout=LIMIT_S) as client:
+        await ask(client, "/aiogroup/readyz", lambda response: response.status_code == 200)
+        slow = asyncio.ensure_future(client.get("/slow"))
+        await program.says("slow request begun")
+        await program.end(signal.SIGTERM, STOP_S)
+        await asyncio.wait({slow})  # hypercorn gives it 3 s, which is what it takes
+        assert slow.exception() is not None or slow.result().status_code == 200
+    said = program.output
+    assert said.index("consumer_stopped") < said.find("slow request done") % len(said)
+
+
+async def test_a_worker_whose_loop_died_is_replaced_and_the_other_is_not(make_place, run, tmp_path):
+    place = make_place(2)
+    program = run(
+        place, *SERVERS["uvicorn"], "--workers", "2", FRAMEWORKS["fastapi"], PYTHONPATH=str(ROOT),
+        PROCESSED=str(tmp_path / "processed"), POISON=str(tmp_path / "poison"), SERVICE='{"when_dead": "exit"}',
+    )  # fmt: skip
+    await program.says("Application startup complete", times=2)
+    began = time.monotonic()
+
+    async def are_two():
+        return await members_count(place) == 2
+
+    await eventually(are_two, LIMIT_S)
+    await place.produce(["poison"], 0)
+    dead = int(await program.says(r"\[(\d+)\] loop_failed"))
+    await program.says(r"Started server process", times=3)
+    assert time.monotonic() - began > 9, "a process ends itself when it is 10 s old, and not before"
+    await eventually(are_two, LIMIT_S)
+    await place.produce(["last"], 1)
+    await eventually(lambda: len((tmp_path / "processed").read_text().splitlines()) == 2, LIMIT_S)
+    started = {int(each) for each in re.findall(r"Started server process \[(\d+)\]", program.output)}
+    finished = {int(each) for each in re.findall(r"Finished server process \[(\d+)\]", program.output)}
+    assert (dead in started, len(started), finished) == (True, 3, {dead})
+    assert sorted((tmp_path / "processed").read_text().splitlines()) == ["0 0", "1 0"]
+    await program.end(signal.SIGTERM, STOP_S)
+    assert await members_count(place) == 0

@@ -1,6 +1,7 @@
 """An application for tests of `aiogroup.asgi` under a server, in a process of its own.
 
-Its settings are environment variables; each record that was processed is a line of the file `PROCESSED`.
+Its settings are environment variables; each record that was processed is a line of the file `PROCESSED`. With `POISON`,
+a file, the record `poison` raises the first time that a process handles it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,24 @@ from fastapi.responses import StreamingResponse
 from aiogroup import Consumer
 from aiogroup.asgi import Loop, Service
 
-logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(message)s")
+logging.basicConfig(level=logging.INFO, format="%(created)f [%(process)d] %(message)s")
 logging.getLogger("aiokafka").setLevel(logging.ERROR)
+
+
+def is_first() -> bool:
+    """Whether no process has handled the poison yet."""
+    try:
+        Path(os.environ["POISON"]).open("x").close()
+    except FileExistsError:
+        return False
+    return True
 
 
 async def process(consumer: Consumer) -> None:
     with Path(os.environ["PROCESSED"]).open("a", buffering=1) as file:  # noqa: ASYNC230 (a line each)
         async for record in consumer:
+            if record.value == b"poison" and is_first():
+                raise ValueError("poison")
             await asyncio.sleep(float(os.environ.get("RECORD_S", "0.002")))
             file.write(f"{record.partition} {record.offset}\n")
 
