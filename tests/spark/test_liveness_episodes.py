@@ -140,6 +140,13 @@ def test_a_static_members_absence_is_from_the_last_heard_of_it_to_the_first(way)
     assert len(story(fleet).rebalances) == 1
 
 
+def test_a_sample_tells_when_a_heartbeat_was_answered_last():
+    fleet, (a, *_) = three()
+    a.tell(1_062_000, "sample", settings={}, histograms={}, since_heartbeat_ms=2_500)
+    (heard,) = {each.heard_last_ms for each in stretches_of(fleet.lines)["billing"] if each.turn and "-a" in each.host}
+    assert heard == 1_059_500
+
+
 def test_a_silent_coordinator_lasts_until_one_is_found_unless_it_was_expected():
     fleet, (a, _, c) = three()
     a.tell(1_062_000, "coordinator_lost", node_id=1, why="no answer", is_expected=False)

@@ -160,6 +160,7 @@ def _random_sample(r):
         "settings": {name: str(value) for name, value in told.items() if value is not None},
         "histograms": {name: histogram(r.randrange(1, 10**6) for _ in range(r.randrange(4))) for name in names},
         "bucket_step": r.choice([1, 1, 2]),
+        "since_heartbeat_ms": r.choice([None, 0, 2_000]),
     }
 
 

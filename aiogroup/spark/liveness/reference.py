@@ -51,7 +51,7 @@ def _by_member(lines: Iterable[Line]) -> Iterator[list[Line]]:
     members: dict[tuple[Any, ...], dict[tuple[Any, ...], Line]] = defaultdict(dict)
     for line in lines:
         if line.get("group") is not None:
-            member = (line["group"], line["client_id"] or "", line["host"], line["pid"])
+            member = (line["group"], line.get("client_id") or "", line["host"], line["pid"])
             members[member].setdefault((line["mono_ms"], line["event"], line["seq"]), line)
     for _, own in sorted(members.items()):
         yield sorted(own.values(), key=lambda line: (line["at_ms"], line["seq"], line["mono_ms"], line["event"]))
@@ -88,12 +88,14 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
 
     first, last = lines[0], lines[-1]
     nothing: Line = {}
-    heard, samples = [line["at_ms"] for line in of(*HEARD)], of("sample")
-    heard += [each["at_ms"] - since for each in samples if (since := each.get("since_heartbeat_ms")) is not None]
+    samples = of("sample")
+    heard = [line["at_ms"] for line in of(*HEARD)]
+    # Heartbeats are counted in samples, and only the last one's time is told.
+    heard += [line["at_ms"] - ms for line in samples if (ms := line.get("since_heartbeat_ms")) is not None]
     started, completed = next(iter(of("rebalance_started")), nothing), next(iter(of("rebalance_completed")), nothing)
     return Stretch(
         group=first["group"],
-        client_id=first["client_id"] or "",
+        client_id=first.get("client_id") or "",
         host=first["host"],
         pid=first["pid"],
         life=life,
@@ -128,5 +130,5 @@ def _numbers(settings: Mapping[str, Any]) -> tuple[int | None, ...]:
 def _incident(line: Line) -> Incident:
     field = INCIDENTS[line["event"]]
     subject = line.get("why") if line.get("topic") is None else f"{line['topic']}-{line['partition']}"
-    amount = None if field is None or line.get("is_expected") else line[field]
+    amount = None if field is None or line.get("is_expected") else line.get(field)
     return Incident(line["at_ms"], line["seq"], line["event"], amount, subject)
