@@ -143,7 +143,7 @@ def _folds() -> list[Column]:
         F.max(of("sample", F.when(name != "", name))).alias("instance"),
         F.max(event == "consumer_stopped").alias("is_stopped"),
         F.max(of("member_failed", F.col("why"))).alias("failed_why"),
-        F.min(of("rebalance_started", F.struct(*ORDER, "why"))).alias("started"),
+        F.max(of("rebalance_started", F.struct(*ORDER, "why"))).alias("started"),
         moved_to("joining").alias("joining_at_ms"),
         moved_to("adopting").alias("synced_at_ms"),
         F.max(of("rebalance_waiting_for_application", F.col("waited_ms"))).alias("waited_ms"),

@@ -92,7 +92,9 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
     heard = [line["at_ms"] for line in of(*HEARD)]
     # Heartbeats are counted in samples, and only the last one's time is told.
     heard += [line["at_ms"] - ms for line in samples if (ms := line.get("since_heartbeat_ms")) is not None]
-    started, completed = next(iter(of("rebalance_started")), nothing), next(iter(of("rebalance_completed")), nothing)
+    # The last beginning: an earlier one was given up, since the poll interval passed or JoinGroup was refused.
+    started = next(reversed(of("rebalance_started")), nothing)
+    completed = next(iter(of("rebalance_completed")), nothing)
     return Stretch(
         group=first["group"],
         client_id=first.get("client_id") or "",
