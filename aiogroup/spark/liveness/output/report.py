@@ -110,7 +110,7 @@ def _timeline(rebalances: Sequence[Rebalance], start_ms: int, end_ms: int) -> It
     scale = (WIDTH - 2 * MARGIN) / max(1, end_ms - start_ms)
     longest = max(1, *(each.duration_ms for each in shown))
     yield f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="rebalances">'
-    for each in shown:
+    for each in reversed(shown):  # of two that follow each other at once, the first one's cause is on top
         height = 6 + (HEIGHT - MARGIN - 16) * each.duration_ms / longest
         width = max(2.0, each.duration_ms * scale)
         told = (
@@ -152,10 +152,10 @@ def _curve(setting: str, curve: Sequence[Counterfactual], proposal: Proposal) ->
     yield f'<polyline points="{late}" fill="none" stroke="#2471a3" stroke-dasharray="4 3"/>'
     now = next((each.value for each in curve if each.is_current), None)
     proposed = proposal.proposed if proposal.verdict == "change" else None
-    for value, color, name in ((now, "#555", "now"), (proposed, "#1e8449", "proposed")):
+    for value, color, name, anchor in ((now, "#555", "now", "end"), (proposed, "#1e8449", "proposed", "start")):
         if value in xs:
             yield f'<line x1="{xs[value]:.1f}" x2="{xs[value]:.1f}" y1="14" y2="{HEIGHT - MARGIN}" stroke="{color}"/>'
-            yield f'<text x="{xs[value]:.1f}" y="10" text-anchor="middle">{name}</text>'
+            yield f'<text x="{xs[value]:.1f}" y="10" text-anchor="{anchor}">{name}</text>'
     for each in (curve[0], curve[-1]):
         yield f'<text x="{xs[each.value]:.1f}" y="{HEIGHT - 12}" text-anchor="middle">{each.value}</text>'
     yield (
