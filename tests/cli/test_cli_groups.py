@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -83,12 +84,21 @@ async def test_describe_a_group_that_has_only_commits(run, commit):
 
 async def test_a_member_without_partitions_has_a_line(run, member, broker):
     settings = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "billing"}
-    async with Consumer("orders", **settings) as second, Consumer("orders", **settings) as third:
+    second, third = Consumer("orders", **settings), Consumer("orders", **settings)
+    starts = [asyncio.ensure_future(each.start()) for each in (second, third)]
 
-        async def is_rebalanced():
-            await asyncio.gather(*(each.getmany(timeout_ms=20) for each in (member, second, third)))
-            return stable("billing", members=3).holds(broker)
+    async def are_started():  # a member with a record in hand hands nothing over until it asks for the next
+        await member.getmany(timeout_ms=20)
+        return all(each.done() for each in starts)
 
+    async def is_rebalanced():
+        await asyncio.gather(*(each.getmany(timeout_ms=20) for each in (member, second, third)))
+        return stable("billing", members=3).holds(broker)
+
+    async with AsyncExitStack() as ending:
+        for each in (second, third):
+            ending.push_async_callback(each.stop)
+        await broker.until(are_started)
         await broker.until(is_rebalanced)
         described = (await run("describe", "billing", "-o", "json")).json
         check(described)

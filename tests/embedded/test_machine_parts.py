@@ -23,6 +23,7 @@ MAY = (
 RECORDS = "aiokafka.record"
 NOT_FOLLOWED = {
     "aiogroup.errors": "what the errors stand on is theirs: the types of aiokafka and of records, which they name",
+    "aiogroup.native": "the protocol's reading and writing of bytes; the cursor beside it, in Python, needs asyncio",
 }
 
 
