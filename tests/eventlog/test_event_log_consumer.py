@@ -210,8 +210,8 @@ async def test_a_consumer_that_runs_is_observed_from_then_on(virtual_broker, tmp
     assert sum(each["records_count"] for each in samples) == 7
 
 
-async def test_workers_that_overlap_have_no_time_per_record(virtual_broker, tmp_path, lines):
-    """Only while no request is under way the application is what the others wait for."""
+async def test_workers_of_several_partitions_are_one_application(virtual_broker, tmp_path, lines):
+    """What the poll interval bounds is the time without any request."""
     broker = virtual_broker
     broker.create_topic("orders", partitions=2)
     for partition in range(2):
