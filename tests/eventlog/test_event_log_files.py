@@ -247,7 +247,7 @@ async def test_two_logs_on_one_path_have_two_files(tmp_path, monkeypatch):
         {"path": "events.jsonl", "keep": 0},
         {"path": "events.jsonl", "max_queue": -1},
     ],
-    ids=str,
+    ids=lambda given: str({name: "an object" if type(value) is object else value for name, value in given.items()}),
 )
 def test_what_makes_no_sense_is_refused(arguments):
     with pytest.raises(ConfigError):
