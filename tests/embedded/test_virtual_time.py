@@ -35,6 +35,7 @@ from aiogroup.embedded.machine.settings import Settings
 from aiogroup.embedded.shell.virtual_loop import Clock
 from aiogroup.embedded.shell.virtual_network import VirtualNetwork
 from aiogroup.errors import ConnectionLostError, KafkaTimeoutError
+from aiogroup.runtime.loop.clock import wall_ms
 from tests.support.sources import ROOT
 
 LIMIT_S = 600
@@ -72,6 +73,18 @@ class Worker:
 
 
 # Time.
+
+
+def test_the_time_of_day_passes_as_the_virtual_clock_does():
+    """It is what `by_duration:`, the age of records and an event log go by."""
+
+    async def work():
+        async with Broker() as broker:
+            before_ms = wall_ms()
+            await broker.clock.pass_s(3_600)
+            return wall_ms() - before_ms
+
+    assert run_virtual(work()) == 3_600_000
 
 
 def test_a_stalled_handler_gives_its_partitions_up_after_301_seconds_in_no_time():

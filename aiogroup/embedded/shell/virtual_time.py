@@ -29,9 +29,11 @@ CLOCKS = (
     "aiokafka.consumer.subscription_state",
     "aiokafka.producer.message_accumulator",
     "aiogroup.runtime.delivery.requests",
+    "aiogroup.runtime.loop.clock",
 )
 """Modules that ask `time` where they could ask the loop."""
 NANOSECOND_S = 1e-9
+NANOSECONDS_IN_A_MS = 1_000_000
 TURN_MS = 3_600_000
 """Of `async for`, whose turns end by the processor's clock: they would end elsewhere in each run."""
 UNORDERED = (("anyio._backends._asyncio", "CancelScope"), ("aiogroup.runtime.net.connection", "Connection"))
@@ -59,7 +61,9 @@ def virtual_time(loop: VirtualLoop, *modules: ModuleType) -> Iterator[None]:
     A broker in a virtual loop does this by itself, as long as it lives. It holds for the whole process, so two virtual
     loops are not to run at a time.
     """
-    clock = SimpleNamespace(monotonic=_Rising(loop).time, time=loop.wall_s)
+    clock = SimpleNamespace(
+        monotonic=_Rising(loop).time, time=loop.wall_s, time_ns=lambda: loop.now_ms() * NANOSECONDS_IN_A_MS
+    )
     with contextlib.ExitStack() as stack:
 
         def patch(module: str, name: str, new: object) -> None:
