@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import metrics
 
 from aiogroup.otel.attributes import PARTITION, SCHEMA_URL, attributes_of
+from aiogroup.runtime.loop.clock import wall_ns
 
 if TYPE_CHECKING:
     from aiogroup.records import Record, Records
@@ -71,4 +72,4 @@ class Metering:
     def _took(self, began_ns: int, error: str | None, attributes: dict[str, Any]) -> None:
         if error is not None:
             attributes["error.type"] = error
-        self._called.record((time.time_ns() - began_ns) / 1e9, attributes)
+        self._called.record((wall_ns() - began_ns) / 1e9, attributes)
