@@ -63,7 +63,7 @@ class Consumer:
 
     Positional arguments are topics to subscribe to; the settings are those of `ConsumerConfig`, in Kafka's names and
     milliseconds. `listener` hears of every subscription that brings none of its own. `observers` get every
-    telemetry event; those with `begin_record` are told of each record, too. Belongs to one event loop.
+    telemetry event; those with `begin_record` see each record, too. Belongs to one event loop.
 
     Raises:
         ConfigError: a setting is unknown, out of range or contradicts another, or an observer is none.
@@ -734,7 +734,7 @@ class Consumer:
         return None if self._engine is None or is_over else Inside(self._engine)
 
     def observe(self, observer: Observer) -> None:
-        """Give each event from now on to this observer too, after those of the constructor; records it is not told of.
+        """Give each event from now on to this observer too, after those of the constructor; it does not see records.
 
         Raises:
             ConfigError: it has no `on_event(event)`, or one that is async.

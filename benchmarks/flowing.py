@@ -40,8 +40,8 @@ async def run(client: Client, seconds: float, warm_s: float, partitions: int, ou
     await client.start()
     try:
         await first_record(client)
-        # A process's first full pass of the garbage collector takes 17 to 33 ms here, most of it for what was imported. Whether
-        # it falls into the measured seconds is chance, so every client has it before them.
+        # A process's first full pass of the garbage collector takes 17 to 33 ms here, most of it for what was imported.
+        # Whether it falls into the measured seconds is chance, so every client has it before them.
         gc.collect()
         await read(client, warm_s)
         load, cpu, at = Load(ours), time.process_time(), time.perf_counter()

@@ -132,7 +132,7 @@ class Life:
     # One consumer.
 
     async def _ended(self, consumer: Consumer) -> Exception | None:
-        """Run the consumer to its end, which is told here; why it failed, or `None` if it ended as it should."""
+        """Run the consumer to its end, which is reported here; why it failed, or `None` if it ended as it should."""
         try:
             if not await self._start(consumer):
                 return None

@@ -17,7 +17,7 @@ SERVERS: Final = "bootstrap.servers"
 KEYS: Final = ("bootstrap.servers", "security.protocol", "sasl.", "ssl.")
 """The properties that say how to reach a cluster; all others mean nothing to the command line."""
 REQUEST_MS: Final = 10_000
-"""A broker that is silent for so long is given up, so that the others' answers are still told in time."""
+"""A broker that is silent for so long is given up, so that the answers of the others are still shown in time."""
 
 
 class NoServersError(Exception):

@@ -191,5 +191,5 @@ def _why_not_there(tp: TopicPartition, cluster: Cluster) -> str:
 
 
 def _failures(why: Mapping[TopicPartition, str]) -> Iterator[str]:
-    for tp, told in sorted(why.items()):
-        yield f"{tp.topic}-{tp.partition}: {told}"
+    for tp, reason in sorted(why.items()):
+        yield f"{tp.topic}-{tp.partition}: {reason}"

@@ -26,7 +26,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="the same as without arguments")
     commands = parser.add_subparsers(dest="what", metavar="COMMAND")
-    for name, add, told in (
+    for name, add, purpose in (
         ("groups", groups.add, "every group of the cluster: state, protocol, members, coordinator"),
         ("describe", describe.add, "one group: its partitions, offsets, lag, and who reads them"),
         ("lag", lag.add, "how far a group is behind, once or again and again"),
@@ -34,7 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("tail", tail.add, "the records of a topic, outside of any group"),
         ("reset", reset.add, "set a group's offsets; without --execute it only says what would change"),
     ):
-        _add(commands, name, add, told)
+        _add(commands, name, add, purpose)
     _add(commands, "events", events.add, "the events of a running service, as JSON, one a line", asks_brokers=False)
     of_members = commands.add_parser("members", help="the members of a group").add_subparsers(
         dest="command", required=True
@@ -48,11 +48,11 @@ def _add(
     commands: Any,  # noqa: ANN401 (argparse's class for this is private)
     name: str,
     add: Callable[[argparse.ArgumentParser], None],
-    told: str,
+    purpose: str,
     *,
     asks_brokers: bool = True,
 ) -> None:
-    parser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
+    parser = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
     parser.set_defaults(parser=parser, check=None)
     add(parser)
     parser.add_argument(

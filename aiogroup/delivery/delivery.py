@@ -299,7 +299,7 @@ class Delivery:
     def take_opened(self, *, read_committed: bool) -> dict[TopicPartition, PartitionMetadata]:
         """The partition metadata from the fetch answers that were opened since the last call (KIP-695)."""
         opened, self.opened = self.opened, {}
-        told = {}
+        metadata = {}
         for tp, lane in opened.items():
             if self._assignment.get(tp) is not lane:
                 continue  # the partition was revoked, and perhaps assigned again, since that answer
@@ -307,8 +307,8 @@ class Delivery:
             end = log.last_offset(read_committed=read_committed)
             if position is not None and log.received_at_ms is not None:
                 lag = None if end is None else max(0, end - position)
-                told[tp] = PartitionMetadata(log.received_at_ms, position, lag, log.begin_offset, end)
-        return told
+                metadata[tp] = PartitionMetadata(log.received_at_ms, position, lag, log.begin_offset, end)
+        return metadata
 
     # For a merge and the inflater.
 

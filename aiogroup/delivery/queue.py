@@ -31,11 +31,11 @@ class Supply:
         self.drained_count = 0
         """How many fetched pieces were used up."""
         self.has_freed = False
-        """Whether memory was given back since the fetchers were last told: a fetched piece was used up, or the last
+        """Whether memory was given back since the fetchers were last woken: a fetched piece was used up, or the last
         record of a slice was handed out.
         """
         self.is_room_wanted = False
-        """Whether a fetcher waits for room: then it is told as soon as memory is given back."""
+        """Whether a fetcher waits for room: then it is woken as soon as memory is given back."""
 
     def note_drained(self) -> None:
         self.has_freed = True

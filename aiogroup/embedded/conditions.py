@@ -41,7 +41,7 @@ class Condition:
         raise NotImplementedError
 
     def detail(self, broker: Shown) -> str:
-        """How far it is, beside what is told of its group; `""`: there is nothing to add."""
+        """How far it is, beside what is shown of its group; `""`: there is nothing to add."""
         return ""
 
 
@@ -70,10 +70,10 @@ class _Committed(Condition):
         return place in offsets and offsets[place] >= self.offset
 
     def detail(self, broker: Shown) -> str:
-        told = ", ".join(
+        offsets = ", ".join(
             f"{tp.topic}-{tp.partition} {offset}" for tp, offset in broker.committed(self.group_id or "").items()
         )
-        return f"committed: {told or 'nothing'}"
+        return f"committed: {offsets or 'nothing'}"
 
     def __str__(self) -> str:
         return f"committed({self.group_id!r}, {self.topic!r}, {self.partition}, offset={self.offset})"

@@ -31,7 +31,7 @@ class Handle:
 
     @property
     def used_count(self) -> int:
-        """How often it was used: each partition that was told an error code, each request or answer of a rule."""
+        """How often it was used: each partition that it refused, each request or answer that it changed."""
         return self._used()
 
     def remove(self) -> None:
@@ -78,7 +78,7 @@ class Faulting(Running):
             group: only in requests of this group.
             member: only in requests of this member: an id, or one of `broker.group(...).members`.
             node: only by the node with this id.
-            times: how often; each partition that is told counts. `None`: until it is removed.
+            times: how often; each partition that is answered counts. `None`: until it is removed.
             when: asked with the exchange when everything else fits; it is called in the broker's thread, and must not
                 block. `exchange.request` is the request.
             after: it does happen, and the answer denies it.

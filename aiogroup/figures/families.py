@@ -19,7 +19,7 @@ class Family:
 
     name: str
     kind: Kind
-    told: str
+    help: str
     labels: tuple[str, ...] = ()
     merge: Merge = "sum"
 

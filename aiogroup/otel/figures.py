@@ -69,11 +69,11 @@ class FiguresMetering:
             if family.kind == "histogram":
                 for part, unit_of in (("count", ""), ("sum", unit), ("bucket", "")):
                     whole = f"{name}.{part}"
-                    meter.create_observable_counter(whole, [partial(self._observed, whole)], unit_of, family.told)
+                    meter.create_observable_counter(whole, [partial(self._observed, whole)], unit_of, family.help)
             elif family.kind == "counter":
-                meter.create_observable_counter(name, [partial(self._observed, name)], unit, family.told)
+                meter.create_observable_counter(name, [partial(self._observed, name)], unit, family.help)
             else:
-                meter.create_observable_gauge(name, [partial(self._observed, name)], unit, family.told)
+                meter.create_observable_gauge(name, [partial(self._observed, name)], unit, family.help)
 
     def add(
         self,
@@ -112,8 +112,8 @@ class FiguresMetering:
         for reading, series in bounded(self._sources.readings(), self._max_series):
             whose = (reading.figures.group_id or "", reading.client_id)
             for name, labels, value in series:
-                told = zip((*OF_ALL, *FAMILIES[name].labels), (*whose, *labels), strict=True)
-                attributes = {ATTRIBUTES.get(label, f"aiogroup.{label}"): of for label, of in told if of}
+                pairs = zip((*OF_ALL, *FAMILIES[name].labels), (*whose, *labels), strict=True)
+                attributes = {ATTRIBUTES.get(label, f"aiogroup.{label}"): of for label, of in pairs if of}
                 for part, number, more in _parts(value):
                     rows.setdefault(NAMES[name] + part, []).append(Observation(number, {**attributes, **more}))
         return rows

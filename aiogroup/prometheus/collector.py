@@ -166,13 +166,13 @@ def _family(name: str, rows: Iterable[tuple[tuple[str, ...], Value]]) -> Metric:
     family = FAMILIES[name]
     labels = (*OF_ALL, *family.labels)
     if family.kind == "histogram":
-        histogram = HistogramMetricFamily(name, family.told, labels=labels)
+        histogram = HistogramMetricFamily(name, family.help, labels=labels)
         for values, value in rows:
             assert isinstance(value, Durations)
             histogram.add_metric(values, [*_buckets(value)], value.sum_ms / 1_000)
         return histogram
     made = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-    plain = made(name, family.told, labels=labels)
+    plain = made(name, family.help, labels=labels)
     for values, value in rows:
         assert not isinstance(value, Durations)
         plain.add_metric(values, value)

@@ -73,7 +73,7 @@ class ProcessSums:
 def _metric(family: Family, registry: CollectorRegistry) -> Gauge | Counter:
     labels = (*OF_ALL, *(label for label in family.labels if label not in LEFT_OUT))
     if family.kind == "counter":
-        return Counter(family.name, family.told, labels, registry=registry)
+        return Counter(family.name, family.help, labels, registry=registry)
     if family.merge == "max":
-        return Gauge(family.name, family.told, labels, registry=registry, multiprocess_mode="livemax")
-    return Gauge(family.name, family.told, labels, registry=registry, multiprocess_mode="livesum")
+        return Gauge(family.name, family.help, labels, registry=registry, multiprocess_mode="livemax")
+    return Gauge(family.name, family.help, labels, registry=registry, multiprocess_mode="livesum")

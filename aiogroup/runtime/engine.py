@@ -87,7 +87,7 @@ class Engine:
         context.meters = (*context.meters, meter)
         self.requests.wrap_group(lambda group, count: MeteredGroup(group, meter, context.delivery, count))
 
-    # What the application gets, as observers of records are told of it.
+    # What the application gets, as observers of records see it.
 
     def iterated(self, records: AsyncIterator[Record]) -> AsyncIterator[Record]:
         return records if self.handling is None else self.handling.over(records)

@@ -1,4 +1,4 @@
-"""The type of an observer that is told of each record that the application handles."""
+"""The type of an observer that follows each record that the application handles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Whose(NamedTuple):
 
 
 class RecordObserver(Protocol):
-    """An observer that is also told of records and requests. Each method may be left out but `begin_record`.
+    """An observer that also follows records and requests. Each method may be left out but `begin_record`.
 
     It is called in the application's task, so what it sets in the context is there in the body of the loop, and in
     tasks that the body starts. It must not block. If it raises it is not called again (event `observer_failed`).

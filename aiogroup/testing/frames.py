@@ -55,7 +55,7 @@ async def ask_nodes(addresses: Iterable[Address]) -> dict[int, Address]:
             return nodes
         failures.append(f"{host}:{port} knows of no broker")
     raise ConnectionLostError(
-        f"no bootstrap server told the nodes ({'; '.join(failures)}): name a PLAINTEXT listener, or pass nodes="
+        f"no bootstrap server named the nodes ({'; '.join(failures)}): name a PLAINTEXT listener, or pass nodes="
     )
 
 

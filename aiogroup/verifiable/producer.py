@@ -125,10 +125,10 @@ class VerifiableProducer:
         return int(self._choose(key, partitions, partitions))
 
     def _settle(self, future: asyncio.Future[Any]) -> None:
-        told = self._open.pop(future, None)
-        if told is None:
+        waiting = self._open.pop(future, None)
+        if waiting is None:
             return
-        key, value, partition = told
+        key, value, partition = waiting
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
         if error is not None:
             self._tell_error(key, value, error)

@@ -78,33 +78,33 @@ async def run(given: argparse.Namespace) -> int:
 
 
 async def _watch(asking: Asking, given: argparse.Namespace, rates: Rates, look: GroupLook, lines: list[_Line]) -> int:
-    told: set[str] = set()
+    reported: set[str] = set()
     with shown_in_place() as show:
         while True:
             _show(given, look, lines, say if given.output == "json" else show)
             if _is_passed(given, lines):
                 return Exit.PASSED
-            for failure in {*look.failures} - told:
+            for failure in {*look.failures} - reported:
                 tell(failure)
-            told = {*look.failures}
+            reported = {*look.failures}
             await sleep_ms(given.interval_ms or WATCH_MS)
-            while (looked := await _look_if_possible(asking, given, rates, told)) is None:
+            while (looked := await _look_if_possible(asking, given, rates, reported)) is None:
                 await sleep_ms(given.interval_ms or WATCH_MS)
             look, lines = looked
 
 
 async def _look_if_possible(
-    asking: Asking, given: argparse.Namespace, rates: Rates, told: set[str]
+    asking: Asking, given: argparse.Namespace, rates: Rates, reported: set[str]
 ) -> tuple[GroupLook, list[_Line]] | None:
-    """A look; `None` when no broker answers now, which is told once."""
+    """A look; `None` when no broker answers now, which is reported once."""
     try:
         return await _look(asking, given, rates)
     except AuthenticationFailedError:
         raise
     except AiogroupError as error:
-        if str(error) not in told:
+        if str(error) not in reported:
             tell(f"{error}; looking again")
-        told.add(str(error))
+        reported.add(str(error))
         return None
 
 

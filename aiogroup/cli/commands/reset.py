@@ -160,16 +160,16 @@ def _refusals(given: argparse.Namespace, look: GroupLook, changes: Iterable[Chan
         yield _is_active(given.group, look.state, look.members)
     pending = [each for each in changes if each.pending]
     if pending and not given.drop_pending:
-        told = ", ".join(f"{named([each.tp])} ({count(each.pending)} offsets)" for each in pending)
+        ranges = ", ".join(f"{named([each.tp])} ({count(each.pending)} offsets)" for each in pending)
         yield (
-            f"ranges are pending (KIP-333) in {told}: a reset reads them again among all others, or skips them; see "
+            f"ranges are pending (KIP-333) in {ranges}: a reset reads them again among all others, or skips them; see "
             f"aiogroup ranges {given.group}. Pass --drop-pending to do that"
         )
 
 
 def _is_active(group_id: str, state: str, members: Iterable[GroupMember]) -> str:
-    told = ", ".join(f"{each.name or each.member_id} ({each.client_id} at {each.host})" for each in members)
-    return f"group {group_id!r} is {state}: stop its members first{f': {told}' if told else ''}"
+    names = ", ".join(f"{each.name or each.member_id} ({each.client_id} at {each.host})" for each in members)
+    return f"group {group_id!r} is {state}: stop its members first{f': {names}' if names else ''}"
 
 
 async def _became_active(asking: Asking, group_id: str) -> str:

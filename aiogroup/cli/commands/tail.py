@@ -115,7 +115,7 @@ async def _bounds(
 async def _offsets(asking: Asking, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     found, why = await asking.offsets(wanted)
     if why:
-        raise NotDoneError("; ".join(f"{named([tp])}: {told}" for tp, told in sorted(why.items())))
+        raise NotDoneError("; ".join(f"{named([tp])}: {reason}" for tp, reason in sorted(why.items())))
     return found
 
 

@@ -279,7 +279,7 @@ class Cluster:
             return
         try:
             self._handlers[type(request)](exchange, request, now_ms)
-        except Exception:  # noqa: BLE001 (one request must not end the broker; the fault is told, and fails the test)
+        except Exception:  # noqa: BLE001 (one request must not end the broker; the fault is reported, and fails the test)
             what = f"{exchange.api} in version {exchange.version} failed:\n{traceback.format_exc()}"
             self.troubles.note("bug", what, now_ms)
             connection.close()

@@ -190,7 +190,7 @@ class ClusterMetadata:
         code = fault or (ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE)
         replicas = partition.replicas
         if exchange.version == 0:
-            # The oldest clients are not told of replicas whose nodes they cannot find (errorUnavailableEndpoints).
+            # The oldest clients get no replicas whose nodes they cannot find (errorUnavailableEndpoints).
             if has_leader and len(live) < len(replicas) and not fault:
                 code = ErrorCode.REPLICA_NOT_AVAILABLE
             replicas = live

@@ -42,7 +42,8 @@ Told = Callable[[Node, int], None]
 
 
 class Nodes:
-    """The nodes by id. What must happen when a node changes is told to those who asked: `told(node, now_ms)`."""
+    """The nodes by id. `on_down`, `on_failover`, `on_up` and `on_resumed` hold what is called when a node changes,
+    with the node and the time."""
 
     def __init__(
         self,
@@ -118,8 +119,8 @@ class Nodes:
             return
         self._forget_failover(node)
         node.is_up = node.is_paused = node.is_fenced = False
-        for told in self.on_down:
-            told(node, now_ms)
+        for act in self.on_down:
+            act(node, now_ms)
         if failover_ms:
             node.failover = self._timers.at(now_ms + failover_ms, lambda at_ms: self._fail_over(node, at_ms))
         else:
@@ -127,8 +128,8 @@ class Nodes:
 
     def _fail_over(self, node: Node, now_ms: int) -> None:
         node.failover = None
-        for told in self.on_failover:
-            told(node, now_ms)
+        for act in self.on_failover:
+            act(node, now_ms)
 
     @staticmethod
     def _forget_failover(node: Node) -> None:
@@ -143,8 +144,8 @@ class Nodes:
             raise BrokerRefusal(f"node {node_id} runs already")
         self._forget_failover(node)
         node.is_up = True
-        for told in self.on_up:
-            told(node, now_ms)
+        for act in self.on_up:
+            act(node, now_ms)
         self._watch_the_silent(now_ms)
 
     def pause(self, node_id: int, now_ms: int) -> None:
@@ -169,10 +170,10 @@ class Nodes:
         self._forget_failover(node)
         was_fenced, node.is_paused, node.is_fenced = node.is_fenced, False, False
         if was_fenced:
-            for told in self.on_up:
-                told(node, now_ms)
-        for told in self.on_resumed:
-            told(node, now_ms)
+            for act in self.on_up:
+                act(node, now_ms)
+        for act in self.on_resumed:
+            act(node, now_ms)
         self._watch_the_silent(now_ms)
 
     def _watch_the_silent(self, now_ms: int) -> None:

@@ -13,7 +13,7 @@ __all__ = ["Observer", "Observers"]
 
 
 class Observer:
-    """Overrides what it wants to hear. It must not change the machine while it is told."""
+    """Overrides what it wants to hear. It must not change the machine from within a call."""
 
     def before_request(self, exchange: Exchange, now_ms: int) -> None:
         """A request was decoded; its handler comes next."""

@@ -68,7 +68,7 @@ REFUSALS = {
         ),
         Refusal(
             "settings",
-            "settings are refused with INVALID_REQUEST or INVALID_CONFIG; those of loggers and groups are not told",
+            "settings are refused with INVALID_REQUEST or INVALID_CONFIG; those of loggers and groups are left out",
             "use the settings that DescribeConfigs lists, of topics and of the whole cluster",
         ),
         Refusal(

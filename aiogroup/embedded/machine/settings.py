@@ -226,8 +226,8 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "segment.ms": _NO_FILES,
     "unclean.leader.election.enable": "no replica lags behind; an unclean election is a call of Python: truncate(...)",
 }
-"""Settings of topics that are kept and told, since administrators set them on any broker, and that change nothing; each
-with the reason. A test that gives `Broker` their default is told so.
+"""Settings of topics that are kept and described, since administrators set them on any broker, but change nothing; each
+with the reason. A test that gives `Broker` their default says so.
 """
 
 _OF_TOPICS: Mapping[str, Kind] = {default: kind for kind, default in TOPIC.values() if default is not None}
@@ -273,7 +273,7 @@ DYNAMIC = (*_OF_TOPICS, "max.connections", "producer.id.expiration.ms")
 ALWAYS_DYNAMIC = "min.insync.replicas"
 """Since eligible leader replicas (KIP-966) the controller keeps this one as a default of the whole cluster."""
 NOT_SET = "log.retention.ms"
-"""Kafka's default of this one is nothing: it has the same setting in hours too, which is told nowhere."""
+"""Kafka's default of this one is nothing: it has the same setting in hours too, which is described nowhere."""
 
 
 def spelled(value: Any) -> str:  # noqa: ANN401 (a value of any setting)

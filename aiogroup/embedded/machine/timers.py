@@ -32,7 +32,7 @@ class Timers:
         self._heap: list[tuple[int, int, Timer]] = []
         self._count = 0
         self.now_ms = 0
-        """The instant of the act that runs, or the latest that `run` was told. It never runs back."""
+        """The instant of the act that runs, or the latest that `run` was called with. It never runs back."""
 
     def at(self, at_ms: int, act: Act) -> Timer:
         """Plan `act` for an instant. One that has passed is run by the next `run`."""

@@ -1,4 +1,4 @@
-"""InitProducerId (22): the id and epoch by which a producer's batches are told from repeated ones."""
+"""InitProducerId (22): the id and epoch by which a producer's batches are distinguished from repeated ones."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class CreatableTopicConfigs(Structure):
 
 @structure
 class CreatableTopicResult(Structure):
-    """What became of one topic. `configs` is null where `topic_config_error_code` says why it is not told."""
+    """What became of one topic. `configs` is null where `topic_config_error_code` says why it is missing."""
 
     name: str = wire(STRING)
     topic_id: UUID = wire(UUID16, since=7, ignorable=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["LOOK_AT_BROKER_S", "LOOK_S", "Bell"]
 
 LOOK_S = 0.005
-"""Not everything that a function looks at is told by an exchange."""
+"""Not everything that a function looks at changes with an exchange."""
 LAST_LOOK_S = 1.0
 """How long a look may take that is begun when the time is nearly over."""
 LOOK_AT_BROKER_S = 0.05

@@ -116,7 +116,7 @@ def ask_for_whole(
 
     A broker that follows KIP-74 then sends the whole first batch. With a broker that does not, or with a damaged
     length, we would ask for the same batch for ever: so from the second time on there is a backoff, and the application
-    is told.
+    sees the problem.
     """
     lane = asked.partition
     is_again = lane.target.batch_bytes > 0

@@ -56,7 +56,7 @@ class Handling:
         return record
 
     async def batch(self, request: Awaitable[Records]) -> Records:
-        """As `one`, for many records: it is only told that they came."""
+        """As `one`, for many records: it learns only that they came."""
         self.end(asyncio.current_task())
         began_ns = wall_ns()
         try:
@@ -122,11 +122,11 @@ class Handling:
 
     def _tell(self, method: str, what: object, began_ns: int, error: str | None) -> None:
         for each in self._observers:
-            told = getattr(each, method, None)
-            if told is None:
+            hook = getattr(each, method, None)
+            if hook is None:
                 continue
             try:
-                told(what, began_ns, error, self._whose())
+                hook(what, began_ns, error, self._whose())
             except Exception as raised:  # noqa: BLE001 (as above)
                 self._leave_out(each, method, raised)
 

@@ -91,8 +91,8 @@ class Merged(AsyncIterator[Record]):
 
     def __repr__(self) -> str:
         waiting = ", ".join(f"{tp.topic}-{tp.partition}: {each.state}" for tp, each in self.waiting_for.items())
-        told = f"stream_time={self.stream_time} late={self.late} enforced={self.enforced}"
-        return f"<Merged {told} waiting_for={{{waiting}}}>"
+        counts = f"stream_time={self.stream_time} late={self.late} enforced={self.enforced}"
+        return f"<Merged {counts} waiting_for={{{waiting}}}>"
 
     # What it reports.
 
@@ -204,7 +204,7 @@ class Merged(AsyncIterator[Record]):
         for tp in self._rule.unknown:
             running.offset_queries.want_end(assignment[tp])
         stalls = self._rule.take_stalls(now)
-        told = [f"{each.tp.topic}-{each.tp.partition} is {each.state} ({_why(running, each)})" for each in stalls]
+        reasons = [f"{each.tp.topic}-{each.tp.partition} is {each.state} ({_why(running, each)})" for each in stalls]
         for each in stalls:
             tp = each.tp
             running.context.emit(
@@ -212,8 +212,8 @@ class Merged(AsyncIterator[Record]):
             )
         if stalls and self._settings.stalled == "raise":
             raise MergeStalledError(
-                f"no good answer for default_api_timeout_ms, so nothing can be merged: {', '.join(told)}. Ask again to "
-                "wait on, or pause() these partitions to go on without them",
+                f"no good answer for default_api_timeout_ms, so nothing can be merged: {', '.join(reasons)}. Ask again "
+                "to wait on, or pause() these partitions to go on without them",
                 partitions=[each.tp for each in stalls],
             )
 

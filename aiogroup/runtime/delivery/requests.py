@@ -253,12 +253,12 @@ class Requests:
         if self._raised in tps:
             self._raised = None
         for tp in tps:
-            told = self._poison_emitted.get(tp)
-            if told is None:
+            emitted = self._poison_emitted.get(tp)
+            if emitted is None:
                 continue
             # If a lane was moved since then (by a seek, or because the topic was recreated), another record may stand
             # at that offset, which was never raised and may be good.
-            offset, moves = told
+            offset, moves = emitted
             now = self._moves(tp)
             if any(context.delivery.pass_over(each, offset) for each in now if moves.get(each) == now[each]):
                 del self._poison_emitted[tp]
@@ -283,7 +283,7 @@ class Requests:
         self._context.interrupt()
 
     def _begin(self, only: frozenset[TopicPartition], *, enough_count: int = 0) -> Readers:
-        """Begin a request: the records in hand are processed, and the poll watchdog is told. `_end` must follow.
+        """Begin a request: the records in hand are processed, and the poll watchdog notes the time. `_end` must follow.
 
         A request that names partitions affects only those, so that each partition may have a worker of its own.
         """
@@ -469,9 +469,9 @@ class Requests:
     def _emit_poison(self, error: RecordDeserializationError | TimestampError) -> None:
         """Report each poison record once, although every request that meets it raises it again."""
         self._raised = error.tp
-        told, _ = self._poison_emitted.get(error.tp, (None, None))
+        emitted_offset, _ = self._poison_emitted.get(error.tp, (None, None))
         self._poison_emitted[error.tp] = error.offset, self._moves(error.tp)
-        if told != error.offset:
+        if emitted_offset != error.offset:
             self._context.emit(events.PoisonRecord(error.topic, error.partition, error.offset, str(error)))
 
     def _moves(self, tp: TopicPartition) -> dict[Lane, int]:

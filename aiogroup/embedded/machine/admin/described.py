@@ -60,7 +60,7 @@ METRICS = (("interval.ms", "300000", INT), ("match", "", LIST), ("metrics", "", 
 
 
 class DescribedConfigs:
-    """Tells administrators the settings of topics and nodes. Documentation of settings is not told: it is empty."""
+    """Describes to administrators the settings of topics and nodes. The documentation of a setting is always empty."""
 
     def __init__(self, topics: Topics, nodes: Nodes, settings: Settings, faults: Faults, troubles: Troubles) -> None:
         self._topics = topics
@@ -99,10 +99,10 @@ class DescribedConfigs:
             what = f"{exchange.client_id or 'a client'} asked for settings of {kind} {asked.resource_name}"
             self._troubles.note("settings", what, now_ms)
         keys = frozenset(asked.configuration_keys or ())
-        told = (each for each in found if not keys or each.name in keys)
+        chosen = (each for each in found if not keys or each.name in keys)
         if not with_synonyms:
-            told = (_without_synonyms(each) for each in told)
-        return DescribeConfigsResult(ErrorCode.NONE, "", asked.resource_type, asked.resource_name, tuple(told))
+            chosen = (_without_synonyms(each) for each in chosen)
+        return DescribeConfigsResult(ErrorCode.NONE, "", asked.resource_type, asked.resource_name, tuple(chosen))
 
     def _settings_of(
         self, node_id: int, asked: DescribeConfigsResource
@@ -170,8 +170,8 @@ class DescribedConfigs:
         if not code and not types <= known:
             code = ErrorCode.UNSUPPORTED_VERSION
         found = [] if code else [*self._resources()]
-        told = tuple(each for each in found if each.resource_type in types)
-        exchange.answer(ListConfigResourcesResponse(error_code=code, config_resources=told), now_ms)
+        chosen = tuple(each for each in found if each.resource_type in types)
+        exchange.answer(ListConfigResourcesResponse(error_code=code, config_resources=chosen), now_ms)
 
     def _resources(self) -> Iterator[ConfigResource]:
         for topic in self._topics:
@@ -202,8 +202,8 @@ def _told(
     )
 
 
-def _without_synonyms(told: DescribeConfigsResourceResult) -> DescribeConfigsResourceResult:
-    return replace(told, synonyms=())
+def _without_synonyms(result: DescribeConfigsResourceResult) -> DescribeConfigsResourceResult:
+    return replace(result, synonyms=())
 
 
 def _refused(asked: DescribeConfigsResource, code: ErrorCode, message: str | None) -> DescribeConfigsResult:

@@ -69,7 +69,7 @@ class Topology:
     # DescribeCluster.
 
     def describe_cluster(self, exchange: Exchange, request: DescribeClusterRequest, now_ms: int) -> None:
-        """AuthHelper.computeDescribeClusterResponse. Nodes that are down are told as fenced, to who asks for such."""
+        """AuthHelper.computeDescribeClusterResponse. Nodes that are down are in it, as fenced, if asked for."""
         code, message = self._code(exchange), None
         if not code and request.endpoint_type == CONTROLLERS:
             code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
@@ -81,7 +81,7 @@ class Topology:
             exchange.answer(DescribeClusterResponse(error_code=code, error_message=message or code.name), now_ms)
             return
         up = self._nodes.up
-        told = tuple(
+        brokers = tuple(
             DescribeClusterBroker(each.node_id, each.host, each.port, each.rack, is_fenced=not each.is_up)
             for each in (self._nodes if request.include_fenced_brokers else up)
         )
@@ -89,7 +89,7 @@ class Topology:
         response = DescribeClusterResponse(
             cluster_id=self._cluster_id,
             controller_id=up[0].node_id if up else -1,
-            brokers=told,
+            brokers=brokers,
             cluster_authorized_operations=CLUSTER_OPERATIONS if asks else NOT_ASKED,
         )
         exchange.answer(response, now_ms)
@@ -157,7 +157,9 @@ class Topology:
     # ElectLeaders.
 
     def elect_leaders(self, exchange: Exchange, request: ElectLeadersRequest, now_ms: int) -> None:
-        """ReplicationControlManager.electLeaders. Who asks for all is not told of what needed no election."""
+        """ReplicationControlManager.electLeaders. A request for all partitions gets no result for those that needed no
+        election.
+        """
         whole = self._code(exchange)
         if not whole and request.election_type not in (PREFERRED, UNCLEAN):
             whole = ErrorCode.INVALID_REQUEST

@@ -81,7 +81,7 @@ class GroupCoordinator:
         now_ms: when it takes over.
         timers: those of the whole machine; without them it has its own, which `tick` runs.
         answer: called with the ticket and the response of each answer; without it `handle` and `tick` return them.
-        observer: is told of generations and expired members.
+        observer: is called with generations and expired members.
         make_form: makes what says in each group what holds for static members; Kafka's form without it.
     """
 
@@ -269,7 +269,7 @@ class GroupCoordinator:
         return codes
 
     def fetched(self, asked: OffsetFetchRequestGroup, *, require_stable: bool = False) -> OffsetFetchResponseGroup:
-        """What is committed. With `require_stable` no offset is told for which a transaction under way has another."""
+        """What is committed; with `require_stable` no offset for which a transaction under way has another."""
         log = self.log.get(asked.group_id)
         offsets: Mapping[tuple[str, int], Committed] = {} if log is None else log.offsets
         topics = asked.topics if asked.topics is not None else _everything(offsets)

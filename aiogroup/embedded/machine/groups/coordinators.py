@@ -134,7 +134,7 @@ class Coordinators:
 
     def lose_commits(self, group_id: str, last: int, now_ms: int) -> None:
         """The end of the group's log is lost from its `last` commits on, as in an unclean election, and the log is
-        read anew: what waits is told that the coordinator has moved.
+        read anew: requests that wait are answered as after a move of the coordinator.
         """
         seat = self.seat_of(group_id)
         log = seat.log.get(group_id)

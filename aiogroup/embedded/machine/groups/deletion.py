@@ -67,8 +67,8 @@ class GroupDeletion:
             codes = {index: self._refusal(exchange, topic.name, index) for index in indexes}
             left = [index for index, refusal in codes.items() if not refusal]
             codes.update(coordinator.delete_offsets(request.group_id, topic.name, left))
-            told = tuple(OffsetDeleteResponsePartition(index, codes[index]) for index in indexes)
-            topics.append(OffsetDeleteResponseTopic(topic.name, told))
+            deleted = tuple(OffsetDeleteResponsePartition(index, codes[index]) for index in indexes)
+            topics.append(OffsetDeleteResponseTopic(topic.name, deleted))
         code = self._faults.denial(exchange, place)
         exchange.answer(OffsetDeleteResponse(error_code=code, topics=() if code else tuple(topics)), now_ms)
 

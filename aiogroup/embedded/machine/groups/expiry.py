@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Expiry"]
 
 CHECK_MS: Final = 600_000
-"""Kafka's offsets.retention.check.interval.ms: until then an offset that has expired is told."""
+"""Kafka's offsets.retention.check.interval.ms: until then an offset that has expired is still returned."""
 NOT_ASKED: Final = -1
 Key = tuple[str, int]
 

@@ -120,9 +120,9 @@ class GroupRequests:
             else:
                 response = coordinator.commit(asked, now_ms, version=exchange.version)
             assert isinstance(response, OffsetCommitResponse)
-            told = ((topic.name, each) for topic in response.topics for each in topic.partitions)
+            committed = ((topic.name, each) for topic in response.topics for each in topic.partitions)
             self._expiry.note(
-                request, ((name, each.partition_index) for name, each in told if not each.error_code), now_ms
+                request, ((name, each.partition_index) for name, each in committed if not each.error_code), now_ms
             )
             if code := self._faults.denial(exchange, _place(request)):
                 exchange.answer(refused(request, code, exchange.version), now_ms)
@@ -219,8 +219,8 @@ class GroupRequests:
             topics = self._with_ids(found.topics)
         if code := self._faults.denial(exchange, place):
             return refused_group(asked, code, version)
-        told = tuple(self._denied_offsets(exchange, group_id, each) for each in topics) + tuple(unknown)
-        return OffsetFetchResponseGroup(group_id, told)
+        answered = tuple(self._denied_offsets(exchange, group_id, each) for each in topics) + tuple(unknown)
+        return OffsetFetchResponseGroup(group_id, answered)
 
     def _with_ids(self, topics: Iterable[OffsetFetchResponseTopic]) -> Iterable[OffsetFetchResponseTopic]:
         for each in topics:

@@ -28,7 +28,7 @@ BROKERS_NAMES = {
     "segment.index.bytes": "log.index.size.max.bytes",
 }
 """What Kafka's broker calls the default of a topic's setting, where the embedded broker has no such setting of its own:
-administrators are told the name (ServerTopicConfigSynonyms).
+administrators see that name (ServerTopicConfigSynonyms).
 """
 
 

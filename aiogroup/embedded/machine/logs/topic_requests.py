@@ -66,7 +66,7 @@ class RefusedTopicError(Exception):
 
 
 LATE = ErrorCode.REQUEST_TIMED_OUT
-"""Who gives the controller no time at all is told so, and nothing happens."""
+"""The answer to a request that gives the controller no time at all; nothing is done."""
 
 
 class TopicRequests:

@@ -200,7 +200,7 @@ class Topics:
             topic.partitions.append(partition)
 
     def delete(self, topic: Topic, now_ms: int) -> None:
-        """Delete a topic with its records. Requests that wait at its partitions are told."""
+        """Delete a topic with its records. Requests that wait at its partitions are woken."""
         del self._by_name[topic.name], self._by_id[topic.topic_id]
         self._colliding.pop(topic.name.replace(".", "_"), None)
         for partition in topic.partitions:

@@ -138,7 +138,7 @@ class Fetching:
                 lost.append(read)
             else:
                 reads.append(read)
-        # Partitions that are not there come last, and do not end the wait: they are told when it is over.
+        # Partitions that are not there come last, and do not end the wait: they are answered when it is over.
         if not reads or params.max_wait_ms <= 0 or _is_enough(reads, params.min_bytes):
             self._answer(exchange, plan, reads + lost, now_ms)
             return
@@ -147,8 +147,8 @@ class Fetching:
             if exchange.peer.is_closed:
                 return
             is_old = is_touched or self._faults.is_set or any(map(_has_lost_its_begin, reads))
-            told = self._reads.read([read.wanted for read in reads], params, exchange) if is_old else reads
-            self._answer(exchange, plan, told + lost, at_ms)
+            latest = self._reads.read([read.wanted for read in reads], params, exchange) if is_old else reads
+            self._answer(exchange, plan, latest + lost, at_ms)
 
         waiting = WaitingFetch(exchange.number, params, reads, self._reads, finish)
         exchange.give_up = waiting.give_up
@@ -204,8 +204,8 @@ class Fetching:
         exchange.answer(FetchResponse(error_code=code, responses=topics), now_ms)
 
     def _answer(self, exchange: Exchange, plan: Plan, reads: list[Read], now_ms: int) -> None:
-        told = self._reads.denied(reads, exchange)
-        error, session_id, news = plan.settle(told, now_ms)
+        answered = self._reads.denied(reads, exchange)
+        error, session_id, news = plan.settle(answered, now_ms)
         endpoints: dict[int, NodeEndpoint] = {}
         topics = []
         for (topic_id, name), of_topic in groupby(news, lambda read: (read.wanted.topic_id, read.wanted.topic)):

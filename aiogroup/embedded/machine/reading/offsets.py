@@ -44,7 +44,7 @@ READ_COMMITTED = 1
 DEBUGGING = -2
 """A replica id with which any replica answers, not the leader alone."""
 CONSUMER = -1
-"""Another replica id is told of the log's end, whatever its isolation level."""
+"""Another replica id gets the log's end, whatever its isolation level."""
 
 Found = tuple[int, int, int]
 """An offset, its timestamp, and the epoch of its leader; each -1 if there is none."""
@@ -77,8 +77,8 @@ class Offsets:
             )
             for topic in request.topics
         )
-        told = tuple(topic for topic in topics if topic.partitions)
-        exchange.answer(ListOffsetsResponse(topics=told), now_ms)
+        answered = tuple(topic for topic in topics if topic.partitions)
+        exchange.answer(ListOffsetsResponse(topics=answered), now_ms)
 
     def _partition(
         self, exchange: Exchange, request: ListOffsetsRequest, topic: str, ask: ListOffsetsPartition, *, is_twice: bool

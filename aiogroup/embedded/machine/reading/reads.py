@@ -104,15 +104,15 @@ class Reads:
         return found
 
     def denied(self, reads: list[Read], exchange: Exchange) -> list[Read]:
-        """The reads as they are to be told, where a test wants it denied that they happened."""
+        """The reads as they are answered, where a test wants errors in place of what was read."""
         faults = self._faults
         if not faults.is_set:
             return reads
-        told = []
+        answered = []
         for read in reads:
             code = faults.denial(exchange, _place(read.wanted)) if not read.error else NONE
-            told.append(read.refused(code) if code else read)
-        return told
+            answered.append(read.refused(code) if code else read)
+        return answered
 
     def look(self, wanted: Wanted, params: Params) -> Read:
         """How it stands with one partition, without faults and without its records."""

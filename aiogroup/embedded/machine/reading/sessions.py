@@ -1,4 +1,4 @@
-"""Fetch sessions of one node (KIP-227): what a session asks for, what was last told of it, and who makes room for whom.
+"""Fetch sessions of one node (KIP-227): what a session asks for, its last answer, and who makes room for whom.
 
 As Kafka's FetchSession.scala, but for one thing: Kafka divides its slots among eight parts of the cache, so that fewer
 than eight slots hold no session at all. Here all sessions of a node share all slots.
@@ -36,7 +36,7 @@ class Wanted:
         self.topic_id = topic_id
         self.index = ask.partition
         self.ask = ask
-        # What was last told.
+        # What the last answer said.
         self.high_watermark = -1
         self.log_start_offset = -1
 
@@ -109,20 +109,20 @@ class Plan:
         self.wanted = tuple(wanted)
         self.error = error
 
-    def settle(self, told: list[T], _now_ms: int) -> tuple[ErrorCode, int, list[T]]:
+    def settle(self, reads: list[T], _now_ms: int) -> tuple[ErrorCode, int, list[T]]:
         """The error and the id of the session to answer with, and which partitions the answer holds."""
-        return self.error, NO_SESSION, told
+        return self.error, NO_SESSION, reads
 
 
 class _FullPlan(Plan):
-    """A request that names all its partitions, and begins a session with those that it was told of."""
+    """A request that names all its partitions, and begins a session with those that the answer holds."""
 
     def __init__(self, wanted: Iterable[Wanted], begin: Callable[[list[Any], int], int]) -> None:
         super().__init__(wanted)
         self._begin = begin
 
-    def settle(self, told: list[T], now_ms: int) -> tuple[ErrorCode, int, list[T]]:
-        return ErrorCode.NONE, self._begin(told, now_ms), told
+    def settle(self, reads: list[T], now_ms: int) -> tuple[ErrorCode, int, list[T]]:
+        return ErrorCode.NONE, self._begin(reads, now_ms), reads
 
 
 class _IncrementalPlan(Plan):
@@ -133,14 +133,14 @@ class _IncrementalPlan(Plan):
         self._session = session
         self._epoch = session.epoch
 
-    def settle(self, told: list[T], _now_ms: int) -> tuple[ErrorCode, int, list[T]]:
+    def settle(self, reads: list[T], _now_ms: int) -> tuple[ErrorCode, int, list[T]]:
         session = self._session
         if session.epoch != self._epoch:
             # Another request of the session came while this one waited.
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, []
         partitions = session.partitions
         news = []
-        for each in told:
+        for each in reads:
             wanted = each.wanted
             if (
                 each.size_bytes
@@ -201,7 +201,7 @@ class Sessions:
             if request.session_epoch == FINAL_EPOCH:
                 return Plan(named.values())
             return _FullPlan(
-                named.values(), lambda told, at_ms: self._begin(told, at_ms, is_privileged=is_follower, by_id=by_id)
+                named.values(), lambda reads, at_ms: self._begin(reads, at_ms, is_privileged=is_follower, by_id=by_id)
             )
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -233,15 +233,15 @@ class Sessions:
                 named[first, ask.partition] = Wanted(name, topic_id, ask)
         return named
 
-    def _begin(self, told: list[T], now_ms: int, *, is_privileged: bool, by_id: bool) -> int:
+    def _begin(self, reads: list[T], now_ms: int, *, is_privileged: bool, by_id: bool) -> int:
         """The id of a new session, or 0 if there is no room for one (FetchSessionCacheShard.maybeCreateSession)."""
-        if len(self._sessions) >= self._slots_count and not self._make_room((is_privileged, len(told), 0), now_ms):
+        if len(self._sessions) >= self._slots_count and not self._make_room((is_privileged, len(reads), 0), now_ms):
             return NO_SESSION
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
         session = Session(session_id, is_privileged=is_privileged, uses_ids=by_id, now_ms=now_ms)
-        for each in told:
+        for each in reads:
             wanted = each.wanted
             wanted.high_watermark, wanted.log_start_offset = each.high_watermark, each.log_start_offset
             session.partitions[wanted.key] = wanted

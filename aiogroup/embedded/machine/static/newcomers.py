@@ -20,7 +20,7 @@ class Named:
     registration_timeout_ms: int
     expansion_timeout_ms: int
     known_as: str
-    """The id that the leader of this generation was told."""
+    """The id that the leader of this generation knows."""
 
 
 class Newcomers:

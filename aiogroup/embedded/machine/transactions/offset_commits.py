@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["TransactionalOffsets"]
 
 KNOWS_LOADING = 2
-"""Before this version a producer is told that the coordinator is not available."""
+"""Before this version a producer gets COORDINATOR_NOT_AVAILABLE."""
 KNOWS_ABORTABLE = 4
 """Before this version INVALID_TXN_STATE stands for TRANSACTION_ABORTABLE (KIP-890)."""
 

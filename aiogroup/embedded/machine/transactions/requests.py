@@ -42,7 +42,7 @@ __all__ = ["TransactionRequests"]
 NO_ID = NO_EPOCH = -1
 INIT_KNOWS_FENCED = 4
 OTHERS_KNOW_FENCED = 2
-"""Before these versions a producer is told of an invalid epoch in place of PRODUCER_FENCED (KIP-588)."""
+"""Before these versions a producer gets INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED (KIP-588)."""
 
 
 class TransactionRequests:

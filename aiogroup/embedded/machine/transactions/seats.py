@@ -35,7 +35,7 @@ class Seat:
 
 
 class Seats:
-    """The seats of all transactional ids. `on_load(seat, now_ms)` is told whenever a node begins to serve one."""
+    """The seats of all transactional ids. `on_load(seat, now_ms)` is called whenever a node begins to serve one."""
 
     def __init__(self, nodes: Nodes, timers: Timers, count: int) -> None:
         self._nodes = nodes
