@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 LIMIT_S = 150.0
@@ -27,8 +28,10 @@ def rotated(clients: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
             yield turn, client
 
 
-def measure(module: str, client: str, options: Sequence[object] = (), limit_s: float = LIMIT_S) -> dict[str, Any]:
-    """Run `python -m benchmarks.MODULE CLIENT OPTIONS` and read the JSON of its last line.
+def measure(
+    module: str, client: str, options: Sequence[object] = (), limit_s: float = LIMIT_S, folder: Path | None = None
+) -> dict[str, Any]:
+    """Run `python -m benchmarks.MODULE CLIENT OPTIONS` in a folder and read the JSON of its last line.
 
     A run that fails, or does not end, has no other result than `failed`, which says why; the others go on.
     """
@@ -36,7 +39,7 @@ def measure(module: str, client: str, options: Sequence[object] = (), limit_s: f
     process = None
     try:
         with _signals_held():
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
         told, errors = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         return {"failed": f"no end in {limit_s:.0f} s"}
