@@ -176,12 +176,16 @@ class Committer:
 
     def commit_leaving(self, partitions: Iterable[Partition]) -> None:
         """Auto-commit partitions that are about to be given up at once; the commit goes out in the background."""
-        entries = self.processed(partitions) if self._context.config.enable_auto_commit else {}
-        if entries:
-            commit = self._begin(entries, automatic=True)
-            retries = self._retries(self._context.config.request_timeout_ms)
-            work = partial(self._commit_counted, commit, retries)
-            self._keep(self._context.supervisor.promise(), commit, lambda: self._emitting_failure(entries, work()))
+        context = self._context
+        entries = self.processed(partitions) if context.config.enable_auto_commit else {}
+        if not entries or not context.supervisor.is_running:
+            return
+        commit, retries = self._begin(entries, automatic=True), self._retries(context.config.request_timeout_ms)
+
+        async def carry_out() -> None:
+            await self._emitting_failure(entries, self._commit_counted(commit, retries))
+
+        context.supervisor.spawn("commit", carry_out)
 
     async def settled(self, timeout: int) -> bool:
         """Wait until no commit is under way, at most `timeout` milliseconds; True when none is.
