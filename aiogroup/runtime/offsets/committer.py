@@ -68,8 +68,6 @@ class Committer:
 
     def __init__(self, context: Context, coordinator: Coordinator, *, is_member: bool) -> None:
         self.is_member = is_member
-        self.is_held_back = False
-        """Commits that are not written yet wait: the member is about to join and keeps partitions (cooperative)."""
         self.is_stopping = False
         """Partitions that are given up from now on are given up because the consumer stops."""
         self.why_held = ""
@@ -83,6 +81,8 @@ class Committer:
         # What failed commits left pending (automatic ones aside), less what became durable later.
         self._failed: dict[TopicPartition, CommitEntry] = {}
         self._busy_count = 0  # commits that may still be written under the present generation
+        self._waiting_count = 0  # commits that wait for a round
+        self._is_held_back = False
         self._settled = Signal()
 
     @property
@@ -193,9 +193,23 @@ class Committer:
         False at once when the tasks were cancelled from outside, as then no task is left to finish a commit.
         """
         until_ms = now_ms() + timeout
-        while self._busy_count and now_ms() < until_ms and self._context.supervisor.is_running:
+        while self._is_busy and now_ms() < until_ms and self._context.supervisor.is_running:
             await self._settled.wait(min(until_ms, now_ms() + 50))
-        return not self._busy_count
+        return not self._is_busy
+
+    @property
+    def _is_busy(self) -> bool:
+        """A commit that waited for a round is under way as soon as it need not wait, and wakes up one turn later."""
+        return bool(self._busy_count or (self._waiting_count and not self._must_wait()))
+
+    def hold_back(self) -> None:
+        """Commits that are not written yet wait: the member is about to join and keeps partitions (cooperative)."""
+        self._is_held_back = True
+
+    def release(self) -> None:
+        """They go on, unless the group decides a round now."""
+        self._is_held_back = False
+        self._context.group_changed.pulse()
 
     async def commit_all(self, timeout: int) -> None:
         """As `commit`, of what `commit()` without offsets says: all that was delivered or acknowledged is processed.
@@ -401,10 +415,12 @@ class Committer:
 
     async def _wait_for_round(self, until_ms: int) -> None:
         """Wait until the group changes. Meanwhile this commit does not count as busy: the rebalance waits for those."""
+        self._waiting_count += 1
         self._rest()
         try:
             await self._context.group_changed.wait(until_ms)
         finally:
+            self._waiting_count -= 1
             self._busy_count += 1
 
     def _drop_not_owned(self, commit: Commit) -> None:
@@ -426,7 +442,7 @@ class Committer:
                 del commit.pending[tp]
 
     def _must_wait(self) -> bool:
-        return self.is_held_back or self._coordinator.membership.awaits_round
+        return self._is_held_back or self._coordinator.membership.awaits_round
 
     @staticmethod
     def _timed_out(pending: Collection[TopicPartition]) -> AiogroupError:
