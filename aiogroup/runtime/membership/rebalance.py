@@ -28,7 +28,7 @@ from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.telemetry import events
 
-__all__ = ["Rebalance"]
+__all__ = ["GroupProtocol", "Rebalance"]
 
 MATCH_BEFORE_JOIN_MS: Final = 10_000
 """How long a look for the topics of a pattern may hold a rebalance up."""
