@@ -153,10 +153,11 @@ class Merging:
 
     def _lay_out(self, now_ms: int, has_time: Callable[[], bool]) -> bool:
         sources: list[tuple[Partition, Slice]] = []
-        sights = {}
+        sights, is_delayed = {}, False
         for partition in self._in_order:
             if Bar.DELAYED in partition.bars:
-                return False  # its redelivered record may be the next one by time
+                is_delayed = True  # its redelivered record may be the next one by time
+                continue
             slice_, is_open = partition.buffer.slice, partition.is_open
             if is_open and (slice_ is None or slice_.index >= len(slice_.keys)):
                 slice_ = self._head(partition)
@@ -165,7 +166,7 @@ class Merging:
             elif not (partition.is_paused or Bar.LEAVING in partition.bars):  # these take no part in the merge
                 lag = partition.lag(read_committed=self._read_committed) if is_open else None
                 sights[partition.tp] = Sight(lag, partition.log.heard_at_ms, partition.ownership)
-        if not self.rule.look(sights, now_ms, has_record=bool(sources)):
+        if not self.rule.look(sights, now_ms, has_record=bool(sources) and not is_delayed):
             return False
         layout = _Layout(sources, is_enforced=bool(sights))
         places: list[list[Any]] = [[slice_.records, slice_.keys, slice_.index] for _, slice_ in sources]

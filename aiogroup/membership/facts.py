@@ -15,7 +15,8 @@ from aiogroup.values import dataclass
 
 T = TypeVar("T")
 
-# Facts. `identity` is the member's when the request was sent: an answer under an older identity changes nothing.
+# Facts. `identity` is the member's when the request was sent: an answer under an older identity changes nothing. Only
+# FENCED_INSTANCE_ID under an older generation counts, as it is about the static name and the member id alone.
 
 
 @dataclass(frozen=True, slots=True)

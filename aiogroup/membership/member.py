@@ -43,7 +43,8 @@ class Membership(Member, Protocol):
     """A member of a group as a pure machine: facts in, steps out.
 
     It never waits, sends, or reads a clock. It asks for each effect and each request once, and goes on when the fact
-    that answers it comes in. An answer to a request that was sent under an older identity changes nothing.
+    that answers it comes in. An answer to a request that was sent under an older identity changes nothing, except that
+    a static member is fenced by its name and id whatever the generation.
     """
 
     @property

@@ -79,7 +79,7 @@ class Remedy(Enum):
     """The error means that the request is not needed: its goal is reached already."""
 
 
-FATAL_TO_HEARTBEATS: Final = frozenset({Remedy.FATAL, Remedy.INCONSISTENT})
+FATAL_TO_HEARTBEATS: Final = frozenset({Remedy.FATAL, Remedy.INCONSISTENT, Remedy.NOT_AUTHORIZED})
 """Remedies that end the membership if they are those of a heartbeat's answer: without heartbeats there is no member.
 
 If they are those of a commit's answer, only the caller of that commit gets the error.

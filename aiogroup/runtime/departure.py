@@ -58,6 +58,7 @@ class Departure:
         could not be committed.
         """
         self._committer.is_stopping = True
+        self._committer.release()  # the rebalance that held them back was ended with its tasks
         if self._subscription.is_manual:
             await steps.run("commit", self._commit(steps))
             not_committed = self._left_over()
@@ -70,13 +71,14 @@ class Departure:
             callbacks = ownership.callbacks
             await steps.run("revoked callback", callbacks.revoked(callbacks.announced), steps.left_ms())
             await steps.run("commit", self._commit(steps), steps.left_ms())
+            # While the partitions are ours. LeaveGroup has another connection than commits, and then none is accepted.
+            await steps.run("commits on their way", self._wait_for_commits(steps))
             not_committed = self._left_over()
             ownership.drop_all()
         else:
             not_committed = self._left_over()
             await steps.run("lost callback", ownership.lose("the consumer is stopped"), steps.left_ms())
-        # LeaveGroup has another connection than commits, and a member that has left cannot commit any more.
-        await steps.run("commits on their way", self._wait_for_commits(steps))
+            await steps.run("commits on their way", self._wait_for_commits(steps))
         even_static = leave_group is True
         leave = None if leave_group is False else membership.leave_request("stop", even_static=even_static)
         self._coordinator.handle(f.LeaveWanted("stop"))

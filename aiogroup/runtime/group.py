@@ -335,7 +335,7 @@ class Group:
     # Life.
 
     def begin_to_connect(self) -> None:
-        self._context.supervisor.begin("connection", self._context.link.get_ready)
+        self._context.supervisor.spawn("connection", self._context.link.get_ready)
 
     async def wait_for_assignment(self, until_ms: int) -> None:
         context, membership = self._context, self._membership

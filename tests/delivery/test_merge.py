@@ -7,6 +7,7 @@ from hypothesis import given, settings
 
 from aiogroup.delivery.merge import NEVER_WAIT, Merge, MergeState, Sight, Waiting
 from aiogroup.errors import RecordDeserializationError, TimestampError
+from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches
 from tests.support.effort import examples
@@ -259,6 +260,23 @@ def test_a_paused_partition_takes_no_part_and_keeps_its_records():
     assert world.times(1) == [3]
     world.pause(1, is_paused=False)
     assert world.times(2) == [2, 4]
+
+
+def test_while_a_record_waits_for_its_redelivery_the_others_are_looked_at_and_nothing_is_chosen():
+    world = World(3, 50)
+    world.hold(0, 1)
+    world.fetch(1)
+    world[0].bar(Bar.DELAYED)
+    assert world.times() == []
+    assert world.rule.unknown == (tp(2),)
+    world.revoke(2)
+    assert world.times() == []
+    assert world.rule.unknown == ()
+    assert world.states() == {1: "idling"}
+    world.now_ms = 50
+    assert world.times() == []
+    world[0].lift(Bar.DELAYED)
+    assert world.times() == [1], "the idle time of the other began during the delay"
 
 
 def test_what_arrives_while_a_partition_was_given_up_goes_before_what_was_laid_out():

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from contextlib import suppress
 
 import pytest
 
+from aiogroup import Consumer, TopicPartition
 from aiogroup.telemetry import events
 from tests.groups.scripted import TICKS_MS
 from tests.support.group_members import until
 
+KEPT, GONE = TopicPartition("kept", 0), TopicPartition("gone", 0)
 BACKOFF = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 1_000}
 
 
@@ -113,3 +116,29 @@ async def test_a_stop_does_not_wait_for_it(failing):
     began_ms = group.now_ms
     await member.stop()
     assert group.now_ms - began_ms <= 10 * TICKS_MS
+
+
+@pytest.mark.virtual_time
+async def test_a_partition_that_goes_during_the_delay_is_not_asked_for(virtual_broker):
+    """Its lag was unknown at the last look, so it was looked up again although it was not there any more."""
+    for tp in (KEPT, GONE):
+        virtual_broker.create_topic(tp.topic)
+        virtual_broker.produce(tp.topic, b"x")
+    servers = virtual_broker.bootstrap_servers
+    consumer = Consumer(bootstrap_servers=servers, retry_backoff_ms=2_000, auto_offset_reset="earliest")
+    consumer.assign([KEPT, GONE])
+    with virtual_broker.error("ListOffsets", "LEADER_NOT_AVAILABLE", topic="gone", times=None):
+        async with consumer:
+            merged, attempts = consumer.merged(-1), []
+
+            def fail(record):
+                attempts.append(record)
+                if len(attempts) == 2:
+                    asyncio.get_running_loop().call_later(0.5, consumer.assign, [KEPT])
+                raise ZeroDivisionError
+
+            while len(attempts) < 4:
+                with suppress(ZeroDivisionError):
+                    async with asyncio.timeout(60):
+                        async for record in merged:
+                            fail(record)

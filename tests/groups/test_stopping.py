@@ -8,6 +8,7 @@ import pytest
 
 from aiogroup import CommitFailedError, ConsumerStoppedError, StopReport, TopicPartition
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
+from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
 from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest
 from aiogroup.telemetry import events
 from tests.groups.scripted import BEAT_MS, SESSION_MS, TOPIC, sleep_ms
@@ -64,6 +65,25 @@ async def test_a_commit_that_waits_for_a_rebalance_says_that_the_consumer_was_st
     assert report.in_hand == {record.tp: 1}
     away.thaw()
     await group.shared_out(away, newcomer)
+
+
+async def test_a_commit_that_a_rebalance_held_back_goes_out_when_stop_ends_the_rebalance(group):
+    """The rebalance waits for the commit before it, whose answer is lost."""
+    (member,) = await group.joined("m", **COOPERATIVE)
+    group.produce(0, 1)
+    await until(lambda: len(member.records) == 2, what=member.tail)
+    group.network.withheld = (OffsetCommitRequest,)
+    unanswered = asyncio.create_task(member.commit({TopicPartition(TOPIC, 0): 1}))
+    newcomer = group.newcomer("newcomer", **COOPERATIVE)
+    await until(lambda: member.count(events.RebalanceStarted) == 2, what=member.tail)
+    group.network.withheld = ()
+    held_back = asyncio.create_task(member.commit({TopicPartition(TOPIC, 1): 1}))
+    await sleep_ms(BEAT_MS)
+    assert not held_back.done()
+    assert await member.do(member.consumer.stop(20_000)) == StopReport()
+    await held_back
+    await unanswered  # sent again: the answer to the later one showed that its own was lost
+    await group.shared_out(newcomer)
 
 
 async def test_after_a_callback_that_stop_waited_for_no_other_round_is_begun(group):

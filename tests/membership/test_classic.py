@@ -311,8 +311,8 @@ def test_enforced_rebalance_tells_why():
 
 
 @pytest.mark.parametrize(("code", "kind"), FATAL)
-@pytest.mark.parametrize("where", ["join", "sync", "heartbeat", "commit"])
-def test_fenced_and_unauthorized_members_fail_whoever_hears_it(where, code, kind):
+@pytest.mark.parametrize("where", ["join", "sync", "heartbeat"])
+def test_fenced_and_unauthorized_members_fail(where, code, kind):
     member = Member("pod-1")
     if where == "join":
         member.to_joining()
@@ -322,8 +322,17 @@ def test_fenced_and_unauthorized_members_fail_whoever_hears_it(where, code, kind
         member.answer_sync(synced(error_code=code))
     else:
         member.to_stable()
-        (heartbeat if where == "heartbeat" else refuse_commit)(member, code)
+        heartbeat(member, code)
     assert_failed(member, kind)
+
+
+def test_a_commit_fences_too_but_what_it_may_not_do_only_its_caller_hears():
+    member = Member("pod-1")
+    member.to_stable()
+    refuse_commit(member, E.GROUP_AUTHORIZATION_FAILED)
+    assert member.state == "stable"
+    refuse_commit(member, E.FENCED_INSTANCE_ID)
+    assert_failed(member, FencedInstanceIdError)
 
 
 def test_failure_is_final():

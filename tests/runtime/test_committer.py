@@ -435,6 +435,19 @@ async def test_a_commit_that_is_refused_because_all_tasks_have_ended_is_under_wa
     assert await committing.committer.settled(1_000)
 
 
+async def test_a_mistake_of_ours_in_a_commit_that_nobody_waits_for_ends_all_tasks(committing):
+    def break_down():
+        raise ZeroDivisionError
+
+    committing.member.to_stable()
+    for each in committing.partitions:
+        each.start_at(5)
+    committing.coordinator.before_writing = break_down
+    committing.committer.commit_leaving(committing.partitions)
+    await sleep_ms(10)
+    assert isinstance(committing.supervisor.failure, ZeroDivisionError)
+
+
 async def test_a_commit_that_is_answered_after_all_tasks_have_ended_is_under_way_no_longer():
     committing = Committing(0, 1, is_connected=True)
     await committing.supervisor.start()

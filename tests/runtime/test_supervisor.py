@@ -212,7 +212,8 @@ async def test_a_stranger_that_cancels_the_owner_alone_is_one_too(supervisor):
     assert [name for name, _ in supervisor.told] == ["owner"]
 
 
-async def test_what_is_begun_after_a_stranger_cancelled_all_tasks_ends_at_once(supervisor):
+@pytest.mark.parametrize("way", ["finish", "spawn"])
+async def test_what_is_begun_after_a_stranger_cancelled_all_tasks_ends_at_once(supervisor, way):
     begun = []
 
     async def slow_to_end():
@@ -231,8 +232,12 @@ async def test_what_is_begun_after_a_stranger_cancelled_all_tasks_ends_at_once(s
         task.cancel()
     await sleep_ms(1)
     assert not supervisor.is_running
-    with pytest.raises(ConsumerStoppedError):
-        await asyncio.wait_for(supervisor.finish("commit", commit), 0.04)
+    if way == "finish":
+        with pytest.raises(ConsumerStoppedError):
+            await asyncio.wait_for(supervisor.finish("commit", commit), 0.04)
+    else:
+        supervisor.spawn("commit", commit)
+        await sleep_ms(10)
     assert not begun
 
 

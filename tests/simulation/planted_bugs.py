@@ -110,7 +110,7 @@ BUGS = (
                 "        # Without a generation the request would name no member",
                 "        if self._must_wait():\n            return\n        # Without a generation",
             ),
-            (COMMITTER, "return self.is_held_back or", "return not self._coordinator.identity.is_member or"),
+            (COMMITTER, "return self._is_held_back or", "return not self._coordinator.identity.is_member or"),
         ),
     ),
     Bug(
@@ -269,7 +269,7 @@ BUGS = (
     Bug(
         "commits while it joins",
         COMMITTER,
-        "return self.is_held_back or self._coordinator.membership.awaits_round",
+        "return self._is_held_back or self._coordinator.membership.awaits_round",
         "return False",
         ("quick",),
         (101,),

@@ -14,14 +14,12 @@ __all__ = ["FetchRemedy", "fetch_remedy_for"]
 class FetchRemedy(Enum):
     PROCEED = auto()
     REFRESH = auto()
-    """Back off and refresh the metadata: the leader has moved or is about to."""
+    """Back off and refresh the metadata: the leader has moved or is about to, or the topic has another id."""
     BACK_OFF = auto()
     """Back off; no stale metadata is suspected."""
     OUT_OF_RANGE = auto()
     """If a follower said it, ask the leader. If the leader said it, the reset policy decides."""
     NOT_AUTHORIZED = auto()
-    NO_NAMES = auto()
-    """Topic ids are not usable for this topic now: refresh, then ask again."""
 
 
 _TABLE: Final[dict[int, FetchRemedy]] = {
@@ -35,8 +33,8 @@ _TABLE: Final[dict[int, FetchRemedy]] = {
     E.FENCED_LEADER_EPOCH: FetchRemedy.REFRESH,
     E.OFFSET_NOT_AVAILABLE: FetchRemedy.REFRESH,
     E.UNKNOWN_TOPIC_OR_PARTITION: FetchRemedy.REFRESH,
-    E.UNKNOWN_TOPIC_ID: FetchRemedy.NO_NAMES,
-    E.INCONSISTENT_TOPIC_ID: FetchRemedy.NO_NAMES,
+    E.UNKNOWN_TOPIC_ID: FetchRemedy.REFRESH,
+    E.INCONSISTENT_TOPIC_ID: FetchRemedy.REFRESH,
     E.UNKNOWN_LEADER_EPOCH: FetchRemedy.BACK_OFF,
     E.UNKNOWN_SERVER_ERROR: FetchRemedy.BACK_OFF,
     E.CORRUPT_MESSAGE: FetchRemedy.BACK_OFF,  # Java raises; a broker that cannot read its disk may lose leadership

@@ -460,7 +460,7 @@ class ClassicMembership:
                 self._lose_generation(self.identity.without_generation(), why)
             case Remedy.FORGET_MEMBER:
                 self._lose_generation(self._removed(why), why)
-            case remedy if remedy is Remedy.NOT_AUTHORIZED or (rpc is Rpc.HEARTBEAT and remedy in FATAL_TO_HEARTBEATS):
+            case remedy if rpc is Rpc.HEARTBEAT and remedy in FATAL_TO_HEARTBEATS:
                 self._refuse(remedy, fact.error_code)
             case _:
                 pass  # the coordinator moved, or is not ready: the task that asked looks it up and asks again
@@ -473,7 +473,11 @@ class ClassicMembership:
             self._rejoin_at_ms = now_ms + self._settings.rejoin_delay_ms
 
     def _on_fenced(self, sent_by: Identity) -> None:
-        """Another member has the static name. An answer that is about a member id given up before changes nothing."""
+        """Another member has the static name. An answer that is about a member id given up before changes nothing.
+
+        The generation does not count. The coordinator compares the name and the id before it looks at the generation
+        (GroupCoordinator.validateCurrentMember), and an id that has lost its name never gets it back.
+        """
         if sent_by.member_id == self.identity.member_id and not self._new_member_id.may_be_forgotten:
             self._refuse(Remedy.FENCED, ErrorCode.FENCED_INSTANCE_ID)
 

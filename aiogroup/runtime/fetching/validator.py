@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from functools import partial
 
 from aiogroup.cluster import Cluster
 from aiogroup.config import parse_reset_policy
@@ -71,7 +70,7 @@ class Validator:
             for node_id, partitions in by_leader.items():
                 asked = {each: each.target.changes_count for each in partitions}
                 self._asked |= asked
-                context.supervisor.begin("validation", partial(self._ask, node_id, asked))
+                context.supervisor.spawn("validation", self._ask, node_id, asked)
             await context.positions_wanted.wait(min(due_ms, default=None))
 
     def _is_ahead(self, partition: Partition, now: int) -> bool:

@@ -71,7 +71,9 @@ class Supervisor:
             self._results.clear()
 
     def spawn(self, name: str, work: Callable[..., Coroutine[Any, Any, None]], *args: object) -> anyio.CancelScope:
-        """Start a task; cancel the returned scope to end it alone."""
+        """Start a task for whose result nobody waits: an error that it raises ends all tasks. Cancel the returned scope
+        to end it alone. While the other tasks end, it ends before its first step.
+        """
         if self._group is None:
             raise RuntimeError(f"cannot start {name}: the supervisor is not running")
         return _known_to_anyio().run(self._begin_task, self._group, name, work, *args)
@@ -94,6 +96,9 @@ class Supervisor:
         work: Callable[..., Coroutine[Any, Any, None]],
         *args: object,
     ) -> None:
+        # anyio does not cancel a task that begins after its group's cancellation: it would spin in its first lock.
+        if not self.is_running:
+            return
         try:
             with scope:
                 await work(*args)
@@ -123,7 +128,7 @@ class Supervisor:
 
     def begin(self, name: str, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
         """Run `work` in a task of its own. The future has its result or error, or `ConsumerStoppedError` if the
-        supervisor ends first.
+        supervisor ends first. Whoever drops the future drops the error with it: then `spawn` the work.
         """
         result: asyncio.Future[T] = self.promise()
         self.keep(result, name, work)
@@ -155,7 +160,6 @@ class Supervisor:
             finally:
                 _abandon(result)
 
-        # anyio does not cancel a task that begins after its group's cancellation: it would spin in its first lock.
         if self.is_running:
             self.spawn(name, run)
         else:

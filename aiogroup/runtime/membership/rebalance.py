@@ -28,7 +28,7 @@ from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.telemetry import events
 
-__all__ = ["Rebalance"]
+__all__ = ["GroupProtocol", "Rebalance"]
 
 MATCH_BEFORE_JOIN_MS: Final = 10_000
 """How long a look for the topics of a pattern may hold a rebalance up."""
@@ -136,14 +136,15 @@ class Rebalance:
         if keeps and config.enable_auto_commit:
             timeout = min(COMMIT_BEFORE_JOIN_MS, config.effective_rebalance_timeout_ms)
             await committer.commit_processed(self._context.assignment, timeout)
-        committer.is_held_back = keeps
+        if keeps:
+            committer.hold_back()
         try:
             if not await committer.settled(config.request_timeout_ms):
                 self._context.emit_rebalance_failed("a commit did not settle before JoinGroup")
             if not self.is_ending:
                 await self._coordinator.report(f.HandedOver())
         finally:
-            committer.is_held_back = False
+            committer.release()
 
     # Adopting.
 

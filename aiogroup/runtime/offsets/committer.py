@@ -68,8 +68,6 @@ class Committer:
 
     def __init__(self, context: Context, coordinator: Coordinator, *, is_member: bool) -> None:
         self.is_member = is_member
-        self.is_held_back = False
-        """Commits that are not written yet wait: the member is about to join and keeps partitions (cooperative)."""
         self.is_stopping = False
         """Partitions that are given up from now on are given up because the consumer stops."""
         self.why_held = ""
@@ -83,6 +81,8 @@ class Committer:
         # What failed commits left pending (automatic ones aside), less what became durable later.
         self._failed: dict[TopicPartition, CommitEntry] = {}
         self._busy_count = 0  # commits that may still be written under the present generation
+        self._waiting_count = 0  # commits that wait for a round
+        self._is_held_back = False
         self._settled = Signal()
 
     @property
@@ -176,12 +176,16 @@ class Committer:
 
     def commit_leaving(self, partitions: Iterable[Partition]) -> None:
         """Auto-commit partitions that are about to be given up at once; the commit goes out in the background."""
-        entries = self.processed(partitions) if self._context.config.enable_auto_commit else {}
-        if entries:
-            commit = self._begin(entries, automatic=True)
-            retries = self._retries(self._context.config.request_timeout_ms)
-            work = partial(self._commit_counted, commit, retries)
-            self._keep(self._context.supervisor.promise(), commit, lambda: self._emitting_failure(entries, work()))
+        context = self._context
+        entries = self.processed(partitions) if context.config.enable_auto_commit else {}
+        if not entries or not context.supervisor.is_running:
+            return
+        commit, retries = self._begin(entries, automatic=True), self._retries(context.config.request_timeout_ms)
+
+        async def carry_out() -> None:
+            await self._emitting_failure(entries, self._commit_counted(commit, retries))
+
+        context.supervisor.spawn("commit", carry_out)
 
     async def settled(self, timeout: int) -> bool:
         """Wait until no commit is under way, at most `timeout` milliseconds; True when none is.
@@ -189,9 +193,23 @@ class Committer:
         False at once when the tasks were cancelled from outside, as then no task is left to finish a commit.
         """
         until_ms = now_ms() + timeout
-        while self._busy_count and now_ms() < until_ms and self._context.supervisor.is_running:
+        while self._is_busy and now_ms() < until_ms and self._context.supervisor.is_running:
             await self._settled.wait(min(until_ms, now_ms() + 50))
-        return not self._busy_count
+        return not self._is_busy
+
+    @property
+    def _is_busy(self) -> bool:
+        """A commit that waited for a round is under way as soon as it need not wait, and wakes up one turn later."""
+        return bool(self._busy_count or (self._waiting_count and not self._must_wait()))
+
+    def hold_back(self) -> None:
+        """Commits that are not written yet wait: the member is about to join and keeps partitions (cooperative)."""
+        self._is_held_back = True
+
+    def release(self) -> None:
+        """They go on, unless the group decides a round now."""
+        self._is_held_back = False
+        self._context.group_changed.pulse()
 
     async def commit_all(self, timeout: int) -> None:
         """As `commit`, of what `commit()` without offsets says: all that was delivered or acknowledged is processed.
@@ -397,10 +415,12 @@ class Committer:
 
     async def _wait_for_round(self, until_ms: int) -> None:
         """Wait until the group changes. Meanwhile this commit does not count as busy: the rebalance waits for those."""
+        self._waiting_count += 1
         self._rest()
         try:
             await self._context.group_changed.wait(until_ms)
         finally:
+            self._waiting_count -= 1
             self._busy_count += 1
 
     def _drop_not_owned(self, commit: Commit) -> None:
@@ -422,7 +442,7 @@ class Committer:
                 del commit.pending[tp]
 
     def _must_wait(self) -> bool:
-        return self.is_held_back or self._coordinator.membership.awaits_round
+        return self._is_held_back or self._coordinator.membership.awaits_round
 
     @staticmethod
     def _timed_out(pending: Collection[TopicPartition]) -> AiogroupError:

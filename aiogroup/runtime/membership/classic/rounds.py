@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from aiogroup.assignors import Held
 from aiogroup.errors import AiogroupError, ConnectionLostError, KafkaTimeoutError
 from aiogroup.membership import facts as f
@@ -62,8 +60,7 @@ class ClassicRounds:
         is_join = isinstance(request, JoinGroupRequest)
         if is_join:  # committed offsets are asked for as soon as the group has answered: connect for that now
             limit_ms = self._context.config.request_timeout_ms
-            get_ready = partial(self._coordinator.get_ready, COMMIT, limit_ms)
-            self._context.supervisor.begin("connection", get_ready)
+            self._context.supervisor.spawn("connection", self._coordinator.get_ready, COMMIT, limit_ms)
 
         def still_wanted() -> f.Request | None:
             state = MemberState.JOINING if is_join else MemberState.SYNCING
