@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import context, propagate, trace
 from opentelemetry.propagators.textmap import Getter
 
-from aiogroup.otel.attributes import PARTITION, SCHEMA_URL, TOPIC, attributes_of
+from aiogroup.otel.attributes import PARTITION, SCHEMA_URL, TOPIC, AttributesOfRecords, attributes_of
 
 if TYPE_CHECKING:
     from aiogroup.records import Record, Records
-    from aiogroup.structs import TopicPartition
     from aiogroup.telemetry.event import Event
     from aiogroup.telemetry.record_observer import End, Whose
 
@@ -60,8 +59,7 @@ class Tracing:
         self._tracer = trace.get_tracer("aiogroup", version("aiogroup"), tracer_provider, SCHEMA_URL)
         self._is_parent = parent
         self._has_keys = keys
-        self._whose: Whose | None = None  # of the last record
-        self._common: dict[TopicPartition, tuple[str, dict[str, Any]]] = {}  # its spans' names and attributes
+        self._known = AttributesOfRecords()
 
     def on_event(self, event: Event) -> None:
         """Events are not traced: they are in the log and in the metrics."""
@@ -74,10 +72,8 @@ class Tracing:
                 inside = propagate.extract(record.headers, outer, _GETTER)
             else:
                 links = tuple(_links((record,)))
-        if whose != self._whose:
-            self._whose, self._common = whose, {}
-        name, attributes = self._common.get(record.tp) or self._common_of(record, whose)
-        span = self._tracer.start_span(name, inside, trace.SpanKind.CONSUMER, attributes, links)
+        name = f"process {record.topic}"
+        span = self._tracer.start_span(name, inside, trace.SpanKind.CONSUMER, self._known.of(record, whose), links)
         token = context.attach(trace.set_span_in_context(span, inside))
         if not span.is_recording():  # mostly it is sampled out, by its trace
             return lambda error: _restore(token)
@@ -102,13 +98,6 @@ class Tracing:
 
     def on_commit(self, topics: Collection[str], began_ns: int, error: str | None, whose: Whose) -> None:
         self._ended("commit", topics, began_ns, error, attributes_of("commit", "settle", topics, whose), ())
-
-    def _common_of(self, record: Record, whose: Whose) -> tuple[str, dict[str, Any]]:
-        """The name and the attributes of the spans of this partition: a sampler may decide by them."""
-        attributes = attributes_of("process", "process", (record.topic,), whose)
-        attributes[PARTITION] = str(record.partition)
-        found = self._common[record.tp] = f"process {record.topic}", attributes
-        return found
 
     def _of_record(self, record: Record) -> dict[str, Any]:
         attributes: dict[str, Any] = {"messaging.kafka.offset": record.offset, "aiogroup.lane": record.lane}
