@@ -1,9 +1,10 @@
 """What a service costs: reading with everything on beside reading alone, and 50 live pages on 1,000 partitions.
 
-    python -m benchmarks.serving [--records 300000] [--rounds 3] [--seconds 15]
+    python -m benchmarks.serving [--only all,watched] [--work-us 0,50] [--rounds 3] [--seconds 15] [--no-pages]
 
 Each run is a process of its own, and the variants take turns. "metrics" is scraped and "page" asks `/state` once a
-second; "tracing" is `Tracing` with an SDK that samples every record out.
+second; "eventlog" writes `EventLog` to a file; "tracing" is `Tracing` with an SDK that samples every record out.
+"watched" is all of them without tracing, "all" with it. The body does nothing, or computes so long with each record.
 """
 
 from __future__ import annotations
@@ -13,33 +14,53 @@ import asyncio
 import json
 import statistics
 import sys
+import tempfile
 import time
 from contextlib import AsyncExitStack
 from typing import Any
 
 import uvicorn
-from aiokafka import AIOKafkaProducer
 
 from aiogroup import Consumer
 from aiogroup.asgi import Loop, Service
 from aiogroup.devkafka import Cluster
+from aiogroup.eventlog import EventLog
+from benchmarks.backlog import Backlog
 from benchmarks.meter import Ticker
 from benchmarks.turns import measure, take_turns
 
-VARIANTS = ("alone", "service", "metrics", "page", "tracing", "all")
+VARIANTS = ("alone", "service", "metrics", "page", "eventlog", "tracing", "watched", "all")
+TRACED = ("tracing", "all")
+LOGGED = ("eventlog", "watched", "all")
+ASKED = {"metrics": ["/metrics"], "page": ["/state"], "watched": ["/metrics", "/state"], "all": ["/metrics", "/state"]}
 PAGES, PARTITIONS = 50, 1_000
-BYTES = b"x" * 100
+RECORDS, BYTES = 300_000, 100
+READ_S = 3.0
+"""The topic is read again from its beginning until this is over."""
 
 
-def observers_of(variant: str) -> list[Any]:
-    if variant not in ("tracing", "all"):
-        return []
+def tracing() -> Any:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
     from aiogroup.otel import Tracing
 
-    return [Tracing(TracerProvider(sampler=ALWAYS_OFF))]
+    return Tracing(TracerProvider(sampler=ALWAYS_OFF))
+
+
+def turns_in_us(us: int) -> int:
+    """How many turns of an empty loop take so long on this machine, when nothing else runs."""
+    if not us:
+        return 0
+    best = min(_time_of(100_000) for _ in range(20))
+    return int(us * 1e-6 / best * 100_000)
+
+
+def _time_of(turns: int) -> float:
+    began = time.thread_time()
+    for _ in range(turns):
+        pass
+    return time.thread_time() - began
 
 
 async def ask(service: Service, path: str) -> None:
@@ -59,47 +80,60 @@ async def keep_asking(service: Service, path: str) -> None:
         await asyncio.sleep(1)
 
 
-async def read(variant: str, servers: str, topic: str, count: int) -> dict[str, Any]:
-    """Read `count` records, from the first one on."""
-    began, ended = [], asyncio.Event()
+async def read(variant: str, servers: str, topic: str, turns: int) -> dict[str, Any]:
+    """Read the topic again and again; `turns` of an empty loop for each record."""
+    ended = asyncio.Event()
+    found: list[dict[str, float]] = []
+    work = range(turns)
 
     async def body(consumer: Consumer) -> None:
-        left = count
+        count = 0
+        left = RECORDS
+        wall = cpu = 0.0
         async for _ in consumer:
-            if not began:
-                began.append((time.perf_counter(), time.process_time()))
+            if turns:
+                for _ in work:
+                    pass
+            if not count:
+                wall, cpu = time.perf_counter(), time.process_time()
+            count += 1
             left -= 1
             if not left:
-                began.append((time.perf_counter(), time.process_time()))
+                left = RECORDS
+                await consumer.seek_to_beginning(*consumer.assignment())
+            if not count % 1_000 and not found and time.perf_counter() - wall >= READ_S:
+                took, used = time.perf_counter() - wall, time.process_time() - cpu
+                found.append({"records_per_s": round((count - 1) / took), "cpu_us": 1e6 * used / (count - 1)})
                 ended.set()
-
-    def make() -> Consumer:
-        settings = {"auto_offset_reset": "earliest", "group_id": f"{variant}-{time.time_ns()}"}
-        return Consumer(topic, bootstrap_servers=servers, observers=observers_of(variant), **settings)
+                return
 
     async with AsyncExitStack() as stack:
+        observers: list[Any] = [tracing()] if variant in TRACED else []
+        if variant in LOGGED:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            observers.append(await stack.enter_async_context(EventLog(folder)))
+
+        def make() -> Consumer:
+            settings = {"auto_offset_reset": "earliest", "group_id": f"{variant}-{time.time_ns()}"}
+            return Consumer(topic, bootstrap_servers=servers, observers=observers, **settings)
+
         ticker = Ticker()
         tasks = []
-        if variant in ("alone", "tracing"):
+        if variant in ("alone", "tracing", "eventlog"):
             consumer = await stack.enter_async_context(make())
             ticker.start()
             tasks.append(asyncio.get_running_loop().create_task(body(consumer)))
         else:
-            service = Service(loop=Loop(make, body), access=lambda _: True, page=True)
+            service = Service(loop=Loop(make, body, may_end=True), access=lambda _: True, page=True)
             await stack.enter_async_context(service.running())
             ticker.start()
-            paths = {"metrics": ["/metrics"], "page": ["/state"], "all": ["/metrics", "/state"]}.get(variant, [])
+            paths = ASKED.get(variant, [])
             tasks += [asyncio.get_running_loop().create_task(keep_asking(service, path)) for path in paths]
         await ended.wait()
         await ticker.stop()
         for each in tasks:
             each.cancel()
-    (wall, cpu), (wall_end, cpu_end) = began
-    return {
-        "records_per_s": round(count / (wall_end - wall)),
-        "cpu_us": round(1e6 * (cpu_end - cpu) / count, 2),
-        "own_max_ms": round(max(ticker.own_ms), 1),
-    }
+    return {**found[0], "own_max_ms": round(max(ticker.own_ms), 1)}
 
 
 async def serve(servers: str, topic: str, seconds: float) -> dict[str, Any]:
@@ -163,49 +197,64 @@ async def look(port: int, pages: int) -> None:
     await asyncio.gather(*(page(number) for number in range(pages)))
 
 
-async def fill(servers: str, topic: str, count: int) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=servers, linger_ms=20, max_batch_size=200_000) as producer:
-        for _ in range(count):
-            await producer.send(topic, BYTES)
-        await producer.flush()
-
-
-def compare(records: int, rounds: int, seconds: float) -> None:
+def compare(variants: list[str], work_us: list[int], rounds: int) -> None:
     with Cluster() as cluster:
         servers = cluster.bootstrap_servers
-        cluster.create_topic("read", 4)
+        Backlog("read", 4, RECORDS, BYTES).write(cluster)
+        for us in work_us:
+            turns = turns_in_us(us)
+            runs: dict[str, list[dict[str, Any]]] = {each: [] for each in variants}
+            for variant, run in take_turns(
+                variants, rounds, lambda each, turns=turns: measure("serving", "read", (each, servers, "read", turns))
+            ):
+                runs[variant].append(run)
+                print(us, variant, run, flush=True)
+            print(f"{us} us of work with each record:")
+            print(table(runs), flush=True)
+
+
+def table(runs: dict[str, list[dict[str, Any]]]) -> str:
+    medians = {
+        variant: {name: statistics.median(each[name] for each in of) for name in ("records_per_s", "cpu_us")}
+        for variant, of in runs.items()
+    }
+    first = next(iter(medians.values()))
+    lines = []
+    for variant, of in medians.items():
+        rate, cpu = of["records_per_s"], of["cpu_us"]
+        shares = f"({rate / first['records_per_s']:.2f}) {cpu:6.2f} us of CPU ({first['cpu_us'] / cpu:.2f})"
+        stall = max(each["own_max_ms"] for each in runs[variant])
+        lines.append(f"{variant:8} {rate:>9,.0f}/s {shares}, worst stall {stall} ms")
+    return "\n".join(lines)
+
+
+def pages(seconds: float) -> None:
+    with Cluster() as cluster:
         cluster.create_topic("wide", PARTITIONS)
-        asyncio.run(fill(servers, "read", records))
-        runs: dict[str, list[dict[str, Any]]] = {each: [] for each in VARIANTS}
-        for variant, run in take_turns(
-            VARIANTS, rounds, lambda each: measure("serving", "read", (each, servers, "read", records))
-        ):
-            runs[variant].append(run)
-            print(variant, run, flush=True)
-        alone = statistics.median(each["cpu_us"] for each in runs["alone"])
-        for variant, of in runs.items():
-            rate, cpu = (statistics.median(each[name] for each in of) for name in ("records_per_s", "cpu_us"))
-            stall = max(each["own_max_ms"] for each in of)
-            print(f"{variant:8} {rate:>9,.0f}/s {cpu:6.2f} us of CPU ({cpu / alone:.2f}), worst stall {stall} ms")
-        print(f"{PAGES} pages on {PARTITIONS} partitions:", measure("serving", "serve", (servers, "wide", seconds)))
+        found = measure("serving", "serve", (cluster.bootstrap_servers, "wide", seconds))
+    print(f"{PAGES} pages on {PARTITIONS} partitions:", found)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", nargs="*")
-    parser.add_argument("--records", type=int, default=300_000)
+    parser.add_argument("--only", default=",".join(VARIANTS), help="the first one is what the others are compared with")
+    parser.add_argument("--work-us", default="0", help="as many tables")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--no-pages", action="store_true")
     given = parser.parse_args()
     match given.what:
-        case ["read", variant, servers, topic, count]:
-            print(json.dumps(asyncio.run(read(variant, servers, topic, int(count)))))
+        case ["read", variant, servers, topic, turns]:
+            print(json.dumps(asyncio.run(read(variant, servers, topic, int(turns)))))
         case ["serve", servers, topic, seconds]:
             print(json.dumps(asyncio.run(serve(servers, topic, float(seconds)))))
-        case ["look", port, pages]:
-            asyncio.run(look(int(port), int(pages)))
+        case ["look", port, pages_count]:
+            asyncio.run(look(int(port), int(pages_count)))
         case _:
-            compare(given.records, given.rounds, given.seconds)
+            compare(given.only.split(","), [int(each) for each in given.work_us.split(",")], given.rounds)
+            if not given.no_pages:
+                pages(given.seconds)
 
 
 if __name__ == "__main__":

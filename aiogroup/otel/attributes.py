@@ -6,9 +6,11 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from aiogroup.records import Record
+    from aiogroup.structs import TopicPartition
     from aiogroup.telemetry.record_observer import Whose
 
-__all__ = ["CLIENT_ID", "GROUP", "PARTITION", "SCHEMA_URL", "TOPIC", "attributes_of"]
+__all__ = ["CLIENT_ID", "GROUP", "PARTITION", "SCHEMA_URL", "TOPIC", "AttributesOfRecords", "attributes_of"]
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 GROUP: Final = "messaging.consumer.group.name"
@@ -31,3 +33,23 @@ def attributes_of(name: str, kind: str, topics: Collection[str], whose: Whose) -
     if whose.cluster_id is not None:
         attributes["messaging.kafka.cluster.id"] = whose.cluster_id
     return attributes
+
+
+class AttributesOfRecords:
+    """What the processing of all records of a partition has in common: made once, and not to be changed."""
+
+    def __init__(self) -> None:
+        # Replaced as a whole, since consumers in other threads may have the same observer.
+        self._last: tuple[Whose | None, dict[TopicPartition, dict[str, Any]]] = None, {}
+
+    def of(self, record: Record, whose: Whose) -> dict[str, Any]:
+        last, by_partition = self._last
+        if whose != last:
+            by_partition = {}
+            self._last = whose, by_partition
+        found = by_partition.get(record.tp)
+        if found is None:
+            found = attributes_of("process", "process", (record.topic,), whose)
+            found[PARTITION] = str(record.partition)
+            by_partition[record.tp] = found
+        return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import metrics
 
-from aiogroup.otel.attributes import PARTITION, SCHEMA_URL, attributes_of
+from aiogroup.otel.attributes import PARTITION, SCHEMA_URL, AttributesOfRecords, attributes_of
 from aiogroup.runtime.loop.clock import wall_ns
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Metering:
     """
 
     def __init__(self, meter_provider: metrics.MeterProvider | None = None) -> None:
+        self._known = AttributesOfRecords()
         meter = metrics.get_meter("aiogroup", version("aiogroup"), meter_provider, SCHEMA_URL)
         self._consumed = meter.create_counter("messaging.client.consumed.messages", "{message}")
         self._processed = meter.create_histogram(
@@ -45,14 +46,12 @@ class Metering:
         """Events are counted by `FiguresMetering`."""
 
     def begin_record(self, record: Record, whose: Whose) -> End:
-        attributes = attributes_of("process", "process", (record.topic,), whose)
-        attributes[PARTITION] = str(record.partition)
-        self._consumed.add(1, attributes)
+        known = self._known.of(record, whose)
+        self._consumed.add(1, known)
         began = time.perf_counter()
 
         def end(error: str | None) -> None:
-            if error is not None:
-                attributes["error.type"] = error
+            attributes = known if error is None else {**known, "error.type": error}
             self._processed.record(time.perf_counter() - began, attributes)
 
         return end

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextvars import Token
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import context, propagate, trace
 from opentelemetry.propagators.textmap import Getter
 
-from aiogroup.otel.attributes import PARTITION, SCHEMA_URL, TOPIC, attributes_of
+from aiogroup.otel.attributes import PARTITION, SCHEMA_URL, TOPIC, AttributesOfRecords, attributes_of
 
 if TYPE_CHECKING:
     from aiogroup.records import Record, Records
@@ -29,8 +29,11 @@ class _Getter(Getter[Headers]):
     """Reads a record's headers; values that are no UTF-8 are ignored."""
 
     def get(self, carrier: Headers, key: str) -> list[str] | None:
-        found = [text for name, value in carrier if name == key and (text := _text(value)) is not None]
-        return found or None
+        found = None
+        for name, value in carrier:
+            if name == key and (text := _text(value)) is not None:
+                found = [text] if found is None else [*found, text]
+        return found
 
     def keys(self, carrier: Headers) -> list[str]:
         return [name for name, _ in carrier]
@@ -56,8 +59,7 @@ class Tracing:
         self._tracer = trace.get_tracer("aiogroup", version("aiogroup"), tracer_provider, SCHEMA_URL)
         self._is_parent = parent
         self._has_keys = keys
-        self._common: dict[str, Any] = {}  # of the last record's span, and of whose topic that is
-        self._common_of: tuple[str, Whose] | None = None
+        self._known = AttributesOfRecords()
 
     def on_event(self, event: Event) -> None:
         """Events are not traced: they are in the log and in the metrics."""
@@ -70,23 +72,18 @@ class Tracing:
                 inside = propagate.extract(record.headers, outer, _GETTER)
             else:
                 links = tuple(_links((record,)))
-        if self._common_of != (record.topic, whose):
-            self._common_of = record.topic, whose
-            self._common = attributes_of("process", "process", (record.topic,), whose)
         name = f"process {record.topic}"
-        span = self._tracer.start_span(name, inside, trace.SpanKind.CONSUMER, self._common, links)
-        if span.is_recording():  # mostly it is sampled out, by its trace
-            span.set_attributes(self._of_record(record))
-        task = asyncio.current_task()
-        context.attach(trace.set_span_in_context(span, inside))
+        span = self._tracer.start_span(name, inside, trace.SpanKind.CONSUMER, self._known.of(record, whose), links)
+        token = context.attach(trace.set_span_in_context(span, inside))
+        if not span.is_recording():  # mostly it is sampled out, by its trace
+            return lambda error: _restore(token)
+        span.set_attributes(self._of_record(record))
 
         def end(error: str | None) -> None:
             if error is not None:
                 _fail(span, error)
             span.end()
-            # Never `detach`: it logs an error if the token is of another context, as where a task took over the loop.
-            if asyncio.current_task() is task:
-                context.attach(outer)
+            _restore(token)
 
         return end
 
@@ -103,11 +100,7 @@ class Tracing:
         self._ended("commit", topics, began_ns, error, attributes_of("commit", "settle", topics, whose), ())
 
     def _of_record(self, record: Record) -> dict[str, Any]:
-        attributes: dict[str, Any] = {
-            PARTITION: str(record.partition),
-            "messaging.kafka.offset": record.offset,
-            "aiogroup.lane": record.lane,
-        }
+        attributes: dict[str, Any] = {"messaging.kafka.offset": record.offset, "aiogroup.lane": record.lane}
         if record.value is None:
             attributes["messaging.kafka.message.tombstone"] = True
         if self._has_keys and (key := _text(record.key)) is not None:
@@ -152,6 +145,16 @@ def _links(records: Iterable[Record]) -> Iterator[trace.Link]:
                 "messaging.kafka.offset": record.offset,
             }
             yield trace.Link(producer, of_record)
+
+
+def _restore(token: Token[context.Context]) -> None:
+    """Make current what was so before, unless this is another context than that of `attach`, as where another task
+    dropped the loop. `detach` would log an error there.
+    """
+    try:
+        token.var.reset(token)
+    except ValueError:
+        return
 
 
 def _fail(span: trace.Span, error: str) -> None:

@@ -91,13 +91,24 @@ def build(
         OffsetQueries(context, refresher),
         NamedOffsets(context, positions),
         recovery,
-        Handling(observers, emit, lambda: _whose(context, group)) if observers else None,
+        Handling(observers, emit, _Whose(context, group)) if observers else None,
     )
 
 
-def _whose(context: Context, group: GroupOrNone) -> Whose:
-    generation = group.coordinator.identity.generation if isinstance(group, Group) else NO_GENERATION
-    return Whose(context.config.group_id, context.config.client_id, generation, context.link.cluster.cluster_id)
+class _Whose:
+    """Whose records the application gets now. It is asked for each of them, and is mostly as it was."""
+
+    def __init__(self, context: Context, group: GroupOrNone) -> None:
+        self._link = context.link
+        self._coordinator = group.coordinator if isinstance(group, Group) else None
+        self._last = Whose(context.config.group_id, context.config.client_id, NO_GENERATION, None)
+
+    def __call__(self) -> Whose:
+        generation = NO_GENERATION if self._coordinator is None else self._coordinator.identity.generation
+        cluster_id, last = self._link.cluster.cluster_id, self._last
+        if generation != last.generation or cluster_id != last.cluster_id:
+            self._last = last._replace(generation=generation, cluster_id=cluster_id)
+        return self._last
 
 
 class _Member:

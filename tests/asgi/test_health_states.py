@@ -248,6 +248,51 @@ def test_degraded_is_ready_but_not_flowing_if_every_partition_is():
     plays(script)
 
 
+def test_degraded_while_every_partition_is_withheld():
+    """For minutes no commit tells where they begin: nothing is handed out, and a restart would not help."""
+
+    async def play():
+        async with Broker(seed=1) as broker, AsyncExitStack() as stack:
+            broker.create_topic("orders")
+            place = Place(broker, read)
+            with broker.error("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=None):
+                for each in (place.assigned, place.flowing):
+                    await stack.enter_async_context(each.running())
+                assert await place.until("degraded") == ("degraded", 200, 200, 200)
+                assert await place.stay(28) == ("degraded", 200, 200, 200)
+                assert await place.stay(3) == ("degraded", 200, 200, 503)
+                assert await place.stay(60) == ("degraded", 200, 200, 503)
+            assert await place.until("ready") == ("ready", 200, 200, 200)
+
+    run_virtual(play())
+
+
+def test_degraded_is_ready_while_ranges_left_to_jobs_are_overdue():
+    async def lazy(consumer):
+        async for record in consumer:
+            while record.lane == "catch-up" and is_held:
+                await clocks[0].pass_s(1)
+
+    clocks, is_held = [], [True]
+
+    async def play():
+        async with Broker(seed=1) as broker:
+            clocks.append(broker.clock)
+            broker.create_topic("orders")
+            broker.produce_many("orders", [b"old"] * 10)
+            mode = {"enable_parallel_rebalance": True, "parallel_min_backlog": 1, "parallel_handoff": True}
+            place = Place(broker, lazy, **mode, parallel_handoff_timeout_ms=60_000, max_poll_interval_ms=600_000)
+            async with place.assigned.running(), place.flowing.running():
+                assert await place.until("catching_up") == ("catching_up", 200, 200, 200)
+                assert await place.stay(55) == ("catching_up", 200, 200, 200)
+                assert await place.until("degraded") == ("degraded", 200, 200, 200)
+                assert await place.stay(60) == ("degraded", 200, 200, 200)
+                is_held.clear()
+                assert await place.until("ready") == ("ready", 200, 200, 200)
+
+    run_virtual(play())
+
+
 def test_catching_up_is_ready():
     async def slow(consumer):
         async for _ in consumer:

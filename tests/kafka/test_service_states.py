@@ -6,11 +6,15 @@ A consumer is brought into each state by what a broker or the application does, 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiogroup import Consumer, ConsumerRebalanceListener
 from aiogroup.asgi import Loop, Service
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup.testing import Proxy
 from tests.support.asgi import probed
 from tests.support.kafka import QUICK, Place, eventually
 
@@ -186,6 +190,52 @@ async def test_degraded_while_a_topic_does_not_exist(make_place, kafka_cluster):
             each.subscribe([missing])
         await both.are("degraded", 200, 200, 503)
         await asyncio.to_thread(kafka_cluster.create_topic, missing)
+        await both.are("ready", 200, 200, 200)
+
+
+async def test_degraded_while_partitions_are_withheld_whose_beginning_cannot_be_committed(make_place):
+    """Nothing of them is handed out meanwhile; the others flow."""
+    place, refused = make_place(2), {0, 1}
+
+    def refuse(exchange):
+        def refusing(each):
+            is_refused = each.partition_index in refused
+            return dataclasses.replace(each, error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) if is_refused else each
+
+        (topic,) = exchange.response.topics
+        told = dataclasses.replace(topic, partitions=tuple(map(refusing, topic.partitions)))
+        return dataclasses.replace(exchange.response, topics=(told,))
+
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        with proxy.rewrite(OffsetCommitRequest, refuse):
+            # A commit of where a partition begins is tried for as long as a request may take.
+            timeouts = {"request_timeout_ms": 1_500, "default_api_timeout_ms": 1_500}
+            async with Both(place, bootstrap_servers=proxy.bootstrap_servers, **timeouts).running() as both:
+                await both.are("degraded", 200, 200, 503)
+                refused.remove(1)
+                await both.are("degraded", 200, 200, 200)
+                refused.clear()
+                await both.are("ready", 200, 200, 200)
+
+
+async def test_degraded_while_ranges_are_overdue_that_were_left_to_jobs(make_place):
+    place, may_go_on = make_place(), asyncio.Event()
+
+    async def reading(consumer):
+        async for record in consumer:
+            if record.lane == "catch-up":
+                await may_go_on.wait()
+
+    await place.produce(range(50))
+    for policy in ("assigned", "flowing"):
+        async with consumer_of(place, policy) as consumer:
+            await consumer.commit({place.tp(): 10})
+    mode = {"enable_parallel_rebalance": True, "parallel_min_backlog": 1, "parallel_handoff": True}
+    async with Both(place, reading, **mode, parallel_handoff_timeout_ms=1_000).running() as both:
+        await both.are("degraded", 200, 200, 200)
+        await eventually(lambda: all(each.health().since_ms > 2 * UNREADY_MS for each in both.consumers()))
+        assert await both.are("degraded", 200, 200, 200) < 1
+        may_go_on.set()
         await both.are("ready", 200, 200, 200)
 
 

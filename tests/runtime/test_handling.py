@@ -87,6 +87,22 @@ async def test_a_record_is_handled_from_one_request_to_the_next_in_the_context_o
     assert watch.whose.cluster_id
 
 
+async def test_the_generation_is_that_of_the_record(broker):
+    watch, generations = Watch(), []
+    async with consumer_of(broker, watch, heartbeat_interval_ms=50) as consumer:
+        async for record in consumer:
+            generations.append((watch.whose.generation, consumer.group_metadata().generation))
+            if record.offset == 5:
+                async with consumer_of(broker, heartbeat_interval_ms=50, client_id="other"):
+                    while consumer.group_metadata().generation == 1:  # noqa: ASYNC110 (nothing tells of it)
+                        await asyncio.sleep(0.01)
+                broker.produce("orders", b"last")
+            if record.offset == 6:
+                break
+    assert {mine == watched for watched, mine in generations} == {True}
+    assert generations[-1][0] > generations[0][0] == 1
+
+
 async def fail(consumer):
     async for _ in consumer:
         1 / 0  # noqa: B018

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import structlog
-from opentelemetry import baggage, trace
+from opentelemetry import baggage, context, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, Sampler, SamplingResult
 
 from aiogroup import Consumer, LogContext
 from aiogroup.embedded import Broker
@@ -203,6 +203,63 @@ async def test_a_loop_that_another_task_drops_changes_nothing_there(broker, span
             loops.clear()
             assert trace.get_current_span() is other
         assert len(spans.ended("process orders")) == 1
+
+
+async def test_what_a_body_attached_and_never_detached_is_gone_after_its_record(broker, spans):
+    for _ in range(2):
+        broker.produce("orders", b"")
+    async with consumer_of(broker, Tracing(spans.provider)) as consumer:
+        async for record in consumer:
+            assert baggage.get_baggage("left") is None
+            context.attach(baggage.set_baggage("left", "behind"))
+            if record.offset == 1:
+                break
+        assert baggage.get_baggage("left") is None
+    assert [span.parent for span in spans.ended("process orders")] == [None, None]
+
+
+async def test_tasks_that_a_body_starts_and_that_read_too_keep_its_span(broker, spans):
+    for _ in range(3):
+        broker.produce("orders", b"")
+
+    async def read_one(consumer, before):
+        assert current() == before
+        await consumer.getone()
+        assert current() != before
+        await consumer.getone()
+
+    async with consumer_of(broker, Tracing(spans.provider), auto_ack=False) as consumer:
+        async for _ in consumer:
+            mine = current()
+            await asyncio.create_task(read_one(consumer, mine))
+            assert current() == mine
+            break
+        assert current() == 0
+    ended = {span.attributes["messaging.kafka.offset"]: span for span in spans.ended("process orders")}
+    assert {ended[each].parent.span_id for each in (1, 2)} == {ended[0].context.span_id}
+
+
+async def test_a_sampler_may_decide_by_the_partition(broker):
+    broker.create_topic("many", 3)
+    for partition in range(3):
+        broker.produce("many", b"", partition=partition)
+
+    class OfPartition(Sampler):
+        def should_sample(self, parent_context, trace_id, name, kind=None, attributes=None, links=None, **more):
+            is_wanted = attributes["messaging.destination.partition.id"] == "1"
+            return SamplingResult(Decision.RECORD_AND_SAMPLE if is_wanted else Decision.DROP, attributes)
+
+        def get_description(self):
+            return "by partition"
+
+    seen = {}
+    async with consumer_of(broker, Tracing(TracerProvider(sampler=OfPartition()))) as consumer:
+        consumer.subscribe(["many"])
+        async for record in consumer:
+            seen[record.partition] = trace.get_current_span().is_recording()
+            if len(seen) == 3:
+                break
+    assert seen == {0: False, 1: True, 2: False}
 
 
 async def test_two_observers_leave_the_context_as_it_was(broker, spans):

@@ -37,6 +37,7 @@ JUDGED: dict[str, str] = {
     "test_java_members.py::test_java_and_we_share_a_group[static-range]": "members of two kinds",
     "test_java_members.py::test_members_are_frozen_and_killed": "members of two kinds, whose sessions end",
     "test_recovery_truncation.py": "replicas that lose records",
+    "test_service_rolling.py": "what five processes say while one after the other is restarted",
     "test_service_states.py": "what a service says while real nodes stop, stand still, and take long",
     "test_truncation.py": "replicas that lose records",
     "test_verifiable.py::test_a_frozen_member_gives_way_and_comes_back": "a session that ends",

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from aiogroup.records import Record, Records
-from aiogroup.runtime.loop.clock import wall_ns
+from aiogroup.runtime.loop.clock import running_loop, wall_ns
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Emit
@@ -22,14 +22,8 @@ __all__ = ["Handling"]
 Task: TypeAlias = "asyncio.Task[Any]"
 
 
-class _Begun:
-    """A record in the hands of a task."""
-
-    __slots__ = ("ends", "task")
-
-    def __init__(self, task: Task | None) -> None:
-        self.task = task
-        self.ends: list[tuple[RecordObserver, End]] = []
+Held: TypeAlias = "list[tuple[RecordObserver, End]]"
+"""A record in the hands of a task: what each observer wants called at the end."""
 
 
 class Handling:
@@ -41,7 +35,7 @@ class Handling:
         self._observers = observers
         self._emit = emit
         self._whose = whose
-        self._begun: dict[Task | None, _Begun] = {}
+        self._held: dict[Task | None, Held] = {}
 
     def over(self, records: AsyncIterator[Record]) -> AsyncIterator[Record]:
         """An iterator over the same records."""
@@ -49,7 +43,7 @@ class Handling:
 
     async def one(self, request: Awaitable[Record]) -> Record:
         """The record of this request; the calling task handles it from now on, and has handled the one before."""
-        task = asyncio.current_task()
+        task = _current_task()
         self.end(task)
         record = await request
         self.begin(task, record)
@@ -57,7 +51,7 @@ class Handling:
 
     async def batch(self, request: Awaitable[Records]) -> Records:
         """As `one`, for many records: it learns only that they came."""
-        self.end(asyncio.current_task())
+        self.end(_current_task())
         began_ns = wall_ns()
         try:
             records = await request
@@ -78,43 +72,44 @@ class Handling:
             raise
         self._tell("on_commit", topics, began_ns, None)
 
-    def leave(self, begun: _Begun) -> None:
-        """The loop that got this record was left, so it is not processed."""
-        if self._begun.get(begun.task) is begun:
-            del self._begun[begun.task]
-            self._end(begun, NOT_PROCESSED)
+    def leave(self, task: Task | None, held: Held) -> None:
+        """The loop that got this record for this task was left, so it is not processed."""
+        if self._held.get(task) is held:
+            del self._held[task]
+            self._end(held, NOT_PROCESSED)
 
     def close(self) -> None:
         """The consumer is closed: what is still in hand is not processed."""
-        while self._begun:
-            self._end(self._begun.popitem()[1], NOT_PROCESSED)
+        while self._held:
+            self._end(self._held.popitem()[1], NOT_PROCESSED)
 
-    def begin(self, task: Task | None, record: Record) -> _Begun:
+    def begin(self, task: Task | None, record: Record) -> Held:
         """The task handles this record from now on."""
-        begun, whose = _Begun(task), self._whose()
+        held: Held = []
+        whose = self._whose()
         for each in self._observers:
             try:
-                begun.ends.append((each, each.begin_record(record, whose)))
+                held.append((each, each.begin_record(record, whose)))
             except Exception as error:  # noqa: BLE001 (whatever it is, it is the observer's fault)
                 self._leave_out(each, "begin_record", error)
-        self._begun[task] = begun
-        return begun
+        self._held[task] = held
+        return held
 
     def end(self, task: Task | None) -> None:
         """The task has handled its record."""
-        begun = self._begun.pop(task, None)
-        if begun is not None:
-            self._end(begun, None)
-        if self._begun:
+        held = self._held.pop(task, None)
+        if held is not None:
+            self._end(held, None)
+        if self._held:
             self._end_with_tasks()
 
     def _end_with_tasks(self) -> None:
         """A task that has ended asks for nothing more, and the next request of another one goes on after its record."""
-        for task in [each for each in self._begun if each is not None and each.done()]:
-            self._end(self._begun.pop(task), None)
+        for task in [each for each in self._held if each is not None and each.done()]:
+            self._end(self._held.pop(task), None)
 
-    def _end(self, begun: _Begun, error: str | None) -> None:
-        for observer, end in reversed(begun.ends):
+    def _end(self, held: Held, error: str | None) -> None:
+        for observer, end in reversed(held):
             try:
                 end(error)
             except Exception as raised:  # noqa: BLE001 (as above)
@@ -142,21 +137,29 @@ class _Handled:
     context of the loop.
     """
 
+    __slots__ = ("_handling", "_held", "_records", "_task")
+
     def __init__(self, handling: Handling, records: AsyncIterator[Record]) -> None:
         self._handling = handling
         self._records = records
-        self._begun: _Begun | None = None
+        self._task: Task | None = None
+        self._held: Held | None = None
 
     def __aiter__(self) -> _Handled:
         return self
 
     async def __anext__(self) -> Record:
-        task = asyncio.current_task()
+        task = _current_task()
         self._handling.end(task)
         record = await anext(self._records)
-        self._begun = self._handling.begin(task, record)
+        self._held = self._handling.begin(task, record)
+        self._task = task
         return record
 
     def __del__(self) -> None:
-        if self._begun is not None:
-            self._handling.leave(self._begun)
+        if self._held is not None:
+            self._handling.leave(self._task, self._held)
+
+
+def _current_task() -> Task | None:
+    return asyncio.current_task(running_loop())  # which asks the system for nothing, unlike the task's own search
