@@ -76,7 +76,9 @@ class Life:
     """
 
     def __init__(self, name: str, loop: Loop, policy: Policy, follow: Follow | None = None) -> None:
-        self.consumer: Consumer | None = loop.make()
+        self.last = loop.make()
+        """The consumer of now, and between two the one before."""
+        self.consumer: Consumer | None = self.last
         self.end: End | None = None
         self.is_stopping = False
         self.has_ended = False
@@ -86,7 +88,7 @@ class Life:
         self._loop = loop
         self._policy = policy
         self._follow = follow
-        self.emit = emit_of(self.consumer, self._followers(self.consumer))
+        self.emit = emit_of(self.last, self._followers(self.last))
         self._changed = Signal()
         self._began_at_ms = now_ms()
 
@@ -201,7 +203,7 @@ class Life:
         """Make another consumer after a while, unless the service stops first."""
         while await self._wait(now_ms() + restart_in_ms):
             try:
-                self.consumer = self._loop.make()
+                self.consumer = self.last = self._loop.make()
                 self.emit = emit_of(self.consumer, self._followers(self.consumer))
             except Exception as error:  # noqa: BLE001 (as if the consumer had been made, and had failed)
                 restart_in_ms = self.restarts.wait_ms(now_ms())
