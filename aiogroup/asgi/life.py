@@ -133,7 +133,7 @@ class Life:
 
     # One consumer.
 
-    async def _ended(self, consumer: Consumer) -> Exception | None:
+    async def _ended(self, consumer: Consumer) -> BaseException | None:
         """Run the consumer to its end, which is reported here; why it failed, or `None` if it ended as it should."""
         try:
             if not await self._start(consumer):
@@ -142,14 +142,16 @@ class Life:
             return self._why_ended(consumer)
         except ConsumerStoppedError as error:  # as `getone` raises it where `async for` ends
             return None if self._is_stopped(consumer) else error
-        except Exception as error:  # noqa: BLE001 (whatever it is, it ended the body)
-            return error
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             failure = RuntimeError("the body awaited something that was cancelled")
             failure.__cause__ = error
             return failure
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it ended the body)
+            return error
 
     async def _start(self, consumer: Consumer) -> bool:
         """Start the consumer, again and again until a broker answers; False if the service stops first."""
@@ -189,7 +191,7 @@ class Life:
 
     # Between two, and after the last.
 
-    def _fail(self, consumer: Consumer, failure: Exception) -> int | None:
+    def _fail(self, consumer: Consumer, failure: BaseException) -> int | None:
         """Note and tell how this consumer ended; in how many milliseconds another one begins, `None` if none does."""
         is_fenced = isinstance(failure, FencedInstanceIdError) or consumer.health().status is HealthStatus.FENCED
         status = HealthStatus.FENCED if is_fenced else HealthStatus.FAILED
@@ -247,7 +249,7 @@ class Life:
             await self._changed.wait(None if until_ms == FOREVER_MS else until_ms)
         return not self.is_stopping
 
-    def _tell(self, status: HealthStatus, failure: Exception, restart_in_ms: int | None) -> None:
+    def _tell(self, status: HealthStatus, failure: BaseException, restart_in_ms: int | None) -> None:
         if status is HealthStatus.FENCED:
             why = "fenced"
         elif isinstance(failure, _BodyEndedError):
