@@ -7,7 +7,15 @@ from typing import ClassVar
 from aiogroup.telemetry.event import Event, Level
 from aiogroup.values import dataclass
 
-__all__ = ["EventLoopShared", "FencedStill", "LoopFailed", "NoBrokerYet", "NoPartitionAssigned", "StaticNameInWorker"]
+__all__ = [
+    "BodyNotEnded",
+    "EventLoopShared",
+    "FencedStill",
+    "LoopFailed",
+    "NoBrokerYet",
+    "NoPartitionAssigned",
+    "StaticNameInWorker",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +72,12 @@ class FencedStill(Event):
     LEVEL: ClassVar[Level] = "error"
     consumer: str
     since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BodyNotEnded(Event):
+    """The body has not ended within the time of the stop, nor when it was cancelled after it: it is left behind."""
+
+    LEVEL: ClassVar[Level] = "error"
+    consumer: str
+    stop_timeout_ms: int

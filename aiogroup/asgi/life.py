@@ -76,7 +76,9 @@ class Life:
     """
 
     def __init__(self, name: str, loop: Loop, policy: Policy, follow: Follow | None = None) -> None:
-        self.consumer: Consumer | None = loop.make()
+        self.last = loop.make()
+        """The consumer of now, and between two the one before."""
+        self.consumer: Consumer | None = self.last
         self.end: End | None = None
         self.is_stopping = False
         self.has_ended = False
@@ -86,7 +88,7 @@ class Life:
         self._loop = loop
         self._policy = policy
         self._follow = follow
-        self.emit = emit_of(self.consumer, self._followers(self.consumer))
+        self.emit = emit_of(self.last, self._followers(self.last))
         self._changed = Signal()
         self._began_at_ms = now_ms()
 
@@ -131,7 +133,7 @@ class Life:
 
     # One consumer.
 
-    async def _ended(self, consumer: Consumer) -> Exception | None:
+    async def _ended(self, consumer: Consumer) -> BaseException | None:
         """Run the consumer to its end, which is reported here; why it failed, or `None` if it ended as it should."""
         try:
             if not await self._start(consumer):
@@ -140,14 +142,16 @@ class Life:
             return self._why_ended(consumer)
         except ConsumerStoppedError as error:  # as `getone` raises it where `async for` ends
             return None if self._is_stopped(consumer) else error
-        except Exception as error:  # noqa: BLE001 (whatever it is, it ended the body)
-            return error
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             failure = RuntimeError("the body awaited something that was cancelled")
             failure.__cause__ = error
             return failure
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it ended the body)
+            return error
 
     async def _start(self, consumer: Consumer) -> bool:
         """Start the consumer, again and again until a broker answers; False if the service stops first."""
@@ -187,7 +191,7 @@ class Life:
 
     # Between two, and after the last.
 
-    def _fail(self, consumer: Consumer, failure: Exception) -> int | None:
+    def _fail(self, consumer: Consumer, failure: BaseException) -> int | None:
         """Note and tell how this consumer ended; in how many milliseconds another one begins, `None` if none does."""
         is_fenced = isinstance(failure, FencedInstanceIdError) or consumer.health().status is HealthStatus.FENCED
         status = HealthStatus.FENCED if is_fenced else HealthStatus.FAILED
@@ -201,7 +205,7 @@ class Life:
         """Make another consumer after a while, unless the service stops first."""
         while await self._wait(now_ms() + restart_in_ms):
             try:
-                self.consumer = self._loop.make()
+                self.consumer = self.last = self._loop.make()
                 self.emit = emit_of(self.consumer, self._followers(self.consumer))
             except Exception as error:  # noqa: BLE001 (as if the consumer had been made, and had failed)
                 restart_in_ms = self.restarts.wait_ms(now_ms())
@@ -245,7 +249,7 @@ class Life:
             await self._changed.wait(None if until_ms == FOREVER_MS else until_ms)
         return not self.is_stopping
 
-    def _tell(self, status: HealthStatus, failure: Exception, restart_in_ms: int | None) -> None:
+    def _tell(self, status: HealthStatus, failure: BaseException, restart_in_ms: int | None) -> None:
         if status is HealthStatus.FENCED:
             why = "fenced"
         elif isinstance(failure, _BodyEndedError):

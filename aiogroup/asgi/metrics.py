@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from aiogroup.asgi.supervised import SupervisedLoop
-from aiogroup.consumer import Consumer
 
 if TYPE_CHECKING:
     from aiogroup.prometheus import Collector
@@ -33,7 +32,7 @@ class Metrics:
 
         collector = self._collector = Collector()
         for name in self._loops():
-            collector.add(name, self._consumer_of(name), restarts_count=self._restarts_of(name))
+            collector.add(name, self._loop_of(name), restarts_count=self._restarts_of(name))
 
     async def end(self) -> None:
         """Show them no more."""
@@ -45,8 +44,8 @@ class Metrics:
         """The body and its content type: all that is in the registry. `None` while the service does not run."""
         return None if self._collector is None else await self._collector.text(accept)
 
-    def _consumer_of(self, name: str) -> Callable[[], Consumer | None]:
-        return lambda: self._loops()[name].consumer
+    def _loop_of(self, name: str) -> Callable[[], SupervisedLoop]:
+        return lambda: self._loops()[name]
 
     def _restarts_of(self, name: str) -> Callable[[], int]:
         return lambda: self._loops()[name].restarts_count

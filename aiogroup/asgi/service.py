@@ -32,6 +32,8 @@ __all__ = ["Service"]
 LOOK_EVERY_MS: Final = 500
 """How exact the times of the probes are."""
 SAMPLE_EVERY_MS: Final = 1_000
+CANCELLED_MS: Final = 1_000
+"""How long a body that was cancelled may take to end, after the time of the stop."""
 
 
 class Service:
@@ -234,7 +236,10 @@ class Service:
         if supervisor.failure is not None:  # no task was begun any more
             for each in self._lives:
                 await each.stop()
-        await supervisor.close()
+        if not await supervisor.close(CANCELLED_MS):
+            for name, each in zip(self._given, self._lives, strict=True):
+                if not each.has_ended:
+                    each.emit(events.BodyNotEnded(name, self._policy.stop_timeout_ms))
         self._stops, self._supervisor = set(), None
 
     def _on_task_failed(self, name: str, error: BaseException) -> None:

@@ -10,6 +10,7 @@ from aiogroup.asgi.probes import UNASSIGNED, Look
 from aiogroup.consumer import Consumer
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.structs import TopicPartition
+from aiogroup.telemetry.figures import FiguresInSteps
 from aiogroup.telemetry.health import Health, HealthStatus, Since
 
 __all__ = ["SupervisedLoop"]
@@ -56,6 +57,10 @@ class SupervisedLoop:
             return {}
         return consumer.lags()
 
+    def figures(self) -> FiguresInSteps | None:
+        """As `Consumer.figures()`, in the state of `health()`; between two consumers those of the last one."""
+        return None if self._life is None else self._figures_in(self._life)
+
     def details(self) -> dict[str, object]:
         """All that is known of it, for those who may see names of topics and groups. Ages are in milliseconds."""
         health = self.health()
@@ -85,6 +90,10 @@ class SupervisedLoop:
         not_flowing_ms = self._flowing_since.ms(health.is_ready, now)
         needs_new_process = life.end is not None and (life.end.needs_new_process or life.restarts.are_many(now))
         return Look(health, 0 if health.is_ready else not_flowing_ms, needs_new_process, was_assigned)
+
+    def _figures_in(self, life: Life) -> FiguresInSteps:
+        figures = yield from life.last.figures()
+        return dataclasses.replace(figures, status=self._health_in(life).status)
 
     def _health_in(self, life: Life) -> Health:
         health = NOT_BEGUN if life.consumer is None else life.consumer.health()

@@ -178,10 +178,11 @@ class FileWriter:
         return True
 
     def _rotate(self, size: int) -> None:
-        """Begin another file if this one is full or old; only between two lines."""
+        """Begin another file if this one is full, old or deleted; only between two lines."""
         now, file, rotation = wall_ms(), self._file, self._rotation
         if file is not None:
-            if file.size + size <= rotation.max_bytes and now - file.opened_at_ms < rotation.max_ms:
+            has_room = file.size + size <= rotation.max_bytes and now - file.opened_at_ms < rotation.max_ms
+            if has_room and not file.is_deleted:
                 return
             file.close()
             self._file = None
@@ -207,6 +208,11 @@ class _File:
         self._number = number
         self.opened_at_ms = opened_at_ms
         self.size = 0
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether somebody has deleted it: what is written would be gone when it is closed."""
+        return os.fstat(self._number).st_nlink == 0
 
     def write(self, data: memoryview) -> int:
         written = os.write(self._number, data)

@@ -11,7 +11,7 @@ from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError
 from aiogroup.figures.series import Reading
 from aiogroup.runtime.loop.clock import Alarm, now_ms, running_loop, wall_ms
-from aiogroup.telemetry.figures import Figures, FiguresInSteps
+from aiogroup.telemetry.figures import Figures, FiguresInSteps, HasFigures
 
 __all__ = ["Source", "Sources"]
 
@@ -29,7 +29,7 @@ class Source:
     def __init__(
         self,
         name: str,
-        consumer: Callable[[], Consumer | None],
+        consumer: Callable[[], HasFigures | None],
         restarts_count: Callable[[], int] | None,
         on_taken: Callable[[], None] | None = None,
     ) -> None:
@@ -113,10 +113,10 @@ class Source:
 
     def _steps(self) -> FiguresInSteps | None:
         consumer = self._consumer()
-        if consumer is None:
+        steps = None if consumer is None else consumer.figures()
+        if steps is None:
             self._note(None)
-            return None
-        return consumer.figures()
+        return steps
 
     def _go_on(self, steps: FiguresInSteps) -> bool:
         """One step. Returns whether it was the last one."""
@@ -154,7 +154,7 @@ class Sources:
         return iter(tuple(self._by_name.values()))
 
     def add(
-        self, name: str, consumer: Consumer | Callable[[], Consumer | None], restarts_count: Callable[[], int] | None
+        self, name: str, consumer: Consumer | Callable[[], HasFigures | None], restarts_count: Callable[[], int] | None
     ) -> Source:
         """Another one. Call it in the consumer's event loop.
 

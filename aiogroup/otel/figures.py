@@ -18,6 +18,7 @@ from aiogroup.figures.sources import Sources
 from aiogroup.otel.attributes import CLIENT_ID, GROUP, PARTITION, SCHEMA_URL, TOPIC
 from aiogroup.runtime.loop.clock import wall_ms
 from aiogroup.telemetry.counts import BOUNDS_MS, Durations
+from aiogroup.telemetry.figures import HasFigures
 
 __all__ = ["FiguresMetering", "metric_of"]
 
@@ -78,7 +79,7 @@ class FiguresMetering:
     def add(
         self,
         name: str,
-        consumer: Consumer | Callable[[], Consumer | None],
+        consumer: Consumer | Callable[[], HasFigures | None],
         *,
         restarts_count: Callable[[], int] | None = None,
     ) -> None:

@@ -23,6 +23,7 @@ from aiogroup.prometheus.process_sums import ProcessSums
 from aiogroup.runtime.loop.clock import FOREVER_MS
 from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.telemetry.counts import BOUNDS_MS, Durations
+from aiogroup.telemetry.figures import HasFigures
 
 __all__ = ["Collector", "exposition"]
 
@@ -74,7 +75,7 @@ class Collector:
     def add(
         self,
         name: str,
-        consumer: Consumer | Callable[[], Consumer | None],
+        consumer: Consumer | Callable[[], HasFigures | None],
         *,
         restarts_count: Callable[[], int] | None = None,
     ) -> None:
@@ -82,7 +83,8 @@ class Collector:
 
         `name` is your own name for it. It is seen only where another consumer has the same group and the same client
         id: then it is appended to the client id. Where the consumer is made anew after a failure, give a function that
-        returns the one of now, or `None` between two.
+        returns the one of now, or `None` between two; or the loop of an `aiogroup.asgi.Service`, which has figures
+        then, too.
 
         Raises:
             ConfigError: the name is in use.

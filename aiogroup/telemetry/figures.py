@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from aiogroup.telemetry.counts import Durations
 from aiogroup.telemetry.health import HealthStatus
 from aiogroup.values import dataclass
 
-__all__ = ["Figures", "FiguresInSteps", "GroupFigures", "PartitionFigures", "TopicCount"]
+__all__ = ["Figures", "FiguresInSteps", "GroupFigures", "HasFigures", "PartitionFigures", "TopicCount"]
 
 
 class PartitionFigures(NamedTuple):
@@ -68,3 +68,10 @@ class Figures:
 
 FiguresInSteps: TypeAlias = Generator[None, None, Figures]
 """Yields after every few partitions, so that the caller may let the event loop run."""
+
+
+class HasFigures(Protocol):
+    """A consumer, or a loop of a service, which makes one after the other."""
+
+    def figures(self) -> FiguresInSteps | None:
+        """The figures of now, to be run to their end; `None` before there is a consumer."""

@@ -49,3 +49,40 @@ async def test_it_can_be_taken_away(monkeypatch):
     monkeypatch.setattr(Metrics, "can_be_served", lambda: False)
     service = Service(billing=Loop(lambda: Consumer("orders"), read))
     assert (await get_raw(service, "/metrics")).status == 404
+
+
+def test_the_figures_of_a_loop_that_failed_or_is_fenced_stay_and_have_the_state_of_the_probes():
+    async def play():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders", partitions=2)
+            broker.produce("orders", b"poison")
+            given = {"bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
+
+            async def raises(consumer):
+                async for _ in consumer:
+                    raise ValueError("cannot be charged")
+
+            service = Service(
+                failing=Loop(lambda: Consumer("orders", group_id="failing", **given), raises),
+                fenced=Loop(lambda: Consumer("orders", group_id="fenced", group_instance_id="one", **given), read),
+            )
+
+            async def figures(group):
+                text = (await get_raw(service, "/metrics")).body.decode()
+                lines = [line for line in text.splitlines() if f'group="{group}"' in line]
+                states = [line for line in lines if line.startswith("aiogroup_state{") and line.endswith(" 1.0")]
+                return "".join(states), lines
+
+            async with service.running():
+                await broker.until(lambda: service["failing"].consumer is None, 60)
+                states, lines = await figures("failing")
+                assert 'state="failed"' in states
+                assert any(line.startswith("aiogroup_restarts_total{") for line in lines)
+                assert not any("topic=" in line and "_total" not in line for line in lines), "it holds no partition"
+                await broker.until(lambda: service["fenced"].health().is_ready, 60)
+                async with Consumer("orders", group_id="fenced", group_instance_id="one", **given):
+                    await broker.until(lambda: service["fenced"].consumer is None, 60)
+                    states, _ = await figures("fenced")
+                    assert 'state="fenced"' in states
+
+    run_virtual(play())

@@ -197,6 +197,32 @@ def test_an_error_while_the_service_stops_is_told_and_nothing_is_started_again()
     run_virtual(script())
 
 
+def test_a_body_that_raises_what_is_no_exception_has_failed_too():
+    class Unusual(BaseException):
+        pass
+
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            seen = []
+
+            async def raising(consumer):
+                seen.append(consumer)
+                if len(seen) == 1:
+                    raise Unusual
+                await read(consumer)
+
+            service = Service(billing=Loop(maker(broker), raising))
+            with logged() as entries:
+                async with service.running():
+                    await broker.until(lambda: len(seen) == 2, timeout_s=60)
+                    assert service["billing"].restarts_count == 1
+                    await broker.until(lambda: service["billing"].health().is_ready)
+            assert [fields["why"] for name, fields in entries if name == "loop_failed"] == ["body_raised"]
+
+    run_virtual(script())
+
+
 def test_a_body_that_awaits_what_was_cancelled_has_failed():
     async def script():
         async with Broker(seed=1) as broker:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 
+import anyio
 import pytest
 
 from aiogroup import ConfigError, Consumer, ConsumerRebalanceListener, IllegalStateError
@@ -142,6 +143,32 @@ def test_a_body_that_does_not_end_is_cancelled_in_time_and_its_record_comes_agai
         assert broker.clock.now_ms - began_at_ms <= 6_500
         assert broker.committed("billing").get(("orders", 0), 0) == 0
         assert broker.group("billing").members == ()
+
+    plays(script)
+
+
+def test_a_body_that_does_not_even_end_when_it_is_cancelled_is_left_behind_and_told():
+    async def script(broker):
+        async def stuck(consumer):
+            async for _ in consumer:
+                begun.append(consumer)
+                with anyio.CancelScope(shield=True):
+                    await broker.clock.pass_s(60)
+
+        begun = []
+        broker.produce("orders", b"stuck")
+        loop = Loop(lambda: consumer_of(broker, auto_offset_reset="earliest"), stuck)
+        service = Service(stop_timeout_ms=6_000, billing=loop)
+        with logged() as entries:
+            async with service.running():
+                await broker.until(lambda: begun)
+                began_at_ms = broker.clock.now_ms
+            assert broker.clock.now_ms - began_at_ms <= 7_500
+        assert [fields["consumer"] for name, fields in entries if name == "body_not_ended"] == ["billing"]
+        assert broker.committed("billing").get(("orders", 0), 0) == 0
+        assert broker.group("billing").members == ()
+        assert service["billing"].health().status == "stopping"
+        await broker.clock.pass_s(60)
 
     plays(script)
 

@@ -8,6 +8,7 @@ import json
 import logging
 import multiprocessing
 import os
+import shutil
 import threading
 from collections import Counter
 
@@ -82,6 +83,26 @@ async def test_an_old_file_is_followed_by_another(tmp_path, monkeypatch):
             log.on_event(told(passed_ms))
             assert await asyncio.to_thread(written.acquire, timeout=30)
     assert [len(path.read_bytes().splitlines()) for path in sorted(tmp_path.iterdir())] == [2, 1]
+
+
+async def test_a_file_that_somebody_deleted_is_followed_by_another(tmp_path, monkeypatch):
+    written = threading.Semaphore(0)
+    write = os.write
+
+    def write_and_tell(number, data):
+        count = write(number, data)
+        written.release()
+        return count
+
+    monkeypatch.setattr(files.os, "write", write_and_tell)
+    folder = tmp_path / "logs"
+    async with EventLog(folder / "events.jsonl") as log:
+        for number in range(3):
+            log.on_event(told(number))
+            assert await asyncio.to_thread(written.acquire, timeout=30)
+            if number == 0:
+                shutil.rmtree(folder)
+    assert [each["why"] for each in lines_in(folder)] == ["1", "2"]
 
 
 async def test_files_of_other_processes_are_left_while_they_may_be_written(tmp_path, monkeypatch):

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
-from aiogroup import ConnectionLostError, Consumer, ConsumerStoppedError, IllegalStateError, StopReport
+from aiogroup import (
+    ConnectionLostError,
+    Consumer,
+    ConsumerStoppedError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    StopReport,
+)
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
+from aiogroup.runtime.net import link
 from aiogroup.testing import Proxy
 from tests.support.kafka import eventually, take, turns
 
@@ -65,6 +74,14 @@ async def test_nobody_at_the_bootstrap_servers_is_reported_by_what_was_given():
     consumer = Consumer("orders", bootstrap_servers="127.0.0.1:1", request_timeout_ms=1_000)
     with pytest.raises(ConnectionLostError, match=r"cannot connect to 127\.0\.0\.1:1 of bootstrap_servers: "):
         await consumer.start()
+
+
+async def test_a_bootstrap_server_that_says_nothing_is_reported_with_the_time_that_was_waited(monkeypatch):
+    monkeypatch.setattr(link, "CONNECT_TIMEOUT_MS", 200)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(KafkaTimeoutError, match=f"connecting to {address} of bootstrap_servers took .* 200 ms"):
+            await Consumer("orders", bootstrap_servers=address).start()
 
 
 ONCE = {"Metadata": 1, "FindCoordinator": 1, "SyncGroup": 1, "OffsetFetch": 1}

@@ -57,6 +57,36 @@ async def test_when_one_task_dies_all_end_and_the_failure_is_reported_once(super
         supervisor.spawn("late", forever, ended)
 
 
+async def test_a_task_that_dies_of_what_is_no_exception_is_reported_too(supervisor):
+    class Unusual(BaseException):
+        pass
+
+    ended = []
+    supervisor.spawn("one", forever, ended)
+    supervisor.spawn("broken", fail, 100, Unusual())
+    await sleep_ms(200)
+    assert len(ended) == 1
+    assert [name for name, _ in supervisor.told] == ["broken"]
+    assert isinstance(supervisor.failure, Unusual)
+
+
+async def test_close_waits_no_longer_than_it_may():
+    supervisor, may_end = Watched(), asyncio.Event()
+    await supervisor.start()
+
+    async def stubborn():
+        with anyio.CancelScope(shield=True):
+            await may_end.wait()
+
+    supervisor.spawn("stubborn", stubborn)
+    await sleep_ms(0)
+    began_at_ms = now_ms()
+    assert not await supervisor.close(100)
+    assert 90 <= now_ms() - began_at_ms < 1_000
+    may_end.set()
+    assert await supervisor.close()
+
+
 async def test_task_that_returns_ends_alone(supervisor):
     ended = []
     supervisor.spawn("short", sleep_ms, 10)

@@ -102,15 +102,15 @@ class Supervisor:
         try:
             with scope:
                 await work(*args)
-        except Exception as error:
-            self._fail(name, error)
-            raise
         except asyncio.CancelledError:
             # We did not cancel it: an application cancelled all tasks, or raised in code of its own that we awaited.
             # The task group takes that for an ordinary end, and whoever waits for this task's work would wait for ever.
             if self._group is not None and not self._group.cancel_scope.cancel_called:
                 self._fail(name, _cancelled(name))
                 self._group.cancel_scope.cancel()
+            raise
+        except BaseException as error:
+            self._fail(name, error)
             raise
 
     def _fail(self, name: str, error: BaseException) -> None:
@@ -183,14 +183,18 @@ class Supervisor:
             self._threads = ThreadPoolExecutor(COMPUTING, "aiogroup")
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
-    async def close(self) -> None:
-        """End every task and wait for them. A computation that is under way ends by itself."""
+    async def close(self, timeout_ms: int | None = None) -> bool:
+        """Cancel every task and wait for them. A computation that is under way ends by itself.
+
+        Returns whether all tasks have ended in that time; those that have not are left behind.
+        """
         self._ended.set()
         if self._owner is not None:
-            await asyncio.wait({self._owner})
-            self._owner = None
+            _, left = await asyncio.wait({self._owner}, timeout=None if timeout_ms is None else timeout_ms / 1_000)
+            self._owner = self._owner if left else None
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+        return self._owner is None
 
 
 def start_task(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:

@@ -246,10 +246,11 @@ class Link:
             try:
                 async with timeout_ms(each_ms):
                     return await self.send(node_id, request, METADATA, each_ms)
-            except TimeoutError:
+            except TimeoutError as error:
                 self.disconnect(node_id, METADATA)
                 self._slot(node_id, METADATA).failures_count += 1
-                last = KafkaTimeoutError(f"{self._named(node_id)} did not answer within {each_ms} ms")
+                late = KafkaTimeoutError(f"{self._named(node_id)} did not answer within {each_ms} ms")
+                last = error if isinstance(error, KafkaTimeoutError) else late
             except AuthenticationFailedError:
                 raise
             except AiogroupError as error:
