@@ -262,5 +262,9 @@ class Service:
         return Snapshot(looks, self._ready, self._unready_after_ms)
 
     def _details(self) -> dict[str, object]:
-        """Each loop with all that is known of it, also one that has ended as it may."""
-        return {"pid": os.getpid(), "loops": {name: each.details() for name, each in self._loops.items()}}
+        """Each loop with what is known of it and its lags, also one that has ended as it may."""
+        loops = {
+            name: {**each.details(), "lags": {f"{tp.topic}-{tp.partition}": lag for tp, lag in each.lags().items()}}
+            for name, each in self._loops.items()
+        }
+        return {"pid": os.getpid(), "loops": loops}

@@ -20,7 +20,6 @@ __all__ = ["State"]
 Work = Callable[[], Awaitable[None]]
 KEPT_MS: Final = 900
 """What many pages ask for at the same time is looked up once."""
-PARTITIONS_CHARS: Final = 400_000
 
 
 class State:
@@ -34,7 +33,7 @@ class State:
         names: tuple[str, ...],
     ) -> None:
         self.journal = Journal()
-        self.watched = {name: Watched(name, self.journal) for name in names}
+        self.watched = {name: Watched(name, self.journal, len(names)) for name in names}
         self._snapshot = snapshot
         self._loops = loops
         self._begin = begin
@@ -81,6 +80,5 @@ class State:
             watched = self.watched[name]
             if loop.consumer is not None and (asking := watched.ask_members(loop.consumer)) is not None:
                 self._begin(asking)
-            details = await watched.details(loop, PARTITIONS_CHARS // len(loops))
-            texts.append(f"{json.dumps(name)}: {details}")
+            texts.append(f"{json.dumps(name)}: {await watched.details(loop)}")
         return f'{json.dumps(about)[:-1]}, "loops": {{{", ".join(texts)}}}'
