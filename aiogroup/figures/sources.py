@@ -10,7 +10,7 @@ from typing import Final
 from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError
 from aiogroup.figures.series import Reading
-from aiogroup.runtime.loop.clock import Alarm, now_ms, running_loop, wall_ms
+from aiogroup.runtime.loop.clock import Alarm, now_ms, running_loop, steady_ms
 from aiogroup.telemetry.figures import Figures, FiguresInSteps
 
 __all__ = ["Source", "Sources"]
@@ -57,7 +57,7 @@ class Source:
     @property
     def last(self) -> Figures | None:
         """The last snapshot; `None` if there is no consumer now, or the loop has been blocked for long."""
-        if self._taken is None or wall_ms() - self._taken[0] > STALE_MS:
+        if self._taken is None or steady_ms() - self._taken[0] > STALE_MS:
             return None
         return self._taken[1]
 
@@ -70,7 +70,7 @@ class Source:
 
     def take_here(self) -> None:
         """For a scrape on the loop that cannot await: a snapshot at once, unless the last one is of the last second."""
-        if self._taken is None or wall_ms() - self._taken[0] > FRESH_MS:
+        if self._taken is None or steady_ms() - self._taken[0] > FRESH_MS:
             steps = self._steps()
             while steps is not None and not self._go_on(steps):
                 pass
@@ -128,7 +128,7 @@ class Source:
         return False
 
     def _note(self, figures: Figures | None) -> None:
-        self._taken = wall_ms(), figures
+        self._taken = steady_ms(), figures
         if self._on_taken is not None:
             self._on_taken()
 
@@ -190,7 +190,7 @@ class Sources:
 
         In a thread it waits for the loops of all together for a second; a loop that is blocked leaves its last one.
         """
-        until_ms = wall_ms() + FRESH_MS
+        until_ms = steady_ms() + FRESH_MS
         asked = []
         for source in self:
             if source.is_here:
@@ -198,7 +198,7 @@ class Sources:
             else:
                 asked.append(source.take_from_thread())
         for taken in asked:
-            taken.wait(max(0, until_ms - wall_ms()) / 1_000)
+            taken.wait(max(0, until_ms - steady_ms()) / 1_000)
 
     def readings(self) -> Iterator[Reading]:
         """The last snapshot of each; of two with one group and one client id the later one's id ends with its name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -112,6 +113,14 @@ async def test_a_loop_that_is_blocked_gives_the_last_snapshot(make, scraped, col
         scraping.start()
         scraping.join(60)  # this blocks the loop
     assert scraped(bodies[0])("kafka_consumer_coordinator_assigned_partitions") == 2
+
+
+async def test_a_wall_clock_that_steps_makes_no_snapshot_older(make, monkeypatch):
+    source, real = Source("orders", lambda: consumer, None), time.time_ns
+    async with make("orders") as consumer:
+        await source.take()
+        monkeypatch.setattr(time, "time_ns", lambda: real() + 3_600_000_000_000)
+        assert source.last is not None
 
 
 async def test_a_loop_that_is_closed_shows_nothing(make, scraped, collector, registry):
