@@ -65,6 +65,11 @@ def test_events_have_numbers_and_only_new_ones_are_asked_for():
             assert later["last_number"] == later["events"][-1]["number"]
             again = await state_of(service, b"after=%d" % (last + 1_000))
             assert again["events"][0]["number"] == 1, "who asks has seen another process"
+            own, other = later["process"].encode(), b"another"
+            known = await state_of(service, b"after=%d&samples_after=%d&process=%s" % (last, later["at_ms"], own))
+            assert (known["events"], known["samples"]["billing"]) == (later["events"], [])
+            anew = await state_of(service, b"after=%d&samples_after=%d&process=%s" % (last, later["at_ms"], other))
+            assert (anew["events"], anew["samples"]) == (again["events"], again["samples"])
 
     plays(script)
 

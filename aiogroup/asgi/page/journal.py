@@ -67,7 +67,7 @@ class Journal:
     def events(self, after: int = 0) -> list[str]:
         """Those that are still known with a higher number; all of them if no event has that number yet.
 
-        Who asks with a higher number has seen another process, which this one follows.
+        Who asks with a higher number, and did not name the process, has seen another one, which this one follows.
         """
         if after > self.last_number:
             after = 0
