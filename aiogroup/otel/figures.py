@@ -14,7 +14,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from aiogroup.consumer import Consumer
 from aiogroup.figures.families import FAMILIES, OF_ALL, Family
 from aiogroup.figures.series import Value, bounded
-from aiogroup.figures.sources import Sources
+from aiogroup.figures.sources import Sources, bring_up_to_date
 from aiogroup.otel.attributes import CLIENT_ID, GROUP, PARTITION, SCHEMA_URL, TOPIC
 from aiogroup.runtime.loop.clock import steady_ms
 from aiogroup.telemetry.counts import BOUNDS_MS, Durations
@@ -102,14 +102,14 @@ class FiguresMetering:
 
     def _observed(self, name: str, _options: CallbackOptions) -> Iterable[Observation]:
         if self._rows is None or steady_ms() - self._rows[0] >= TOGETHER_MS:
-            self._sources.bring_up_to_date()
+            bring_up_to_date(self._sources)
             rows = self._made()
             self._rows = steady_ms(), rows
         return self._rows[1].get(name, ())
 
     def _made(self) -> Rows:
         rows: Rows = {}
-        for reading, series in bounded(self._sources.readings(), self._max_series):
+        for reading, series in bounded(self._sources.readings(set()), self._max_series):
             whose = (reading.figures.group_id or "", reading.client_id)
             for name, labels, value in series:
                 pairs = zip((*OF_ALL, *FAMILIES[name].labels), (*whose, *labels), strict=True)

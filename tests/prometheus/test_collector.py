@@ -135,6 +135,44 @@ async def test_a_loop_that_is_closed_shows_nothing(make, scraped, collector, reg
     assert scraped(await asyncio.to_thread(generate_latest, registry)).samples == []
 
 
+async def test_a_text_has_the_consumers_of_other_loops(make, scraped, collector):
+    added, is_over = threading.Event(), threading.Event()
+
+    def run():
+        async def live():
+            collector.add("elsewhere", make("orders", client_id="elsewhere"))
+            added.set()
+            await asyncio.to_thread(is_over.wait, 60)
+
+        asyncio.run(live())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        await asyncio.to_thread(added.wait, 60)
+        collector.add("here", make("orders", client_id="here"))
+        states = scraped((await collector.text())[0]).all("aiogroup_state")
+    finally:
+        is_over.set()
+        thread.join(60)
+    assert {each.labels["client_id"] for each in states} == {"here", "elsewhere"}
+
+
+async def test_the_collectors_of_a_registry_show_each_family_once(make, scraped, collector, registry):
+    other = Collector(registry)
+    collector.add("billing", make("orders"))
+    for each in ("billing", "audit"):
+        other.add(each, make("orders"))
+    for body in ((await collector.text())[0], (await other.text())[0], generate_latest(registry)):
+        assert body.count(b"# TYPE aiogroup_state ") == 1
+        states = scraped(body).all("aiogroup_state")
+        assert {each.labels["client_id"] for each in states} == {"aiogroup", "aiogroup-billing", "aiogroup-audit"}
+    await other.close()
+    assert {each.labels["client_id"] for each in scraped(generate_latest(registry)).all("aiogroup_state")} == {
+        "aiogroup"
+    }
+
+
 async def test_between_two_consumers_there_is_nothing(make, scraped, collector):
     consumer = make("orders")
     now = [consumer]
