@@ -6,14 +6,13 @@ import asyncio
 import multiprocessing
 import os
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final, get_args
 
 import anyio
 
-from aiogroup.asgi import events
 from aiogroup.asgi.application import Access, Application, Receive, Scope, Send
 from aiogroup.asgi.life import Follow, Life, Policy, WhenDead, WhenFenced
 from aiogroup.asgi.loop import Loop
@@ -25,7 +24,9 @@ from aiogroup.asgi.supervised import SupervisedLoop
 from aiogroup.errors import ConfigError, IllegalStateError
 from aiogroup.runtime.loop.clock import sleep_ms
 from aiogroup.runtime.loop.supervisor import Supervisor
-from aiogroup.telemetry.events import TaskFailed
+from aiogroup.telemetry import events
+from aiogroup.telemetry.event import Observer
+from aiogroup.telemetry.observers import checked_observers
 
 __all__ = ["Service"]
 
@@ -60,6 +61,7 @@ class Service:
             `/state`, `?verbose` and the page; it may be async. Without it nobody may.
         page: serve the live page at `/`, for those with access.
         metrics: serve `/metrics` where prometheus-client is installed. It is open to all, as everywhere.
+        observers: get the service's own events, such as `loop_failed`; a consumer's go to that consumer's observers.
         health_file: a file to touch each second while `/livez` would answer 200, for a probe by its age.
         loops: the loops, by the name that `service[name]`, the log and the probes give them.
 
@@ -79,6 +81,7 @@ class Service:
         access: Access | None = None,
         page: bool = False,
         metrics: bool = True,
+        observers: Iterable[Observer] = (),
         health_file: str | os.PathLike[str] | None = None,
         **loops: Loop,
     ) -> None:
@@ -105,6 +108,7 @@ class Service:
             if not isinstance(loop, Loop):
                 raise ConfigError(f"{name}={loop!r}: a Loop is needed, or this is no argument of Service")
         self._given = loops
+        self._observers = checked_observers(observers)
         self._policy = Policy(when_dead, when_fenced, stop_timeout_ms)
         self._ready: Ready = ready
         self._unready_after_ms = unready_after_ms
@@ -146,7 +150,10 @@ class Service:
         """
         if self._supervisor is not None:
             raise IllegalStateError("this service is running already: one lifespan at a time")
-        lives = {name: Life(name, loop, self._policy, self._follower(name)) for name, loop in self._given.items()}
+        lives = {
+            name: Life(name, loop, self._policy, self._follower(name), self._observers)
+            for name, loop in self._given.items()
+        }
         self._warn(lives)
         if self._health_file is not None:
             self._health_file.touch()
@@ -214,7 +221,7 @@ class Service:
                 await sleep_ms(SAMPLE_EVERY_MS)
         except Exception as error:  # noqa: BLE001 (what is only shown ends no consumer)
             for each in self._lives:
-                each.emit(TaskFailed("samples", repr(error)))
+                each.emit(events.TaskFailed("samples", repr(error)))
 
     def _follower(self, name: str) -> Follow | None:
         return self._state.watched[name].follow if self._is_watched else None
