@@ -21,7 +21,7 @@ from aiogroup.asgi.page.state import State, Work
 from aiogroup.asgi.probes import Ready, Snapshot
 from aiogroup.asgi.signals import hearing_sigterm
 from aiogroup.asgi.supervised import SupervisedLoop
-from aiogroup.errors import ConfigError, IllegalStateError
+from aiogroup.errors import ConfigError, ConsumerStoppedError, IllegalStateError
 from aiogroup.runtime.loop.clock import sleep_ms
 from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.telemetry import events
@@ -220,15 +220,23 @@ class Service:
                 await self._state.sample()
                 await sleep_ms(SAMPLE_EVERY_MS)
         except Exception as error:  # noqa: BLE001 (what is only shown ends no consumer)
-            for each in self._lives:
-                each.emit(events.TaskFailed("samples", repr(error)))
+            self._tell_of_all("samples", error)
 
     def _follower(self, name: str) -> Follow | None:
         return self._state.watched[name].follow if self._is_watched else None
 
     def _begin(self, work: Work) -> None:
         if self._supervisor is not None:
-            self._supervisor.begin("question", work)
+            self._supervisor.begin("question", work).add_done_callback(self._on_answered)
+
+    def _on_answered(self, answered: asyncio.Future[None]) -> None:
+        error = None if answered.cancelled() else answered.exception()
+        if error is not None and not isinstance(error, ConsumerStoppedError):
+            self._tell_of_all("question", error)
+
+    def _tell_of_all(self, task: str, error: BaseException) -> None:
+        for each in self._lives:
+            each.emit(events.TaskFailed(task, repr(error)))
 
     def _begin_stop(self) -> None:
         supervisor = self._supervisor

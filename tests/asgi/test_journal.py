@@ -115,5 +115,16 @@ def test_a_rebalance_that_failed_and_partitions_that_were_lost():
     assert (failed["outcome"], failed["error"], failed["duration_ms"]) == ("failed", "timed out", 40)
 
 
+def test_partitions_that_were_lost_on_the_way_and_came_again_are_shown():
+    _, again, lost = rebalances(
+        events.RebalanceCompleted("joining", 1, TPS[:2], 30, True),
+        events.RebalanceStarted("the group rebalances", 1),
+        events.PartitionsLost(TPS[:1], "expelled"),
+        events.RebalanceCompleted("joining", 2, TPS[:2], 2_500, False),
+    )
+    assert (lost["outcome"], lost["lost"]) == ("lost", ["orders-0"])
+    assert (again["came"], again["went"]) == (["orders-0"], [])
+
+
 def test_only_the_last_ones_are_kept():
     assert len(rebalances(*[events.RebalanceStarted(str(each), each) for each in range(80)])) == 50

@@ -240,6 +240,25 @@ def test_members_that_may_not_be_asked_for_say_why():
     plays(script)
 
 
+def test_an_error_of_the_look_up_is_told(monkeypatch):
+    def broken(_):
+        raise ValueError("no members")
+
+    async def script(broker):
+        service = service_of(broker)
+        async with service.running():
+            await ready(broker, service)
+            await state_of(service)
+            await broker.clock.pass_s(2)
+            found = await state_of(service)
+            failed = [each for each in found["events"] if each["event"] == "task_failed"]
+            assert [(each["task"], each["error"]) for each in failed] == [("question", "ValueError('no members')")]
+            assert service["billing"].health().is_ready
+
+    monkeypatch.setattr("aiogroup.asgi.page.members.members_of", broken)
+    plays(script)
+
+
 def test_a_thousand_partitions_stay_below_1_mb_and_are_looked_up_once_for_all_who_ask():
     async def script(broker):
         service = service_of(broker)
