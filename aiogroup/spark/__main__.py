@@ -22,7 +22,7 @@ from aiogroup.spark.reading import TASK_RECORDS
 from aiogroup.spark.session import CONNECTOR, make_session
 from aiogroup.spark.sinks import load_function, to_parquet
 from aiogroup.spark.standing import Lagging
-from aiogroup.verifiable.properties import load_properties
+from aiogroup.properties import load_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,7 +18,7 @@ from aiogroup.spark.liveness.output.tables import write_tables
 from aiogroup.spark.liveness.output.text import as_json, as_text
 from aiogroup.spark.liveness.reading import read_events
 from aiogroup.spark.session import CONNECTOR, make_session
-from aiogroup.verifiable.properties import load_properties
+from aiogroup.properties import load_properties
 
 __all__ = ["Given", "add_arguments", "checked", "run"]
 

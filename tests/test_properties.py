@@ -8,7 +8,7 @@ import trustme
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConfigError
 from aiogroup.verifiable import consumer
-from aiogroup.verifiable.properties import (
+from aiogroup.properties import (
     assignors_of,
     check_group_protocol,
     consumer_settings,
