@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -52,7 +51,7 @@ from aiogroup.telemetry.figures import FiguresInSteps
 from aiogroup.telemetry.health import GroupMetadata, Health, HealthStatus, Since
 from aiogroup.telemetry.log import Log
 from aiogroup.telemetry.meter import ConsumerObserver
-from aiogroup.telemetry.observers import Observers
+from aiogroup.telemetry.observers import Observers, checked_observers
 from aiogroup.telemetry.record_observer import record_observers
 
 __all__ = ["Consumer"]
@@ -84,7 +83,7 @@ class Consumer:
         self._listener = listener
         self._subscription = Subscription()
         # No bound method of ours: what the tasks hold must not keep a forgotten consumer from being noticed.
-        checked = _check_observers(observers)
+        checked = checked_observers(observers)
         self._watching: tuple[ConsumerObserver, ...] = ()
         self._counts = Counts()
         log = Log(self.config.group_id, self.config.client_id)
@@ -739,7 +738,7 @@ class Consumer:
         Raises:
             ConfigError: it has no `on_event(event)`, or one that is async.
         """
-        for each in _check_observers((observer,)):
+        for each in checked_observers((observer,)):
             before = self._watching
             self._observers.add(self._own(each))
             for watching in self._watching[len(before) :]:
@@ -903,18 +902,6 @@ class Consumer:
         if not self.assignment():
             return "No partitions assigned yet"
         return f"Partition {tp} is not assigned to this consumer; see assignment()"
-
-
-def _check_observers(observers: object) -> tuple[Observer, ...]:
-    if not isinstance(observers, Iterable):
-        raise ConfigError(f"observers={observers!r}: a list of objects with on_event(event) is needed")
-    given = tuple(observers)
-    for each in given:
-        if isinstance(each, type) or not callable(getattr(each, "on_event", None)):
-            raise ConfigError(f"observers: {each!r} has no on_event(event); give objects that have")
-        if inspect.iscoroutinefunction(each.on_event):
-            raise ConfigError(f"observers: on_event of {each!r} is async, and is not awaited; make it a plain function")
-    return given
 
 
 def _check_timeout(timeout: object, call: str) -> None:

@@ -149,14 +149,15 @@ def test_imports_point_down(source):
         assert target == room or target in BELOW[room], f"{source.path} ({room}) imports {name} ({target})"
 
 
-def test_nothing_stands_on_the_command_line_but_its_door():
+@pytest.mark.parametrize(("room", "door"), [("cli", {"aiogroup/__main__.py"}), ("verifiable", set())])
+def test_nothing_stands_on_a_tool_but_its_door(room, door):
     standing = {
         source.path
         for source in sources()
-        if not source.path.startswith("aiogroup/cli/")
-        and any(name.startswith("aiogroup.cli") for name in source.imports())
+        if not source.path.startswith(f"aiogroup/{room}/")
+        and any(name.startswith(f"aiogroup.{room}") for name in source.imports())
     }
-    assert standing == {"aiogroup/__main__.py"}
+    assert standing == door
 
 
 def imported_modules():

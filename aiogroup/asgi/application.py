@@ -41,7 +41,7 @@ class Application:
         self,
         snapshot: Callable[[], Snapshot],
         details: Callable[[], dict[str, object]],
-        state: Callable[[int, int], Awaitable[bytes]],
+        state: Callable[[int, int, str], Awaitable[bytes]],
         access: Access | None,
         *,
         page: bool = False,
@@ -112,7 +112,7 @@ class Application:
             after, samples_after_ms = (int(asked.get(name, ["0"])[-1]) for name in ("after", "samples_after"))
         except ValueError:
             return BAD_REQUEST, json_of({"error": "after and samples_after are whole numbers"})
-        return OK, await self._document(after, samples_after_ms)
+        return OK, await self._document(after, samples_after_ms, asked.get("process", [""])[-1])
 
     async def _page(self, scope: Scope) -> Answer:
         refused = await self._refusal(scope)

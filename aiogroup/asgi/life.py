@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Final, Literal
 
-from aiogroup.asgi import events
 from aiogroup.asgi.loop import Loop
 from aiogroup.asgi.probes import UNASSIGNED
 from aiogroup.asgi.restarts import Restarts, doubled_ms
@@ -22,8 +21,8 @@ from aiogroup.errors import (
     ProtocolError,
 )
 from aiogroup.runtime.loop.clock import FOREVER_MS, Signal, now_ms
+from aiogroup.telemetry import events
 from aiogroup.telemetry.event import Emit, Observer
-from aiogroup.telemetry.events import TaskFailed
 from aiogroup.telemetry.health import HealthStatus
 from aiogroup.telemetry.log import Log
 from aiogroup.telemetry.observers import Observers
@@ -75,7 +74,9 @@ class Life:
         ConfigError: a setting is wrong, or the function made no consumer.
     """
 
-    def __init__(self, name: str, loop: Loop, policy: Policy, follow: Follow | None = None) -> None:
+    def __init__(
+        self, name: str, loop: Loop, policy: Policy, follow: Follow | None = None, observers: tuple[Observer, ...] = ()
+    ) -> None:
         self.last = loop.make()
         """The consumer of now, and between two the one before."""
         self.consumer: Consumer | None = self.last
@@ -88,6 +89,7 @@ class Life:
         self._loop = loop
         self._policy = policy
         self._follow = follow
+        self._observers = observers
         self.emit = emit_of(self.last, self._followers(self.last))
         self._changed = Signal()
         self._began_at_ms = now_ms()
@@ -129,7 +131,7 @@ class Life:
         """A task of the service died, and all of them with it."""
         why = f"the task {name!r} of the service ended: {error!r}"
         self.end = End(HealthStatus.FAILED, why, needs_new_process=True)
-        self.emit(TaskFailed(name, repr(error)))
+        self.emit(events.TaskFailed(name, repr(error)))
 
     # One consumer.
 
@@ -216,7 +218,7 @@ class Life:
                 return
 
     def _followers(self, consumer: Consumer) -> tuple[Observer, ...]:
-        return () if self._follow is None else (self._follow(consumer),)
+        return self._observers if self._follow is None else (self._follow(consumer), *self._observers)
 
     async def _stay_ended(self) -> None:
         """No other consumer follows in this process: end it if so wanted, and wait until the service stops."""

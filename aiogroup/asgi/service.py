@@ -6,14 +6,13 @@ import asyncio
 import multiprocessing
 import os
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final, get_args
 
 import anyio
 
-from aiogroup.asgi import events
 from aiogroup.asgi.application import Access, Application, Receive, Scope, Send
 from aiogroup.asgi.life import Follow, Life, Policy, WhenDead, WhenFenced
 from aiogroup.asgi.loop import Loop
@@ -22,10 +21,12 @@ from aiogroup.asgi.page.state import State, Work
 from aiogroup.asgi.probes import Ready, Snapshot
 from aiogroup.asgi.signals import hearing_sigterm
 from aiogroup.asgi.supervised import SupervisedLoop
-from aiogroup.errors import ConfigError, IllegalStateError
+from aiogroup.errors import ConfigError, ConsumerStoppedError, IllegalStateError
 from aiogroup.runtime.loop.clock import sleep_ms
 from aiogroup.runtime.loop.supervisor import Supervisor
-from aiogroup.telemetry.events import TaskFailed
+from aiogroup.telemetry import events
+from aiogroup.telemetry.event import Observer
+from aiogroup.telemetry.observers import checked_observers
 
 __all__ = ["Service"]
 
@@ -62,6 +63,7 @@ class Service:
             `/state`, `?verbose` and the page; it may be async. Without it nobody may.
         page: serve the live page at `/`, for those with access.
         metrics: serve `/metrics` where prometheus-client is installed. It is open to all, as everywhere.
+        observers: get the service's own events, such as `loop_failed`; a consumer's go to that consumer's observers.
         health_file: a file to touch each second while `/livez` would answer 200, for a probe by its age.
         loops: the loops, by the name that `service[name]`, the log and the probes give them.
 
@@ -81,6 +83,7 @@ class Service:
         access: Access | None = None,
         page: bool = False,
         metrics: bool = True,
+        observers: Iterable[Observer] = (),
         health_file: str | os.PathLike[str] | None = None,
         **loops: Loop,
     ) -> None:
@@ -107,6 +110,7 @@ class Service:
             if not isinstance(loop, Loop):
                 raise ConfigError(f"{name}={loop!r}: a Loop is needed, or this is no argument of Service")
         self._given = loops
+        self._observers = checked_observers(observers)
         self._policy = Policy(when_dead, when_fenced, stop_timeout_ms)
         self._ready: Ready = ready
         self._unready_after_ms = unready_after_ms
@@ -148,7 +152,10 @@ class Service:
         """
         if self._supervisor is not None:
             raise IllegalStateError("this service is running already: one lifespan at a time")
-        lives = {name: Life(name, loop, self._policy, self._follower(name)) for name, loop in self._given.items()}
+        lives = {
+            name: Life(name, loop, self._policy, self._follower(name), self._observers)
+            for name, loop in self._given.items()
+        }
         self._warn(lives)
         if self._health_file is not None:
             self._health_file.touch()
@@ -215,15 +222,23 @@ class Service:
                 await self._state.sample()
                 await sleep_ms(SAMPLE_EVERY_MS)
         except Exception as error:  # noqa: BLE001 (what is only shown ends no consumer)
-            for each in self._lives:
-                each.emit(TaskFailed("samples", repr(error)))
+            self._tell_of_all("samples", error)
 
     def _follower(self, name: str) -> Follow | None:
         return self._state.watched[name].follow if self._is_watched else None
 
     def _begin(self, work: Work) -> None:
         if self._supervisor is not None:
-            self._supervisor.begin("question", work)
+            self._supervisor.begin("question", work).add_done_callback(self._on_answered)
+
+    def _on_answered(self, answered: asyncio.Future[None]) -> None:
+        error = None if answered.cancelled() else answered.exception()
+        if error is not None and not isinstance(error, ConsumerStoppedError):
+            self._tell_of_all("question", error)
+
+    def _tell_of_all(self, task: str, error: BaseException) -> None:
+        for each in self._lives:
+            each.emit(events.TaskFailed(task, repr(error)))
 
     def _begin_stop(self) -> None:
         supervisor = self._supervisor
@@ -267,5 +282,9 @@ class Service:
         return Snapshot(looks, self._ready, self._unready_after_ms)
 
     def _details(self) -> dict[str, object]:
-        """Each loop with all that is known of it, also one that has ended as it may."""
-        return {"pid": os.getpid(), "loops": {name: each.details() for name, each in self._loops.items()}}
+        """Each loop with what is known of it and its lags, also one that has ended as it may."""
+        loops = {
+            name: {**each.details(), "lags": {f"{tp.topic}-{tp.partition}": lag for tp, lag in each.lags().items()}}
+            for name, each in self._loops.items()
+        }
+        return {"pid": os.getpid(), "loops": loops}

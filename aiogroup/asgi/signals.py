@@ -40,7 +40,8 @@ def hearing_sigterm(hear: Callable[[], None]) -> Iterator[None]:
     outside = contextvars.copy_context()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(hear, context=outside)
+        if not loop.is_closed():  # another handler may have been put before this one, and calls it for ever
+            loop.call_soon_threadsafe(hear, context=outside)
         if callable(found):
             found(number, frame)
 

@@ -62,7 +62,10 @@ class SupervisedLoop:
         return None if self._life is None else self._figures_in(self._life)
 
     def details(self) -> dict[str, object]:
-        """All that is known of it, for those who may see names of topics and groups. Ages are in milliseconds."""
+        """What is known of it as a whole, for those who may see names of topics and groups. Ages are in milliseconds.
+
+        No partition is looked at.
+        """
         health = self.health()
         return {
             "state": health.status,
@@ -73,7 +76,6 @@ class SupervisedLoop:
             "partitions_count": health.partitions_count,
             "missing_topics": health.missing_topics,
             "restarts_count": self.restarts_count,
-            "lags": {f"{tp.topic}-{tp.partition}": lag for tp, lag in self.lags().items()},
         }
 
     def look(self) -> Look | None:

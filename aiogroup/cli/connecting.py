@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from aiogroup.verifiable.properties import consumer_settings, load_properties
+from aiogroup.properties import consumer_settings, load_properties
 
 __all__ = ["PREFIX", "NoServersError", "add_connection", "settings_of"]
 

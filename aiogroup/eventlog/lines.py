@@ -28,7 +28,9 @@ _ADDRESS: Final = re.compile(r"\[[0-9a-fA-F:.]+\](?::\d+)?|\b[\w.-]+:\d{2,5}\b|\
 _CLASS: Final = re.compile(r"<?([\w.]+)")
 _OBJECTS: Final = frozenset({"error", "observer"})
 """These fields are the `repr` of an object of the application, which may show anything: its class alone is written."""
-_LEFT_OUT: Final = frozenset({(events.ObserverFailed, "traceback"), (events.PoisonRecord, "why")})
+_LEFT_OUT: Final = frozenset(
+    {(events.ObserverFailed, "traceback"), (events.LoopFailed, "traceback"), (events.PoisonRecord, "why")}
+)
 """A traceback shows code, and what a deserializer says of a record often shows the record."""
 
 

@@ -46,12 +46,17 @@ class TopicWriter:
         self.dropped_count = 0
 
     def put(self, line: bytes) -> None:
+        """Send this line in a while, or count it as dropped.
+
+        Raises:
+            RuntimeError: no event loop runs here; the line was not taken.
+        """
         if self._is_closed or len(self._queue) + len(self._under_way) >= self._max_queue:
             self.dropped_count += 1
             return
-        self._queue.append(line)
         if self._task is None or self._task.done():
             self._task = start_task("event log", self._send)
+        self._queue.append(line)
 
     def drop(self, count: int = 1) -> None:
         self.dropped_count += count

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError
 from aiogroup.figures.series import Reading
-from aiogroup.runtime.loop.clock import Alarm, now_ms, running_loop, wall_ms
+from aiogroup.runtime.loop.clock import Alarm, now_ms, running_loop, steady_ms
 from aiogroup.telemetry.figures import Figures, FiguresInSteps, HasFigures
 
-__all__ = ["Source", "Sources"]
+__all__ = ["Source", "Sources", "bring_up_to_date"]
 
 FRESH_MS: Final = 1_000
 """How old a snapshot may be that is given to a scrape which cannot wait for the loop."""
@@ -57,7 +57,7 @@ class Source:
     @property
     def last(self) -> Figures | None:
         """The last snapshot; `None` if there is no consumer now, or the loop has been blocked for long."""
-        if self._taken is None or wall_ms() - self._taken[0] > STALE_MS:
+        if self._taken is None or steady_ms() - self._taken[0] > STALE_MS:
             return None
         return self._taken[1]
 
@@ -70,7 +70,7 @@ class Source:
 
     def take_here(self) -> None:
         """For a scrape on the loop that cannot await: a snapshot at once, unless the last one is of the last second."""
-        if self._taken is None or wall_ms() - self._taken[0] > FRESH_MS:
+        if self._taken is None or steady_ms() - self._taken[0] > FRESH_MS:
             steps = self._steps()
             while steps is not None and not self._go_on(steps):
                 pass
@@ -128,7 +128,7 @@ class Source:
         return False
 
     def _note(self, figures: Figures | None) -> None:
-        self._taken = wall_ms(), figures
+        self._taken = steady_ms(), figures
         if self._on_taken is not None:
             self._on_taken()
 
@@ -185,29 +185,31 @@ class Sources:
             if source.is_here:
                 await source.take()
 
-    def bring_up_to_date(self) -> None:
-        """Snapshots that are at most a second old, for a scrape that cannot await.
-
-        In a thread it waits for the loops of all together for a second; a loop that is blocked leaves its last one.
-        """
-        until_ms = wall_ms() + FRESH_MS
-        asked = []
-        for source in self:
-            if source.is_here:
-                source.take_here()
-            else:
-                asked.append(source.take_from_thread())
-        for taken in asked:
-            taken.wait(max(0, until_ms - wall_ms()) / 1_000)
-
-    def readings(self) -> Iterator[Reading]:
-        """The last snapshot of each; of two with one group and one client id the later one's id ends with its name."""
-        seen: set[tuple[str | None, str]] = set()
+    def readings(self, seen: set[tuple[str | None, str]]) -> Iterator[Reading]:
+        """The last snapshot of each. A group with a client id that was `seen` gets an id which ends with its name."""
         for source in self:
             figures = source.last
             if figures is None:
                 continue
-            whose = figures.group_id, figures.client_id
-            client_id = f"{figures.client_id}-{source.name}" if whose in seen else figures.client_id
-            seen.add(whose)
+            client_id, count = figures.client_id, 1
+            while (figures.group_id, client_id) in seen:
+                client_id = f"{figures.client_id}-{source.name}{'' if count == 1 else f'-{count}'}"
+                count += 1
+            seen.add((figures.group_id, client_id))
             yield Reading(figures, client_id, source.restarts_count)
+
+
+def bring_up_to_date(sources: Iterable[Source]) -> None:
+    """Snapshots that are at most a second old, for a scrape that cannot await.
+
+    In a thread it waits for the loops of all together for a second; a loop that is blocked leaves its last one.
+    """
+    until_ms = steady_ms() + FRESH_MS
+    asked = []
+    for source in sources:
+        if source.is_here:
+            source.take_here()
+        else:
+            asked.append(source.take_from_thread())
+    for taken in asked:
+        taken.wait(max(0, until_ms - steady_ms()) / 1_000)

@@ -14,9 +14,9 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from aiogroup.consumer import Consumer
 from aiogroup.figures.families import FAMILIES, OF_ALL, Family
 from aiogroup.figures.series import Value, bounded
-from aiogroup.figures.sources import Sources
+from aiogroup.figures.sources import Sources, bring_up_to_date
 from aiogroup.otel.attributes import CLIENT_ID, GROUP, PARTITION, SCHEMA_URL, TOPIC
-from aiogroup.runtime.loop.clock import wall_ms
+from aiogroup.runtime.loop.clock import steady_ms
 from aiogroup.telemetry.counts import BOUNDS_MS, Durations
 from aiogroup.telemetry.figures import HasFigures
 
@@ -63,7 +63,7 @@ class FiguresMetering:
     def __init__(self, meter_provider: metrics.MeterProvider | None = None, *, max_series: int = 5_000) -> None:
         self._max_series = max_series
         self._sources = Sources()
-        self._rows: tuple[int, Rows] = 0, {}
+        self._rows: tuple[int, Rows] | None = None
         meter = metrics.get_meter("aiogroup", version("aiogroup"), meter_provider, SCHEMA_URL)
         for family in FAMILIES.values():
             name, unit = metric_of(family)
@@ -94,23 +94,23 @@ class FiguresMetering:
     def remove(self, name: str) -> None:
         """Show this consumer no more. Call it in the consumer's event loop; an unknown name is ignored."""
         self._sources.remove(name)
-        self._rows = 0, {}
+        self._rows = None
 
     def close(self) -> None:
         """Show nothing more: OpenTelemetry keeps the metrics, without a value."""
         self._sources.clear()
-        self._rows = 0, {}
+        self._rows = None
 
     def _observed(self, name: str, _options: CallbackOptions) -> Iterable[Observation]:
-        if wall_ms() - self._rows[0] >= TOGETHER_MS:
-            self._sources.bring_up_to_date()
+        if self._rows is None or steady_ms() - self._rows[0] >= TOGETHER_MS:
+            bring_up_to_date(self._sources)
             rows = self._made()
-            self._rows = wall_ms(), rows
+            self._rows = steady_ms(), rows
         return self._rows[1].get(name, ())
 
     def _made(self) -> Rows:
         rows: Rows = {}
-        for reading, series in bounded(self._sources.readings(), self._max_series):
+        for reading, series in bounded(self._sources.readings(set()), self._max_series):
             whose = (reading.figures.group_id or "", reading.client_id)
             for name, labels, value in series:
                 pairs = zip((*OF_ALL, *FAMILIES[name].labels), (*whose, *labels), strict=True)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import metrics
 
 from aiogroup.otel.attributes import PARTITION, SCHEMA_URL, AttributesOfRecords, attributes_of
-from aiogroup.runtime.loop.clock import wall_ns
 
 if TYPE_CHECKING:
     from aiogroup.records import Record, Records
@@ -56,19 +55,23 @@ class Metering:
 
         return end
 
-    def on_poll(self, records: Records | None, began_ns: int, error: str | None, whose: Whose) -> None:
+    def on_poll(
+        self, records: Records | None, _began_ns: int, duration_ns: int, error: str | None, whose: Whose
+    ) -> None:
         by_partition: Mapping[TopicPartition, list[Record]] = records if records is not None else {}
         for tp, found in by_partition.items():
             of_partition = attributes_of("poll", "receive", (tp.topic,), whose)
             of_partition[PARTITION] = str(tp.partition)
             self._consumed.add(len(found), of_partition)
         topics = {tp.topic for tp in by_partition}
-        self._took(began_ns, error, attributes_of("poll", "receive", topics, whose))
+        self._took(duration_ns, error, attributes_of("poll", "receive", topics, whose))
 
-    def on_commit(self, topics: Collection[str], began_ns: int, error: str | None, whose: Whose) -> None:
-        self._took(began_ns, error, attributes_of("commit", "settle", topics, whose))
+    def on_commit(
+        self, topics: Collection[str], _began_ns: int, duration_ns: int, error: str | None, whose: Whose
+    ) -> None:
+        self._took(duration_ns, error, attributes_of("commit", "settle", topics, whose))
 
-    def _took(self, began_ns: int, error: str | None, attributes: dict[str, Any]) -> None:
+    def _took(self, duration_ns: int, error: str | None, attributes: dict[str, Any]) -> None:
         if error is not None:
             attributes["error.type"] = error
-        self._called.record((wall_ns() - began_ns) / 1e9, attributes)
+        self._called.record(duration_ns / 1e9, attributes)

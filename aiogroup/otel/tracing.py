@@ -87,17 +87,22 @@ class Tracing:
 
         return end
 
-    def on_poll(self, records: Records | None, began_ns: int, error: str | None, whose: Whose) -> None:
+    def on_poll(
+        self, records: Records | None, began_ns: int, duration_ns: int, error: str | None, whose: Whose
+    ) -> None:
         topics = {tp.topic for tp in records or ()}
         attributes = attributes_of("poll", "receive", topics, whose)
         links: Sequence[trace.Link] = ()
         if records is not None:
             attributes["messaging.batch.message_count"] = records.count
             links = tuple(_links(records.all()))
-        self._ended("poll", topics, began_ns, error, attributes, links)
+        self._ended("poll", topics, (began_ns, duration_ns), error, attributes, links)
 
-    def on_commit(self, topics: Collection[str], began_ns: int, error: str | None, whose: Whose) -> None:
-        self._ended("commit", topics, began_ns, error, attributes_of("commit", "settle", topics, whose), ())
+    def on_commit(
+        self, topics: Collection[str], began_ns: int, duration_ns: int, error: str | None, whose: Whose
+    ) -> None:
+        attributes = attributes_of("commit", "settle", topics, whose)
+        self._ended("commit", topics, (began_ns, duration_ns), error, attributes, ())
 
     def _of_record(self, record: Record) -> dict[str, Any]:
         attributes: dict[str, Any] = {"messaging.kafka.offset": record.offset, "aiogroup.lane": record.lane}
@@ -111,18 +116,19 @@ class Tracing:
         self,
         call: str,
         topics: Collection[str],
-        began_ns: int,
+        when: tuple[int, int],
         error: str | None,
         attributes: dict[str, Any],
         links: Sequence[trace.Link],
     ) -> None:
         name = f"{call} {next(iter(topics))}" if len(topics) == 1 else call
+        began_ns, duration_ns = when
         span = self._tracer.start_span(
             name, kind=trace.SpanKind.CLIENT, attributes=attributes, links=links, start_time=began_ns
         )
         if error is not None:
             _fail(span, error)
-        span.end()
+        span.end(began_ns + duration_ns)
 
 
 def _links(records: Iterable[Record]) -> Iterator[trace.Link]:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError
-from aiogroup.figures.families import FAMILIES, OF_ALL
-from aiogroup.figures.series import Value, bounded
 from aiogroup.figures.sources import Sources
 from aiogroup.prometheus.process_sums import ProcessSums
-from aiogroup.runtime.loop.clock import FOREVER_MS
+from aiogroup.prometheus.registered import Registered
+from aiogroup.runtime.loop.clock import FOREVER_MS, running_loop
 from aiogroup.runtime.loop.supervisor import Supervisor
-from aiogroup.telemetry.counts import BOUNDS_MS, Durations
 from aiogroup.telemetry.figures import HasFigures
 
 __all__ = ["Collector", "exposition"]
@@ -45,9 +41,11 @@ class Collector:
     With `PROMETHEUS_MULTIPROC_DIR` set, the sums of each consumer are written each second as ordinary metrics, without
     the labels topic and partition, and without histograms.
 
+    Several collectors of one registry, also those of services, show each family once, with the consumers of all.
+
     Args:
         registry: where the figures are shown; prometheus-client's own one by default.
-        max_series: the most series of all consumers together. Above it, the series of partitions give way to their
+        max_series: the most series of all its consumers together. Above it, the series of partitions give way to their
             sums by topic, and then to one sum; `aiogroup_series_dropped` says how many that leaves out.
         multiprocess: whether to write sums, as above; by default if `PROMETHEUS_MULTIPROC_DIR` is set.
 
@@ -61,16 +59,15 @@ class Collector:
         if not isinstance(max_series, int) or max_series < 1:
             raise ConfigError(f"max_series={max_series!r}: a number from 1 on is needed")
         self._registry = REGISTRY if registry is None else registry
-        self._max_series = max_series
         self._sources = Sources(self._write_sums)
         self._threads = Supervisor(lambda _name, _error: None)
-        self._here = threading.local()
         self._process_sums: ProcessSums | None = None
+        self._registered: Registered | None = None
         if MULTIPROCESS in os.environ if multiprocess is None else multiprocess:
             self._process_sums = ProcessSums(CollectorRegistry())  # what is scraped are files, of all processes
             _tell_once()
         else:
-            self._registry.register(self)
+            self._registered = Registered.add(self._registry, self._sources, max_series)
 
     def add(
         self,
@@ -103,8 +100,9 @@ class Collector:
         """Show nothing more, and leave the registry. A collector cannot be used again."""
         self._sources.clear()
         self._write_sums()
-        if self._process_sums is None:
-            self._registry.unregister(self)
+        if self._registered is not None:
+            Registered.remove(self._registry, self._sources)
+            self._registered = None
         await self._threads.close()
 
     async def text(self, accept: str = "") -> tuple[bytes, str]:
@@ -113,43 +111,21 @@ class Collector:
         `accept` is the request's header of that name. Snapshots are taken here, in short steps; the text is made in a
         thread. In multiprocess mode it is the text of all processes.
         """
-        await self._sources.take()
-        return await self._threads.compute(self._text, accept)
+        await (self._sources if self._registered is None else self._registered).take()
+        return await self._threads.compute(self._text, accept, running_loop())
 
-    def _text(self, accept: str) -> tuple[bytes, str]:
-        registry = self._registry
-        if self._process_sums is not None:
+    def _text(self, accept: str, loop: AbstractEventLoop) -> tuple[bytes, str]:
+        encode, content_type = choose_encoder(accept)
+        if self._registered is None:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        encode, content_type = choose_encoder(accept)
-        self._here.has_taken = True
-        try:
             return encode(registry), content_type
-        finally:
-            self._here.has_taken = False
-
-    # For the registry.
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing: the registry would take a snapshot otherwise, only to learn the names."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        """The figures; the registry calls this, in whatever thread."""
-        if not getattr(self._here, "has_taken", False):
-            self._sources.bring_up_to_date()
-        rows: dict[str, list[tuple[tuple[str, ...], Value]]] = {}
-        for reading, series in bounded(self._sources.readings(), self._max_series):
-            whose = (reading.figures.group_id or "", reading.client_id)
-            for name, labels, value in series:
-                rows.setdefault(name, []).append(((*whose, *labels), value))
-        for name in FAMILIES:
-            if name in rows:
-                yield _family(name, rows[name])
+        with self._registered.having_taken(loop):
+            return encode(self._registry), content_type
 
     def _write_sums(self) -> None:
         if self._process_sums is not None:
-            self._process_sums.write(self._sources.readings())
+            self._process_sums.write(self._sources.readings(set()))
 
 
 async def exposition(consumers: Iterable[Consumer], *, max_series: int = 5_000) -> bytes:
@@ -162,30 +138,6 @@ async def exposition(consumers: Iterable[Consumer], *, max_series: int = 5_000) 
         return body
     finally:
         await collector.close()
-
-
-def _family(name: str, rows: Iterable[tuple[tuple[str, ...], Value]]) -> Metric:
-    family = FAMILIES[name]
-    labels = (*OF_ALL, *family.labels)
-    if family.kind == "histogram":
-        histogram = HistogramMetricFamily(name, family.help, labels=labels)
-        for values, value in rows:
-            assert isinstance(value, Durations)
-            histogram.add_metric(values, [*_buckets(value)], value.sum_ms / 1_000)
-        return histogram
-    made = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-    plain = made(name, family.help, labels=labels)
-    for values, value in rows:
-        assert not isinstance(value, Durations)
-        plain.add_metric(values, value)
-    return plain
-
-
-def _buckets(durations: Durations) -> Iterator[tuple[str, float]]:
-    count = 0
-    for bound, more in zip((*BOUNDS_MS, None), durations.counts, strict=True):
-        count += more
-        yield "+Inf" if bound is None else str(bound / 1_000), count
 
 
 def _tell_once() -> None:

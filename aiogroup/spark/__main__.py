@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiogroup.errors import AiogroupError, ConfigError
+from aiogroup.properties import load_properties
 from aiogroup.spark.access import Access
 from aiogroup.spark.drain import SESSION_TIMEOUT_MS, SLICE_RECORDS, check_sizes, drain, standing_of
 from aiogroup.spark.liveness import command
@@ -22,7 +23,6 @@ from aiogroup.spark.reading import TASK_RECORDS
 from aiogroup.spark.session import CONNECTOR, make_session
 from aiogroup.spark.sinks import load_function, to_parquet
 from aiogroup.spark.standing import Lagging
-from aiogroup.verifiable.properties import load_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

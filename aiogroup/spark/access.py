@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aiogroup.config import ConsumerConfig, check_topic_name
 from aiogroup.errors import ConfigError
-from aiogroup.verifiable.properties import consumer_settings
+from aiogroup.properties import consumer_settings
 
 __all__ = ["Access"]
 

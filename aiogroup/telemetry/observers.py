@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import traceback
 from collections import deque
@@ -9,10 +10,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from aiogroup.errors import ConfigError
 from aiogroup.telemetry import events
 from aiogroup.telemetry.event import Event, Observer
 
-__all__ = ["CAUSED_LIMIT", "Observers"]
+__all__ = ["CAUSED_LIMIT", "Observers", "checked_observers"]
 
 CAUSED_LIMIT: Final = 1_000
 """How many events observers may cause, by calls of their own, while one event is emitted: more would never end."""
@@ -77,6 +79,23 @@ class Observers:
         self._waiting.append(failed)
         if not any(each is self._log for each in self._observers):
             _write_to_stderr(failed)
+
+
+def checked_observers(observers: object) -> tuple[Observer, ...]:
+    """What an application gives as its observers.
+
+    Raises:
+        ConfigError: one of them has no `on_event(event)`, or one that is async.
+    """
+    if not isinstance(observers, Iterable):
+        raise ConfigError(f"observers={observers!r}: a list of objects with on_event(event) is needed")
+    given = tuple(observers)
+    for each in given:
+        if isinstance(each, type) or not callable(getattr(each, "on_event", None)):
+            raise ConfigError(f"observers: {each!r} has no on_event(event); give objects that have")
+        if inspect.iscoroutinefunction(each.on_event):
+            raise ConfigError(f"observers: on_event of {each!r} is async, and is not awaited; make it a plain function")
+    return given
 
 
 def _write_to_stderr(failed: events.ObserverFailed) -> None:

@@ -39,10 +39,17 @@ class RecordObserver(Protocol):
         its loop: mostly in the same context, which then is as it was here.
         """
 
-    def on_poll(self, records: Records | None, began_ns: int, error: str | None, whose: Whose) -> None:
-        """`getmany` or `poll`, which began at this time of the wall clock, ended: with records, or by an error."""
+    def on_poll(
+        self, records: Records | None, began_ns: int, duration_ns: int, error: str | None, whose: Whose
+    ) -> None:
+        """`getmany` or `poll`, which began at this time of the wall clock, ended: with records, or by an error.
 
-    def on_commit(self, topics: Collection[str], began_ns: int, error: str | None, whose: Whose) -> None:
+        `duration_ns` is right also if that clock was set meanwhile.
+        """
+
+    def on_commit(
+        self, topics: Collection[str], began_ns: int, duration_ns: int, error: str | None, whose: Whose
+    ) -> None:
         """`commit` ended. `topics` are those of the given offsets; none are given for all that was delivered."""
 
 

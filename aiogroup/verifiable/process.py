@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from aiogroup.errors import ConfigError
+from aiogroup.properties import load_properties
 from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms, wall_ms
-from aiogroup.verifiable.properties import load_properties
 
 __all__ = ["Arguments", "Interrupt", "Output", "keep_trying", "read_config", "run"]
 

@@ -16,9 +16,9 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import DefaultPartitioner
 
 from aiogroup.errors import AiogroupError
+from aiogroup.properties import producer_settings
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
 from aiogroup.verifiable.process import Arguments, Interrupt, Output, keep_trying, read_config, run
-from aiogroup.verifiable.properties import producer_settings
 
 __all__ = ["VerifiableProducer", "main"]
 

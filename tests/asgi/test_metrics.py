@@ -43,6 +43,23 @@ def test_the_figures_are_there_while_the_service_runs():
     run_virtual(play())
 
 
+def test_two_services_show_each_family_once():
+    async def play():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders", partitions=2)
+            first, second = service_of(broker), service_of(broker)
+            async with first.running(), second.running():
+                await broker.until(lambda: first["billing"].health().is_ready, 60)
+                await broker.until(lambda: second["billing"].health().is_ready, 60)
+                for service in (first, second):
+                    text = (await get_raw(service, "/metrics")).body.decode()
+                    assert text.count("# TYPE aiogroup_state gauge") == 1
+                    for client_id in ("worker", "worker-billing"):
+                        assert f'aiogroup_state{{client_id="{client_id}",group="billing",state="ready"}} 1.0' in text
+
+    run_virtual(play())
+
+
 async def test_it_can_be_taken_away(monkeypatch):
     service = Service(billing=Loop(lambda: Consumer("orders"), read), metrics=False)
     assert (await get_raw(service, "/metrics")).status == 404

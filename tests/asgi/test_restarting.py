@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from aiogroup import Consumer, TopicPartition
 from aiogroup.asgi import Loop, Service
 from aiogroup.embedded import Broker, run_virtual
+from aiogroup.errors import ConfigError
+from aiogroup.eventlog import EventLog
+from aiogroup.eventlog.columns import columns
 from tests.support.asgi import get, logged, probed
 
 TP = TopicPartition("orders", 0)
@@ -56,6 +60,46 @@ def test_a_body_that_raises_is_run_again_after_1_2_and_4_seconds_with_the_same_r
             assert broker.troubles == []
 
     run_virtual(script())
+
+
+def test_the_services_own_events_reach_its_observers_and_its_event_log(tmp_path):
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            broker.produce("orders", b"poison")
+
+            async def raising(consumer):
+                async for _ in consumer:
+                    raise ValueError("cannot be charged")
+
+            class Ears:
+                def on_event(self, event):
+                    heard.append(event.name)
+
+            heard = []
+            async with EventLog(tmp_path) as log:
+                service = Service(billing=Loop(maker(broker), raising), observers=[Ears(), log])
+                async with service.running():
+                    await broker.until(lambda: service["billing"].restarts_count == 2, timeout_s=60)
+            assert heard.count("loop_failed") >= 2
+            assert "event_loop_shared" in heard
+            assert "rebalance_completed" not in heard, "consumers have observers of their own"
+
+    run_virtual(script())
+    (path,) = tmp_path.iterdir()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    failed = next(line for line in lines if line["event"] == "loop_failed")
+    assert (failed["consumer"], failed["why"], failed["error"], failed["restart_in_ms"]) == (
+        "billing", "body_raised", "ValueError", 1_000,
+    )  # fmt: skip
+    assert "traceback" not in failed
+    assert failed.keys() <= columns().keys()
+
+
+@pytest.mark.parametrize("observers", [3, [object()], [Consumer]])
+def test_what_is_no_observer_is_refused(observers):
+    with pytest.raises(ConfigError, match="on_event"):
+        Service(billing=Loop(lambda: Consumer("orders"), read), observers=observers)
 
 
 def test_the_older_of_two_with_one_name_is_fenced_alive_not_ready_and_takes_nothing_over():

@@ -368,6 +368,27 @@ def test_drain_on_signal_begins_the_stop_and_calls_the_handler_that_it_found():
     plays(script)
 
 
+def test_a_handler_that_chains_onto_ours_may_outlive_the_loop():
+    heard = []
+
+    def of_the_server(*_):
+        heard.append("server")
+
+    async def script(broker):
+        service = Service(drain_on_signal=True, billing=Loop(lambda: consumer_of(broker), read))
+        async with service.running():
+            ours = signal.getsignal(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, lambda *given: ours(*given))
+
+    found = signal.signal(signal.SIGTERM, of_the_server)
+    try:
+        plays(script)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert heard == ["server"]
+    finally:
+        signal.signal(signal.SIGTERM, found)
+
+
 def test_drain_on_signal_also_when_the_signal_interrupts_a_rebalance_callback():
     async def script(broker):
         class Listener(ConsumerRebalanceListener):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from aiogroup import Consumer
 from aiogroup.asgi import Loop, Service
 from aiogroup.embedded import Broker, run_virtual
+from aiogroup.protocol.consumer_protocol import Assignment, TopicPartitions, encode_assignment
 from tests.support.asgi import get
 
 MINUTE_S = 60
@@ -17,9 +20,9 @@ async def read(consumer):
         pass
 
 
-def service_of(broker, body=read, **settings):
+def service_of(broker, body=read, topics=("orders",), **settings):
     given = {"group_id": "billing", "bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
-    return Service(access=lambda _: True, billing=Loop(lambda: Consumer("orders", **{**given, **settings}), body))
+    return Service(access=lambda _: True, billing=Loop(lambda: Consumer(*topics, **{**given, **settings}), body))
 
 
 def plays(script, partitions=2):
@@ -62,6 +65,11 @@ def test_events_have_numbers_and_only_new_ones_are_asked_for():
             assert later["last_number"] == later["events"][-1]["number"]
             again = await state_of(service, b"after=%d" % (last + 1_000))
             assert again["events"][0]["number"] == 1, "who asks has seen another process"
+            own, other = later["process"].encode(), b"another"
+            known = await state_of(service, b"after=%d&samples_after=%d&process=%s" % (last, later["at_ms"], own))
+            assert (known["events"], known["samples"]["billing"]) == (later["events"], [])
+            anew = await state_of(service, b"after=%d&samples_after=%d&process=%s" % (last, later["at_ms"], other))
+            assert (anew["events"], anew["samples"]) == (again["events"], again["samples"])
 
     plays(script)
 
@@ -232,6 +240,25 @@ def test_members_that_may_not_be_asked_for_say_why():
     plays(script)
 
 
+def test_an_error_of_the_look_up_is_told(monkeypatch):
+    def broken(_):
+        raise ValueError("no members")
+
+    async def script(broker):
+        service = service_of(broker)
+        async with service.running():
+            await ready(broker, service)
+            await state_of(service)
+            await broker.clock.pass_s(2)
+            found = await state_of(service)
+            failed = [each for each in found["events"] if each["event"] == "task_failed"]
+            assert [(each["task"], each["error"]) for each in failed] == [("question", "ValueError('no members')")]
+            assert service["billing"].health().is_ready
+
+    monkeypatch.setattr("aiogroup.asgi.page.members.members_of", broken)
+    plays(script)
+
+
 def test_a_thousand_partitions_stay_below_1_mb_and_are_looked_up_once_for_all_who_ask():
     async def script(broker):
         service = service_of(broker)
@@ -246,6 +273,52 @@ def test_a_thousand_partitions_stay_below_1_mb_and_are_looked_up_once_for_all_wh
             assert len({each.body["at_ms"] for each in answers}) == 1
 
     plays(script, partitions=3_000)
+
+
+def test_many_members_and_rebalances_with_long_names_stay_below_1_mb():
+    topics = [f"orders-{number:02}-" + "x" * 50 for number in range(100)]
+    assignment = encode_assignment(Assignment(tuple(TopicPartitions(topic, (0,)) for topic in topics)))
+
+    def crowded(exchange):
+        (group,) = exchange.response.groups
+        member = dataclasses.replace(group.members[0], member_assignment=assignment)
+        members = tuple(dataclasses.replace(member, member_id=f"member-{number}") for number in range(1_000))
+        return dataclasses.replace(exchange.response, groups=(dataclasses.replace(group, members=members),))
+
+    async def script(broker):
+        for topic in topics:
+            broker.create_topic(topic, partitions=1)
+        broker.rewrite("DescribeGroups", crowded)
+        service = service_of(broker, topics=topics)
+        async with service.running():
+            await ready(broker, service)
+            await state_of(service)
+            for each in range(60):
+                service["billing"].consumer.subscribe(topics[:2] if each % 2 else topics)
+                await broker.clock.pass_s(10)
+            answer = await get(service, "/state")
+            loop = answer.body["loops"]["billing"]
+            assert len(loop["members"]) + loop["members_left_out_count"] == 1_000
+            assert min(len(loop["members"]), len(loop["rebalances"])) > 5
+            assert loop["rebalances"][-1]["outcome"] == "completed", "the oldest are left out"
+            assert int(answer.headers["content-length"]) < 1_000_000
+
+    plays(script)
+
+
+def test_whoever_looks_makes_the_consumer_ask_for_nothing():
+    async def script(broker):
+        service = service_of(broker)
+        broker.hold("Fetch")
+        async with service.running():
+            await broker.until(lambda: service["billing"].health().partitions_count == 2, MINUTE_S)
+            await broker.clock.pass_s(5)
+            before = broker.count("ListOffsets")
+            assert (await state_of(service))["loops"]["billing"]["partitions"][0]["lag"] is None
+            await broker.clock.pass_s(5)
+            assert broker.count("ListOffsets") == before
+
+    plays(script)
 
 
 def test_without_access_nothing_is_remembered():

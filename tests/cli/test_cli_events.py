@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -133,6 +133,45 @@ def test_what_is_no_service_of_ours_is_told(capsys, body, why):
 def test_a_service_that_is_not_there_is_told(capsys):
     code, lines, told = run(capsys, "http://127.0.0.1:1/aiogroup", "--timeout-ms", "1000")
     assert (code, lines, told.count("\n")) == (1, [], 1)
+
+
+def test_the_events_of_a_service_that_has_started_again_are_all_printed(capsys):
+    anew = [{"number": number, "event": "rebalance_started", "level": "info"} for number in range(1, 13)]
+
+    def answers(*given):
+        """A service whose n-th answer is of this process, with these events; it knows only its own numbers."""
+        rest = iter(given)
+
+        def answer(path, query, headers):
+            process, events = next(rest, (None, None))
+            if events is None:
+                return 503, b""
+            after = int(query.get("after", ["0"])[0]) if query.get("process") == [process] else 0
+            return 200, {"process": process, "events": [each for each in events if each["number"] > after]}
+
+        return answer
+
+    with service(answers(("a", EVENTS), ("b", anew), ("b", anew))) as url:
+        _, lines, _ = run(capsys, url, "-f", "--timeout-ms", "500")
+    assert [each["number"] for each in lines] == [1, 2, 3, *range(1, 13)]
+    with service(answers(("a", EVENTS), ("b", anew[:2]), ("a", EVENTS), ("b", anew[:3]))) as url:
+        _, lines, _ = run(capsys, url, "-f", "--timeout-ms", "500")
+    assert [each["number"] for each in lines] == [1, 2, 3, 1, 2, 3], "of two workers that answer in turn"
+
+
+def test_a_service_that_hangs_is_given_up_after_the_time_out(capsys):
+    asked, is_over = [], Event()
+
+    def answer(path, query, headers):
+        asked.append(path)
+        if len(asked) > 1:
+            is_over.wait(60)
+        return remembered(path, query, headers)
+
+    with service(answer) as url:
+        code, _, _ = run(capsys, url, "-f", "--timeout-ms", "1200")
+        is_over.set()
+    assert (code, len(asked)) == (1, 2)
 
 
 def test_new_events_are_followed_until_the_service_is_gone_for_the_time_out(capsys):

@@ -84,3 +84,17 @@ async def test_a_producer_that_never_answers_does_not_hold_the_end_up():
     stuck.on_event(told(2))
     assert not await stuck.close(timeout_ms=1)
     assert stuck.dropped_count == 2
+
+
+def test_without_an_event_loop_a_line_is_dropped_and_not_sent_later():
+    producer = Producer()
+    log = EventLog(topic="events", producer=producer)
+    log.on_event(told(0))
+    assert log.dropped_count == 1
+
+    async def later():
+        log.on_event(told(1))
+        await log.close()
+
+    asyncio.run(later())
+    assert [line.get("why") for _, _, line in producer.sent] == [None, "1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -114,6 +115,14 @@ async def test_a_loop_that_is_blocked_gives_the_last_snapshot(make, scraped, col
     assert scraped(bodies[0])("kafka_consumer_coordinator_assigned_partitions") == 2
 
 
+async def test_a_wall_clock_that_steps_makes_no_snapshot_older(make, monkeypatch):
+    source, real = Source("orders", lambda: consumer, None), time.time_ns
+    async with make("orders") as consumer:
+        await source.take()
+        monkeypatch.setattr(time, "time_ns", lambda: real() + 3_600_000_000_000)
+        assert source.last is not None
+
+
 async def test_a_loop_that_is_closed_shows_nothing(make, scraped, collector, registry):
     def run():
         async def add():
@@ -124,6 +133,44 @@ async def test_a_loop_that_is_closed_shows_nothing(make, scraped, collector, reg
 
     await asyncio.to_thread(run)
     assert scraped(await asyncio.to_thread(generate_latest, registry)).samples == []
+
+
+async def test_a_text_has_the_consumers_of_other_loops(make, scraped, collector):
+    added, is_over = threading.Event(), threading.Event()
+
+    def run():
+        async def live():
+            collector.add("elsewhere", make("orders", client_id="elsewhere"))
+            added.set()
+            await asyncio.to_thread(is_over.wait, 60)
+
+        asyncio.run(live())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        await asyncio.to_thread(added.wait, 60)
+        collector.add("here", make("orders", client_id="here"))
+        states = scraped((await collector.text())[0]).all("aiogroup_state")
+    finally:
+        is_over.set()
+        thread.join(60)
+    assert {each.labels["client_id"] for each in states} == {"here", "elsewhere"}
+
+
+async def test_the_collectors_of_a_registry_show_each_family_once(make, scraped, collector, registry):
+    other = Collector(registry)
+    collector.add("billing", make("orders"))
+    for each in ("billing", "audit"):
+        other.add(each, make("orders"))
+    for body in ((await collector.text())[0], (await other.text())[0], generate_latest(registry)):
+        assert body.count(b"# TYPE aiogroup_state ") == 1
+        states = scraped(body).all("aiogroup_state")
+        assert {each.labels["client_id"] for each in states} == {"aiogroup", "aiogroup-billing", "aiogroup-audit"}
+    await other.close()
+    assert {each.labels["client_id"] for each in scraped(generate_latest(registry)).all("aiogroup_state")} == {
+        "aiogroup"
+    }
 
 
 async def test_between_two_consumers_there_is_nothing(make, scraped, collector):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -128,3 +129,16 @@ async def test_a_name_is_used_once_until_it_is_closed(make):
     assert (await meters.read())[0]
     meters.metering.close()
     assert (await meters.read())[0] == {}
+
+
+async def test_a_wall_clock_that_steps_back_stops_no_figure(make, monkeypatch):
+    meters, real = Meters(), time.time_ns
+    async with make("orders") as consumer:
+        meters.metering.add("billing", consumer)
+        seen = []
+        for _ in range(3):
+            await consumer.getmany(TopicPartition("orders", 0), timeout_ms=1_000, max_records=2)
+            points, _ = await meters.read()
+            seen += [value for (name, *_), value in points.items() if name == "aiogroup.records_consumed"]
+            monkeypatch.setattr(time, "time_ns", lambda: real() - 3_600_000_000_000)
+    assert seen == [2, 4, 6]

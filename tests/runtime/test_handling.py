@@ -37,10 +37,10 @@ class Watch:
 
         return end
 
-    def on_poll(self, records, began_ns, error, whose):
+    def on_poll(self, records, began_ns, duration_ns, error, whose):
         self.told.append(("poll", None if records is None else records.count, error))
 
-    def on_commit(self, topics, began_ns, error, whose):
+    def on_commit(self, topics, began_ns, duration_ns, error, whose):
         self.told.append(("commit", sorted(topics), error))
 
 

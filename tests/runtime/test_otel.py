@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import EntryPoint
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from aiogroup import Consumer, LogContext
 from aiogroup.embedded import Broker
 from aiogroup.native import Cursor
 from aiogroup.otel import LINKS_LIMIT, SCHEMA_URL, Metering, Tracing
+from aiogroup.runtime.loop import clock
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
@@ -369,3 +371,21 @@ def test_importing_aiogroup_imports_no_part_of_opentelemetry():
     code = "import aiogroup, sys; print([name for name in sys.modules if 'opentelemetry' in name or 'otel' in name])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+async def test_a_wall_clock_that_steps_back_makes_no_duration_wrong(broker, spans, monkeypatch):
+    real, looks = clock.time.time_ns, count()
+    monkeypatch.setattr(clock.time, "time_ns", lambda: real() - next(looks) * 3_600_000_000_000)
+    broker.produce("orders", b"x")
+    reader = InMemoryMetricReader()
+    observers = Metering(MeterProvider([reader])), Tracing(spans.provider)
+    async with consumer_of(broker, *observers, enable_auto_commit=False) as consumer:
+        await consumer.getmany(timeout_ms=10_000)
+        await consumer.commit()
+    (scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
+    (called,) = (each for each in scope.metrics if each.name == "messaging.client.operation.duration")
+    assert len(called.data.data_points) == 2
+    assert all(0 < each.sum < 60 for each in called.data.data_points)
+    for name in ("poll orders", "commit"):
+        (span,) = spans.ended(name)
+        assert 0 < span.end_time - span.start_time < 60e9

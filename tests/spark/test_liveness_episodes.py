@@ -185,6 +185,46 @@ def test_a_new_process_under_the_same_number_is_another_life():
     assert len([each for each in story(fleet).of("life") if each.member == "app-c@host-c:1"]) == 2
 
 
+def fail(member, at, why, until=None):
+    """As a consumer tells it: why, then what it lost, then samples until its application stops it or is killed."""
+    member.tell(at, "member_failed", why=why)
+    member.tell(at + 1, "partitions_lost", partitions=["orders-0"], why=why)
+    member.fleet.quiet(at + 5_000, until or at + 65_000, [member])
+
+
+def test_a_fenced_member_has_one_life_and_its_name_is_away_only_between_two_processes():
+    fleet = Fleet()
+    a, b, c = (fleet.member("a", host=f"host-{n}", pid=n, settings={"group_instance_id": "name-a"}) for n in (1, 2, 3))
+    fleet.rebalance(1_000_000, [a])
+    fleet.quiet(1_001_000, 1_039_000, [a])
+    a.tell(1_039_900, "heartbeat_acknowledged", generation=1, latency_ms=2)
+    b.start(1_040_000, -1)
+    b.complete(1_041_000, 1, 1_000)
+    fail(a, 1_041_500, "another process uses group_instance_id='name-a' now")
+    a.stop(1_107_000)
+    fleet.quiet(1_042_000, 1_122_000, [b])
+    lives = [(each.host, each.cause, each.ended_at_ms) for each in story(fleet).of("life")]
+    assert lives == [("host-1", "fenced", 1_041_500), ("host-2", "open", None)]
+    assert [each.duration_ms for each in story(fleet).of("static_absence")] == [1_100]  # the take-over
+    b.tell(1_121_900, "heartbeat_acknowledged", generation=1, latency_ms=2)
+    b.stop(1_122_000)
+    c.start(1_150_000, -1)
+    c.complete(1_151_000, 1, 1_000)
+    fleet.quiet(1_152_000, 1_172_000, [c])
+    absence = story(fleet).of("static_absence")[-1]
+    assert (absence.host, absence.started_at_ms, absence.ended_at_ms) == ("host-2", 1_121_900, 1_151_000)
+
+
+def test_a_member_that_failed_and_is_killed_later_did_not_crash():
+    fleet, (a, b, c) = three()
+    fail(c, 1_062_000, "not authorized to read group 'billing'", until=1_120_000)
+    fleet.rebalance(1_062_010, [a, b])
+    fleet.quiet(1_063_000, 1_300_000, [a, b])
+    assert causes(fleet) == [("joined", "app-a"), ("failed", "app-c")]
+    (life,) = (each for each in story(fleet).of("life") if each.member.startswith("app-c"))
+    assert (life.cause, life.ended_at_ms) == ("failed", 1_062_000)
+
+
 def test_a_clock_that_is_set_back_a_little_is_no_new_process():
     fleet, (a, *_) = three()
     a.ahead_ms = -2_000

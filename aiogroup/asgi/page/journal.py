@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
 from aiogroup.runtime.loop.clock import wall_ms
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry.event import Event
 
-__all__ = ["Journal", "Sample", "plain", "shown"]
+__all__ = ["Journal", "Sample", "fitting", "plain", "shown"]
 
 EVENTS_COUNT: Final = 500
 EVENTS_CHARS: Final = 400_000
@@ -67,7 +67,7 @@ class Journal:
     def events(self, after: int = 0) -> list[str]:
         """Those that are still known with a higher number; all of them if no event has that number yet.
 
-        Who asks with a higher number has seen another process, which this one follows.
+        Who asks with a higher number, and did not name the process, has seen another one, which this one follows.
         """
         if after > self.last_number:
             after = 0
@@ -96,6 +96,18 @@ def plain(value: object) -> object:
         left_count = len(value) - NAMES_COUNT
         return [*(plain(each) for each in list(value)[:NAMES_COUNT]), *([f"and {left_count} more"] * (left_count > 0))]
     return plain(repr(value))
+
+
+def fitting(values: Iterable[object], most_chars: int) -> list[str]:
+    """The first of these values, each as the text of JSON: as many as have `most_chars` characters together."""
+    texts: list[str] = []
+    for value in values:
+        text = json.dumps(value)
+        most_chars -= len(text)
+        if most_chars < 0:
+            break
+        texts.append(text)
+    return texts
 
 
 def shown(tp: TopicPartition) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from aiogroup.admin import described, members_of
-from aiogroup.asgi.page.journal import plain, shown
+from aiogroup.asgi.page.journal import fitting, plain, shown
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError
 from aiogroup.runtime.inside import Inside
@@ -16,17 +16,17 @@ __all__ = ["Members"]
 
 ASK_EVERY_MS: Final = 10_000
 ANSWER_MS: Final = 5_000
-MOST: Final = 500
 
 
 class Members:
-    """The members of one group, as old as `ASK_EVERY_MS` while somebody asks for them."""
+    """The members of one group, as old as `ASK_EVERY_MS` while somebody asks for them; as many as `most_chars` hold."""
 
-    def __init__(self) -> None:
-        self.known: list[dict[str, object]] | None = None
-        """`None` until the coordinator has answered."""
+    def __init__(self, most_chars: int) -> None:
+        self.known: list[str] | None = None
+        """Each as the text of a JSON object; `None` until the coordinator has answered."""
         self.left_out_count = 0
         self.error = ""
+        self._most_chars = most_chars
         self._asked_at_ms: int | None = None
 
     def is_due(self) -> bool:
@@ -49,8 +49,7 @@ class Members:
             self.known, self.error = [], group
             return
         found = members_of(group)
-        self.left_out_count, self.error = max(0, len(found) - MOST), ""
-        self.known = [
+        rows = (
             {
                 "name": each.name,
                 "member_id": each.member_id,
@@ -59,5 +58,7 @@ class Members:
                 "partitions_count": len(each.partitions),
                 "partitions": plain([shown(tp) for tp in each.partitions]),
             }
-            for each in found[:MOST]
-        ]
+            for each in found
+        )
+        self.known, self.error = fitting(rows, self._most_chars), ""
+        self.left_out_count = len(found) - len(self.known)

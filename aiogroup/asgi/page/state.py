@@ -20,7 +20,6 @@ __all__ = ["State"]
 Work = Callable[[], Awaitable[None]]
 KEPT_MS: Final = 900
 """What many pages ask for at the same time is looked up once."""
-PARTITIONS_CHARS: Final = 400_000
 
 
 class State:
@@ -34,7 +33,7 @@ class State:
         names: tuple[str, ...],
     ) -> None:
         self.journal = Journal()
-        self.watched = {name: Watched(name, self.journal) for name in names}
+        self.watched = {name: Watched(name, self.journal, len(names)) for name in names}
         self._snapshot = snapshot
         self._loops = loops
         self._begin = begin
@@ -50,8 +49,13 @@ class State:
             consumer = loop.consumer
             await self.watched[name].sample(None if consumer is None else consumer.inside())
 
-    async def document(self, after: int, samples_after_ms: int) -> bytes:
-        """The text: events with a higher number than `after`, samples later than that instant."""
+    async def document(self, after: int, samples_after_ms: int, process: str) -> bytes:
+        """The text: events with a higher number than `after`, samples later than that instant.
+
+        All of them if `process`, of which the asker knows these, is not this one; it is empty where he does not say.
+        """
+        if process not in ("", self._process):
+            after = samples_after_ms = 0
         looked = await self._look()
         events = ", ".join(self.journal.events(after))
         samples = json.dumps(self.journal.samples(samples_after_ms))
@@ -81,6 +85,5 @@ class State:
             watched = self.watched[name]
             if loop.consumer is not None and (asking := watched.ask_members(loop.consumer)) is not None:
                 self._begin(asking)
-            details = await watched.details(loop, PARTITIONS_CHARS // len(loops))
-            texts.append(f"{json.dumps(name)}: {details}")
+            texts.append(f"{json.dumps(name)}: {await watched.details(loop)}")
         return f'{json.dumps(about)[:-1]}, "loops": {{{", ".join(texts)}}}'

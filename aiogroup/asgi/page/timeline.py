@@ -52,6 +52,7 @@ class Timeline:
                     self._end("failed", event.duration_ms)
             case events.PartitionsLost():
                 self._held -= frozenset(event.partitions)
+                self._before -= frozenset(event.partitions)  # of a rebalance under way, which may bring them back
                 self._entry("lost", event.why)["lost"] = _names(event.partitions)
 
     def _begin(self, why: str, generation: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, TypeVar
 
-from aiogroup.asgi.page.journal import Journal, Sample, plain, shown
+from aiogroup.asgi.page.journal import Journal, Sample, fitting, plain, shown
 from aiogroup.asgi.page.members import Members
 from aiogroup.asgi.page.timeline import Timeline
 from aiogroup.asgi.supervised import SupervisedLoop
@@ -24,14 +24,20 @@ T = TypeVar("T")
 STEP_MS: Final = 2
 STEP_COUNT: Final = 16
 """After so many partitions it looks at the clock: the loop belongs to all."""
+PARTITIONS_CHARS: Final = 300_000
+MEMBERS_CHARS: Final = 100_000
+REBALANCES_CHARS: Final = 150_000
+"""How many characters of the document these may have, in all loops of a service together."""
 
 
 class Watched:
-    """The loop `name`, whose events it hears and whose partitions it counts."""
+    """The loop `name`, one of `loops_count`, whose events it hears and whose partitions it counts."""
 
-    def __init__(self, name: str, journal: Journal) -> None:
+    def __init__(self, name: str, journal: Journal, loops_count: int) -> None:
         self.name = name
-        self.members = Members()
+        self.members = Members(MEMBERS_CHARS // loops_count)
+        self._partitions_chars = PARTITIONS_CHARS // loops_count
+        self._rebalances_chars = REBALANCES_CHARS // loops_count
         self._journal = journal
         self._timeline = Timeline()
         self._per_second: dict[TopicPartition, float] = {}
@@ -70,10 +76,10 @@ class Watched:
 
     # When somebody asks.
 
-    async def details(self, loop: SupervisedLoop, most_chars: int) -> str:
-        """All that is known of it, as the text of a JSON object; its partitions in about `most_chars` characters."""
+    async def details(self, loop: SupervisedLoop) -> str:
+        """All that is known of it, as the text of a JSON object; what does not fit is left out."""
         consumer, known = loop.consumer, loop.details()
-        del known["lags"]  # of the partitions, below
+        known["why"], known["missing_topics"] = plain(known["why"]), plain(known["missing_topics"])
         if consumer is not None:
             known |= self._identity(consumer)
         inside = None if consumer is None else consumer.inside()
@@ -83,19 +89,22 @@ class Watched:
         ]
         if inside is not None and inside.member is not None:
             known["member_id"], known["generation"] = inside.member
-        known["rebalances"] = self._timeline.entries()
-        known["members"], known["members_error"] = self.members.known, self.members.error
-        known["members_left_out_count"] = self.members.left_out_count
+        known["members_error"], known["members_left_out_count"] = self.members.error, self.members.left_out_count
+        rebalances = fitting(reversed(self._timeline.entries()), self._rebalances_chars)
         rows: list[str] = []
         chars, left_out_count = 0, 0
         async for each in in_steps(() if inside is None else inside.partitions()):
-            if chars > most_chars:
+            if chars > self._partitions_chars:
                 left_out_count += 1
                 continue
             rows.append(json.dumps(self._row(each)))
             chars += len(rows[-1])
         known["partitions_left_out_count"] = left_out_count
-        return f'{json.dumps(known)[:-1]}, "partitions": [{", ".join(rows)}]}}'
+        members = "null" if self.members.known is None else f"[{', '.join(self.members.known)}]"
+        return (
+            f'{json.dumps(known)[:-1]}, "rebalances": [{", ".join(reversed(rebalances))}], "members": {members}, '
+            f'"partitions": [{", ".join(rows)}]}}'
+        )
 
     def ask_members(self, consumer: Consumer) -> Callable[[], Awaitable[None]] | None:
         """What asks for the members of its group, if that is to be done now."""

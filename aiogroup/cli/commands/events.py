@@ -14,6 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 from aiogroup.cli.exits import Exit, NotDoneError
 from aiogroup.cli.printing import document, say, tell
+from aiogroup.runtime.loop.clock import steady_ms
 
 __all__ = ["add"]
 
@@ -41,37 +42,54 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the events that the service remembers, one a line, and with `-f` those that come."""
-    never = Event()
-    last: int | None = None
-    silent_s = 0.0
+    never, service = Event(), _Service(given)
+    is_known = False
+    silent_at_ms: int | None = None
     while True:
+        asked_at_ms = steady_ms()
         try:
-            for each in _events(given, last):
-                last = _number(each)
+            for each in service.news():
                 if _is_wanted(each, given.level):
                     say(
                         document("events", **{key: of for key, of in each.items() if key not in ("command", "version")})
                     )
-            silent_s = 0.0
+            is_known, silent_at_ms = True, None
         except NotDoneError as error:
-            if not given.follow or last is None or silent_s * 1_000 >= given.timeout_ms:
+            if silent_at_ms is None:
+                silent_at_ms = asked_at_ms
+            if not given.follow or not is_known or steady_ms() - silent_at_ms >= given.timeout_ms:
                 raise
-            if not silent_s:
+            if silent_at_ms == asked_at_ms:
                 tell(f"{error}; asking again")
-            silent_s += LOOK_S
         if not given.follow:
             return Exit.DONE
         never.wait(LOOK_S)
 
 
-def _events(given: argparse.Namespace, last: int | None) -> Iterator[dict[str, Any]]:
-    query = {} if last is None else {"after": last}
-    url = f"{given.url}/state" + (f"?{urlencode(query)}" if query else "")
-    state = _state(url, dict(given.header), given.timeout_ms / 1_000)
-    events = state.get("events") if isinstance(state, dict) else None
-    if not isinstance(events, list) or not all(isinstance(each, dict) for each in events):
-        raise NotDoneError(f"{given.url}/state has no list of events: is aiogroup's Service mounted there?")
-    yield from events
+class _Service:
+    """The service that is asked. Each of its processes numbers its own events, and the next one begins anew."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._given = given
+        self._process = ""
+        self._last: dict[str, int] = {}
+
+    def news(self) -> Iterator[dict[str, Any]]:
+        """The events that were not seen yet."""
+        given, query = self._given, {}
+        if self._process in self._last:
+            query = {"after": self._last[self._process], "process": self._process}
+        url = f"{given.url}/state" + (f"?{urlencode(query)}" if query else "")
+        state = _state(url, dict(given.header), given.timeout_ms / 1_000)
+        events = state.get("events") if isinstance(state, dict) else None
+        if not isinstance(state, dict) or not isinstance(events, list):
+            raise NotDoneError(f"{given.url}/state has no list of events: is aiogroup's Service mounted there?")
+        self._process = str(state.get("process", ""))
+        for each in events:
+            number = _number(each)
+            if number > self._last.get(self._process, 0):
+                self._last[self._process] = number
+                yield each
 
 
 def _state(url: str, headers: dict[str, str], limit_s: float) -> object:
@@ -107,8 +125,8 @@ def _opener() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(_NoRedirects)
 
 
-def _number(event: dict[str, Any]) -> int:
-    number = event.get("number")
+def _number(event: object) -> int:
+    number = event.get("number") if isinstance(event, dict) else None
     if not isinstance(number, int):
         raise NotDoneError("an event of the service has no number: it is of another version")
     return number

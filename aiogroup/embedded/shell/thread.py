@@ -8,6 +8,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiogroup.embedded.machine.refusals import BrokerRefusal
@@ -60,20 +61,32 @@ class Place:
         self._flush()
 
     def call_nodes(self, act: Callable[[int], None]) -> None:
-        """As `call`, for what opens or closes sockets: returns when they are."""
+        """As `call`, for what opens or closes sockets: returns when they are.
+
+        Raises:
+            BrokerRefusal: as `call`, or somebody else has taken the port of a node that was down.
+        """
         self.call(act)
         if self.is_here():
             self.shell.open_doors()
             return
-        done = threading.Event()
+        opened: Future[None] = Future()
 
         def apply() -> None:
-            self.shell.open_doors()
-            done.set()
+            try:
+                self.shell.open_doors()
+            except Exception as error:  # noqa: BLE001 (handed to the caller)
+                opened.set_exception(error)
+            else:
+                opened.set_result(None)
 
         self.shell.loop.call_soon_threadsafe(apply)
-        if not done.wait(WAIT_S):
-            raise BrokerRefusal(f"the broker's loop did not take the call within {WAIT_S} s: its thread is blocked")
+        try:
+            opened.result(WAIT_S)
+        except TimeoutError:
+            raise BrokerRefusal(
+                f"the broker's loop did not take the call within {WAIT_S} s: its thread is blocked"
+            ) from None
 
     def is_here(self) -> bool:
         """Whether this is the thread in which the machine runs: then nothing goes on while a call blocks."""

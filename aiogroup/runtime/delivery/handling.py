@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from aiogroup.records import Record, Records
-from aiogroup.runtime.loop.clock import running_loop, wall_ns
+from aiogroup.runtime.loop.clock import running_loop, steady_ns, wall_ns
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Emit
@@ -52,25 +52,26 @@ class Handling:
     async def batch(self, request: Awaitable[Records]) -> Records:
         """As `one`, for many records: it learns only that they came."""
         self.end(_current_task())
-        began_ns = wall_ns()
+        began = wall_ns(), steady_ns()
         try:
             records = await request
         except Exception as error:
-            self._tell("on_poll", None, began_ns, type(error).__qualname__)
+            self._tell("on_poll", None, began, type(error).__qualname__)
             raise
-        self._tell("on_poll", records, began_ns, None)
+        self._tell("on_poll", records, began, None)
         return records
 
     async def commit(self, request: Awaitable[None], offsets: object) -> None:
         """Await a commit of the offsets that the application gave, or of all that was delivered."""
         given = offsets if isinstance(offsets, Mapping) else ()
-        topics, began_ns = {each.topic for each in given if isinstance(each, TopicPartition)}, wall_ns()
+        topics = {each.topic for each in given if isinstance(each, TopicPartition)}
+        began = wall_ns(), steady_ns()
         try:
             await request
         except Exception as error:
-            self._tell("on_commit", topics, began_ns, type(error).__qualname__)
+            self._tell("on_commit", topics, began, type(error).__qualname__)
             raise
-        self._tell("on_commit", topics, began_ns, None)
+        self._tell("on_commit", topics, began, None)
 
     def leave(self, task: Task | None, held: Held) -> None:
         """The loop that got this record for this task was left, so it is not processed."""
@@ -115,13 +116,16 @@ class Handling:
             except Exception as raised:  # noqa: BLE001 (as above)
                 self._leave_out(observer, "the end of begin_record", raised)
 
-    def _tell(self, method: str, what: object, began_ns: int, error: str | None) -> None:
+    def _tell(self, method: str, what: object, began: tuple[int, int], error: str | None) -> None:
+        """The call began at these times of the wall clock, and of the one that nobody sets."""
+        began_ns, steadily_ns = began
+        duration_ns = steady_ns() - steadily_ns
         for each in self._observers:
             hook = getattr(each, method, None)
             if hook is None:
                 continue
             try:
-                hook(what, began_ns, error, self._whose())
+                hook(what, began_ns, duration_ns, error, self._whose())
             except Exception as raised:  # noqa: BLE001 (as above)
                 self._leave_out(each, method, raised)
 

@@ -18,6 +18,8 @@ __all__ = [
     "now_ms",
     "running_loop",
     "sleep_ms",
+    "steady_ms",
+    "steady_ns",
     "timeout_ms",
     "wall_ms",
     "wall_ns",
@@ -70,6 +72,16 @@ def mono_ms() -> int:
         return now_ms()
     except RuntimeError:
         return int(time.monotonic() * 1000)
+
+
+def steady_ms() -> int:
+    """Milliseconds of a clock that is never set, and the same in all threads, whatever loop runs there."""
+    return int(time.monotonic() * 1000)
+
+
+def steady_ns() -> int:
+    """As `steady_ms`, in nanoseconds."""
+    return int(time.monotonic() * 1e9)
 
 
 def wall_ms() -> int:

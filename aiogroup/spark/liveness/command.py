@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from aiogroup.errors import ConfigError
+from aiogroup.properties import load_properties
 from aiogroup.spark.liveness.job import advise
 from aiogroup.spark.liveness.output.report import page
 from aiogroup.spark.liveness.output.tables import write_tables
 from aiogroup.spark.liveness.output.text import as_json, as_text
 from aiogroup.spark.liveness.reading import read_events
 from aiogroup.spark.session import CONNECTOR, make_session
-from aiogroup.verifiable.properties import load_properties
 
 __all__ = ["Given", "add_arguments", "checked", "run"]
 

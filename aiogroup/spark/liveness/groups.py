@@ -30,7 +30,10 @@ class Skew(NamedTuple):
 
 
 class Life(NamedTuple):
-    """A member from its first line to its last. `end` is stop, fenced, failed, silence, or open at the log's end."""
+    """A member from its first line to its last, or until it failed: what it did afterwards was outside of the group.
+
+    `end` is stop, fenced, failed, silence, or open at the log's end.
+    """
 
     member: str
     life: int
@@ -139,10 +142,10 @@ def lives_of(stretches: Sequence[Stretch], skews: Mapping[str, Skew], log_end_ms
 
 def _life(own: Sequence[Stretch], skew: Skew | None, log_end_ms: int) -> Life:
     ahead_ms = skew.ahead_ms if skew else 0
-    last_at_ms = own[-1].last_at_ms - ahead_ms
-    failed = next((each.failed_why for each in own if each.failed_why is not None), None)
+    failed = next(((each.failed_at_ms, each.failed_why) for each in own if each.failed_at_ms is not None), None)
+    last_at_ms = (failed[0] if failed is not None else own[-1].last_at_ms) - ahead_ms
     if failed is not None:
-        end = "fenced" if "group_instance_id" in failed else "failed"
+        end = "fenced" if "group_instance_id" in (failed[1] or "") else "failed"
     elif any(each.is_stopped for each in own):
         end = "stop"
     else:

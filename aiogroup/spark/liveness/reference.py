@@ -94,6 +94,7 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
     heard += [line["at_ms"] - ms for line in samples if (ms := line.get("since_heartbeat_ms")) is not None]
     # The last beginning: an earlier one was given up, since the poll interval passed or JoinGroup was refused.
     started = next(reversed(of("rebalance_started")), nothing)
+    failed = of("member_failed")
     completed = next(iter(of("rebalance_completed")), nothing)
     return Stretch(
         group=first["group"],
@@ -109,7 +110,8 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
         heard_last_ms=max(heard, default=None),
         instance=max((name for each in samples if (name := each["settings"].get("group_instance_id"))), default=None),
         is_stopped=bool(of("consumer_stopped")),
-        failed_why=max((line["why"] for line in of("member_failed")), default=None),
+        failed_at_ms=min((line["at_ms"] for line in failed), default=None),
+        failed_why=max((line["why"] for line in failed), default=None),
         started_at_ms=started.get("at_ms"),
         why=started.get("why"),
         joining_at_ms=moved_to("joining"),

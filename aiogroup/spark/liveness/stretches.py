@@ -37,8 +37,8 @@ SETTINGS: Final = (
     "parallel_min_backlog",
 )
 """The settings of a sample that are numbers, in the order of `Stretch.settings`."""
-ENDING: Final = ("consumer_stopped", "member_failed")
-"""No line of the same life comes after these."""
+ENDING: Final = ("consumer_stopped",)
+"""No line of the same life comes after these. A member that failed goes on to tell what it lost, and is sampled."""
 HEARD: Final = ("heartbeat_acknowledged", "rebalance_completed")
 """The coordinator has heard of the member; a log mostly has no heartbeats, but `since_heartbeat_ms` in each sample."""
 INCIDENTS: Final = {
@@ -89,6 +89,7 @@ class Stretch(NamedTuple):
     heard_last_ms: int | None
     instance: str | None
     is_stopped: bool
+    failed_at_ms: int | None
     failed_why: str | None
     started_at_ms: int | None
     why: str | None

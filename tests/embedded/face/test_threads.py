@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from aiogroup import Consumer
-from aiogroup.embedded import Broker, asked, caught_up, stable
+from aiogroup.embedded import Broker, BrokerRefusal, asked, caught_up, stable
 
 THREADS, ROUNDS = 8, 40
 
@@ -90,3 +91,14 @@ async def test_calls_from_many_threads():
         await broker.until(caught_up("billing"))
         assert [str(each) for each in broker.troubles] == []
         assert not broker.snapshot().topics[1:]
+
+
+def test_a_port_that_was_taken_while_the_node_was_down_is_told_at_once():
+    with Broker() as broker, socket.socket() as other:
+        (node,) = broker.nodes
+        node.stop()
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", node.port))
+        other.listen()
+        with pytest.raises(BrokerRefusal, match=f"cannot have the port {node.port}"):
+            node.start()

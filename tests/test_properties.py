@@ -7,8 +7,7 @@ import trustme
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConfigError
-from aiogroup.verifiable import consumer
-from aiogroup.verifiable.properties import (
+from aiogroup.properties import (
     assignors_of,
     check_group_protocol,
     consumer_settings,
@@ -16,6 +15,7 @@ from aiogroup.verifiable.properties import (
     parse_properties,
     producer_settings,
 )
+from aiogroup.verifiable import consumer
 
 JAVA = "org.apache.kafka.clients.consumer."
 
