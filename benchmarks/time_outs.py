@@ -66,8 +66,8 @@ def own_of(member: int, seq: int, r: random.Random) -> str:
     return '"event":"offsets_committed","partitions_count":2,"latency_ms":7}'
 
 
-def write_logs(folder: Path, lines: int, share: int) -> int:
-    """Write the logs; returns their bytes. All members write at the same pace, as those of a fleet do."""
+def write_logs(folder: Path, lines: int, share: int) -> None:
+    """Write the logs. All members write at the same pace, as those of a fleet do."""
     r = random.Random(7)
     great = MEMBERS * share // 100
     members = []
@@ -84,7 +84,6 @@ def write_logs(folder: Path, lines: int, share: int) -> int:
                 at = seq * INTERVAL_MS
                 head = f'{{"at_ms":{START_MS + at},"mono_ms":{at},"seq":{seq},'
                 file.write(f"{head}{members[number]}{own_of(number, seq, r)}\n")
-    return sum(each.stat().st_size for each in folder.iterdir())
 
 
 def analyse(folder: Path) -> dict[str, Any]:
@@ -137,13 +136,18 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=10_000_000, help="%(default)s")
     parser.add_argument("--share", type=int, default=90, help="percent of the members in one group, %(default)s")
     parser.add_argument("--temporary", type=Path, help="where the logs are written for the time of the run")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the logs there, or use those of before")
     args = parser.parse_args()
     table = Table("time-outs", COLUMNS)
     for lines in (args.lines // 2, args.lines):
         for share in (0, args.share) if lines == args.lines else (args.share,):
-            with tempfile.TemporaryDirectory(dir=args.temporary) as base:
-                size = write_logs(Path(base), lines, share)
-                run = analyse(Path(base))
+            with tempfile.TemporaryDirectory(dir=args.temporary) as temporary:
+                folder = (args.keep or Path(temporary)) / f"{lines}-{share}"
+                if not folder.exists():
+                    folder.mkdir(parents=True)
+                    write_logs(folder, lines, share)
+                size = sum(each.stat().st_size for each in folder.iterdir())
+                run = analyse(folder)
             run |= {"lines_per_s": round(lines / run["whole_s"]), "bytes": size}
             table.row(f"{lines:,} lines, {share} % in one group", "aiogroup.spark").runs.append(run)
             print(lines, share, run, flush=True)

@@ -85,6 +85,8 @@ class Watch:
                 self._hear()
             case events.OffsetsCommitted():
                 self._durations["commit_ms"].note(event.latency_ms)
+            case events.MemberRemoved():
+                self._hear()  # this, too, is an answer: the gap before it is the one that was too long
             case events.MemberMoved() if event.new == SILENT:
                 self._heard_at_ms = None
             case events.MemberMoved() if event.old == SILENT:

@@ -176,6 +176,23 @@ async def test_a_handler_that_hangs_is_seen_while_it_does(virtual_broker, tmp_pa
     assert merged(lines("sample"), "request_gap_ms")[67] == 1  # 100 s
 
 
+async def test_the_gap_between_heartbeats_that_cost_the_membership_is_measured(virtual_broker, tmp_path, lines):
+    """It is the one for which the session was too short, and no heartbeat is acknowledged at its end."""
+    broker = virtual_broker
+    broker.create_topic("orders")
+    async with EventLog(tmp_path) as log, consumer_of(broker, log) as consumer:
+        reading = asyncio.ensure_future(read(consumer, nothing))
+        await broker.clock.pass_s(30)
+        asyncio.get_running_loop().jump(15)  # the loop is blocked, for longer than the session
+        await broker.clock.pass_s(30)
+        await consumer.stop()
+        await reading
+    assert len(lines("member_removed")) == 1
+    gaps = merged(lines("sample"), "heartbeat_gap_ms")
+    assert [bounds_of(bucket) for bucket in gaps if bounds_of(bucket)[1] > 10_000] == [bounds_of(56)]  # 13.8 to 16.4 s
+    assert gaps[56] == 1
+
+
 async def test_one_log_serves_several_consumers(virtual_broker, tmp_path, lines):
     broker = virtual_broker
     broker.create_topic("orders", partitions=2)
