@@ -81,8 +81,8 @@ class _Lent:
         told = "nobody has asked anything"
         if self.is_virtual:
             told += (
-                ": what runs in the test's own event loop reaches this broker, and no other thread (as TestClient's), "
-                "process or client in C does"
+                ": what runs in the test's own event loop reaches this broker; other threads (such as TestClient's), "
+                "other processes and clients in C do not"
             )
         return told
 

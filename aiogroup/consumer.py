@@ -61,13 +61,13 @@ class Consumer:
     """Reads topics as a member of a consumer group, or alone without `group_id`.
 
     Positional arguments are topics to subscribe to; the settings are those of `ConsumerConfig`, in Kafka's names and
-    milliseconds. `listener` hears of every subscription that brings none of its own. `observers` get every
-    telemetry event; those with `begin_record` see each record, too. Belongs to one event loop.
+    milliseconds. `listener` serves every subscription that has no listener of its own. `observers` get every
+    telemetry event; those with `begin_record` see each record, too. A consumer belongs to one event loop.
 
     Raises:
-        ConfigError: a setting is unknown, out of range or contradicts another, or an observer is none.
+        ConfigError: a setting is unknown, out of range or contradicts another, or an observer has no `on_event`.
         InvalidTopicError: Kafka would refuse a topic's name.
-        TypeError: the listener is none.
+        TypeError: the listener has none of the callbacks.
     """
 
     def __init__(
@@ -227,9 +227,9 @@ class Consumer:
 
         Args:
             max_task_idle_ms: how long a partition without a record holds the others up: -1 never; 0 until the broker
-                says that it has none; above 0 for so many milliseconds more, in which producers may write one.
+                says that it has none; above 0 that many milliseconds longer, in which producers may write one.
             timestamp: another time than the record's own, in whole milliseconds from 0 on.
-            buffered_records_per_partition: with so many buffered no more of the partition are fetched.
+            buffered_records_per_partition: a partition with this many buffered records is not fetched further.
             stalled: what happens when no broker says anything good of a partition for `default_api_timeout_ms`. The
                 event `merge_stalled` is emitted; "raise": and MergeStalledError raised, after which one may ask again.
             on_bad_timestamp: called with a record without a good timestamp, and the error; then it is skipped. Without
@@ -253,7 +253,7 @@ class Consumer:
         Raises:
             ConsumerStoppedError: the consumer is, or was meanwhile, stopped.
             ConcurrentConsumptionError: another request is waiting, or another task that still runs holds a record that
-                this would say is processed.
+                this request would mark as processed.
             RecordDeserializationError, OffsetOutOfRangeError, LogTruncationError, NoOffsetForPartitionError: `seek` to
                 go on.
             TopicAuthorizationError: add the ACL; PollIntervalExceeded: ask again, if `raise_on_poll_interval`.
@@ -279,7 +279,7 @@ class Consumer:
 
     @is_request
     async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> Records:
-        """As `getmany`; without a time-out it returns with records only. See `Records.metadata` (KIP-695)."""
+        """As `getmany`; without a time-out it waits until there are records. See `Records.metadata` (KIP-695)."""
         if timeout_ms is not None:
             _check_timeout(timeout_ms, "poll")
         limit = self._limit(max_records)
@@ -503,7 +503,7 @@ class Consumer:
     def lags(self, *, detail: Literal[True]) -> dict[TopicPartition, PartitionLag]: ...
 
     def lags(self, *, detail: bool = False) -> dict[TopicPartition, int | None] | dict[TopicPartition, PartitionLag]:
-        """`current_lag` of every assigned partition; with `detail` and how old the knowledge of its end is."""
+        """`current_lag` of every assigned partition; with `detail` also how old the knowledge of its end is."""
         engine = self._running()
         partitions = list(engine.context.assignment)
         lags = {each.tp: engine.offset_queries.current_lag(each) for each in partitions}

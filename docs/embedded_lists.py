@@ -100,7 +100,7 @@ def settings() -> str:
     return (
         f"`Broker(properties=...)` knows {_listed(taken)}.\n\n"
         f"Only a topic has {_listed(own)}: `create_topic(name, cleanup_policy=...)` or CreateTopics.\n\n"
-        f"A topic takes these too, as on any broker; they are told, and nothing else comes of them:\n\n{reasons}"
+        f"A topic also accepts these, as on any broker; they are reported, and have no effect:\n\n{reasons}"
     )
 
 

@@ -36,7 +36,7 @@ WhenFenced = Literal["stay", "exit"]
 NO_BROKER: Final = (ConnectionLostError, KafkaTimeoutError, ProtocolError)
 """What `Consumer.start` raises where no bootstrap server has answered: it may be called again."""
 Follow = Callable[[Consumer], Observer]
-"""Told of each consumer before it starts; what it returns hears the service's own events of that consumer."""
+"""Called with each consumer before it starts; returns an observer that gets the service's own events about it."""
 START_MOST_MS: Final = 30_000
 TELL_AGAIN_MS: Final = 60_000
 EXIT_NOT_BEFORE_MS: Final = 10_000
@@ -54,7 +54,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a consumer ended by a failure: FENCED or FAILED. `needs_new_process`: no other one follows in this one."""
+    """How a consumer failed: FENCED or FAILED. `needs_new_process`: no other consumer follows in this process."""
 
     status: HealthStatus
     why: str
@@ -180,7 +180,7 @@ class Life:
             self.emit(events.NoPartitionAssigned(self._name))
 
     def _why_ended(self, consumer: Consumer) -> Exception | None:
-        """The failure that the body's return is, or `None` if it was meant."""
+        """The failure that the body's return counts as, or `None` if the body was allowed to return."""
         if self._loop.may_end or self._is_stopped(consumer):
             return None
         return _BodyEndedError(
@@ -194,7 +194,7 @@ class Life:
     # Between two, and after the last.
 
     def _fail(self, consumer: Consumer, failure: BaseException) -> int | None:
-        """Note and tell how this consumer ended; in how many milliseconds another one begins, `None` if none does."""
+        """Note and report how this consumer ended. Returns in how many ms another one begins, or `None`."""
         is_fenced = isinstance(failure, FencedInstanceIdError) or consumer.health().status is HealthStatus.FENCED
         status = HealthStatus.FENCED if is_fenced else HealthStatus.FAILED
         self.end = End(status, f"{type(failure).__name__}: {failure}")

@@ -22,7 +22,7 @@ class Loop:
             that has ended unnoticed reads nothing.
 
     Raises:
-        ConfigError: an argument is no function; a consumer belongs to one event loop, and so cannot be given itself.
+        ConfigError: an argument is not a function. A consumer cannot be given, as it belongs to one event loop.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """What the probes of a service say: of each consumer's state, and of all of them. Pure.
 
-`/livez` fails only where a restart helps. `/readyz` fails, by the policy "assigned", from a consumer's end until it has
-an assignment again; all members of a group rebalance, and lose a broker, at the same time, and a service that is taken
-off its address for that is away as a whole. By the policy "flowing" it also fails while no record can flow for long.
+`/livez` fails only where a restart helps. With the policy "assigned", `/readyz` fails from a consumer's end until there
+is an assignment again. It does not fail in a rebalance or without a broker: all members see that at the same time, and
+the whole service would drop out of rotation. With "flowing" it also fails once no record could flow for long.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Look:
     needs_new_process: bool = False
     """It has failed, and a new consumer in this process would not help, or did not."""
     was_assigned: bool = True
-    """The consumer of now has been seen with an assignment."""
+    """The current consumer has been seen with an assignment."""
 
     @property
     def is_live(self) -> bool:

@@ -10,7 +10,7 @@ __all__ = ["Restarts", "doubled_ms"]
 FIRST_MS: Final = 1_000
 MOST_MS: Final = 60_000
 MEMORY_MS: Final = 600_000
-"""An end counts for ten minutes; a consumer that has lived for so long is started again as if it had never ended."""
+"""An end counts for ten minutes; after a consumer that lived that long, the waits begin with the shortest again."""
 MANY: Final = 5
 
 

@@ -44,15 +44,15 @@ class Service:
         app = FastAPI(lifespan=service.lifespan)
         app.mount("/aiogroup", service)  # /aiogroup/livez, /readyz, /metrics, /state, /
 
-    `service["audit"]` is the loop: its `consumer` of now, `health()`, `lags()`, `restarts_count`. Everything runs in
+    `service["audit"]` is the loop: its current `consumer`, `health()`, `lags()`, `restarts_count`. Everything runs in
     the server's event loop; each worker process has consumers and probes of its own.
 
     Args:
         when_dead: when a loop fails, "restart" makes a new consumer after 1 s, doubled up to 60 s; the fifth failure
             within 10 minutes fails `/livez`. "exit" sends SIGTERM to this process, at the earliest 10 s after it began
             to run; where no server has taken SIGTERM it is "fail": the loop stays dead, and both probes fail.
-        when_fenced: another process has the consumer's static name. "stay" leaves it dead and alive to the platform,
-            since a restart would take the name back; "exit" as above.
+        when_fenced: another process has the consumer's static name. "stay": it reads nothing, and `/livez` still
+            succeeds, since a restart would take the name back. "exit" as above.
         stop_timeout_ms: how long the stop of all consumers, side by side, may take, in milliseconds. Keep it below the
             platform's grace period.
         drain_on_signal: begin the stop when SIGTERM comes, beside the open connections; otherwise it begins when the
@@ -64,7 +64,7 @@ class Service:
         page: serve the live page at `/`, for those with access.
         metrics: serve `/metrics` where prometheus-client is installed. It is open to all, as everywhere.
         observers: get the service's own events, such as `loop_failed`; a consumer's go to that consumer's observers.
-        health_file: a file to touch each second while `/livez` would answer 200, for a probe by its age.
+        health_file: a file to touch twice a second while `/livez` would answer 200, for a probe by its age.
         loops: the loops, by the name that `service[name]`, the log and the probes give them.
 
     Raises:

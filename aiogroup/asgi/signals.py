@@ -1,4 +1,4 @@
-"""SIGTERM, which belongs to the server: asked for, sent to this process, and heard before the server hears of it."""
+"""SIGTERM, which belongs to the server: whether a server handles it, sending it to this process, noticing it first."""
 
 from __future__ import annotations
 

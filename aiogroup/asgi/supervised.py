@@ -1,4 +1,4 @@
-"""One loop of a service as the application and the probes see it: its consumer of now, and how that is."""
+"""One loop of a service as the application and the probes see it: its current consumer, and that consumer's health."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class SupervisedLoop:
 
     @property
     def consumer(self) -> Consumer | None:
-        """The consumer of now; `None` before the start, and between one that has ended and the next."""
+        """The current consumer; `None` before the start, and between one that has ended and the next."""
         return None if self._life is None else self._life.consumer
 
     @property
     def restarts_count(self) -> int:
-        """How many consumers took the place of another one."""
+        """How many times the consumer was replaced by a new one."""
         return 0 if self._life is None else self._life.restarts_count
 
     def health(self) -> Health:

@@ -17,7 +17,7 @@ SERVERS: Final = "bootstrap.servers"
 KEYS: Final = ("bootstrap.servers", "security.protocol", "sasl.", "ssl.")
 """The properties that say how to reach a cluster; all others mean nothing to the command line."""
 REQUEST_MS: Final = 10_000
-"""A broker that is silent for so long is given up, so that the answers of the others are still shown in time."""
+"""A broker that is silent for this long is given up, so that the answers of the others are still shown in time."""
 
 
 class NoServersError(Exception):
@@ -25,7 +25,7 @@ class NoServersError(Exception):
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """The options that every command has which asks brokers."""
+    """The options of every command that asks brokers."""
     parser.add_argument(
         "--bootstrap-server", metavar="HOST:PORT[,...]", help=f"or the variable {PREFIX}BOOTSTRAP_SERVERS"
     )

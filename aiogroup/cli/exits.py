@@ -23,4 +23,4 @@ class NotDoneError(Exception):
 
 
 class RefusedError(Exception):
-    """The command would harm; the message says what must change first."""
+    """The command would do harm; the message says what must change first."""

@@ -21,8 +21,8 @@ def make_parser() -> argparse.ArgumentParser:
         prog="aiogroup",
         description="Kafka consumer groups, from outside. Without arguments: the versions, and whether records are "
         "decoded by compiled code.",
-        epilog="Exit codes: 0 done, 1 not done, 2 wrong arguments, 3 refused as it would harm, 4 --max-lag was passed, "
-        "130 Ctrl-C.",
+        epilog="Exit codes: 0 done, 1 not done, 2 wrong arguments, 3 refused as it would do harm, 4 more is left than "
+        "--max-lag allows, 130 Ctrl-C.",
     )
     parser.add_argument("--version", action="store_true", help="the same as without arguments")
     commands = parser.add_subparsers(dest="what", metavar="COMMAND")

@@ -57,7 +57,7 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _on_nobody_reads() -> int:
-    """Whoever read the output has had enough, as `head` does: that is no error. Python would flush once more."""
+    """The reader closed the output early, as `head` does: that is no error. Otherwise Python would flush once more."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -59,7 +59,7 @@ def _interrupt(number: int, _frame: object) -> None:
 
 
 def _serve(broker: Broker, topics: list[str], partitions: int) -> None:
-    """Serve until a signal comes, and tell meanwhile what was asked for in vain."""
+    """Serve until a signal comes, and print meanwhile what clients asked for that it does not serve."""
     for topic in topics:
         broker.create_topic(topic, partitions)
         _say(f"topic {topic}: {partitions} partitions")

@@ -62,7 +62,7 @@ class BrokerNode:
         return f"{self._node.host}:{self._node.port}"
 
     def start(self, *, wait: bool = True) -> None:
-        """It is there again, at its address and with its logs. Nothing takes time here: `wait` is that of devkafka."""
+        """Start it again, at its address and with its logs. It is up at once, so devkafka's `wait` has no effect."""
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.start(self.node_id, now_ms))
 
     def stop(self, timeout_ms: int = 0) -> None:
@@ -74,7 +74,7 @@ class BrokerNode:
         self._broker.change_nodes(lambda cluster, now_ms: cluster.nodes.kill(self.node_id, now_ms))
 
     def pause(self) -> None:
-        """Its sockets stay open and accept connections, and it says nothing.
+        """Its sockets stay open and accept connections, but it answers nothing.
 
         The others, if they are more than half of the nodes, lead and coordinate in its place after the property
         `broker.session.timeout.ms` (3,000).
@@ -103,7 +103,7 @@ class Broker(Contents, Watching, Controls, Faulting):
         auto_create_topics: a topic is made when Metadata first asks for it.
         properties: settings by Kafka's names.
         api_versions: narrower ranges, as an older broker has: `{"JoinGroup": (0, 3)}`.
-        failover_ms: when the other nodes notice that one has died.
+        failover_ms: after how long the other nodes notice that one has died.
         max_bytes: of all logs together; then Produce is refused.
         static_membership: `kafka` as Kafka has released it, or `draft` as draft 41 of KIP-345 has it; see
             docs/static.md.
@@ -217,8 +217,8 @@ class Broker(Contents, Watching, Controls, Faulting):
         place = self._running()
         if not isinstance(place, InVirtualLoop):
             raise BrokerRefusal(
-                "this broker runs in real time, whose clock nobody moves: run the test by `run_virtual`, or with the "
-                "fixture `virtual_broker`"
+                "this broker runs in real time, and its clock cannot be moved: run the test by `run_virtual`, or with "
+                "the fixture `virtual_broker`"
             )
         return place.clock
 

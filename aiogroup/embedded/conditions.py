@@ -123,7 +123,7 @@ class _Asked(Condition):
 
 
 def stable(group_id: str, *, members: int | None = None) -> Condition:
-    """The group is Stable, which is when its members have their shares; if `members` is given, it has so many."""
+    """The group is Stable, which is when its members have their shares; if `members` is given, it has that many."""
     return _Stable(group_named(group_id), members)
 
 
@@ -143,14 +143,14 @@ def caught_up(group_id: str) -> Condition:
 
 def reading(topic: str, *, client_id: str | None = None) -> Condition:
     """Each partition of the topic is fetched at a position within its log, by clients that are still connected; by
-    those of this name, if it is given. Records that are produced from now on are seen even by who begins at the end. A
-    Fetch does not say its group.
+    those with this client id, if it is given. Records that are produced from now on are seen even by a client that
+    begins at the end. A Fetch request does not name its group.
     """
     return _Reading(None, topic, client_id)
 
 
 def asked(api: Api, times: int = 1) -> Condition:
-    """So many requests of this API have come since the broker began. For one more than until now: `asked(api,
-    broker.count(api) + 1)`.
+    """At least `times` requests of this API have come since the broker started. For one more than until now:
+    `asked(api, broker.count(api) + 1)`.
     """
     return _Asked(None, api, times)

@@ -91,8 +91,8 @@ class Contents(Running):
         self._call(lambda now_ms: self._cluster.topics.delete(self._topic(name), now_ms))
 
     def remake_topic(self, name: str) -> None:
-        """Delete a topic and make it anew with the same number of partitions and settings: it is empty, and has another
-        id.
+        """Delete a topic, and create it again with the same number of partitions and settings. It is then empty, and
+        has another id.
 
         Raises:
             BrokerRefusal: there is no such topic.
@@ -175,7 +175,7 @@ class Contents(Running):
         return self._call(produce)
 
     def append(self, topic: str, partition: int, batch: bytes | bytearray) -> int:
-        """Store the bytes of a record batch as they are: `damaged(crc=True)` makes such as no client can read.
+        """Store the bytes of a record batch as they are: `damaged(crc=True)` makes some that no client can read.
 
         Returns:
             the offset of its first record.
@@ -207,8 +207,8 @@ class Contents(Running):
 
     def restore(self, snapshot: Snapshot) -> None:
         """Put a snapshot in the place of all topics and groups, also one of another broker. Every connection breaks:
-        clients that have known another state are to be started anew. Faults, rules, counts and troubles stay; a member
-        that was stored is waited for as after a restart, for a whole session.
+        start new clients, as the old ones know another state. Faults, rules, counts and troubles stay; a member that
+        was stored is waited for as after a restart, for a whole session.
 
         Raises:
             BrokerRefusal: it needs nodes that are not there, or more than `max_bytes`.

@@ -159,7 +159,7 @@ class Controls(Running):
     # Nodes.
 
     def pause(self) -> None:
-        """Every node that is up says nothing any more; sockets stay open, and connections are accepted."""
+        """Every node that is up answers nothing from now on; sockets stay open, and connections are accepted."""
 
         def act(now_ms: int) -> None:
             for node in self._cluster.nodes.up:

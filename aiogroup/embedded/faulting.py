@@ -66,8 +66,8 @@ class Faulting(Running):
         when: Callable[[Exchange], bool] | None = None,
         after: bool = False,
     ) -> Handle:
-        """Say an error code at the place where a handler would say it. Other partitions of the request are served, and
-        what is refused does not happen: a failed Produce appends nothing.
+        """Answer with an error code where a handler would. Other partitions of the request are served, and what is
+        refused does not happen: a failed Produce appends nothing.
 
         Args:
             api: `"OffsetCommit"`, `OffsetCommitRequest` or 8.
@@ -81,7 +81,7 @@ class Faulting(Running):
             times: how often; each partition that is answered counts. `None`: until it is removed.
             when: asked with the exchange when everything else fits; it is called in the broker's thread, and must not
                 block. `exchange.request` is the request.
-            after: it does happen, and the answer denies it.
+            after: the request is carried out, and the answer says that it failed.
 
         Raises:
             BrokerRefusal: there is no such API, code or node, or the API's answer has no such place.

@@ -43,13 +43,13 @@ def hints(seen: Iterable[Seen]) -> list[str]:
         )
     lines += [
         f"{client or 'a client'} asked {len(asked)} times for the versions and for nothing else: the broker has "
-        "neither TLS nor SASL, so its security.protocol is PLAINTEXT"
+        "neither TLS nor SASL, so set the client's security.protocol to PLAINTEXT"
         for client, asked in apis.items()
         if len(asked) >= OFTEN and set(asked) == {"ApiVersions"}
     ]
     lines += [
         f"{client or 'a client'} looked for the coordinator of the group {group}, and asked it for nothing: the broker "
-        "has groups of the classic protocol only, so its group.protocol is classic"
+        "has groups of the classic protocol only, so set the client's group.protocol to classic"
         for client, group in sought
     ]
     return lines

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Running:
-    """A machine and the place where it runs. The calls of `Broker` stand in the classes that are made from this one."""
+    """A machine and the place where it runs. The calls of `Broker` are in the classes that derive from this one."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -81,7 +81,7 @@ class Watching(Running):
         return self._look_back(lambda: self._cluster.watch.count(api, node_id))
 
     def unread(self, topic: str, *, client_id: str | None = None) -> tuple[int, ...]:
-        """The partitions of a topic that nobody fetches who is connected now; or no client of this name.
+        """The partitions of a topic that no connected client fetches, or none with this client id.
 
         Raises:
             BrokerRefusal: there is no such topic.

@@ -38,7 +38,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Sample(Event):
-    """What one consumer did in the last `interval_ms`, and how it is now. Counts begin anew with each sample.
+    """What one consumer did in the last `interval_ms`, and how it is now. Counts restart with each sample.
 
     `histograms` has for each name how many values each bucket holds (`aiogroup/telemetry/meter.py`). `bucket_step`
     is 1 unless the line would have been too long: then only every 2nd, 4th, ... bucket is used, and takes the values of
@@ -64,7 +64,7 @@ class Sample(Event):
 
 @dataclass(frozen=True, slots=True)
 class EventsDropped(Event):
-    """So many lines were not written since the last line of this kind: the queue was full. `total_count`: of all."""
+    """`dropped_count` lines were not written since the last such event: the queue was full. `total_count`: in all."""
 
     dropped_count: int
     total_count: int

@@ -30,9 +30,9 @@ class EventLog:
         log = EventLog("/var/log/billing/events.jsonl")
         consumer = Consumer("orders", group_id="billing", observers=[log])
 
-    One log may serve several consumers. Nothing of it waits: a thread writes the files, and what finds no room in the
-    queue is dropped, counted, and told by a line `events_dropped`. Nothing that goes wrong with it reaches a consumer.
-    `await log.close()` after the consumers were stopped; without it the lines are written when the process exits.
+    One log may serve several consumers. It never makes them wait: a thread writes the files, and lines for which the
+    queue has no room are dropped, counted, and reported by a line `events_dropped`. No failure of the log reaches a
+    consumer. Call `await log.close()` after the consumers were stopped; otherwise the lines are written at exit.
 
     Args:
         path: a file whose name gets the host, the process and the time of its beginning, such as
@@ -41,15 +41,15 @@ class EventLog:
         producer: the application's `AIOKafkaProducer`, or one with the same `send`. The application starts and stops
             it, and stops it after the log was closed.
         interval_ms: how often each consumer is sampled.
-        rotate_bytes: a new file begins before one is longer.
-        rotate_ms: a new file begins when one is as old.
-        keep: how many files of this host stay; the oldest are deleted.
+        rotate_bytes: a new file begins before the present one would exceed this size.
+        rotate_ms: a new file begins when the present one reaches this age.
+        keep: how many files of this host are kept; the oldest are deleted.
         max_queue: how many lines may wait.
         every_event: write the events that come with each heartbeat, commit or merge one by one, too. They are counted
             in samples otherwise.
 
     Raises:
-        ConfigError: not either a path or a topic with a producer, or a number that is none.
+        ConfigError: neither a path nor a topic with a producer is given, or both are; or a number is below 1 or no int.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Writes lines to files, in a thread: whoever has a line only puts it into a queue."""
+"""Writes lines to files in a thread; callers only put them into a queue."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class FileWriter:
             self._file.close()
 
     def _take(self) -> list[bytes]:
-        """The next lines. That lines are missing is told before them."""
+        """The next lines. If some were dropped, a line that says so comes first."""
         lines: list[bytes] = []
         with self._lock:
             dropped_count = self.dropped_count - self._told_count

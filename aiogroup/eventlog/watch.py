@@ -93,7 +93,7 @@ class Watch:
                 self._heard_at_ms = now_ms()  # JoinGroup was answered
 
     def _hear(self) -> None:
-        """The thread's heartbeats are told when the loop has time for it, so that their gaps are not known."""
+        """The heartbeat thread's heartbeats are reported when the loop has time, so their gaps are not known."""
         now = now_ms()
         if self._heard_at_ms is not None and self._is_timed:
             self._durations["heartbeat_gap_ms"].note(now - self._heard_at_ms)

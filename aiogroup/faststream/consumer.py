@@ -1,4 +1,4 @@
-"""aiogroup's consumer as FastStream's subscribers use aiokafka's, its private places included."""
+"""aiogroup's consumer, with everything that FastStream's subscribers use of aiokafka's, private attributes too."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class StreamConsumer(Consumer):
     """A `Consumer` that a subscriber of FastStream reads; as `Consumer` in handlers it has all of its methods.
 
     With `enable_auto_commit`, as FastStream's policy ACK_FIRST sets it, a record is processed when its handler has
-    ended, also by an exception, and not when it was cancelled. Without, FastStream commits.
+    ended, even with an exception, but not when it was cancelled. Without it, FastStream commits.
 
     Args:
-        attach: called when it starts; has the handlers of its subscriber tell when they have ended. False: none has.
+        attach: called when it starts; makes its subscriber's handlers report their ends. Returns False if it has none.
         stop_within_ms: how long `stop` may take now.
     """
 
@@ -134,7 +134,7 @@ class StreamConsumer(Consumer):
         self._open.pop(id(message), None)
 
     def _end_asked(self) -> None:
-        """Where no handler is, as for `get_one()` and `async for`, whoever asks for the next record has ended."""
+        """Without a handler, as with `get_one()` and `async for`, asking for the next record ends the one before."""
         for each in tuple(self._open.values()):
             each.end()
 

@@ -1,4 +1,4 @@
-"""How a consumer hears that FastStream has ended with a message."""
+"""How a consumer learns that FastStream is done with a message."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Handling"]
 class Handling:
     """Stands in front of a subscriber's `process_message`, with all of its middlewares.
 
-    A middleware of ours would be seen among the application's. It would not see either that FastStream drops what a
-    worker has not begun with when the subscriber stops.
+    A middleware of ours would be seen among the application's. Nor would it notice that FastStream, when a subscriber
+    stops, drops messages that no worker has begun.
     """
 
     def __init__(self, subscriber: LogicSubscriber[Any]) -> None:

@@ -15,7 +15,7 @@ OF_ALL: Final = ("group", "client_id")
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One figure. `merge` says what the figure of several partitions, or of several processes, is of theirs."""
+    """One figure. `merge` says how the figures of several partitions, or of several processes, are combined."""
 
     name: str
     kind: Kind

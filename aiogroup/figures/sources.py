@@ -1,4 +1,4 @@
-"""Takes the snapshots: on the event loop of the consumers, in short steps, whoever asks for them."""
+"""Takes the snapshots on the event loop of the consumers, in short steps, for every exporter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASKED_MS: Final = 600_000
 
 
 class Source:
-    """One consumer of a collector, or the one of now where a service makes another one. Made in its event loop."""
+    """One consumer of a collector, or the current one where a service replaces it. Made in its event loop."""
 
     def __init__(
         self,

@@ -146,6 +146,6 @@ def _tell_once() -> None:
         _told.add(MULTIPROCESS)
         _logger.warning(
             "prometheus_sums_only: %s is set, so the figures of consumers are sums of their partitions, without "
-            "histograms: one process for each pod needs none of it",
+            "histograms; with one process in each pod, leave it unset",
             MULTIPROCESS,
         )

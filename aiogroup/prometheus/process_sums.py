@@ -14,9 +14,9 @@ from aiogroup.telemetry.counts import Durations
 __all__ = ["ProcessSums"]
 
 UNKNOWN: Final = float("nan")
-"""A part of a sum. A series of an ordinary metric in a file cannot be taken away, and 0 would be a lie."""
+"""For a sum with an unknown part: a series of an ordinary metric in a file cannot be removed, and 0 would be wrong."""
 LEAST: Final = float("-inf")
-"""No part of a maximum: prometheus-client would keep a NaN that it reads first."""
+"""For a maximum without a known part: prometheus-client would keep a NaN that it reads first."""
 LEFT_OUT: Final = frozenset({"topic", "partition"})
 
 

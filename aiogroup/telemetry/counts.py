@@ -43,7 +43,7 @@ def reason_of(why: str) -> str:
 
 
 class Durations:
-    """How many durations were at most so long, by `BOUNDS_MS`, and their sum."""
+    """How many durations fell into each bucket of `BOUNDS_MS`, and their sum."""
 
     __slots__ = ("counts", "sum_ms")
 

@@ -1,4 +1,4 @@
-"""The figures of one consumer at one moment, for whoever shows them: what is `None` is not known, and never 0."""
+"""The figures of one consumer at one moment, for exporters: what is not known is `None`, never 0."""
 
 from __future__ import annotations
 

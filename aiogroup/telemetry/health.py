@@ -34,7 +34,7 @@ class HealthStatus(StrEnum):
     REBALANCING = "rebalancing"
     """The group assigns its partitions anew, and no record may flow meanwhile (eager)."""
     CATCHING_UP = "catching_up"
-    """Ranges of the backlog are pending, which are read beside the records of now (KIP-333)."""
+    """Ranges of the backlog are pending, and are read beside new records (KIP-333)."""
     DEGRADED = "degraded"
     """The consumer reads, but some of its topics do not exist, no job reads the ranges left to jobs (KIP-333), or where
     some partitions begin could not be committed yet."""
@@ -43,7 +43,7 @@ class HealthStatus(StrEnum):
 
 
 class Since:
-    """Since when something has been as it is, so far as those know who say each time how it is."""
+    """Since when a value has been the same, as far as the calls that report it can tell."""
 
     def __init__(self) -> None:
         self._value: object = None

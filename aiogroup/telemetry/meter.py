@@ -73,7 +73,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.request_gap_ms = Histogram()
-        """From the end of a request for records to the begin of the next one: what the poll interval bounds."""
+        """From the end of a request for records to the start of the next one: what the poll interval bounds."""
         self.record_ms = Histogram()
         """The same divided by the records that were handed out in between; counted once for each record."""
         self.batch_records = Histogram()

@@ -23,7 +23,7 @@ SAMPLES_COUNT: Final = 600
 """Ten minutes, at one a second."""
 TEXT_CHARS: Final = 4_000
 NAMES_COUNT: Final = 100
-"""An event of a thousand partitions names so many of them."""
+"""How many items of a list or mapping are kept: an event may name a thousand partitions."""
 
 
 class Sample(NamedTuple):

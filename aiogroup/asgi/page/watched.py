@@ -23,7 +23,7 @@ __all__ = ["Watched"]
 T = TypeVar("T")
 STEP_MS: Final = 2
 STEP_COUNT: Final = 16
-"""After so many partitions it looks at the clock: the loop belongs to all."""
+"""After this many partitions the clock is checked: the event loop is shared."""
 PARTITIONS_CHARS: Final = 300_000
 MEMBERS_CHARS: Final = 100_000
 REBALANCES_CHARS: Final = 150_000

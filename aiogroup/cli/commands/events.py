@@ -28,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
     parser.add_argument("url", type=_url, metavar="URL", help="where the service is mounted: http://host:8000/aiogroup")
     parser.add_argument("-f", dest="follow", action="store_true", help="go on with new events, until Ctrl-C")
-    parser.add_argument("--level", choices=LEVELS, default="debug", help="only events of this level, and graver ones")
+    parser.add_argument("--level", choices=LEVELS, default="debug", help="only events of this level and above")
     parser.add_argument(
         "--header",
         action="append",
@@ -144,7 +144,7 @@ def _url(text: str) -> str:
     except ValueError:
         is_good = False
     if not is_good:
-        raise argparse.ArgumentTypeError(f"{text!r} is no place of a service: http://host:8000/aiogroup")
+        raise argparse.ArgumentTypeError(f"{text!r} is not the URL of a service, such as http://host:8000/aiogroup")
     return text.rstrip("/").removesuffix("/state")
 
 

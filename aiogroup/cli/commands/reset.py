@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     to.add_argument("--to-current", action="store_true", help="the committed offset; the log's end without one")
     to.add_argument("--to-offset", type=count_of, metavar="N", help="this offset")
     to.add_argument("--to-datetime", type=instant_ms, metavar="INSTANT", help="the first record from then on, in UTC")
-    to.add_argument("--by-duration", type=duration_ms, metavar="DURATION", help="the same, so long ago: PT6H, or 6h")
+    to.add_argument("--by-duration", type=duration_ms, metavar="DURATION", help="the same, this long ago: PT6H, or 6h")
     to.add_argument("--shift-by", type=int, metavar="N", help="N offsets on, or back if N is negative")
     to.add_argument("--from-file", type=Path, metavar="FILE", help="the offsets that --export wrote")
     parser.add_argument("--export", action="store_true", help="print the new offsets as CSV")

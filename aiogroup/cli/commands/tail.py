@@ -40,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=LAST,
         metavar="PLACE",
         help="earliest, latest, an offset, -N (the last N of each partition; -10 is the default), or @TIME: "
-        "@2026-11-23T20:15:00 in UTC, @1763928900000 in milliseconds, @-1h or @-PT1H ago",
+        "@2026-11-23T20:15:00 in UTC, @1795464900000 in milliseconds, @-1h or @-PT1H ago",
     )
     parser.add_argument("-n", dest="most", type=positive, metavar="N", help="end after N records")
     parser.add_argument("-f", dest="follow", action="store_true", help="go on with new records, until Ctrl-C")

@@ -119,7 +119,7 @@ class Trouble:
 
 
 class Troubles:
-    """The refusals that happened, at most `BOUND` of them; `lost_count` counts those behind."""
+    """The refusals that happened, at most `BOUND` of them; `lost_count` counts the rest."""
 
     BOUND = 1_000
 

@@ -389,8 +389,8 @@ class VirtualNetwork:
         self.blocked_until[key] = max(self.blocked_until.get(key, 0.0), self.loop.time() + duration_ms / 1000)
 
     def hold(self, client: Hashable, api_key: int, late_ms: int, then: Callable[[], None], *, is_up: bool) -> None:
-        """The client's next request of this API, or the answer to its next one, takes so much longer. When it is on its
-        way `then` is called.
+        """The client's next request of this API, or the answer to its next one, takes `late_ms` longer. When it is on
+        its way `then` is called.
         """
         self._held[client, api_key, is_up] = late_ms, then
 

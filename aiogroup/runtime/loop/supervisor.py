@@ -7,12 +7,13 @@ import contextvars
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
 from aiogroup.errors import AiogroupError, ConsumerStoppedError
-from aiogroup.runtime.loop.clock import running_loop
+from aiogroup.runtime.loop.clock import running_loop, timeout_ms
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -183,15 +184,17 @@ class Supervisor:
             self._threads = ThreadPoolExecutor(COMPUTING, "aiogroup")
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
-    async def close(self, timeout_ms: int | None = None) -> bool:
+    async def close(self, limit_ms: int | None = None) -> bool:
         """Cancel every task and wait for them. A computation that is under way ends by itself.
 
         Returns whether all tasks have ended in that time; those that have not are left behind.
         """
         self._ended.set()
         if self._owner is not None:
-            _, left = await asyncio.wait({self._owner}, timeout=None if timeout_ms is None else timeout_ms / 1_000)
-            self._owner = self._owner if left else None
+            with suppress(TimeoutError):
+                async with timeout_ms(limit_ms):
+                    await asyncio.wait({self._owner})
+            self._owner = None if self._owner.done() else self._owner
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
         return self._owner is None

@@ -32,7 +32,7 @@ __all__ = ["ENOUGH_COUNT", "Findings", "Proposal", "findings_of"]
 ENOUGH_COUNT: Final = 30
 ENOUGH_MS: Final = DAY_MS
 SPARED_PART: Final = 0.95
-"""A proposal spares at least so many of the needless removals, or of the deploys."""
+"""A proposal spares at least this share of the needless removals, or of the deploys."""
 MARGIN: Final = 3
 """A time-out is made shorter to no less than three times the longest gap that was seen."""
 HEAD_DELAY_MS: Final = 1_000

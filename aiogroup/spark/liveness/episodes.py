@@ -13,7 +13,7 @@ __all__ = ["DAY_MS", "GENERIC", "Episode", "Rebalance", "Story", "story_of"]
 
 DAY_MS: Final = 86_400_000
 GENERIC: Final = "the group rebalances"
-"""How a member's reason begins that only followed the others."""
+"""The beginning of the reason that a member gives if it only followed the others."""
 BLOCKED_PART: Final = 2
 """A loop that was blocked for half of the session, as `session_endangered` counts."""
 LEAVING: Final = {"stop": "left", "silence": "crashed", "fenced": "failed", "failed": "failed"}
@@ -21,7 +21,7 @@ RANK: Final = (
     "poll_interval_exceeded", "loop_blocked", "session_expired", "crashed", "failed", "left",
     "rejoined", "returned", "joined", "asked", "unknown",
 )  # fmt: skip
-"""Of several causes the first of these is told: who goes makes the others wait, who comes only joins them."""
+"""Of several causes the first of these is named: a member that goes makes the others wait, a newcomer only joins."""
 
 
 class Episode(NamedTuple):

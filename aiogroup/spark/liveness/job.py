@@ -1,4 +1,4 @@
-"""The job: folds the lines of a fleet's event log with Spark, and has the rules look at what is left of them.
+"""The job: folds the lines of a fleet's event log with Spark, and applies the rules to the result.
 
 Every line goes through one shuffle by its member, never by its group, so that one great group is as fast as many small
 ones. Stretches and merged histograms, a row for each rebalance of a member and for each bucket of a group, come to the

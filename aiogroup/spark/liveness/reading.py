@@ -48,8 +48,8 @@ def read_events(
     """The lines of event logs, one row for each: the columns of `event_schema()`, `unknown` and `_corrupt`.
 
     Either files and folders (with all folders in them; patterns such as `logs/*.jsonl.gz`; gzip, bzip2 and zstd by the
-    end of the name), or a topic. `since` and `until` bound `at_ms`, the second without itself; a number is milliseconds
-    since the epoch. `group` leaves one group.
+    end of the name), or a topic. `since` and `until` bound `at_ms`, and `until` is excluded; a number is milliseconds
+    since the epoch. `group` keeps only this group.
 
     Fields that this version does not know are in `unknown`, as text; so are those of events that it does not know. A
     line that is no event, such as the last one of a writer that died, is a row whose `_corrupt` has its beginning, and

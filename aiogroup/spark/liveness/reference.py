@@ -90,7 +90,7 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
     nothing: Line = {}
     samples = of("sample")
     heard = [line["at_ms"] for line in of(*HEARD)]
-    # Heartbeats are counted in samples, and only the last one's time is told.
+    # Samples count the heartbeats, and give only the time of the last one.
     heard += [line["at_ms"] - ms for line in samples if (ms := line.get("since_heartbeat_ms")) is not None]
     # The last beginning: an earlier one was given up, since the poll interval passed or JoinGroup was refused.
     started = next(reversed(of("rebalance_started")), nothing)

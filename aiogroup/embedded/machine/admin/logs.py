@@ -44,7 +44,7 @@ FOLDER = "/memory"
 
 
 class LogRequests:
-    """Deletes records from the begin of logs, and tells their sizes and producers."""
+    """Deletes records from the start of logs, and reports their sizes and producers."""
 
     def __init__(self, topics: Topics, settings: Settings, faults: Faults, budget: Budget) -> None:
         self._topics = topics

@@ -118,7 +118,7 @@ class Coordinators:
     # What happens to them.
 
     def move(self, group_id: str, node_id: int, loading_ms: int, now_ms: int) -> None:
-        """Another node coordinates this one group from now on, by hand; it reads the log for so long."""
+        """Another node coordinates this one group from now on, by hand; it reads the log for `loading_ms`."""
         if not self._nodes.is_up(node_id):
             raise BrokerRefusal(f"node {node_id} is down: it cannot coordinate {group_id}")
         seat = self._pinned.get(group_id)
@@ -168,7 +168,7 @@ class Coordinators:
                 log.append(TransactionEnd(producer_id, is_committed))
 
     def replace_logs(self, logs: Mapping[str, GroupLog], now_ms: int) -> None:
-        """Other logs than before, of all groups: who coordinates reads them anew."""
+        """Replace the logs of all groups: their coordinators read them again."""
         for seat in self:
             for group_id in list(seat.log):
                 if seat.coordinator is not None:
@@ -257,7 +257,7 @@ class Coordinators:
                 self._hand_over(seat, up[number % len(up)], 0, now_ms)
 
     def _on_up(self, _node: Node, now_ms: int) -> None:
-        """Who came back before the others noticed loads its groups; who comes back as the only one takes over all."""
+        """A node that came back before the others noticed loads its groups; if it is the only one, it takes all."""
         up = [each.node_id for each in self._nodes.up]
         for number, seat in enumerate(self):
             if seat.coordinator is None and seat.loading is None:

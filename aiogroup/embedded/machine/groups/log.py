@@ -203,8 +203,8 @@ class GroupLog:
         )
 
     def position_of_commit(self, last: int) -> int:
-        """The position of the commit that is the `last` but so many: 1 is the latest; the start if there are fewer.
-        That of a transaction begins with its first offset.
+        """The position of commit number `last` from the end: 1 is the latest; the start if there are fewer.
+        The commit of a transaction begins with its first offset.
         """
         for position in range(self.end - 1, self.start - 1, -1):
             entry = self.entries[position - self.start]

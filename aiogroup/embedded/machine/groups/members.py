@@ -91,7 +91,7 @@ class Members:
             self.leader = member.member_id
 
     def remove(self, member: Member) -> None:
-        """Who waits in JoinGroup is answered before."""
+        """A member that waits in JoinGroup must have been answered before this."""
         del self._by_id[member.member_id]
         self._offered.subtract({each.name for each in member.protocols})
         if member.instance_id is not None:

@@ -132,7 +132,7 @@ class Log:
         return first, len(self._bases) if until_offset is None else bisect_left(self._bases, until_offset)
 
     def aborted(self, offset: int, size_bytes: int) -> list[Aborted]:
-        """The aborted transactions of a read of so many bytes from `offset` on. A few that begin behind it are among
+        """The aborted transactions of a read of `size_bytes` from `offset` on. A few that begin behind it are among
         them, as Kafka's index of offsets has an entry only every 4 KiB (LocalLog.addAbortedTransactions).
         """
         end = self._positions[bisect_right(self._nexts, offset)] + size_bytes

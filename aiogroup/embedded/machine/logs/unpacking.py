@@ -27,8 +27,8 @@ WITH_GZIP_HEADER: Final = 31
 
 
 def unpacks_within(codec: int, payload: memoryview, most_bytes: int = MOST_UNPACKED_BYTES) -> bool:
-    """Whether what is compressed has at most so many bytes. What is damaged is said to be within: whoever unpacks it
-    fails before.
+    """Whether `payload` unpacks to at most `most_bytes`. Damaged data counts as within: unpacking it fails before the
+    limit.
     """
     if codec == SNAPPY:
         return _snappy_bytes(payload) <= most_bytes

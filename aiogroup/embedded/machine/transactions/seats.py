@@ -124,7 +124,7 @@ class Seats:
                 self._load(seat, now_ms)
 
     def _on_up(self, _node: Node, now_ms: int) -> None:
-        """Who came back before the others noticed loads its ids; who comes back as the only one takes over all."""
+        """A node that came back before the others noticed loads its ids; if it is the only one, it takes all."""
         up = [each.node_id for each in self._nodes.up]
         for number, seat in enumerate(self):
             if not seat.is_served and seat.loading is None:

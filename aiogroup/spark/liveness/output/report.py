@@ -100,7 +100,7 @@ def _time(at_ms: int) -> str:
 
 
 def _timeline(rebalances: Sequence[Rebalance], start_ms: int, end_ms: int) -> Iterator[str]:
-    """A bar for each rebalance, as high as the longest wait for an application in it, in the color of its cause."""
+    """A bar for each rebalance: its width and height show the duration, its color the cause."""
     shown = rebalances[-SHOWN_COUNT:]
     if not shown:
         return
