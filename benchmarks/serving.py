@@ -4,7 +4,7 @@
 
 Each run is a process of its own, and the variants take turns. "metrics" is scraped and "page" asks `/state` once a
 second; "eventlog" writes `EventLog` to a file; "tracing" is `Tracing` with an SDK that samples every record out.
-"watched" is all of them without tracing, "all" with it. The body does nothing, or computes so long with each record.
+"watched" is all of them without tracing, "all" with it. The body does nothing, or parses JSON for so long.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from aiogroup.eventlog import EventLog
 from benchmarks.backlog import Backlog
 from benchmarks.meter import Ticker
 from benchmarks.turns import measure, take_turns
+from benchmarks.work import document, items_in_us
 
 VARIANTS = ("alone", "service", "metrics", "page", "eventlog", "tracing", "watched", "all")
 TRACED = ("tracing", "all")
@@ -48,21 +49,6 @@ def tracing() -> Any:
     return Tracing(TracerProvider(sampler=ALWAYS_OFF))
 
 
-def turns_in_us(us: int) -> int:
-    """How many turns of an empty loop take so long on this machine, when nothing else runs."""
-    if not us:
-        return 0
-    best = min(_time_of(100_000) for _ in range(20))
-    return int(us * 1e-6 / best * 100_000)
-
-
-def _time_of(turns: int) -> float:
-    began = time.thread_time()
-    for _ in range(turns):
-        pass
-    return time.thread_time() - began
-
-
 async def ask(service: Service, path: str) -> None:
     async def receive() -> Any:
         return {"type": "http.request"}
@@ -80,20 +66,19 @@ async def keep_asking(service: Service, path: str) -> None:
         await asyncio.sleep(1)
 
 
-async def read(variant: str, servers: str, topic: str, turns: int) -> dict[str, Any]:
-    """Read the topic again and again; `turns` of an empty loop for each record."""
+async def read(variant: str, servers: str, topic: str, items: int) -> dict[str, Any]:
+    """Read the topic again and again; with each record a document of so many items is parsed."""
     ended = asyncio.Event()
     found: list[dict[str, float]] = []
-    work = range(turns)
+    text = document(items)
 
     async def body(consumer: Consumer) -> None:
         count = 0
         left = RECORDS
         wall = cpu = 0.0
         async for _ in consumer:
-            if turns:
-                for _ in work:
-                    pass
+            if items:
+                json.loads(text)
             if not count:
                 wall, cpu = time.perf_counter(), time.process_time()
             count += 1
@@ -202,10 +187,10 @@ def compare(variants: list[str], work_us: list[int], rounds: int) -> None:
         servers = cluster.bootstrap_servers
         Backlog("read", 4, RECORDS, BYTES).write(cluster)
         for us in work_us:
-            turns = turns_in_us(us)
+            items = items_in_us(us)
             runs: dict[str, list[dict[str, Any]]] = {each: [] for each in variants}
             for variant, run in take_turns(
-                variants, rounds, lambda each, turns=turns: measure("serving", "read", (each, servers, "read", turns))
+                variants, rounds, lambda each, items=items: measure("serving", "read", (each, servers, "read", items))
             ):
                 runs[variant].append(run)
                 print(us, variant, run, flush=True)
@@ -245,8 +230,8 @@ def main() -> None:
     parser.add_argument("--no-pages", action="store_true")
     given = parser.parse_args()
     match given.what:
-        case ["read", variant, servers, topic, turns]:
-            print(json.dumps(asyncio.run(read(variant, servers, topic, int(turns)))))
+        case ["read", variant, servers, topic, items]:
+            print(json.dumps(asyncio.run(read(variant, servers, topic, int(items)))))
         case ["serve", servers, topic, seconds]:
             print(json.dumps(asyncio.run(serve(servers, topic, float(seconds)))))
         case ["look", port, pages_count]:

@@ -1,10 +1,11 @@
 """What tracing costs for each record, beside what OpenTelemetry's SDK takes alone, on a bare loop without a broker.
 
-    python -m benchmarks.tracing [--records 2000] [--rounds 15]
+    python -m benchmarks.tracing [--records 2000] [--rounds 15] [--work-us 50,200]
 
 The variants take turns in one process, and each round gives a ratio: so the machine's other load, which is never the
 same for long, hardly counts. "alone" is what every instrumentation of a loop must do: begin a span, make it current,
 end it, and make current what was so before; with headers it also reads the producer's context from them.
+A body that works for so long is measured with tracing, sampled out, and without: which share of the rate is kept.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,6 +28,7 @@ from aiogroup.native import Cursor
 from aiogroup.otel import Tracing
 from aiogroup.runtime.delivery.handling import Handling
 from aiogroup.telemetry.record_observer import End, Whose
+from benchmarks.work import document, items_in_us
 
 WHOSE: Final = Whose("billing", "me", 1, "cluster")
 LONG_NS: Final = 10**15
@@ -126,6 +129,25 @@ async def measure(count: int, rounds: int) -> dict[str, dict[str, list[float]]]:
     return found
 
 
+async def loop_with_work(records: AsyncIterator[Record], text: str) -> None:
+    async for _ in records:
+        json.loads(text)
+
+
+async def kept(work_us: int, count: int, rounds: int) -> float:
+    """The share of its rate that a loop with so much work keeps when each record is sampled out."""
+    text, records = document(items_in_us(work_us)), records_of(count)
+    handling = Handling((Tracing(TracerProvider(sampler=ParentBased(ALWAYS_OFF))),), print, lambda: WHOSE)
+    shares = []
+    for _ in range(rounds):
+        began = time.thread_time()
+        await loop_with_work(cursor_over(records), text)
+        between = time.thread_time()
+        await loop_with_work(handling.over(cursor_over(records)), text)
+        shares.append((between - began) / (time.thread_time() - between))
+    return statistics.median(shares)
+
+
 def table(found: dict[str, dict[str, list[float]]]) -> str:
     lines = ["| a record | aiogroup, us | SDK alone, us | ratio |", "|---|---|---|---|"]
     for what, of in found.items():
@@ -142,8 +164,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=2_000)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--work-us", default="50,200")
     given = parser.parse_args()
     print(table(asyncio.run(measure(given.records, given.rounds))))
+    for work_us in map(int, given.work_us.split(",")):
+        share = asyncio.run(kept(work_us, given.records // 10, 10 * given.rounds))
+        print(f"sampled out, a body of {work_us} us keeps {share:.2f} of its rate")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 
-from aiogroup import Event, HealthStatus
-from aiogroup.asgi import Service, events
+from aiogroup import HealthStatus
+from aiogroup.asgi import Service
 from tests.support.sources import ROOT
 
 PAGE = (ROOT / "docs/service.md").read_text()
@@ -17,16 +16,6 @@ def rows(columns):
     lines = [line for line in PAGE.splitlines() if line.startswith("| `")]
     found = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     return [row for row in found if len(row) == columns]
-
-
-def test_the_page_has_every_event_with_level_and_fields():
-    kinds = [getattr(events, name) for name in events.__all__]
-    assert all(issubclass(kind, Event) for kind in kinds)
-    told = {name.strip("`"): (level, re.findall(r"`(\w+)`", fields)) for name, level, fields, _ in rows(4)}
-    assert told == {
-        kind.name.fget(object.__new__(kind)): (kind.LEVEL, [each.name for each in dataclasses.fields(kind)])
-        for kind in kinds
-    }
 
 
 def test_the_page_has_every_argument_with_its_default():

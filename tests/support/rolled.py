@@ -39,7 +39,7 @@ def service_of(policy: str) -> Service:
     return Service(ready=policy, unready_after_ms=0, metrics=False, loop=Loop(make, handle))
 
 
-def serve(listening: socket.socket) -> None:
+def serve(bound: socket.socket) -> None:
     assigned, flowing = (service_of(each) for each in POLICIES)
 
     @asynccontextmanager
@@ -49,20 +49,20 @@ def serve(listening: socket.socket) -> None:
 
     routes = [Mount("/assigned", assigned), Mount("/flowing", flowing)]
     config = uvicorn.Config(Starlette(lifespan=lifespan, routes=routes), access_log=False, log_level="warning")
-    uvicorn.Server(config).run([listening])
+    uvicorn.Server(config).run([bound])
 
 
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that a process that has ended is gone
     for _ in sys.stdin:
-        listening = socket.create_server(("127.0.0.1", 0))
-        if (process := os.fork()) == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            serve(listening)
-            return
-        sys.stdout.write(f"{process} {listening.getsockname()[1]}\n")
-        sys.stdout.flush()
-        listening.close()
+        with socket.socket() as bound:  # it refuses connections until the process serves
+            bound.bind(("127.0.0.1", 0))
+            if (process := os.fork()) == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                serve(bound)
+                return
+            sys.stdout.write(f"{process} {bound.getsockname()[1]}\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":
