@@ -666,9 +666,10 @@ async def hand_over_is_slow(on: Conductor) -> None:
     began = now()
     await restarted.stop()
     on.expect(other, "rebalancing", 3, began)
+    started = now()
     await on.begin(restarted)
     if now() - began < 10:  # the process was there while the others still waited
-        on.expect(restarted, "joining", 3)
+        on.expect(restarted, "joining", now() - started + 3, started)
     on.expect(restarted, "ready", 25)
     on.expect(other, "ready", 20, began + 13)
 
