@@ -37,6 +37,8 @@ class Load:
             await producing
             wanted = set(self.acknowledged)
             await self.broker.until(lambda: wanted <= self.ours and wanted <= self.theirs, timeout_s=LIMIT_S)
+            # A consumer of aiokafka that is stopped while it knows no coordinator looks for none, and commits for ever.
+            await self.broker.until(caught_up("theirs"), timeout_s=LIMIT_S)
             for each in readers:
                 each.cancel()
         return wanted
@@ -99,13 +101,14 @@ class Load:
             fetch_max_wait_ms=100,
             metadata_max_age_ms=500,
             rebalance_timeout_ms=2_000,
+            auto_commit_interval_ms=100,
         )
         await consumer.start()
         try:
             async for record in consumer:
                 self.theirs.add((record.partition, record.offset))
         finally:
-            await consumer.stop()
+            await asyncio.wait_for(consumer.stop(), LIMIT_S)
 
 
 async def kill(load, node):
