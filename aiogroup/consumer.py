@@ -642,7 +642,7 @@ class Consumer:
         """
         coordinator = self._grouped("enforce_rebalance").coordinator
         if not coordinator.membership.is_rebalancing:
-            coordinator.handle(f.RejoinWanted(why))
+            coordinator.handle(f.RejoinWanted(f.Why(f.Reason.OTHER, why)))
 
     def child_consumer_is_alive(self) -> bool:
         """Whether a catch-up lane has work (KIP-333's childConsumerIsAlive); afterwards it is on standby."""

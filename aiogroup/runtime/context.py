@@ -15,6 +15,7 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.assignment import Assignment
+from aiogroup.membership.facts import Reason, Why
 from aiogroup.runtime.loop.clock import FOREVER_MS, Signal, now_ms
 from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.runtime.net.link import Link
@@ -92,11 +93,14 @@ class Inbox:
             raise self.fatal.with_traceback(self._trace)  # otherwise the traceback would grow with every call
 
 
+NO_REBALANCE: Final = Why(Reason.OTHER, "")
+
+
 @dataclass(frozen=True, slots=True)
 class CurrentRebalance:
     """The rebalance under way, or the last one: why, since when, and whether the member has completed none before."""
 
-    why: str = ""
+    why: Why = NO_REBALANCE
     began_at_ms: int = 0
     is_first: bool = False
 
