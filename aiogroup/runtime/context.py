@@ -18,6 +18,7 @@ from aiogroup.fetching.assignment import Assignment
 from aiogroup.membership.facts import Reason, Why
 from aiogroup.runtime.loop.clock import FOREVER_MS, Signal, now_ms
 from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.loop.threads import Threads
 from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Emit
@@ -113,6 +114,7 @@ class Context:
     delivery: Delivery
     emit: Emit
     supervisor: Supervisor = field(init=False)
+    threads: Threads = field(default_factory=Threads)
     inbox: Inbox = field(init=False)
     is_stopped: bool = False
     """The application has called `stop`: nothing new is begun, and requests get nothing more."""

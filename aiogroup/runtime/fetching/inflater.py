@@ -26,7 +26,7 @@ async def inflate(context: Context) -> None:
             is_first = False
             supply.inflating = pieces[0]
             try:
-                await context.supervisor.compute(pieces[0].inflate)
+                await context.threads.compute(pieces[0].inflate)
             finally:
                 supply.inflating = None
                 partition.buffer.weigh()

@@ -61,7 +61,7 @@ class Leader:
         assignor = self._assignors[effect.assignor]
         try:
             if sum(counts.values()) > INLINE_ASSIGNMENT:
-                assigned = await self._context.supervisor.compute(run, assignor, members, counts, racks)
+                assigned = await self._context.threads.compute(run, assignor, members, counts, racks)
             else:
                 assigned = run(assignor, members, counts, racks)
         except AssignorError as error:
