@@ -21,8 +21,8 @@ from aiogroup.recovery.token import LogId, is_ours, read_committed
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import now_ms, wall_ms
 from aiogroup.runtime.loop.retries import Retries
-from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST, Offsets, Refresher
 from aiogroup.runtime.offsets.committer import Committer
+from aiogroup.runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Offsets
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
@@ -51,10 +51,14 @@ class Positions:
     """`committer` is `None` without a group: then every position comes from the policy."""
 
     def __init__(
-        self, context: Context, refresher: Refresher, committer: Committer | None, recoveries: LaneStarts | None = None
+        self,
+        context: Context,
+        offsets: LeaderOffsets,
+        committer: Committer | None,
+        recoveries: LaneStarts | None = None,
     ) -> None:
         self._context = context
-        self._refresher = refresher
+        self._offsets = offsets
         self._committer = committer
         self._new_policy = parse_reset_policy(context.config.new_partition_reset)
         # Partitions that are being looked up, with their `changes_count` at the request.
@@ -341,7 +345,7 @@ class Positions:
         while wanted:
             read_committed = self._context.config.read_committed
             try:
-                why = await self._refresher.ask_leaders(dict(wanted), until_ms, note, read_committed=read_committed)
+                why = await self._offsets.ask_leaders(dict(wanted), until_ms, note, read_committed=read_committed)
             finally:
                 for event in events.PositionFromPolicy.of_round(started):
                     self._context.emit(event)
