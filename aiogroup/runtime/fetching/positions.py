@@ -10,7 +10,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from aiogroup.cluster import Cluster
-from aiogroup.config import ResetPolicy, parse_reset_policy
+from aiogroup.config import FROM_EARLIEST, ResetPolicy, parse_reset_policy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, TopicAuthorizationError, named
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition, PositionState
@@ -30,7 +30,6 @@ __all__ = ["Positions"]
 
 NOT_COMMITTED: Final = "nothing is committed"
 RECREATED: Final = "the topic was deleted and recreated"
-EARLIEST_POLICY: Final = ResetPolicy("earliest")
 
 
 class LaneStarts(Protocol):
@@ -179,13 +178,13 @@ class Positions:
             if partition.target.changes_count != changes_count:
                 continue
             committed = found.get(tp)
-            if self._recoveries is not None and (committed is not None or partition.reset.policy.kind != "none"):
+            if self._recoveries is not None and (committed is not None or partition.reset.policy.decides):
                 self._recovering[partition] = committed
                 partition.move(PositionState.RESET)  # its leader must be asked
             elif committed is not None and self.is_of_former_topic(tp, committed):
                 topic_id = str(partition.topic_id)
                 self._context.emit(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
-                self.reset(partition, EARLIEST_POLICY, why=RECREATED)
+                self.reset(partition, FROM_EARLIEST, why=RECREATED)
                 self._afterwards.pop(partition, lambda: None)()
             elif committed is not None:
                 leader = leader_of(self._context.link.cluster, tp)
@@ -277,7 +276,7 @@ class Positions:
                 partition.topic_id = ids.get(topic)
             is_missing = partition.topic_id is None if is_unknown else answer.partition(partition.tp) is None
             self._was_missing[partition] = is_missing
-            if is_missing and policy.kind != "none" and policy != self._new_policy:
+            if is_missing and policy.decides and policy != self._new_policy:
                 partition.reset.policy = self._new_policy
 
     def _look_up_again(self, partition: Partition, topic_id: UUID) -> None:
@@ -314,7 +313,7 @@ class Positions:
 
     def reset(self, partition: Partition, policy: ResetPolicy, *, why: str) -> None:
         """Start over by the reset policy: look up the position, or have the application set it."""
-        if policy.kind == "none":
+        if not policy.decides:
             partition.stick(NoOffsetForPartitionError(partition.tp))
             self._context.changed.pulse()
             return
