@@ -21,7 +21,7 @@ from aiogroup.errors import ConfigError, InvalidTopicError
 from aiogroup.settings import ConsumerSettings
 from aiogroup.values import dataclass
 
-__all__ = ["ConsumerConfig", "ResetPolicy", "check_topic_name", "parse_reset_policy"]
+__all__ = ["FROM_EARLIEST", "ConsumerConfig", "ResetPolicy", "check_topic_name", "parse_reset_policy"]
 
 TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 DURATION: Final = re.compile(
@@ -54,6 +54,14 @@ class ResetPolicy:
 
     kind: Literal["earliest", "latest", "none", "by_duration"]
     duration_ms: int = 0
+
+    @property
+    def decides(self) -> bool:
+        """Whether it says where to start. With `none` the application does."""
+        return self.kind != "none"
+
+
+FROM_EARLIEST: Final = ResetPolicy("earliest")
 
 
 def parse_reset_policy(text: str, setting: str = "auto_offset_reset") -> ResetPolicy:

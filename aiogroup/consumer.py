@@ -40,7 +40,7 @@ from aiogroup.runtime.group import Group
 from aiogroup.runtime.inside import Inside
 from aiogroup.runtime.inspection import health_of, metrics_of
 from aiogroup.runtime.loop.clock import now_ms, wall_ms
-from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST
+from aiogroup.runtime.offsets.leader_offsets import EARLIEST, LATEST
 from aiogroup.runtime.shutdown import Shutdown, StopReport
 from aiogroup.settings import ConsumerSettings
 from aiogroup.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -642,7 +642,7 @@ class Consumer:
         """
         coordinator = self._grouped("enforce_rebalance").coordinator
         if not coordinator.membership.is_rebalancing:
-            coordinator.handle(f.RejoinWanted(why))
+            coordinator.handle(f.RejoinWanted(f.Why(f.Reason.OTHER, why)))
 
     def child_consumer_is_alive(self) -> bool:
         """Whether a catch-up lane has work (KIP-333's childConsumerIsAlive); afterwards it is on standby."""

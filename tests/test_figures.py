@@ -10,7 +10,7 @@ from aiogroup import Consumer, TopicPartition
 from aiogroup.embedded import stable
 from aiogroup.runtime.loop.clock import wall_ms
 from aiogroup.telemetry import events
-from aiogroup.telemetry.counts import BOUNDS_MS, REASONS, Counts, Durations, reason_of
+from aiogroup.telemetry.counts import BOUNDS_MS, Counts, Durations
 from aiogroup.telemetry.health import HealthStatus
 
 pytestmark = pytest.mark.virtual_time
@@ -160,33 +160,6 @@ async def test_after_the_stop_the_counts_stay(broker):
     assert figures.topics["orders"].records == 8
     assert figures.partitions == ()
     assert figures.events["consumer_stopped", "info"] == 1
-
-
-def test_the_reasons_are_eight():
-    assert len(set(REASONS)) == 8
-
-
-@pytest.mark.parametrize(
-    ("why", "reason"),
-    [
-        ("joining", "joining"),
-        ("start", "joining"),
-        ("the group rebalances, held back for 50 ms", "group"),
-        ("subscribe", "subscription"),
-        ("the topics that match the pattern changed", "subscription"),
-        ("partitions of orders, bills changed", "metadata"),
-        ("replicas of orders moved to other racks", "metadata"),
-        ("partitions of orders are assigned to no member", "metadata"),
-        ("gave up 3 partitions for others", "cooperative"),
-        ("records are asked for again", "asked_again"),
-        ("the generation ended", "membership"),
-        ("HEARTBEAT: UNKNOWN_MEMBER_ID", "membership"),
-        ("enforce_rebalance", "other"),
-        ("joining forces", "other"),
-    ],
-)
-def test_every_reason_is_one_of_eight_words(why, reason):
-    assert reason_of(why) == reason
 
 
 def test_a_duration_is_counted_under_its_bound():

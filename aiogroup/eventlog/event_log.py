@@ -14,7 +14,7 @@ from aiogroup.eventlog.lines import Lines
 from aiogroup.eventlog.topic import Producer, TopicWriter
 from aiogroup.eventlog.watch import Watch
 from aiogroup.runtime.loop.clock import mono_ms, wall_ms
-from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.loop.threads import Threads
 from aiogroup.telemetry.event import Event
 from aiogroup.telemetry.meter import Observed
 
@@ -102,12 +102,11 @@ class EventLog:
         """Write what waits, and end. Returns whether all was written in that time; later lines are counted only."""
         if isinstance(self._writer, TopicWriter):
             return await self._writer.close(timeout_ms)
-        threads = Supervisor(lambda _name, _error: None)
+        threads = Threads()
         try:
-            is_done = await threads.compute(self._writer.close, timeout_ms)
+            return await threads.compute(self._writer.close, timeout_ms)
         finally:
-            await threads.close()
-        return is_done
+            threads.close()
 
     async def __aenter__(self) -> Self:
         return self

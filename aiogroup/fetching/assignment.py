@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 from aiogroup.config import ResetPolicy
@@ -16,6 +17,10 @@ from aiogroup.structs import TopicPartition
 
 __all__ = ["Assignment", "LaneTable"]
 
+FORMER_COUNT: Final = 20_000
+"""How many partitions that were given up are remembered: with a pattern over topics that live for a minute they would
+become ever more.
+"""
 L_co = TypeVar("L_co", bound=Lane, covariant=True)
 
 
@@ -95,7 +100,7 @@ class Assignment(LaneTable[Partition]):
         self.failed_commit: set[TopicPartition] = set()
 
     def was_owned(self, tp: TopicPartition) -> bool:
-        """Whether the partition was ours once and is not now."""
+        """Whether the partition was ours, among the latest `FORMER_COUNT` that were given up, and is not now."""
         return tp in self._former and tp not in self._lanes
 
     def add(self, policies: Mapping[TopicPartition, ResetPolicy]) -> list[Partition]:
@@ -120,7 +125,10 @@ class Assignment(LaneTable[Partition]):
     def remove(self, tps: Iterable[TopicPartition]) -> list[Partition]:
         removed = super().remove(tps)
         for partition in removed:
+            self._former.pop(partition.tp, None)  # the one given up last is forgotten last
             self._former[partition.tp] = partition.topic_id, max(partition.former_end, partition.ledger.position)
+        for tp in tuple(itertools.islice(self._former, max(0, len(self._former) - FORMER_COUNT))):
+            del self._former[tp]
         return removed
 
     def name_topic(self, partition: Partition, topic_id: UUID) -> UUID | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
 from aiogroup.errors import AiogroupError
@@ -14,6 +15,35 @@ from aiogroup.structs import TopicPartition
 from aiogroup.values import dataclass
 
 T = TypeVar("T")
+
+
+class Reason(StrEnum):
+    """Why a rebalance began, in eight words, for figures: prose may hold the names of topics and members."""
+
+    JOINING = "joining"
+    """The member was in no group."""
+    GROUP = "group"
+    """The coordinator says that the group rebalances; the cause is another member's."""
+    SUBSCRIPTION = "subscription"
+    METADATA = "metadata"
+    """The leader's assignment does not fit the topics, or leaves partitions to nobody."""
+    COOPERATIVE = "cooperative"
+    """What was given up in one round is assigned in the next (KIP-429)."""
+    ASKED_AGAIN = "asked_again"
+    """The application asks for records again, after a poll interval without a request."""
+    MEMBERSHIP = "membership"
+    """The generation ended, or a request of the join failed."""
+    OTHER = "other"
+    """The application asked for it: `enforce_rebalance`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a round is wanted: in one word, and in prose for the log and the broker (KIP-800)."""
+
+    reason: Reason
+    text: str
+
 
 # Facts. `identity` is the member's when the request was sent: an answer under an older identity changes nothing. Only
 # FENCED_INSTANCE_ID under an older generation counts, as it is about the static name and the member id alone.
@@ -29,7 +59,7 @@ class SubscriptionChanged:
 class RejoinWanted:
     """Something other than the coordinator asks for a new round: the metadata, or `enforce_rebalance`."""
 
-    why: str
+    why: Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +198,7 @@ class HandOver:
     asks for the round came in at `since_ms`; `None` where none did before this effect.
     """
 
-    why: str
+    why: Why
     keeps: bool = False
     since_ms: int | None = None
 

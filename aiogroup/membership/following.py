@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TypeAlias
 
+from aiogroup.membership.facts import Reason, Why
 from aiogroup.membership.states import MemberState
 from aiogroup.structs import TopicPartition
 from aiogroup.subscription import Subscription
@@ -110,7 +111,7 @@ class ChangeTopics:
 class AskForRound:
     """Ask the group to assign its partitions again; `at_once` as in `ChangeTopics`."""
 
-    why: str
+    why: Why
     at_once: bool
 
 
@@ -153,7 +154,7 @@ def follow(subscription: Subscription, member: MemberView, cause: Cause, *, owns
         if names != member.topics:
             effects.append(ChangeTopics(names, cause.value, at_once=cause is not Cause.START))
         elif cause is Cause.SUBSCRIBE:  # the same topics, perhaps with another listener, which must hear the assignment
-            effects.append(AskForRound(cause.value, at_once=True))
+            effects.append(AskForRound(Why(Reason.SUBSCRIPTION, cause.value), at_once=True))
         effects.append(NoteTopics())
     return (*effects, _refresh(cause))
 
@@ -174,7 +175,9 @@ def follow_metadata(
     noted = NoteTopics(appeared)
     if topics != member.topics:
         return noted, ChangeTopics(topics, PATTERN_WHY, at_once=False)
-    return (noted,) if stale_why is None else (noted, AskForRound(stale_why, at_once=False))
+    if stale_why is None:
+        return (noted,)
+    return noted, AskForRound(Why(Reason.METADATA, stale_why), at_once=False)
 
 
 def _refresh(cause: Cause) -> RefreshMetadata:

@@ -18,7 +18,7 @@ from aiogroup.figures.sources import Sources
 from aiogroup.prometheus.process_sums import ProcessSums
 from aiogroup.prometheus.registered import Registered
 from aiogroup.runtime.loop.clock import FOREVER_MS, running_loop
-from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.loop.threads import Threads
 from aiogroup.telemetry.figures import HasFigures
 
 __all__ = ["Collector", "exposition"]
@@ -60,7 +60,7 @@ class Collector:
             raise ConfigError(f"max_series={max_series!r}: a number from 1 on is needed")
         self._registry = REGISTRY if registry is None else registry
         self._sources = Sources(self._write_sums)
-        self._threads = Supervisor(lambda _name, _error: None)
+        self._threads = Threads()
         self._process_sums: ProcessSums | None = None
         self._registered: Registered | None = None
         if MULTIPROCESS in os.environ if multiprocess is None else multiprocess:
@@ -103,7 +103,7 @@ class Collector:
         if self._registered is not None:
             Registered.remove(self._registry, self._sources)
             self._registered = None
-        await self._threads.close()
+        self._threads.close()
 
     async def text(self, accept: str = "") -> tuple[bytes, str]:
         """The body and the content type of an answer to Prometheus: everything that is in the registry.

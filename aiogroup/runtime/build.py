@@ -39,6 +39,7 @@ from aiogroup.runtime.membership.self_assignment import SelfAssignment
 from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.net.link import Link
 from aiogroup.runtime.offsets.committer import Committer
+from aiogroup.runtime.offsets.leader_offsets import LeaderOffsets
 from aiogroup.runtime.offsets.named_offsets import NamedOffsets
 from aiogroup.runtime.offsets.offset_queries import OffsetQueries
 from aiogroup.runtime.recovery.catch_up_fetchers import make_delivery
@@ -62,11 +63,12 @@ def build(
     context = Context(config, Link(config), assignment, make_delivery(config, assignment, beside), emit)
     following = Following(context, subscription)
     refresher = Refresher(context, following)
+    leader_offsets = LeaderOffsets(context, refresher)
     recovery: ParallelRecoveryOrNone = NoParallelRecovery()
     if config.enable_parallel_rebalance:
-        recovery = ParallelRecovery(context, refresher, beside)
+        recovery = ParallelRecovery(context, refresher, leader_offsets, beside)
     member = None if config.group_id is None else _Member(context, config.group_id, assignors, following)
-    positions = Positions(context, refresher, None if member is None else member.committer, recovery.starts)
+    positions = Positions(context, leader_offsets, None if member is None else member.committer, recovery.starts)
     validator = Validator(context, refresher, positions)
     context.link.on_metadata = validator.follow_leaders
     fetchers = Fetchers(context, refresher, assignment, LiveRules(context, positions))
@@ -88,7 +90,7 @@ def build(
         positions,
         validator,
         fetchers,
-        OffsetQueries(context, refresher),
+        OffsetQueries(context, refresher, leader_offsets),
         NamedOffsets(context, positions),
         recovery,
         Handling(observers, emit, _Whose(context, group)) if observers else None,

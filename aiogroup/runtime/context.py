@@ -15,8 +15,10 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.delivery.delivery import Delivery
 from aiogroup.errors import AiogroupError
 from aiogroup.fetching.assignment import Assignment
+from aiogroup.membership.facts import Reason, Why
 from aiogroup.runtime.loop.clock import FOREVER_MS, Signal, now_ms
 from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.loop.threads import Threads
 from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Emit
@@ -92,11 +94,14 @@ class Inbox:
             raise self.fatal.with_traceback(self._trace)  # otherwise the traceback would grow with every call
 
 
+NO_REBALANCE: Final = Why(Reason.OTHER, "")
+
+
 @dataclass(frozen=True, slots=True)
 class CurrentRebalance:
     """The rebalance under way, or the last one: why, since when, and whether the member has completed none before."""
 
-    why: str = ""
+    why: Why = NO_REBALANCE
     began_at_ms: int = 0
     is_first: bool = False
 
@@ -109,6 +114,7 @@ class Context:
     delivery: Delivery
     emit: Emit
     supervisor: Supervisor = field(init=False)
+    threads: Threads = field(default_factory=Threads)
     inbox: Inbox = field(init=False)
     is_stopped: bool = False
     """The application has called `stop`: nothing new is begun, and requests get nothing more."""

@@ -10,7 +10,7 @@ from aiogroup.membership import facts as f
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.loop.steps import Steps
+from aiogroup.runtime.loop.stages import Stages
 from aiogroup.runtime.membership.rebalance import Rebalance
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
@@ -22,13 +22,13 @@ __all__ = ["Departure", "Leaver"]
 class Leaver(Protocol):
     """The group, or no group, as a stop sees it."""
 
-    async def come_to_rest(self, steps: Steps) -> None:
+    async def come_to_rest(self, stages: Stages) -> None:
         """As `Departure.come_to_rest`."""
 
     def end_tasks(self) -> None:
         """End rebalances and automatic commits; heartbeats go on until the supervisor ends them."""
 
-    async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
+    async def leave(self, stages: Stages, *, leave_group: bool | None) -> dict[TopicPartition, int]:
         """As `Departure.leave`."""
 
 
@@ -47,43 +47,43 @@ class Departure:
         self._committer = committer
         self._rebalance = rebalance
 
-    async def come_to_rest(self, steps: Steps) -> None:
+    async def come_to_rest(self, stages: Stages) -> None:
         """Wait until no rebalance is under way and no callback is running; no new rebalance begins."""
-        await steps.run("a join that was running", self._wait_for_join(), steps.left_ms() // 2)
+        await stages.run("a join that was running", self._wait_for_join(), stages.left_ms() // 2)
         self._rebalance.is_ending = True
-        await steps.run("a callback that was running", self._wait_for_callback(), steps.left_ms())
+        await stages.run("a callback that was running", self._wait_for_callback(), stages.left_ms())
 
-    async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
+    async def leave(self, stages: Stages, *, leave_group: bool | None) -> dict[TopicPartition, int]:
         """Commit, call the callbacks and leave the group, when no rebalance runs any more. Returns the offsets that
         could not be committed.
         """
         self._committer.is_stopping = True
         self._committer.release()  # the rebalance that held them back was ended with its tasks
         if self._subscription.is_manual:
-            await steps.run("commit", self._commit(steps))
+            await stages.run("commit", self._commit(stages))
             not_committed = self._left_over()
-            await steps.run("commits on their way", self._wait_for_commits(steps))
+            await stages.run("commits on their way", self._wait_for_commits(stages))
             return not_committed
         ownership, membership = self._rebalance.ownership, self._coordinator.membership
         if membership.identity.is_member and not membership.awaits_round and self._context.assignment:
-            # The group waits for a member that does not leave: the steps before keep time for LeaveGroup.
-            await steps.run("commit", self._commit(steps), steps.left_ms() // 2)
+            # The group waits for a member that does not leave: the stages before keep time for LeaveGroup.
+            await stages.run("commit", self._commit(stages), stages.left_ms() // 2)
             callbacks = ownership.callbacks
-            await steps.run("revoked callback", callbacks.revoked(callbacks.announced), steps.left_ms())
-            await steps.run("commit", self._commit(steps), steps.left_ms())
+            await stages.run("revoked callback", callbacks.revoked(callbacks.announced), stages.left_ms())
+            await stages.run("commit", self._commit(stages), stages.left_ms())
             # While the partitions are ours. LeaveGroup has another connection than commits, and then none is accepted.
-            await steps.run("commits on their way", self._wait_for_commits(steps))
+            await stages.run("commits on their way", self._wait_for_commits(stages))
             not_committed = self._left_over()
             ownership.drop_all()
         else:
             not_committed = self._left_over()
-            await steps.run("lost callback", ownership.lose("the consumer is stopped"), steps.left_ms())
-            await steps.run("commits on their way", self._wait_for_commits(steps))
+            await stages.run("lost callback", ownership.lose("the consumer is stopped"), stages.left_ms())
+            await stages.run("commits on their way", self._wait_for_commits(stages))
         even_static = leave_group is True
         leave = None if leave_group is False else membership.leave_request("stop", even_static=even_static)
         self._coordinator.handle(f.LeaveWanted("stop"))
         if leave is not None:
-            await steps.run("LeaveGroup", self._coordinator.leave(leave))
+            await stages.run("LeaveGroup", self._coordinator.leave(leave))
         return not_committed
 
     async def _wait_for_join(self) -> None:
@@ -98,15 +98,15 @@ class Departure:
         while self._rebalance.ownership.callbacks.is_running:
             await self._context.group_changed.wait(now_ms() + 50)
 
-    async def _wait_for_commits(self, steps: Steps) -> None:
-        if not await self._committer.settled(steps.left_ms()):
+    async def _wait_for_commits(self, stages: Stages) -> None:
+        if not await self._committer.settled(stages.left_ms()):
             raise TimeoutError
 
-    async def _commit(self, steps: Steps) -> None:
+    async def _commit(self, stages: Stages) -> None:
         if self._context.config.enable_auto_commit:
             entries = self._committer.processed(self._context.assignment)
             if entries:
-                await self._committer.commit(entries, max(1, steps.until_ms - now_ms()), automatic=True)
+                await self._committer.commit(entries, max(1, stages.until_ms - now_ms()), automatic=True)
 
     def _left_over(self) -> dict[TopicPartition, int]:
         if not self._context.config.enable_auto_commit:

@@ -107,6 +107,7 @@ class Engine:
         try:
             await context.supervisor.close()
         finally:
+            context.threads.close()
             closing = context.link.close()  # after the tasks, so that none of them sees its connection break
             context.changed.pulse()  # wake whoever still waits, since nothing will come
             if self.handling is not None:

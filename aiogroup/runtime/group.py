@@ -35,7 +35,7 @@ from aiogroup.runtime.delivery.requests import GroupForRequests
 from aiogroup.runtime.departure import Departure, Leaver
 from aiogroup.runtime.following import Follower
 from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.loop.steps import Steps
+from aiogroup.runtime.loop.stages import Stages
 from aiogroup.runtime.membership.liveness import Liveness
 from aiogroup.runtime.membership.rebalance import Rebalance
 from aiogroup.runtime.membership.self_assignment import CommitsLeaving
@@ -174,13 +174,13 @@ class NoGroup:
     def figures(self, now: int) -> GroupFigures | None:
         return None
 
-    async def come_to_rest(self, steps: Steps) -> None:
+    async def come_to_rest(self, stages: Stages) -> None:
         pass
 
     def end_tasks(self) -> None:
         pass
 
-    async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
+    async def leave(self, stages: Stages, *, leave_group: bool | None) -> dict[TopicPartition, int]:
         return {}
 
     def abandon(self) -> None:
@@ -388,15 +388,15 @@ class Group:
             return f"no coordinator of the group was found for {searched_ms} ms"
         return ""
 
-    async def come_to_rest(self, steps: Steps) -> None:
-        await self._departure.come_to_rest(steps)
+    async def come_to_rest(self, stages: Stages) -> None:
+        await self._departure.come_to_rest(stages)
 
     def end_tasks(self) -> None:
         for scope in self._scopes:
             scope.cancel()
 
-    async def leave(self, steps: Steps, *, leave_group: bool | None) -> dict[TopicPartition, int]:
-        return await self._departure.leave(steps, leave_group=leave_group)
+    async def leave(self, stages: Stages, *, leave_group: bool | None) -> dict[TopicPartition, int]:
+        return await self._departure.leave(stages, leave_group=leave_group)
 
     def abandon(self) -> None:
         self._liveness.abandon()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from aiogroup.runtime.departure import Leaver
 from aiogroup.runtime.engine import Engine
 from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.loop.steps import Steps
+from aiogroup.runtime.loop.stages import Stages
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
@@ -38,27 +38,27 @@ class Shutdown:
     def __init__(self, engine: Engine, timeout: int, *, drain: bool, leave_group: bool | None) -> None:
         self._engine = engine
         self._context = engine.context
-        self._steps = Steps(timeout)
+        self._stages = Stages(timeout)
         self._drain = drain
         self._leave_group = leave_group
 
     async def run(self) -> StopReport:
-        context, steps = self._context, self._steps
+        context, stages = self._context, self._stages
         group: Leaver = self._engine.group
         self._engine.requests.stop()
         not_committed: dict[TopicPartition, int] = {}
         in_hand: dict[TopicPartition, int] = {}
         try:
-            await steps.run("hand-over", self._wait_for_hand_over(), steps.timeout // 2)
-            await group.come_to_rest(steps)
+            await stages.run("hand-over", self._wait_for_hand_over(), stages.timeout // 2)
+            await group.come_to_rest(stages)
             group.end_tasks()
             in_hand = context.delivery.in_hand()
-            not_committed = await group.leave(steps, leave_group=self._leave_group)
+            not_committed = await group.leave(stages, leave_group=self._leave_group)
         finally:
-            await steps.close(self._engine.close())
-        problems = (*steps.problems, *(f"not raised any more: {error!r}" for error in context.inbox.take_rest()))
+            await stages.close(self._engine.close())
+        problems = (*stages.problems, *(f"not raised any more: {error!r}" for error in context.inbox.take_rest()))
         report = StopReport(not_committed, in_hand, problems)
-        context.emit(events.ConsumerStopped(report.is_clean, now_ms() - steps.started_at_ms))
+        context.emit(events.ConsumerStopped(report.is_clean, now_ms() - stages.started_at_ms))
         return report
 
     async def _wait_for_hand_over(self) -> None:

@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from typing import Final
 
 from aiogroup.telemetry import events
 from aiogroup.telemetry.event import Event
 
-__all__ = ["BOUNDS_MS", "REASONS", "Counts", "Durations", "DurationsBy", "reason_of"]
+__all__ = ["BOUNDS_MS", "Counts", "Durations", "DurationsBy"]
 
 BOUNDS_MS: Final = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
 """The upper bounds of the buckets: from a commit to a rebalance that waits for a whole poll interval."""
-
-_REASONS: Final = {
-    "joining": ("joining$", "start$"),
-    "group": ("the group rebalances",),
-    "subscription": (
-        *("subscribe$", "assign$", "unsubscribe$", "the group was left$"),
-        "the topics that match the pattern changed$",
-    ),
-    "metadata": (
-        "partitions of .* (changed|are assigned|were withheld)",
-        *("replicas of .* moved", "topics of a member that came back"),
-    ),
-    "cooperative": (r"gave up \d+ partitions for others",),
-    "asked_again": ("records are asked for again",),
-    "membership": (
-        *("the generation ended", "[A-Z_]+: ", "the members of group", "assigned, but not subscribed to"),
-        "the coordinator",
-    ),
-}
-REASONS: Final = (*_REASONS, "other")
-"""Why a rebalance began, in eight words: the `why` of an event may hold the names of topics and members."""
-_PATTERNS: Final = tuple((reason, re.compile("|".join(each), re.DOTALL)) for reason, each in _REASONS.items())
-
-
-def reason_of(why: str) -> str:
-    """The word of `REASONS` for the `why` of a rebalance."""
-    return next((reason for reason, pattern in _PATTERNS if pattern.match(why)), "other")
 
 
 class Durations:
@@ -100,6 +72,6 @@ class Counts:
             case events.OffsetsCommitted():
                 self.commits.note(event.latency_ms)
             case events.RebalanceCompleted():
-                self.rebalances.note(reason_of(event.why), event.duration_ms)
+                self.rebalances.note(event.reason, event.duration_ms)
             case events.EventLoopBlocked():
                 self.loop_blocked.note(event.blocked_ms)

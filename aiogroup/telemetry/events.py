@@ -157,6 +157,8 @@ class MemberRemoved(Event):
 class RebalanceStarted(Event):
     why: str
     generation: int
+    reason: str = "other"
+    """`why` in one of eight words, which docs/metrics.md lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ class RebalanceCompleted(Event):
     partitions: tuple[TopicPartition, ...]
     duration_ms: int
     is_leader: bool
+    reason: str = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +209,8 @@ class MemberFailed(Event):
 
     LEVEL: ClassVar[Level] = "error"
     why: str
+    error: str = ""
+    """The name of the error's type."""
 
 
 @dataclass(frozen=True, slots=True)

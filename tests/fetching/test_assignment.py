@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiogroup.fetching import assignment as assignments
 from aiogroup.fetching.assignment import Assignment
 from tests.support.records import LATEST, tp
 
@@ -38,6 +39,15 @@ def test_owned_once_is_not_owned_now():
     assignment.remove([tp(0), tp(9)])
     assert assignment.was_owned(tp(0))
     assert not assignment.was_owned(tp(9))
+
+
+def test_of_the_partitions_that_were_given_up_the_latest_are_remembered(monkeypatch):
+    monkeypatch.setattr(assignments, "FORMER_COUNT", 2)
+    assignment = Assignment()
+    for number in (0, 1, 0, 2):
+        assignment.add({tp(number): LATEST})
+        assignment.remove([tp(number)])
+    assert [assignment.was_owned(tp(number)) for number in range(3)] == [True, False, True]
 
 
 def test_every_change_is_counted():

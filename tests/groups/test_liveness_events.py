@@ -122,7 +122,9 @@ async def test_a_rebalance_is_reported_from_its_start_through_waiting_to_its_end
     newcomer = group.newcomer("newcomer")
     await sleep_ms(9_500)
     since_ms = round(busy.all_at(events.RebalanceStarted)[1] * 1000) - 1_000_000
-    assert busy.all(events.RebalanceStarted)[1] == events.RebalanceStarted("the group rebalances", generation=1)
+    assert busy.all(events.RebalanceStarted)[1] == events.RebalanceStarted(
+        "the group rebalances", generation=1, reason="group"
+    )
     waiting = busy.all(events.RebalanceWaitingForApplication)
     assert [(each.why, each.waited_ms, each.rebalance_timeout_ms) for each in waiting] == [
         ("the group rebalances", about(5_000), 10_000),

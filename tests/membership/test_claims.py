@@ -9,7 +9,7 @@ from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
-from tests.support.coordinator import COOPERATIVE, Member, joined, synced
+from tests.support.coordinator import COOPERATIVE, Member, joined, rejoin_wanted, synced
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def member():
     """Stable in generation 1, and asked to rejoin."""
     member = Member(settings=COOPERATIVE)
     member.to_stable()
-    member.report(f.RejoinWanted("somebody came"))
+    member.report(rejoin_wanted("somebody came"))
     return member
 
 
@@ -38,7 +38,7 @@ def test_the_first_join_claims_nothing():
 def test_an_eager_member_keeps_nothing():
     member = Member()
     member.to_stable()
-    member.report(f.RejoinWanted("somebody came"))
+    member.report(rejoin_wanted("somebody came"))
     assert not member.ask(f.HandOver).keeps
     assert not member.machine.may_deliver
     member.report(f.HandedOver())

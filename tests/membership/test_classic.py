@@ -21,7 +21,7 @@ from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
-from tests.support.coordinator import ORDERS, Member, joined, synced
+from tests.support.coordinator import ORDERS, Member, joined, rejoin_wanted, synced
 
 FATAL = [
     (E.FENCED_INSTANCE_ID, FencedInstanceIdError),
@@ -277,7 +277,7 @@ def test_commit_that_meets_a_rebalance_keeps_identity_and_rejoins():
 def test_generation_that_ends_while_preparing_still_ends_in_a_join(code):
     member = Member()
     member.to_stable()
-    member.report(f.RejoinWanted("enforced"))
+    member.report(rejoin_wanted("enforced"))
     member.ask(f.HandOver)
     heartbeat(member, code)
     assert not member.identity.is_member
@@ -291,7 +291,7 @@ def test_generation_that_ends_while_preparing_still_ends_in_a_join(code):
 def test_commit_refused_while_a_join_is_under_way_does_not_leave_the_member_waiting_for_ever(code, ending):
     member = Member()
     member.to_stable(generation=5)
-    member.report(f.RejoinWanted("enforced"))
+    member.report(rejoin_wanted("enforced"))
     member.to_joining()
     sent_as = member.identity
     refuse_commit(member, code)
@@ -303,8 +303,8 @@ def test_commit_refused_while_a_join_is_under_way_does_not_leave_the_member_wait
 def test_enforced_rebalance_tells_why():
     member = Member()
     member.to_stable()
-    member.report(f.RejoinWanted("enforce_rebalance"))
-    assert member.ask(f.HandOver).why == "enforce_rebalance"
+    member.report(rejoin_wanted("enforce_rebalance"))
+    assert member.ask(f.HandOver).why.text == "enforce_rebalance"
 
 
 # Fatal ends.
@@ -342,7 +342,7 @@ def test_failure_is_final():
     assert_failed(member, FencedInstanceIdError)
     for fact in (
         f.RecordsWanted(),
-        f.RejoinWanted("enforced"),
+        rejoin_wanted("enforced"),
         f.SubscriptionChanged(frozenset({"others"}), "subscribe"),
         f.PollIntervalPassed(),
         f.HandedOver(),
@@ -443,7 +443,7 @@ def test_backoff_grows_to_its_bound_and_starts_over_when_partitions_are_assigned
     member.answer_sync(synced(0))
     member.ask(f.Adopt)
     member.report(f.Adopted(2))
-    member.report(f.RejoinWanted("enforced"))
+    member.report(rejoin_wanted("enforced"))
     member.to_joining()
     member.answer_join(joined("", -1, error_code=E.COORDINATOR_LOAD_IN_PROGRESS))
     member.poll()
@@ -468,7 +468,7 @@ def test_backoff_grows_over_assignments_that_cannot_be_read():
 def test_first_unknown_member_answer_to_a_join_is_retried_at_once_and_later_ones_are_not():
     member = Member()
     member.to_stable()
-    member.report(f.RejoinWanted("enforced"))
+    member.report(rejoin_wanted("enforced"))
     member.to_joining()
     member.answer_join(joined("", -1, error_code=E.UNKNOWN_MEMBER_ID))
     assert member.ask(JoinGroupRequest).member_id == ""
@@ -567,7 +567,7 @@ def test_member_that_stops_polling_leaves_and_waits():
     assert [(each.member_id, each.reason) for each in leave.members] == [("m1", "max_poll_interval_ms passed")]
     assert member.state == "parked"
     assert not member.identity.is_member
-    for fact in (f.RejoinWanted("metadata"), f.SubscriptionChanged(frozenset({"a", "b"}), "pattern"), f.HandedOver()):
+    for fact in (rejoin_wanted("metadata"), f.SubscriptionChanged(frozenset({"a", "b"}), "pattern"), f.HandedOver()):
         member.report(fact)
         assert member.poll() == []
         assert member.state == "parked"
@@ -650,7 +650,7 @@ def test_subscription_changed_during_a_join_is_joined_with_afterwards():
     member.answer_sync(synced(0))
     member.ask(f.Adopt)
     member.report(f.Adopted(1))
-    assert member.ask(f.HandOver).why == "subscribe"
+    assert member.ask(f.HandOver).why.text == "subscribe"
     member.report(f.HandedOver())
     assert member.ask(JoinGroupRequest).protocols[0].metadata == b"payments"
 
@@ -670,7 +670,7 @@ def test_stopped_member_stays_out_until_it_subscribes_again():
     assert member.state == "left"
     assert member.poll() == []
     member.report(f.RecordsWanted())
-    member.report(f.RejoinWanted("metadata"))
+    member.report(rejoin_wanted("metadata"))
     assert member.poll() == []
     member.report(f.SubscriptionChanged(ORDERS, "subscribe"))
     assert member.state == "unjoined"

@@ -10,7 +10,7 @@ from aiogroup.membership import facts as f
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
-from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, synced
+from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, rejoin_wanted, synced
 from tests.support.effort import examples
 
 GENERATIONS = st.integers(-1, 4)
@@ -54,7 +54,7 @@ class MembershipUnderFaults(RuleBasedStateMachine):
 
     @rule(
         fact=st.sampled_from(
-            [f.RejoinWanted("metadata"), f.RecordsWanted(), f.PollIntervalPassed(), f.CoordinatorGone()]
+            [rejoin_wanted("metadata"), f.RecordsWanted(), f.PollIntervalPassed(), f.CoordinatorGone()]
         )
     )
     def something_else(self, fact):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aiogroup.membership.facts import Reason, Why
 from aiogroup.membership.following import (
     AskForRound,
     AssignAllOf,
@@ -70,6 +71,7 @@ def change(topics, cause):
     return ChangeTopics(topics, cause.value, at_once=True)
 
 
+ASK_AT_ONCE = AskForRound(Why(Reason.SUBSCRIPTION, "subscribe"), at_once=True)
 AT_START = ChangeTopics(ORDERS, "start", at_once=False)
 
 MEMBERS = {
@@ -92,7 +94,7 @@ MEMBERS = {
     ),
     "subscribes to the same topics, as with another listener": (
         by_topic("orders"), reading(), True, Cause.SUBSCRIBE,
-        (AS_MEMBER, PREPARE_NOTHING, BeginMembership(), AskForRound("subscribe", at_once=True), NoteTopics(), LOOK),
+        (AS_MEMBER, PREPARE_NOTHING, BeginMembership(), ASK_AT_ONCE, NoteTopics(), LOOK),
     ),
     "subscribes in the middle of a rebalance": (
         by_topic("payments"), reading(MemberState.JOINING), False, Cause.SUBSCRIBE,
@@ -153,7 +155,7 @@ def test_without_a_group(subscription, cause, effects):
     [
         (ORDERS, NONE, new(), None, ()),
         (ORDERS, NONE, reading(), None, (NoteTopics(),)),
-        (ORDERS, NONE, reading(), "grew", (NoteTopics(), AskForRound("grew", at_once=False))),
+        (ORDERS, NONE, reading(), "grew", (NoteTopics(), AskForRound(Why(Reason.METADATA, "grew"), at_once=False))),
         (
             ORDERS | PAYMENTS,
             PAYMENTS,

@@ -14,7 +14,7 @@ from aiogroup.membership.identity import NewMemberId
 from aiogroup.membership.states import HEARTBEATING, MOVES, MemberState
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, synced
+from tests.support.coordinator import COOPERATIVE, ORDERS, SETTINGS, Member, joined, rejoin_wanted, synced
 
 S = MemberState
 PARTS = (Backoff, Leadership, NewMemberId)  # of a machine, and mutable
@@ -56,7 +56,7 @@ def answers(member):
         yield say(f.CommitAnswered(who, code))
     for topics in (ORDERS, frozenset()):
         yield say(f.SubscriptionChanged(topics, "subscribe"))
-    yield say(f.RejoinWanted("metadata"))
+    yield say(rejoin_wanted("metadata"))
     yield say(f.PollIntervalPassed())
     yield say(f.RecordsWanted())
     yield say(f.LeaveWanted("stop"))

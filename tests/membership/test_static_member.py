@@ -15,7 +15,7 @@ from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.structs import TopicPartition
-from tests.support.coordinator import ORDERS, SETTINGS, Member, joined, synced
+from tests.support.coordinator import ORDERS, SETTINGS, Member, joined, rejoin_wanted, synced
 
 REGISTERED = dataclasses.replace(SETTINGS, registration_timeout_ms=900_000)
 HOLDING = dataclasses.replace(SETTINGS, rejoin_delay_ms=60_000)
@@ -137,7 +137,7 @@ def test_static_member_rejoins_when_the_expansion_timeout_is_over_and_works_unti
     assert member.poll() == []
     assert member.machine.may_heartbeat
     member.pass_ms(1)
-    assert "held back for 60000 ms" in member.ask(f.HandOver).why
+    assert "held back for 60000 ms" in member.ask(f.HandOver).why.text
     member.report(f.HandedOver())
     assert member.ask(JoinGroupRequest).member_id == "m1"
 
@@ -165,7 +165,7 @@ def test_hold_back_that_began_while_positions_were_looked_up_goes_on():
 
 @pytest.mark.parametrize(
     "fact",
-    [f.RejoinWanted("metadata"), f.SubscriptionChanged(frozenset({"payments"}), "subscribe"), E.ILLEGAL_GENERATION],
+    [rejoin_wanted("metadata"), f.SubscriptionChanged(frozenset({"payments"}), "subscribe"), E.ILLEGAL_GENERATION],
     ids=["asked for", "subscribed", "generation over"],
 )
 def test_other_reasons_to_rejoin_are_not_held_back(fact):
@@ -353,25 +353,26 @@ def strays(*topics):
 def test_an_assignment_that_does_not_fit_is_asked_for_anew_once(instance_id):
     """What a leader's fault caused in the second round too, a third would not mend."""
     member = Member(instance_id)
-    for generation, why in ((1, "assigned, but not subscribed to: bills"), (2, None)):
+    stray = f.Why(f.Reason.MEMBERSHIP, "assigned, but not subscribed to: bills")
+    for generation, why in ((1, stray), (2, None)):
         member.to_syncing("m1", generation)
         member.answer_sync(strays("orders", "bills"))
         member.ask(f.Adopt)
         member.report(f.Adopted(generation))
         assert member.machine.rejoin_why == why
     assert member.poll() == []
-    member.report(f.RejoinWanted("test"))
+    member.report(rejoin_wanted("test"))
     member.to_syncing("m1", 3)
     member.answer_sync(synced(0))  # it fits
     member.ask(f.Adopt)
     member.report(f.Adopted(3))
     assert member.poll() == []
-    member.report(f.RejoinWanted("test"))
+    member.report(rejoin_wanted("test"))
     member.to_syncing("m1", 4)
     member.answer_sync(strays("bills"))
     member.ask(f.Adopt)
     member.report(f.Adopted(4))
-    assert member.machine.rejoin_why == "assigned, but not subscribed to: bills"
+    assert member.machine.rejoin_why == stray
 
 
 def test_only_who_came_back_looks_who_reads_its_topics():
@@ -382,7 +383,7 @@ def test_only_who_came_back_looks_who_reads_its_topics():
         asked = member.poll()
         assert [type(each) for each in asked] == kinds
         member.report(f.Adopted(generation))
-        member.report(f.RejoinWanted("test"))
+        member.report(rejoin_wanted("test"))
     assert [each.topics for each in member.effects if isinstance(each, f.CheckUnread)] == [{"bills"}]
 
 

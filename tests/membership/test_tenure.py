@@ -7,7 +7,7 @@ import pytest
 from aiogroup.membership import facts as f
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
-from tests.support.coordinator import Member, joined, synced
+from tests.support.coordinator import Member, joined, rejoin_wanted, synced
 
 GONE = "gone"  # heard over another connection: nothing was asked on this one
 UNDECIDED = [E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, None, GONE]
@@ -61,7 +61,7 @@ def test_a_late_heartbeat_says_nothing_that_join_group_will_not_say_better():
 def test_an_id_that_a_round_was_decided_with_is_fenced(code):
     member = Member("pod-1")
     member.to_stable()
-    member.report(f.RejoinWanted("somebody came"))
+    member.report(rejoin_wanted("somebody came"))
     member.to_syncing(generation=2)
     lose_sync(member, code)
     member.answer_join(joined("", -1, error_code=E.FENCED_INSTANCE_ID))

@@ -12,7 +12,7 @@ from aiogroup.membership.classic.leadership import why_released, withheld_by
 from aiogroup.protocol.errors import ErrorCode as E
 from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.structs import TopicPartition
-from tests.support.coordinator import COOPERATIVE, Member, joined, synced
+from tests.support.coordinator import COOPERATIVE, Member, joined, rejoin_wanted, synced
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 P = TopicPartition("payments", 0)
@@ -115,18 +115,18 @@ def test_a_leader_that_withheld_nothing_has_nothing_to_look_at():
 
 def test_a_newer_generation_has_its_own_time_out_or_none(leader):
     leader.pass_ms(WAIT_MS - 1)
-    leader.report(f.RejoinWanted("somebody came"))
+    leader.report(rejoin_wanted("somebody came"))
     lead(leader, 2)
     assert leader.poll() == []
     assert leader.wake_at_ms == 2 * WAIT_MS - 1
-    leader.report(f.RejoinWanted("gave up 1 partitions for others"))
+    leader.report(rejoin_wanted("gave up 1 partitions for others"))
     lead(leader, 3, frozenset())
     assert leader.poll() == []
     assert leader.wake_at_ms is None
 
 
 def test_who_leads_no_more_looks_at_nothing(leader):
-    leader.report(f.RejoinWanted("somebody came"))
+    leader.report(rejoin_wanted("somebody came"))
     leader.to_stable(generation=2, leader="another")
     assert leader.wake_at_ms is None
     leader.pass_ms(WAIT_MS)

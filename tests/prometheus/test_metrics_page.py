@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from aiogroup.figures.families import FAMILIES, OF_ALL
+from aiogroup.membership.facts import Reason
 from aiogroup.prometheus import exposition
-from aiogroup.telemetry.counts import REASONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 ROW = re.compile(r"^\| `([a-z_]+)` \| (gauge|counter|histogram) \| ((?:`[a-z_]+`(?:, )?)*) ?\|", re.MULTILINE)
@@ -22,7 +22,7 @@ def test_the_table_has_every_figure_with_its_type_and_labels():
 
 
 def test_the_page_names_the_reasons():
-    assert ", ".join(f"`{each}`" for each in REASONS) in " ".join(PAGE.split())
+    assert ", ".join(f"`{each}`" for each in Reason) in " ".join(PAGE.split())
 
 
 async def test_a_scrape_has_the_types_and_labels_of_the_table(make, scraped):

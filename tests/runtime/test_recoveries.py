@@ -18,7 +18,7 @@ from aiogroup.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartitionResult,
     OffsetForLeaderTopicResult,
 )
-from aiogroup.runtime.metadata.refresher import EARLIEST, Listed
+from aiogroup.runtime.offsets.leader_offsets import EARLIEST, Listed
 from aiogroup.runtime.recovery.recoveries import Recoveries
 from aiogroup.telemetry import events
 from tests.support.records import LATEST, tp
@@ -42,11 +42,12 @@ class World:
             link=self.link,
             emit=self.told.append,
         )
-        refresher = SimpleNamespace(ask_leaders=self.ask_leaders, want=lambda: None)
+        refresher = SimpleNamespace(want=lambda: None)
+        leader_offsets = SimpleNamespace(ask_leaders=self.ask_leaders)
         catch_up = SimpleNamespace(
             begin=lambda live, place, recovery: self.begun.append(recovery), fresh_id=lambda: "0" * 16
         )
-        self.recoveries = Recoveries(context, refresher, catch_up)
+        self.recoveries = Recoveries(context, refresher, leader_offsets, catch_up)
         (self.partition,) = Assignment().make({TP: LATEST})
         self.epoch_end, self.answers, self.after_epochs = epoch_end, answers, None
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import pytest
@@ -269,24 +267,3 @@ async def test_what_is_begun_after_a_stranger_cancelled_all_tasks_ends_at_once(s
         supervisor.spawn("commit", commit)
         await sleep_ms(10)
     assert not begun
-
-
-async def test_a_computation_does_not_wait_for_the_threads_of_the_application(supervisor):
-    loop, release = asyncio.get_running_loop(), threading.Event()
-    loop.set_default_executor(ThreadPoolExecutor(1))
-    blocked = loop.run_in_executor(None, release.wait)
-    try:
-        async with asyncio.timeout(10):
-            assert await supervisor.compute(sum, [1, 2]) == 3
-            names = [each.name for each in threading.enumerate()]
-            assert any(name.startswith("aiogroup") for name in names)
-    finally:
-        release.set()
-        await blocked
-
-
-async def test_threads_that_computed_end_with_the_supervisor(supervisor):
-    thread = await supervisor.compute(threading.current_thread)
-    await supervisor.close()
-    thread.join(10)
-    assert not thread.is_alive()

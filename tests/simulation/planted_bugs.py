@@ -285,7 +285,7 @@ BUGS = (
     Bug(
         "does not leave when it stops",
         "aiogroup/runtime/departure.py",
-        'await steps.run("LeaveGroup", self._coordinator.leave(leave))',
+        'await stages.run("LeaveGroup", self._coordinator.leave(leave))',
         "pass",
         ("quick",),
         (612,),

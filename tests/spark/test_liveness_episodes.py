@@ -110,6 +110,14 @@ def test_a_reason_of_its_own_is_what_asked_for_a_rebalance():
     assert story(fleet).rebalances[1].why == "topic orders has new partitions"
 
 
+def test_where_the_log_has_the_reason_as_a_word_the_prose_does_not_count():
+    fleet, (a, b, c) = three()
+    whys = {a.client_id: "follows", b.client_id: "the group rebalances, says the application"}
+    fleet.rebalance(1_074_010, [a, b, c], whys=whys, reasons={b.client_id: "other"})
+    assert causes(fleet)[1] == ("asked", "app-b")
+    assert story(fleet).rebalances[1].why == "the group rebalances, says the application"
+
+
 def test_who_came_last_and_how_long_each_waited():
     fleet, members = three()
     fleet.rebalance(1_074_000, members, waits={"app-b": 20_000, "app-c": 500})
@@ -185,9 +193,9 @@ def test_a_new_process_under_the_same_number_is_another_life():
     assert len([each for each in story(fleet).of("life") if each.member == "app-c@host-c:1"]) == 2
 
 
-def fail(member, at, why, until=None):
+def fail(member, at, why, until=None, **more):
     """As a consumer tells it: why, then what it lost, then samples until its application stops it or is killed."""
-    member.tell(at, "member_failed", why=why)
+    member.tell(at, "member_failed", why=why, **more)
     member.tell(at + 1, "partitions_lost", partitions=["orders-0"], why=why)
     member.fleet.quiet(at + 5_000, until or at + 65_000, [member])
 
@@ -213,6 +221,21 @@ def test_a_fenced_member_has_one_life_and_its_name_is_away_only_between_two_proc
     fleet.quiet(1_152_000, 1_172_000, [c])
     absence = story(fleet).of("static_absence")[-1]
     assert (absence.host, absence.started_at_ms, absence.ended_at_ms) == ("host-2", 1_121_900, 1_151_000)
+
+
+@pytest.mark.parametrize(
+    ("error", "why", "end"),
+    [
+        ("FencedInstanceIdError", "somebody has the name", "fenced"),
+        ("GroupAuthorizationError", "group_instance_id='name-a' may not join", "failed"),
+    ],
+)
+def test_who_was_fenced_is_told_by_the_type_of_the_error_where_the_log_has_it(error, why, end):
+    fleet = Fleet()
+    a = fleet.member("a", settings={"group_instance_id": "name-a"})
+    fleet.rebalance(1_000_000, [a])
+    fail(a, 1_041_500, why, error=error)
+    assert [each.cause for each in story(fleet).of("life")] == [end]
 
 
 def test_a_member_that_failed_and_is_killed_later_did_not_crash():

@@ -26,6 +26,10 @@ ORDERS = frozenset({"orders"})
 ANSWERED = (JoinGroupRequest, SyncGroupRequest, f.HandOver, f.ComputeAssignment, f.Adopt)
 
 
+def rejoin_wanted(text):
+    return f.RejoinWanted(f.Why(f.Reason.OTHER, text))
+
+
 def joined(member_id="m1", generation=1, *, error_code=0, leader=None, skip_assignment=False, protocol="range", **more):
     """An answer to JoinGroup; the member leads unless `leader` says who does."""
     leader = member_id if leader is None else leader

@@ -65,8 +65,8 @@ class Member:
             bucket_step=1,
         )
 
-    def start(self, at, generation, why="joining"):
-        self.tell(at, "rebalance_started", why=why, generation=generation)
+    def start(self, at, generation, why="joining", **more):
+        self.tell(at, "rebalance_started", why=why, generation=generation, **more)
 
     def joining(self, at):
         self.tell(at, "member_moved", old="preparing", new="joining", why="")
@@ -109,12 +109,13 @@ class Fleet:
     def member(self, name, **given):
         return Member(self, f"app-{name}", given.pop("host", f"host-{name}"), **given)
 
-    def rebalance(self, at, members, *, whys=None, waits=None, lasts_ms=400):
+    def rebalance(self, at, members, *, whys=None, waits=None, lasts_ms=400, reasons=None):
         """All of them rebalance together, from `at` on; `waits` says how long one waited for its application."""
         whys, waits = whys or {}, waits or {}
         longest_ms = max((waits.get(each.client_id, 0) for each in members), default=0)
         for each in members:
-            each.start(at, self.generation, whys.get(each.client_id, "the group rebalances"))
+            reason = {} if reasons is None else {"reason": reasons.get(each.client_id, "group")}
+            each.start(at, self.generation, whys.get(each.client_id, "the group rebalances"), **reason)
             each.joining(at + waits.get(each.client_id, 0))
         self.generation += 1
         for each in members:
@@ -130,7 +131,11 @@ class Fleet:
 KINDS = {
     "member_moved": lambda r: {"new": r.choice(["preparing", "joining", "adopting", "stable"])},
     "heartbeat_acknowledged": lambda r: {"generation": r.randrange(4), "latency_ms": 3},
-    "rebalance_started": lambda r: {"why": r.choice(["joining", "the group rebalances"]), "generation": r.randrange(4)},
+    "rebalance_started": lambda r: {
+        "why": r.choice(["joining", "the group rebalances"]),
+        "generation": r.randrange(4),
+        "reason": r.choice(["joining", "group", None]),
+    },
     "rebalance_waiting_for_application": lambda r: {"why": "joining", "waited_ms": r.randrange(9_000)},
     "rebalance_completed": lambda r: {
         "generation": r.randrange(4),
@@ -145,7 +150,10 @@ KINDS = {
     "member_removed": lambda _: {"why": "HEARTBEAT: UNKNOWN_MEMBER_ID"},
     "catch_up_started": lambda r: {"topic": "orders", "partition": r.randrange(2), "records_count": r.randrange(9_000)},
     "catch_up_done": lambda r: {"topic": "orders", "partition": r.randrange(2), "duration_ms": r.randrange(9_000)},
-    "member_failed": lambda r: {"why": r.choice(["uses group_instance_id='a' now", "not authorized"])},
+    "member_failed": lambda r: {
+        "why": r.choice(["uses group_instance_id='a' now", "not authorized"]),
+        "error": r.choice(["FencedInstanceIdError", "GroupAuthorizationError", None]),
+    },
     "consumer_stopped": lambda r: {"clean": r.random() < 0.5, "duration_ms": 3},
     "an_event_of_a_later_version": lambda _: {"a_new_field": 1},
 }

@@ -118,7 +118,7 @@ def ask_for_whole(
     length, we would ask for the same batch for ever: so from the second time on there is a backoff, and the application
     sees the problem.
     """
-    lane = asked.partition
+    lane = asked.lane
     is_again = lane.target.batch_bytes > 0
     lane.target.batch_bytes = batch_bytes
     if not is_again:

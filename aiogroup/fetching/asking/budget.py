@@ -26,15 +26,15 @@ class FetchBudget:
         self._tally = tally
         self._bound_bytes = bound_bytes
 
-    def look(self, partitions: Iterable[Lane]) -> None:
-        """Decide whether partitions whose records are waited for cannot be fetched within the bound: then only these
-        are fetched.
+    def look(self, lanes: Iterable[Lane]) -> None:
+        """Decide whether lanes whose records are waited for cannot be fetched within the bound: then only these are
+        fetched.
         """
         tally = self._tally
         is_narrow = tally.needs_records and self._left_bytes() + tally.in_flight_bytes < self._least_bytes
         if is_narrow is not tally.is_narrow:
             tally.is_narrow = is_narrow
-            tally.touched |= dict.fromkeys(each.tp for each in partitions)
+            tally.touched |= dict.fromkeys(each.tp for each in lanes)
 
     def share_bytes(self, waiting_count: int) -> int:
         """The bytes that are free for one of `waiting_count` brokers."""
@@ -53,9 +53,9 @@ class FetchBudget:
             return free_bytes
         # The buffers of paused partitions must not starve the others: they are dropped, and fetched again after a
         # resume.
-        for partition in tuple(self._tally.turns):
-            if partition.is_paused and partition.buffer.pieces:
-                partition.drop_buffer()
+        for lane in tuple(self._tally.turns):
+            if lane.is_paused and lane.buffer.pieces:
+                lane.drop_buffer()
         free_bytes = self._left_bytes()
         if self._tally.is_narrow:  # a merge or a request waits for a record, and gets it in spite of the bound
             return max(free_bytes, self._least_bytes)

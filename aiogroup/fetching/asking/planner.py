@@ -111,9 +111,9 @@ class Planner:
 
     def is_at(self, node_id: int, tp: TopicPartition, asked: Asked) -> bool:
         """Whether this broker's answer about the lane is still of use, wherever the position is now."""
-        if self._assignment.get(tp) is not asked.partition or self._nodes.get(tp) != node_id:
+        if self._assignment.get(tp) is not asked.lane or self._nodes.get(tp) != node_id:
             return False
-        return asked.topic_id in (asked.partition.topic_id, ZERO_UUID)
+        return asked.topic_id in (asked.lane.topic_id, ZERO_UUID)
 
     def heard_at_ms(self, lane: Lane) -> int | None:
         """When the partition's end was last known: by an answer that names it, or by a session's answer without news of

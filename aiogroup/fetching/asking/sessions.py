@@ -52,9 +52,9 @@ def epoch_after(epoch: int) -> int:
 
 
 class Asked(NamedTuple):
-    """What a request asks of one partition, and the lane that it is for; `changes_count` is the lane's at that time."""
+    """What a request asks for one lane; `changes_count` is the lane's at that time."""
 
-    partition: Lane
+    lane: Lane
     changes_count: int
     topic_id: UUID
     leader_epoch: int
@@ -63,7 +63,7 @@ class Asked(NamedTuple):
 
     def is_same_log(self, other: Asked) -> bool:
         is_same_id = self.topic_id is other.topic_id or self.topic_id == other.topic_id
-        return is_same_id and self.partition is other.partition
+        return is_same_id and self.lane is other.lane
 
 
 class SessionRequest(NamedTuple):

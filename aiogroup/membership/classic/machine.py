@@ -24,6 +24,8 @@ from aiogroup.values import dataclass
 
 __all__ = ["Backoff", "ClassicMembership", "JoinOffers"]
 
+GROUP_REBALANCES: Final = "the group rebalances"
+GENERATION_ENDED: Final = f.Why(f.Reason.MEMBERSHIP, "the generation ended")
 _STABLE: Final = MemberState.STABLE  # a module constant: looking it up on the enum each time would cost more
 
 
@@ -92,7 +94,7 @@ class ClassicMembership:
         self.topics: frozenset[str] = frozenset()
         self.claim = NO_GENERATION
         """The generation under which a cooperative member keeps partitions while it joins; -1 when it keeps none."""
-        self.rejoin_why: str | None = None
+        self.rejoin_why: f.Why | None = None
         self.failure: AiogroupError | None = None
         self.leadership = Leadership()
         self.farewells: f.Outbox[LeaveGroupRequest] = f.Outbox()
@@ -159,21 +161,20 @@ class ClassicMembership:
             return f.Step(requests, effects)
         if self.state in (MemberState.UNJOINED, MemberState.JOINING) and not self.topics:
             if self.claim >= 0:
-                return f.Step(requests, (*effects, self._give_up("unsubscribed")))
+                return f.Step(requests, (*effects, self._give_up(f.Why(f.Reason.SUBSCRIPTION, "unsubscribed"))))
             self._on_unsubscribed()
             return f.Step((*requests, *self.farewells.take()), effects)
         if now_ms < self._backoff.until_ms:
             return f.Step(requests, effects, wake_at_ms=self._backoff.until_ms)
         if self._rejoin_at_ms is not None and now_ms >= self._rejoin_at_ms:
             self._rejoin_at_ms = None
-            self.rejoin_why = (
-                self.rejoin_why or f"the group rebalances, held back for {self._settings.rejoin_delay_ms} ms"
-            )
+            held_back = f"{GROUP_REBALANCES}, held back for {self._settings.rejoin_delay_ms} ms"
+            self._want_round(f.Reason.GROUP, held_back)
         match self.state:
             case MemberState.UNJOINED if self.topics:
-                effects += (self._prepare(self.rejoin_why or "joining"),)
+                effects += (self._prepare(self.rejoin_why or f.Why(f.Reason.JOINING, "joining")),)
             case MemberState.STABLE if self.rejoin_why is not None or not self.identity.is_member:
-                effects += (self._prepare(self.rejoin_why or "the generation ended"),)
+                effects += (self._prepare(self.rejoin_why or GENERATION_ENDED),)
             case MemberState.JOINING:
                 offers = self._offers.of(self.topics, self.claim)
                 requests += (join_request(self.identity, self._settings, offers, self._why_joining),)
@@ -257,14 +258,18 @@ class ClassicMembership:
         self._asked = False
         self._observer.on_move(old, new, why)
 
-    def _prepare(self, why: str, *, keeps: bool = True) -> f.HandOver:
+    def _want_round(self, reason: f.Reason, text: str) -> None:
+        """The first reason stays until the round begins."""
+        self.rejoin_why = self.rejoin_why or f.Why(reason, text)
+
+    def _prepare(self, why: f.Why, *, keeps: bool = True) -> f.HandOver:
         self.rejoin_why = self.rejoin_why or why
         self._rejoin_at_ms = None
         self._keeps = keeps and self._settings.is_cooperative and self.identity.is_member
-        self._move(MemberState.PREPARING, why)
+        self._move(MemberState.PREPARING, why.text)
         return f.HandOver(why, self._keeps, self._rejoin_since_ms)
 
-    def _give_up(self, why: str) -> f.HandOver:
+    def _give_up(self, why: f.Why) -> f.HandOver:
         """Go back from JOINING and hand everything over; the coordinator may still accept a last commit of it."""
         self.identity = self.identity.in_generation(self.identity.member_id, self.claim)
         self.claim = NO_GENERATION
@@ -274,7 +279,7 @@ class ClassicMembership:
         """Go back to JOINING, or to the hand-over when another member may own the kept partitions already."""
         if is_lost and self.claim >= 0:
             self.claim = NO_GENERATION
-            self._effects.append(self._prepare(why))
+            self._effects.append(self._prepare(f.Why(f.Reason.MEMBERSHIP, why)))
         elif self.state is MemberState.SYNCING:
             self._move(MemberState.JOINING, why)
 
@@ -301,7 +306,7 @@ class ClassicMembership:
                     self.farewells.append(farewell)
                 self._end(MemberState.PARKED, "max_poll_interval_ms passed", self.identity.set_aside())
             case f.RecordsWanted() if self.state is MemberState.PARKED:
-                self._effects.append(self._prepare("records are asked for again"))
+                self._effects.append(self._prepare(f.Why(f.Reason.ASKED_AGAIN, "records are asked for again")))
             case f.LeaveWanted() if self.state is not MemberState.LEFT:
                 self._end(MemberState.LEFT, fact.why, self.identity.forgotten())
             case f.NameNotCarried():
@@ -318,7 +323,7 @@ class ClassicMembership:
             return
         self.topics = fact.topics
         if self.state is not MemberState.LEFT:
-            self.rejoin_why = self.rejoin_why or fact.why
+            self._want_round(f.Reason.SUBSCRIPTION, fact.why)
         elif fact.topics:
             self._move(MemberState.UNJOINED, fact.why)
 
@@ -331,13 +336,13 @@ class ClassicMembership:
         if self._keeps and not self.identity.is_member:
             # The generation ended after this hand-over had counted its partitions as kept.
             self._keeps = False
-            self._effects.append(f.HandOver("the generation ended", False, self._rejoin_since_ms))
+            self._effects.append(f.HandOver(GENERATION_ENDED, False, self._rejoin_since_ms))
             return
         self.claim = self.identity.generation if self._keeps else NO_GENERATION
         # No commit is under way. From here on no answer about the old generation may touch the join: a commit that is
         # refused now would change the identity, and the answer to JoinGroup would then match no identity.
         self.identity = self.identity.without_generation()
-        self._why_joining = self.rejoin_why or "handed over"
+        self._why_joining = "handed over" if self.rejoin_why is None else self.rejoin_why.text
         self._move(MemberState.JOINING, self._why_joining)
         self.rejoin_why = None
 
@@ -429,7 +434,7 @@ class ClassicMembership:
         if stray := assigned - self.topics:
             self._fit.is_asked = True
             if not asked:
-                self.rejoin_why = f"assigned, but not subscribed to: {', '.join(sorted(stray))}"
+                self._want_round(f.Reason.MEMBERSHIP, f"assigned, but not subscribed to: {', '.join(sorted(stray))}")
         elif came_back and not self.leadership.is_leader and self.topics - assigned:
             self._effects.append(f.CheckUnread(self.topics - assigned))
 
@@ -441,7 +446,7 @@ class ClassicMembership:
         if may_be_in:
             # The round may have begun with this member in it. The others then know that round, and in the next one the
             # claim would look older than theirs and be ignored: the kept partitions would have two owners.
-            self._effects.append(self._give_up(fact.why))
+            self._effects.append(self._give_up(f.Why(f.Reason.MEMBERSHIP, fact.why)))
 
     def _on_news(self, rpc: Rpc, fact: f.HeartbeatAnswered | f.CommitAnswered, now_ms: int) -> None:
         """An answer to a heartbeat or a commit says that something is wrong with this generation."""
@@ -455,7 +460,7 @@ class ClassicMembership:
             case Remedy.REJOIN if rpc is Rpc.HEARTBEAT and self.state in (MemberState.ADOPTING, MemberState.STABLE):
                 self._on_group_rebalances(now_ms)
             case Remedy.REJOIN if self.state is MemberState.STABLE:
-                self.rejoin_why = self.rejoin_why or why
+                self._want_round(f.Reason.MEMBERSHIP, why)
             case Remedy.NEXT_GENERATION:
                 self._lose_generation(self.identity.without_generation(), why)
             case Remedy.FORGET_MEMBER:
@@ -468,7 +473,7 @@ class ClassicMembership:
     def _on_group_rebalances(self, now_ms: int) -> None:
         who = self.identity
         if not who.is_static or who.is_of_draft or not self._settings.rejoin_delay_ms:
-            self.rejoin_why = self.rejoin_why or "the group rebalances"
+            self._want_round(f.Reason.GROUP, GROUP_REBALANCES)
         elif self._rejoin_at_ms is None:
             self._rejoin_at_ms = now_ms + self._settings.rejoin_delay_ms
 
@@ -483,7 +488,7 @@ class ClassicMembership:
 
     def _lose_generation(self, identity: Identity, why: str) -> None:
         self.identity = identity
-        self.rejoin_why = self.rejoin_why or why
+        self._want_round(f.Reason.MEMBERSHIP, why)
         self._fall_back(why, is_lost=True)
 
     def _removed(self, why: str) -> Identity:

@@ -11,7 +11,7 @@ from weakref import ref
 
 import anyio
 
-from aiogroup.config import ResetPolicy, parse_reset_policy
+from aiogroup.config import FROM_EARLIEST, parse_reset_policy
 from aiogroup.errors import (
     AiogroupError,
     AuthenticationFailedError,
@@ -55,7 +55,6 @@ SESSION_ERRORS: Final = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-EARLIEST_POLICY: Final = ResetPolicy("earliest")
 LOOK_MS: Final = 1_000
 _ERROR_CODE: Final = attrgetter("error_code")
 OVERDUE_MS: Final = 3_000
@@ -112,8 +111,8 @@ class LiveRules:
         # The low-water mark of a token (KIP-333): the records that the log still holds after it are ours alone to read.
         committed = lane.committed
         is_low_water = committed is not None and committed.offset == offset and is_ours(committed.metadata)
-        policy = EARLIEST_POLICY if is_low_water else self._policy
-        if policy.kind == "none":
+        policy = FROM_EARLIEST if is_low_water else self._policy
+        if not policy.decides:
             lane.stick(OffsetOutOfRangeError(lane.tp, offset))
             context.changed.pulse()
             return
@@ -203,11 +202,11 @@ class Fetchers:
             return 0
         return now - max(tried_since_ms or 0, self._answered_at_ms)
 
-    def heard_at_ms(self, partition: Lane) -> int | None:
-        return self._planner.heard_at_ms(partition)
+    def heard_at_ms(self, lane: Lane) -> int | None:
+        return self._planner.heard_at_ms(lane)
 
-    def answered_at_ms(self, partition: Lane) -> int | None:
-        return self._planner.answered_at_ms(partition)
+    def answered_at_ms(self, lane: Lane) -> int | None:
+        return self._planner.answered_at_ms(lane)
 
     async def _run_one(self, node_id: int) -> None:
         context, config = self._context, self._context.config
@@ -270,12 +269,12 @@ class Fetchers:
         except AiogroupError as error:
             context.emit(events.FetchFailed(node_id, None, None, str(error)))
             for asked in session.held.values():
-                asked.partition.target.error = str(error)
+                asked.lane.target.error = str(error)
             return False
         finally:
             if response is None:
                 session.lost()
-            if not sent.is_told:
+            if not sent.has_woken:
                 context.delivery.look_again()
                 context.changed.pulse()  # once per answer, so that a waiting request sees all its partitions
             self._end_request(sent)
@@ -392,11 +391,11 @@ class Fetchers:
             asked = session.held.get(tp)
             if asked is not None:
                 self._take_partition(sent.node_id, asked, data, self._answered_at_ms)
-                is_more_there = is_more_there or not self._is_at_end(asked.partition)
+                is_more_there = is_more_there or not self._is_at_end(asked.lane)
         self._end_request(sent)
         if is_more_there:
             return False
-        sent.is_told = True
+        sent.has_woken = True
         self._context.delivery.look_again()
         self._context.changed.pulse()
         if response.throttle_time_ms:
@@ -457,8 +456,8 @@ class Fetchers:
         if not response.error_code:
             broker.named, broker.answered_at_ms = (), received_at_ms
             for tp, named in begun.partitions.items():
-                if tp not in answers and named.partition.log.heard_at_ms is not None:
-                    named.partition.log.heard_at_ms = received_at_ms  # it has no news
+                if tp not in answers and named.lane.log.heard_at_ms is not None:
+                    named.lane.log.heard_at_ms = received_at_ms  # it has no news
 
     async def _take_answer(self, sent: _Sent, response: FetchResponse) -> bool:
         """Handle the answer partition by partition, and let the loop run in between: the answer may hold megabytes."""
@@ -474,7 +473,7 @@ class Fetchers:
             if asked is None:
                 continue
             self._take_partition(node_id, asked, data, received_at_ms)
-            is_more_there = is_more_there or not self._is_at_end(asked.partition)
+            is_more_there = is_more_there or not self._is_at_end(asked.lane)
             turn_bytes += len(data.records or b"")
             if turn_bytes >= TURN_BYTES:
                 turn_bytes = 0
@@ -483,10 +482,10 @@ class Fetchers:
         self._lets_others_go_on = not is_more_there
         return True
 
-    def _is_at_end(self, partition: Lane) -> bool:
+    def _is_at_end(self, lane: Lane) -> bool:
         """Whether the log has no records after those that are fetched."""
-        end = partition.log.last_offset(read_committed=self._settings.read_committed)
-        return end is not None and partition.target.offset >= end
+        end = lane.log.last_offset(read_committed=self._settings.read_committed)
+        return end is not None and lane.target.offset >= end
 
     def _mend_session(self, node_id: int, error_code: int, begun: SessionRequest) -> bool:
         """Whether to ask again at once: the next request replaces a session that the broker does not know."""
@@ -498,7 +497,7 @@ class Fetchers:
         return False
 
     def _take_partition(self, node_id: int, asked: Asked, data: PartitionData, received_at_ms: int) -> None:
-        context, lane = self._context, asked.partition
+        context, lane = self._context, asked.lane
         if not self._planner.is_at(node_id, lane.tp, asked):
             self._planner.broker(node_id).session.miss(lane.tp)
             return
@@ -529,7 +528,7 @@ class Fetchers:
     def _ask_for_whole(self, node_id: int, asked: Asked, batch_bytes: int, received_bytes: int) -> None:
         why = ask_for_whole(asked, batch_bytes, received_bytes, now_ms(), self._context.config)
         if why is not None:
-            tp, offset = asked.partition.tp, asked.fetch_offset
+            tp, offset = asked.lane.tp, asked.fetch_offset
             self._context.emit(events.FetchFailed(node_id, tp.topic, tp.partition, f"offset {offset}: {why}"))
 
     def _mend(self, node_id: int, lane: Lane, offset: int, error_code: int, remedy: FetchRemedy) -> None:
@@ -555,7 +554,7 @@ class Fetchers:
 class _Sent:
     """The request to a broker that is under way, and what was done with its answer."""
 
-    __slots__ = ("begun", "broker", "is_over", "is_taken", "is_told", "max_bytes", "node_id", "reserved_bytes")
+    __slots__ = ("begun", "broker", "has_woken", "is_over", "is_taken", "max_bytes", "node_id", "reserved_bytes")
 
     def __init__(self, node_id: int, broker: BrokerPlan, begun: SessionRequest, max_bytes: int) -> None:
         self.node_id = node_id
@@ -567,7 +566,7 @@ class _Sent:
         self.begun = begun
         self.max_bytes = max_bytes
         self.is_taken = False  # the answer was, as soon as it was read
-        self.is_told = False  # whoever waits for records was woken
+        self.has_woken = False  # whoever waits for records was woken
         self.is_over = False  # what was reserved for it is given back
 
 

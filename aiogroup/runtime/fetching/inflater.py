@@ -20,15 +20,15 @@ async def inflate(context: Context) -> None:
             await context.inflate_wanted.wait()
             is_first = True
             continue
-        partition = supply.to_inflate.popleft()
-        pieces = partition.buffer.pieces
-        if pieces and pieces[0].needs_inflate() and (is_first or delivery.has_room(partition)):
+        lane = supply.to_inflate.popleft()
+        pieces = lane.buffer.pieces
+        if pieces and pieces[0].needs_inflate() and (is_first or delivery.has_room(lane)):
             is_first = False
             supply.inflating = pieces[0]
             try:
-                await context.supervisor.compute(pieces[0].inflate)
+                await context.threads.compute(pieces[0].inflate)
             finally:
                 supply.inflating = None
-                partition.buffer.weigh()
+                lane.buffer.weigh()
         delivery.look_again()
         context.changed.pulse()

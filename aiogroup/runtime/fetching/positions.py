@@ -10,7 +10,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from aiogroup.cluster import Cluster
-from aiogroup.config import ResetPolicy, parse_reset_policy
+from aiogroup.config import FROM_EARLIEST, ResetPolicy, parse_reset_policy
 from aiogroup.errors import AiogroupError, KafkaTimeoutError, NoOffsetForPartitionError, TopicAuthorizationError, named
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.partition import Partition, PositionState
@@ -21,8 +21,8 @@ from aiogroup.recovery.token import LogId, is_ours, read_committed
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import now_ms, wall_ms
 from aiogroup.runtime.loop.retries import Retries
-from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST, Offsets, Refresher
 from aiogroup.runtime.offsets.committer import Committer
+from aiogroup.runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Offsets
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
@@ -30,7 +30,6 @@ __all__ = ["Positions"]
 
 NOT_COMMITTED: Final = "nothing is committed"
 RECREATED: Final = "the topic was deleted and recreated"
-EARLIEST_POLICY: Final = ResetPolicy("earliest")
 
 
 class LaneStarts(Protocol):
@@ -51,10 +50,14 @@ class Positions:
     """`committer` is `None` without a group: then every position comes from the policy."""
 
     def __init__(
-        self, context: Context, refresher: Refresher, committer: Committer | None, recoveries: LaneStarts | None = None
+        self,
+        context: Context,
+        offsets: LeaderOffsets,
+        committer: Committer | None,
+        recoveries: LaneStarts | None = None,
     ) -> None:
         self._context = context
-        self._refresher = refresher
+        self._offsets = offsets
         self._committer = committer
         self._new_policy = parse_reset_policy(context.config.new_partition_reset)
         # Partitions that are being looked up, with their `changes_count` at the request.
@@ -175,13 +178,13 @@ class Positions:
             if partition.target.changes_count != changes_count:
                 continue
             committed = found.get(tp)
-            if self._recoveries is not None and (committed is not None or partition.reset.policy.kind != "none"):
+            if self._recoveries is not None and (committed is not None or partition.reset.policy.decides):
                 self._recovering[partition] = committed
                 partition.move(PositionState.RESET)  # its leader must be asked
             elif committed is not None and self.is_of_former_topic(tp, committed):
                 topic_id = str(partition.topic_id)
                 self._context.emit(events.TopicRecreated(tp.topic, tp.partition, committed.offset, "", topic_id))
-                self.reset(partition, EARLIEST_POLICY, why=RECREATED)
+                self.reset(partition, FROM_EARLIEST, why=RECREATED)
                 self._afterwards.pop(partition, lambda: None)()
             elif committed is not None:
                 leader = leader_of(self._context.link.cluster, tp)
@@ -273,7 +276,7 @@ class Positions:
                 partition.topic_id = ids.get(topic)
             is_missing = partition.topic_id is None if is_unknown else answer.partition(partition.tp) is None
             self._was_missing[partition] = is_missing
-            if is_missing and policy.kind != "none" and policy != self._new_policy:
+            if is_missing and policy.decides and policy != self._new_policy:
                 partition.reset.policy = self._new_policy
 
     def _look_up_again(self, partition: Partition, topic_id: UUID) -> None:
@@ -310,7 +313,7 @@ class Positions:
 
     def reset(self, partition: Partition, policy: ResetPolicy, *, why: str) -> None:
         """Start over by the reset policy: look up the position, or have the application set it."""
-        if policy.kind == "none":
+        if not policy.decides:
             partition.stick(NoOffsetForPartitionError(partition.tp))
             self._context.changed.pulse()
             return
@@ -341,7 +344,7 @@ class Positions:
         while wanted:
             read_committed = self._context.config.read_committed
             try:
-                why = await self._refresher.ask_leaders(dict(wanted), until_ms, note, read_committed=read_committed)
+                why = await self._offsets.ask_leaders(dict(wanted), until_ms, note, read_committed=read_committed)
             finally:
                 for event in events.PositionFromPolicy.of_round(started):
                     self._context.emit(event)

@@ -142,7 +142,7 @@ class Validator:
         self._ahead_since_ms.pop(partition, None)
         tp, delivery, position = partition.tp, self._context.delivery, partition.search.position
         leader_epoch = partition.epoch_before(position)
-        action = act(found, has_policy=self._policy.kind != "none")
+        action = act(found, has_policy=self._policy.decides)
         if found is None:
             partition.confirm(answer)
             return

@@ -6,14 +6,15 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 __all__ = [
     "FOREVER_MS",
     "Alarm",
     "Signal",
+    "are_done",
     "mono_ms",
     "now_ms",
     "running_loop",
@@ -101,6 +102,12 @@ async def sleep_ms(duration_ms: int) -> None:
 def timeout_ms(duration_ms: int | None) -> asyncio.Timeout:
     """`async with timeout_ms(n)`: `TimeoutError` when the block takes longer; `None` never ends it."""
     return asyncio.timeout(None if duration_ms is None else max(0, duration_ms) / 1000)
+
+
+async def are_done(futures: Collection[asyncio.Future[Any]], limit_ms: int | None) -> bool:
+    """Wait until all are done, at most so long, and cancel none. Returns whether they are."""
+    _, left = await asyncio.wait(futures, timeout=None if limit_ms is None else limit_ms / 1000)
+    return not left
 
 
 class Alarm:

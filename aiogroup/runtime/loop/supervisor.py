@@ -1,28 +1,21 @@
-"""The only place where tasks and threads are born. If a task dies they all end, and the application gets the error."""
+"""The only place where tasks are born. If a task dies they all end, and the application gets the error."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
 from aiogroup.errors import AiogroupError, ConsumerStoppedError
-from aiogroup.runtime.loop.clock import running_loop, timeout_ms
+from aiogroup.runtime.loop.clock import are_done, running_loop
 
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
-__all__ = ["Supervisor", "start_task", "start_thread"]
+__all__ = ["Supervisor", "start_task"]
 
 T = TypeVar("T")
-COMPUTING: Final = 2
-"""How many threads compute at once: the assignor must not wait for a decompression."""
 
 
 class Supervisor:
@@ -39,7 +32,6 @@ class Supervisor:
         self._group: anyio.abc.TaskGroup | None = None
         self._ended = asyncio.Event()
         self._results: set[asyncio.Future[Any]] = set()  # one per call under way
-        self._threads: ThreadPoolExecutor | None = None
 
     @property
     def is_running(self) -> bool:
@@ -172,68 +164,20 @@ class Supervisor:
         if not result.cancelled():
             result.exception()
 
-    async def compute(self, function: Callable[..., T], *args: object) -> T:
-        """Call `function` in a thread, so that the loop goes on meanwhile.
-
-        The threads belong to this consumer and are made when they are first needed. Those of the loop are the
-        application's, which may keep all of them busy for as long as it likes.
-        """
-        if self._threads is None:
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (few consumers compute)
-
-            self._threads = ThreadPoolExecutor(COMPUTING, "aiogroup")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
-
-    async def close(self, limit_ms: int | None = None) -> bool:
-        """Cancel every task and wait for them. A computation that is under way ends by itself.
+    async def close(self, timeout_ms: int | None = None) -> bool:
+        """Cancel every task and wait for them.
 
         Returns whether all tasks have ended in that time; those that have not are left behind.
         """
         self._ended.set()
         if self._owner is not None:
-            with suppress(TimeoutError):
-                async with timeout_ms(limit_ms):
-                    await asyncio.wait({self._owner})
-            self._owner = None if self._owner.done() else self._owner
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._owner = None if await are_done({self._owner}, timeout_ms) else self._owner
         return self._owner is None
 
 
 def start_task(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
     """Run `work` in a task that belongs to no consumer; the caller keeps it."""
     return running_loop().create_task(work(), name=f"aiogroup {name}")
-
-
-def start_thread(
-    name: str,
-    loop: asyncio.AbstractEventLoop,
-    work: Callable[[], Coroutine[Any, Any, None]],
-    on_ended: Callable[[BaseException | None], None],
-) -> threading.Thread:
-    """Run `work` in `loop`, in a thread of its own. At the end the loop is closed and `on_ended(error)` is called in
-    that thread.
-
-    The loop's worker threads are not waited for: one may hang in a DNS look-up.
-    """
-
-    def run() -> None:
-        failure: BaseException | None = None
-        try:
-            loop.run_until_complete(work())
-        except BaseException as error:  # noqa: BLE001 (handed to whoever looks after the thread)
-            failure = error
-        finally:
-            loop.close()
-            on_ended(failure)
-
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # the system can start no more threads
-        loop.close()
-        raise
-    return thread
 
 
 def _known_to_anyio() -> contextvars.Context:

@@ -55,7 +55,8 @@ from aiogroup.protocol.messages.leave_group import LeaveGroupRequest
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import UNKNOWN_NODE, Coordinator, Line
 from aiogroup.runtime.loop.clock import FOREVER_MS, Signal, timeout_ms
-from aiogroup.runtime.loop.supervisor import Supervisor, start_thread
+from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.loop.threads import start_thread
 from aiogroup.runtime.membership.heartbeat import Heartbeat
 from aiogroup.runtime.membership.poll_watchdog import PollWatchdog
 from aiogroup.runtime.net.link import Link

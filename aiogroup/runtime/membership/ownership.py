@@ -27,7 +27,7 @@ from aiogroup.runtime.membership.callbacks import Callbacks
 from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
-from aiogroup.telemetry.counts import DurationsBy, reason_of
+from aiogroup.telemetry.counts import DurationsBy
 
 __all__ = ["COMMIT_BEFORE_JOIN_MS", "Ownership", "Still"]
 
@@ -151,7 +151,7 @@ class Ownership:
         self._context.assignment.failed_commit |= {each.tp for each in leaving if each.has_uncommitted}
         self._remove(tps)
         limit_ms = self._context.config.effective_poll_interval_ms
-        why = f"a record was in hand for max_poll_interval_ms={limit_ms} after {self._context.rebalance.why!r}"
+        why = f"a record was in hand for max_poll_interval_ms={limit_ms} after {self._context.rebalance.why.text!r}"
         self._context.emit(events.PartitionsLost(tuple(sorted(tps)), why))
         if known:
             await self.callbacks.lost(known)
@@ -223,7 +223,7 @@ class Ownership:
                 now = now_ms()
                 if warnings and now >= warnings[0]:
                     warnings.pop(0)
-                    why, waited_ms = self._context.rebalance.why, now - since_ms
+                    why, waited_ms = self._context.rebalance.why.text, now - since_ms
                     self._context.emit(events.RebalanceWaitingForApplication(why, waited_ms, timeout))
                 ends_at_ms = max(since_ms + config.effective_poll_interval_ms, self._called_until_ms)
                 if leaving and now >= ends_at_ms:
@@ -232,7 +232,7 @@ class Ownership:
                 await self._context.group_changed.wait(min(wakes, default=None))
         finally:
             self.is_waiting = False
-            self.waits.note(reason_of(self._context.rebalance.why), now_ms() - since_ms)
+            self.waits.note(self._context.rebalance.why.reason.value, now_ms() - since_ms)
         await checkpoint_if_cancelled()
         return True
 

@@ -97,9 +97,9 @@ class Rebalance:
     # Giving up.
 
     async def _hand_over(self, effect: f.HandOver) -> None:
-        membership, ownership = self._coordinator.membership, self.ownership
-        self._context.rebalance = CurrentRebalance(effect.why, now_ms(), is_first=not self.completed_count)
-        self._context.emit(events.RebalanceStarted(effect.why, membership.identity.generation))
+        membership, ownership, why = self._coordinator.membership, self.ownership, effect.why
+        self._context.rebalance = CurrentRebalance(why, now_ms(), is_first=not self.completed_count)
+        self._context.emit(events.RebalanceStarted(why.text, membership.identity.generation, why.reason.value))
         since_ms = effect.since_ms
         if since_ms is None:  # a start has just looked its topics up
             since_ms = now_ms() - self._context.config.retry_backoff_ms
@@ -116,7 +116,7 @@ class Rebalance:
         if membership.state is not MemberState.PREPARING:
             return  # the poll interval passed, or the consumer stops
         if not membership.identity.is_member:
-            await ownership.lose(effect.why)
+            await ownership.lose(why.text)
         await self._match_topics(since_ms)
         await self._settle_commits(keeps=effect.keeps)
 
@@ -173,7 +173,9 @@ class Rebalance:
         self.completed_at_ms = now_ms()
         why, duration_ms = self._context.rebalance.why, self.completed_at_ms - self._context.rebalance.began_at_ms
         self._context.emit(
-            events.RebalanceCompleted(why, effect.generation, effect.partitions, duration_ms, effect.is_leader)
+            events.RebalanceCompleted(
+                why.text, effect.generation, effect.partitions, duration_ms, effect.is_leader, why.reason.value
+            )
         )
 
     async def _take_over(self, change: Change, still: Still) -> None:
@@ -191,7 +193,8 @@ class Rebalance:
             await self.ownership.announce(added, still)
         elif await self.ownership.exchange(change.revoked, added, still):
             # Others can get these partitions once the group knows that they were given up: in another round (KIP-429).
-            await self._coordinator.report(f.RejoinWanted(f"gave up {len(change.revoked)} partitions for others"))
+            why = f.Why(f.Reason.COOPERATIVE, f"gave up {len(change.revoked)} partitions for others")
+            await self._coordinator.report(f.RejoinWanted(why))
         if still():
             await self._committer.commit_held(added, self._context.config.request_timeout_ms // 3)
         if still():
@@ -230,7 +233,7 @@ class Rebalance:
     # Failure.
 
     async def _fail(self, error: AiogroupError) -> None:
-        self._context.emit(events.MemberFailed(str(error)))
+        self._context.emit(events.MemberFailed(str(error), type(error).__name__))
         self._context.inbox.fail(error)
         self._context.changed.pulse()
         await self.ownership.lose(str(error))

@@ -9,16 +9,18 @@ from aiogroup.fetching.partition import Partition, PositionState
 from aiogroup.records import Lag, PartitionLag
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.metadata.refresher import LATEST, Refresher
+from aiogroup.runtime.metadata.refresher import Refresher
+from aiogroup.runtime.offsets.leader_offsets import LATEST, LeaderOffsets
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 
 __all__ = ["OffsetQueries"]
 
 
 class OffsetQueries:
-    def __init__(self, context: Context, refresher: Refresher) -> None:
+    def __init__(self, context: Context, refresher: Refresher, offsets: LeaderOffsets) -> None:
         self._context = context
         self._refresher = refresher
+        self._offsets = offsets
         self._wanted_ends: list[TopicPartition] = []
         self._asked_ends: set[TopicPartition] = set()
 
@@ -57,14 +59,14 @@ class OffsetQueries:
         """Offsets by timestamp, or by `EARLIEST` or `LATEST`, within `default_api_timeout_ms`.
 
         Raises:
-            AiogroupError: the errors of `Refresher.list_offsets`.
+            AiogroupError: the errors of `LeaderOffsets.list_offsets`.
         """
         if not wanted:
             return {}
         config = self._context.config
         until_ms = now_ms() + config.default_api_timeout_ms
         await self._refresher.require_partitions(wanted, until_ms)
-        found = await self._refresher.list_offsets(wanted, until_ms, read_committed=config.read_committed)
+        found = await self._offsets.list_offsets(wanted, until_ms, read_committed=config.read_committed)
         self._note_ends({tp: each for tp, each in found.items() if wanted[tp] == LATEST})
         return found
 
@@ -117,7 +119,7 @@ class OffsetQueries:
         until_ms = now_ms() + config.default_api_timeout_ms
         try:
             asked = dict.fromkeys(wanted, LATEST)
-            await self._refresher.ask_leaders(asked, until_ms, self._note_ends, read_committed=config.read_committed)
+            await self._offsets.ask_leaders(asked, until_ms, self._note_ends, read_committed=config.read_committed)
         except AiogroupError:
             pass
         finally:

@@ -21,7 +21,7 @@ from aiogroup.recovery.ranges import count
 from aiogroup.recovery.token import ID_BYTES, LogId, make_id
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import Signal, now_ms, wall_ms
-from aiogroup.runtime.metadata.refresher import EARLIEST, Refresher
+from aiogroup.runtime.offsets.leader_offsets import EARLIEST, LeaderOffsets
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 from aiogroup.telemetry import events
 from aiogroup.telemetry.event import Event
@@ -39,11 +39,11 @@ def _lanes_of(live: Partition) -> PartitionLanes | None:
 class CatchUp:
     """The catch-up lanes of all assigned partitions. It is the `LanesOwner` of each partition's lanes."""
 
-    def __init__(self, context: Context, fetched: LaneTable[RangeCursor], refresher: Refresher) -> None:
+    def __init__(self, context: Context, fetched: LaneTable[RangeCursor], offsets: LeaderOffsets) -> None:
         self.fetched = fetched
         self.wanted = Signal()
         self._context = context
-        self._refresher = refresher
+        self._offsets = offsets
         self._begun: WeakSet[PartitionLanes] = WeakSet()
         self._doubted: set[TopicPartition] = set()  # their cursors are out of range
 
@@ -184,7 +184,7 @@ class CatchUp:
         until_ms = now_ms() + self.config.request_timeout_ms
         read_committed = self.config.read_committed
         try:
-            await self._refresher.ask_leaders(
+            await self._offsets.ask_leaders(
                 dict.fromkeys(tps, EARLIEST), until_ms, self._note_log_starts, read_committed=read_committed
             )
         except AiogroupError as error:

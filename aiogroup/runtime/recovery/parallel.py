@@ -15,6 +15,7 @@ from aiogroup.runtime.coordinator import Line
 from aiogroup.runtime.fetching.fetcher import Fetchers
 from aiogroup.runtime.fetching.positions import LaneStarts
 from aiogroup.runtime.metadata.refresher import Refresher
+from aiogroup.runtime.offsets.leader_offsets import LeaderOffsets
 from aiogroup.runtime.recovery.catch_up import CatchUp
 from aiogroup.runtime.recovery.catch_up_fetchers import CatchUpRules
 from aiogroup.runtime.recovery.job_progress import SecondLog
@@ -73,11 +74,13 @@ class NoParallelRecovery:
 class ParallelRecovery:
     """A consumer with `enable_parallel_rebalance`. `beside` has the catch-up lanes that are fetched from."""
 
-    def __init__(self, context: Context, refresher: Refresher, beside: LaneTable[RangeCursor]) -> None:
+    def __init__(
+        self, context: Context, refresher: Refresher, offsets: LeaderOffsets, beside: LaneTable[RangeCursor]
+    ) -> None:
         self._context = context
         self._refresher = refresher
-        self._catch_up = CatchUp(context, beside, refresher)
-        self.starts: LaneStarts | None = Recoveries(context, refresher, self._catch_up)
+        self._catch_up = CatchUp(context, beside, offsets)
+        self.starts: LaneStarts | None = Recoveries(context, refresher, offsets, self._catch_up)
 
     @property
     def buffered_bytes(self) -> int:

@@ -15,7 +15,8 @@ from aiogroup.recovery.token import NO_EPOCH, Found, LogId, read_committed
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.fetching.epoch_ends import ANSWER_MS, ask_epoch_ends
 from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.metadata.refresher import EARLIEST, LATEST, Listed, Refresher
+from aiogroup.runtime.metadata.refresher import Refresher
+from aiogroup.runtime.offsets.leader_offsets import EARLIEST, LATEST, LeaderOffsets, Listed
 from aiogroup.runtime.recovery.catch_up import CatchUp
 from aiogroup.structs import OffsetAndTimestamp, TopicPartition
 from aiogroup.telemetry import events
@@ -26,9 +27,10 @@ __all__ = ["Recoveries"]
 class Recoveries:
     """Begins the lanes of newly assigned partitions (KIP-333), once all that decides about them is known."""
 
-    def __init__(self, context: Context, refresher: Refresher, catch_up: CatchUp) -> None:
+    def __init__(self, context: Context, refresher: Refresher, offsets: LeaderOffsets, catch_up: CatchUp) -> None:
         self._context = context
         self._refresher = refresher
+        self._offsets = offsets
         self._catch_up = catch_up
 
     async def begin(
@@ -118,9 +120,7 @@ class Recoveries:
                 continue
             is_committed = self._context.config.read_committed
             try:
-                refused = await self._refresher.ask_leaders(
-                    wanted, until_ms, answers.update, read_committed=is_committed
-                )
+                refused = await self._offsets.ask_leaders(wanted, until_ms, answers.update, read_committed=is_committed)
             except TopicAuthorizationError as error:
                 unauthorized, refused = error, str(error)
             why = why or refused

@@ -13,7 +13,7 @@ __all__ = ["DAY_MS", "GENERIC", "Episode", "Rebalance", "Story", "story_of"]
 
 DAY_MS: Final = 86_400_000
 GENERIC: Final = "the group rebalances"
-"""The beginning of the reason that a member gives if it only followed the others."""
+"""How the reason of a member that only followed the others begins, in a log without the field `reason`."""
 BLOCKED_PART: Final = 2
 """A loop that was blocked for half of the session, as `session_endangered` counts."""
 LEAVING: Final = {"stop": "left", "silence": "crashed", "fenced": "failed", "failed": "failed"}
@@ -236,8 +236,13 @@ def _rebalances(group: str, lives: Sequence[Life], generations: Iterable[Sequenc
 def _why(views: Iterable[View]) -> str:
     """The reason that the first member gave which did not only follow the others."""
     ordered = sorted(views, key=lambda view: (view.started_at_ms, view.life.key))
-    told = [why for view in ordered if (why := view.stretch.why) is not None]
-    return next((why for why in told if not why.startswith(GENERIC)), told[0] if told else "")
+    told = [view.stretch for view in ordered if view.stretch.why is not None]
+    first = next((each for each in told if not _only_followed(each)), told[0] if told else None)
+    return "" if first is None else first.why or ""
+
+
+def _only_followed(stretch: Stretch) -> bool:
+    return (stretch.why or "").startswith(GENERIC) if stretch.reason is None else stretch.reason == "group"
 
 
 def _cause(views: Sequence[View], before: Sequence[View], known: set[str]) -> tuple[str, str]:
@@ -267,7 +272,7 @@ def _cause(views: Sequence[View], before: Sequence[View], known: set[str]) -> tu
         asked = sorted(
             (view.started_at_ms, view.life.member)
             for view in views
-            if view.stretch.why is not None and not view.stretch.why.startswith(GENERIC)
+            if view.stretch.why is not None and not _only_followed(view.stretch)
         )
         return ("asked", asked[0][1]) if asked else ("unknown", "")
     rank, _, member = min(found)

@@ -140,12 +140,18 @@ def lives_of(stretches: Sequence[Stretch], skews: Mapping[str, Skew], log_end_ms
     return sorted(found, key=lambda life: (life.first_at_ms, life.key))
 
 
+def _is_fenced(failed: Stretch) -> bool:
+    if failed.failed_error is None:  # an older log has only prose
+        return "group_instance_id" in (failed.failed_why or "")
+    return failed.failed_error == "FencedInstanceIdError"
+
+
 def _life(own: Sequence[Stretch], skew: Skew | None, log_end_ms: int) -> Life:
     ahead_ms = skew.ahead_ms if skew else 0
-    failed = next(((each.failed_at_ms, each.failed_why) for each in own if each.failed_at_ms is not None), None)
+    failed = next(((each.failed_at_ms, _is_fenced(each)) for each in own if each.failed_at_ms is not None), None)
     last_at_ms = (failed[0] if failed is not None else own[-1].last_at_ms) - ahead_ms
     if failed is not None:
-        end = "fenced" if "group_instance_id" in (failed[1] or "") else "failed"
+        end = "fenced" if failed[1] else "failed"
     elif any(each.is_stopped for each in own):
         end = "stop"
     else:

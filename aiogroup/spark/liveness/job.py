@@ -38,7 +38,7 @@ ORDER: Final = ("at_ms", "seq", "mono_ms", "event")
 READ: Final = (
     *MEMBER, *ORDER, "why", "new", "generation", "duration_ms", "waited_ms", "partitions", "settings", "is_expected",
     "topic", "partition", "max_poll_interval_ms", "blocked_ms", "session_timeout_ms", "node_id", "records_count",
-    "since_heartbeat_ms",
+    "since_heartbeat_ms", "reason", "error",
 )  # fmt: skip
 
 
@@ -144,7 +144,8 @@ def _folds() -> list[Column]:
         F.max(event == "consumer_stopped").alias("is_stopped"),
         F.min(of("member_failed", at)).alias("failed_at_ms"),
         F.max(of("member_failed", F.col("why"))).alias("failed_why"),
-        F.max(of("rebalance_started", F.struct(*ORDER, "why"))).alias("started"),
+        F.max(of("member_failed", F.col("error"))).alias("failed_error"),
+        F.max(of("rebalance_started", F.struct(*ORDER, "why", "reason"))).alias("started"),
         moved_to("joining").alias("joining_at_ms"),
         moved_to("adopting").alias("synced_at_ms"),
         F.max(of("rebalance_waiting_for_application", F.col("waited_ms"))).alias("waited_ms"),
@@ -192,8 +193,10 @@ def _stretch(row: Row) -> Stretch:
         is_stopped=row["is_stopped"],
         failed_at_ms=row["failed_at_ms"],
         failed_why=row["failed_why"],
+        failed_error=row["failed_error"],
         started_at_ms=started and started["at_ms"],
         why=started and started["why"],
+        reason=started and started["reason"],
         joining_at_ms=row["joining_at_ms"],
         synced_at_ms=row["synced_at_ms"],
         waited_ms=row["waited_ms"],

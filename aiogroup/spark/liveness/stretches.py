@@ -73,7 +73,8 @@ class Stretch(NamedTuple):
     """What one member told from one completed rebalance to the next; the last of a life has no `completed_at_ms`.
 
     All instants are of the member's own clock. `waited_ms` is the longest wait for the application that was told.
-    `heard_first_ms` and `heard_last_ms` say when the coordinator was known to have heard of the member.
+    `heard_first_ms` and `heard_last_ms` say when the coordinator was known to have heard of the member. `reason` and
+    `failed_error` are not in logs of older versions.
     """
 
     group: str
@@ -91,8 +92,10 @@ class Stretch(NamedTuple):
     is_stopped: bool
     failed_at_ms: int | None
     failed_why: str | None
+    failed_error: str | None
     started_at_ms: int | None
     why: str | None
+    reason: str | None
     joining_at_ms: int | None
     synced_at_ms: int | None
     waited_ms: int | None

@@ -61,7 +61,7 @@ class Leader:
         assignor = self._assignors[effect.assignor]
         try:
             if sum(counts.values()) > INLINE_ASSIGNMENT:
-                assigned = await self._context.supervisor.compute(run, assignor, members, counts, racks)
+                assigned = await self._context.threads.compute(run, assignor, members, counts, racks)
             else:
                 assigned = run(assignor, members, counts, racks)
         except AssignorError as error:
@@ -97,12 +97,13 @@ class Leader:
                 raise BrokerError(code, row.name, row.message, retriable=row.retriable)
             # A group that is not stable is in another round already, and reports no assignments.
             groups = [group for group in response.groups if group.group_state == STABLE] if response else []
-            why = why_ask([member for group in groups for member in group.members]) if groups else None
+            found = why_ask([member for group in groups for member in group.members]) if groups else None
+            why = None if found is None else f.Why(f.Reason.METADATA, found)
         except AiogroupError as error:
             # The coordinator may have died since JoinGroup. Nobody would ask again, and a partition that no member has
             # would stay unread. A round that was not needed does less harm.
-            why = f"the members of group {group_id!r} are not known: {error}"
-            self._context.emit_rebalance_failed(why)
+            why = f.Why(f.Reason.MEMBERSHIP, f"the members of group {group_id!r} are not known: {error}")
+            self._context.emit_rebalance_failed(why.text)
         if why is not None:
             await self._coordinator.report(f.RejoinWanted(why))
 

@@ -1,4 +1,4 @@
-"""The steps of a stop: each has the time that the steps before it left of the time-out, and reports what it could not
+"""The stages of a stop: each has the time that the stages before it left of the time-out, and reports what it could not
 do.
 """
 
@@ -10,14 +10,14 @@ from typing import Final
 from aiogroup.errors import AiogroupError
 from aiogroup.runtime.loop.clock import now_ms, timeout_ms
 
-__all__ = ["Steps"]
+__all__ = ["Stages"]
 
 LEAVE_RESERVE_MS: Final = 1_000
 CLOSE_RESERVE_MS: Final = 250
 """The time reserved for closing sockets and ending tasks."""
 
 
-class Steps:
+class Stages:
     def __init__(self, timeout: int) -> None:
         self.problems: list[str] = []
         self.timeout = timeout
@@ -25,7 +25,7 @@ class Steps:
         self.until_ms = self.started_at_ms + max(0, timeout - min(CLOSE_RESERVE_MS, timeout // 4))
 
     def left_ms(self) -> int:
-        """The time left for all steps but LeaveGroup and closing."""
+        """The time left for all stages but LeaveGroup and closing."""
         return max(0, self.until_ms - min(LEAVE_RESERVE_MS, self.timeout // 4) - now_ms())
 
     async def run(self, what: str, work: Awaitable[object], limit_ms: int | None = None) -> None:
@@ -40,7 +40,7 @@ class Steps:
             self.problems.append(f"{what}: {error}")
 
     async def close(self, work: Awaitable[object]) -> None:
-        """The last step, which has the reserved time."""
+        """The last stage, which has the reserved time."""
         left_ms = max(50, self.started_at_ms + self.timeout - now_ms())
         try:
             async with timeout_ms(left_ms):

@@ -1,0 +1,150 @@
+"""Offsets by time: each leader speaks for the partitions that it was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from aiogroup.cluster import Cluster, PartitionInfo, TopicInfo
+from aiogroup.config import ConsumerConfig
+from aiogroup.delivery.delivery import Delivery
+from aiogroup.errors import TopicAuthorizationError
+from aiogroup.fetching.lane import Bar
+from aiogroup.fetching.partition import PositionState
+from aiogroup.offsets.commit_plan import Committed
+from aiogroup.protocol.codec import ZERO_UUID
+from aiogroup.protocol.messages.list_offsets import (
+    EARLIEST,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from aiogroup.runtime.context import Context
+from aiogroup.runtime.fetching.positions import Positions
+from aiogroup.runtime.loop.clock import now_ms
+from aiogroup.runtime.metadata.refresher import Refresher
+from aiogroup.runtime.offsets.committer import Committer
+from aiogroup.runtime.offsets.leader_offsets import LeaderOffsets
+from aiogroup.structs import TopicPartition
+from tests.support.kafka import eventually
+from tests.support.records import assigned, tp
+
+OFFSETS = {0: 10, 1: 20}
+
+
+class BothAnswerForAll:
+    """A link to two nodes, of which each leads one partition and names both, and one that is not there."""
+
+    cluster = Cluster(
+        topics={
+            "orders": TopicInfo(
+                "orders", ZERO_UUID, {number: PartitionInfo(number + 1, 0, (), ()) for number in OFFSETS}
+            ),
+        }
+    )
+
+    async def send(self, node_id, _request, _channel, _limit_ms):
+        partitions = tuple(
+            ListOffsetsPartitionResponse(number, 0, offset=offset if number + 1 == node_id else 99)
+            for number, offset in {**OFFSETS, 2: 99}.items()
+        )
+        return ListOffsetsResponse(topics=(ListOffsetsTopicResponse("orders", partitions),))
+
+
+class ReadsNothing:
+    def wanted(self):
+        return frozenset()
+
+    def on_refreshed(self, cluster):
+        pass
+
+
+@pytest.fixture
+async def context():
+    assignment, _ = assigned(*OFFSETS)
+    delivery = Delivery(assignment, auto_ack=True, records_per_turn=256, turn_ms=60_000)
+    link = BothAnswerForAll()
+    made = Context(ConsumerConfig.of(group_id="g"), link, assignment, delivery, lambda _: None)
+    await made.supervisor.start()
+    yield made
+    await made.supervisor.close()
+
+
+@pytest.fixture
+def leader_offsets(context):
+    return LeaderOffsets(context, Refresher(context, ReadsNothing()))
+
+
+async def test_what_a_leader_was_not_asked_for_is_no_answer(leader_offsets):
+    wanted = {tp(number): EARLIEST for number in OFFSETS}
+    found = await leader_offsets.list_offsets(wanted, now_ms() + 1_000, read_committed=False)
+    assert {each.partition: answer.offset for each, answer in found.items()} == OFFSETS
+
+
+async def test_positions_are_not_taken_from_who_was_not_asked(context, leader_offsets):
+    for partition in context.assignment:
+        partition.move(PositionState.RESET)
+    positions = Positions(context, leader_offsets, None)
+    await positions.resolve(list(context.assignment), now_ms() + 1_000)
+    assert {each.tp.partition: each.position for each in context.assignment} == OFFSETS
+
+
+class OneTopicIsForbidden(BothAnswerForAll):
+    """Every node leads a partition of two topics, of which one may not be read, and names that one first."""
+
+    cluster = Cluster(
+        topics={
+            name: TopicInfo(name, ZERO_UUID, {number: PartitionInfo(number + 1, 0, (), ()) for number in OFFSETS})
+            for name in ("orders", "secret")
+        }
+    )
+
+    async def send(self, node_id, _request, _channel, _limit_ms):
+        number = node_id - 1
+        return ListOffsetsResponse(
+            topics=(
+                ListOffsetsTopicResponse("secret", (ListOffsetsPartitionResponse(number, 29),)),
+                ListOffsetsTopicResponse("orders", (ListOffsetsPartitionResponse(number, 0, offset=OFFSETS[number]),)),
+            )
+        )
+
+
+async def test_a_topic_that_may_not_be_read_costs_its_leaders_other_answers_nothing(context, leader_offsets):
+    context.link = OneTopicIsForbidden()
+    secret = TopicPartition("secret", 0)
+    taken = {}
+    wanted = {secret: EARLIEST} | {tp(number): EARLIEST for number in OFFSETS}
+    with pytest.raises(TopicAuthorizationError) as raised:
+        await leader_offsets.ask_leaders(wanted, now_ms() + 1_000, taken.update, read_committed=False)
+    assert raised.value.topics == {"secret"}
+    assert {each.partition: answer.offset for each, answer in taken.items()} == OFFSETS
+    del wanted[secret]  # who does not ask for it does not hear of it
+    assert await leader_offsets.list_offsets(wanted, now_ms() + 1_000, read_committed=False)
+
+
+async def test_what_is_reset_while_its_position_is_committed_is_held_until_that_is_durable(context, leader_offsets):
+    committed = []
+    (first, second) = context.assignment
+    for partition, offset in ((first, 10), (second, 20)):
+        partition.start_at(offset, was_reset=True)
+        partition.bar(Bar.HELD)
+
+    async def send(entries, _timeout):
+        committed.append({each.partition: entry.offset for each, entry in entries.items()})
+        if len(committed) == 1:
+            first.start_at(5, was_reset=True)  # out of range again, and looked up again
+            first.bar(Bar.HELD)
+        await asyncio.sleep(0)
+        for each, entry in entries.items():
+            context.assignment[each].committed = Committed(entry.offset)
+
+    committer = Committer(context, SimpleNamespace(membership=None), is_member=False)
+    committer.commit = lambda entries, timeout, **_: send(entries, timeout)
+    positions = asyncio.create_task(Positions(context, leader_offsets, committer).run())
+    await eventually(lambda: Bar.HELD not in first.bars)
+    positions.cancel()
+    assert committed[0] == {0: 10, 1: 20}
+    assert [each[0] for each in committed[1:]] == [5]
+    assert Bar.HELD not in second.bars
