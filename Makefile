@@ -19,7 +19,7 @@ endif
 help:
 	@echo "make test         set up, then the fast tests, the simulations, tests/kafka on the embedded broker, and what judges it on Kafka"
 	@echo "make test-kafka   set up, then all of tests/kafka on real Kafka"
-	@echo "make properties   the property tests, with eight times as many examples as make test"
+	@echo "make properties   the property tests, with eight times as many examples as make test, and three times as many simulations"
 	@echo "make soak         10,000 simulations of whole groups (SEEDS=n; SEED=n replays one with its trace)"
 	@echo "make demo         set up, then two members share a topic and one is killed (KAFKA=1: on Apache Kafka)"
 	@echo "make check        format, lint, types and the fast tests"
@@ -100,35 +100,37 @@ check: $(STAMP)
 	$(PY) -m mypy
 	$(FAST)
 
+# The same with those that take longer, in one session: each worker of a session imports and collects for several seconds.
+WITHOUT_KAFKA = $(PY) -m pytest -m "not kafka" --ignore=tests/kafka --ignore=tests/simulation -n 2
 # Processes that die in simulations leave consumers behind, which Python frees when it likes and warns of: they have a
 # session of their own, in which every test ignores the warnings (tests/simulation/conftest.py).
-LONG = $(PY) -m pytest -n 2 -m "simulation and not kafka"
-SIMULATED := tests/simulation
-SCRIPTED := tests/groups tests/delivery tests/recovery
-WITHOUT_KAFKA = nice -n 10 $(FAST) && nice -n 10 $(LONG) $(SIMULATED) && nice -n 10 $(LONG) $(SCRIPTED)
+SIMULATIONS = $(PY) -m pytest -m "simulation and not kafka" tests/simulation -n 2
 # Tests on Kafka, embedded or real, wait more than they compute: more workers than processors. Of real Kafka all workers
 # have one node; tests that stop nodes run on one worker, which has a cluster of its own (tests/support/workers.py). Tests
-# with Spark compute: one at a time, in one Spark session.
+# with Spark compute: one at a time, in one Spark session. What is `thorough` is left to `make test-kafka`.
 # The files with tests on Kafka: a worker that collects all the others as well computes for twelve seconds, not six.
 TESTS_ON_KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
 ON_EMBEDDED := $(PY) -m pytest $(TESTS_ON_KAFKA) -n 4 --dist loadgroup
 ON_REAL := $(PY) -m pytest $(TESTS_ON_KAFKA) --broker real -n 3 --dist loadgroup -o kafka_cluster_shared=true
-WITH_SPARK := $(PY) -m pytest $(TESTS_ON_KAFKA) --broker real -m "spark"
+WITH_SPARK := $(PY) -m pytest $(wildcard tests/kafka/test_spark_*.py) --broker real -m
 # `make test test-kafka` runs once what both would run on real Kafka.
 IS_JUDGED := $(if $(filter test-kafka,$(MAKECMDGOALS)),,yes)
-# What waits runs beside what computes, which gives way to it.
+# What waits runs beside what computes, which gives way to it, and the more so the less it minds: sessions with Spark expire.
 test: jars
 	@$(PY) -m tests.support.side_by_side \
-	  '$(WITHOUT_KAFKA)$(if $(IS_JUDGED), && nice -n 10 $(WITH_SPARK))' \
-	  '$(ON_EMBEDDED) -m "kafka and not spark"$(if $(IS_JUDGED), && $(ON_REAL) -m "real_kafka and not spark")'
+	  '$(if $(IS_JUDGED),nice -n 5 $(WITH_SPARK) "spark and not thorough" && )nice -n 10 $(SIMULATIONS) && nice -n 10 $(WITHOUT_KAFKA)' \
+	  '$(ON_EMBEDDED) -m "kafka and not spark"$(if $(IS_JUDGED), && $(ON_REAL) -m "real_kafka and not spark and not thorough")'
 
 test-kafka: jars
 	$(ON_REAL) -m "kafka and not spark"
-	$(WITH_SPARK)
+	$(WITH_SPARK) "spark"
 
-# Property tests run with few examples among the fast tests, and with eight times as many here.
+# Property tests run with few examples in `make test`, and with eight times as many here; whole simulations of three times as
+# many seeds.
+LOOKING_LONGER := $(shell grep -rl --include='test_*.py' support.effort tests)
 properties: $(STAMP)
-	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "not kafka and not simulation" $(shell grep -rl --include='test_*.py' support.effort tests) -n 2
+	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "not kafka" $(filter-out tests/simulation/%,$(LOOKING_LONGER)) -n 2
+	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "not kafka" $(filter tests/simulation/%,$(LOOKING_LONGER)) -n 2
 
 # Another Python, in an environment of its own: fast tests and simulations with and without the C, and the most telling of
 # the tests on Kafka, on asyncio and on uvloop.
@@ -139,13 +141,11 @@ test-python:
 	$(MAKE) VENV=.venv-$(notdir $(PYTHON)) PYTHONS=$(PYTHON) test-this-python
 
 test-this-python: jars
-	$(FAST)
-	$(LONG) $(SIMULATED)
-	$(LONG) $(SCRIPTED)
+	$(SIMULATIONS)
+	$(WITHOUT_KAFKA)
 	$(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
-	AIOGROUP_PURE_PYTHON=1 $(FAST)
-	AIOGROUP_PURE_PYTHON=1 $(LONG) $(SIMULATED)
-	AIOGROUP_PURE_PYTHON=1 $(LONG) $(SCRIPTED)
+	AIOGROUP_PURE_PYTHON=1 $(SIMULATIONS)
+	AIOGROUP_PURE_PYTHON=1 $(WITHOUT_KAFKA)
 	EVENT_LOOP=uvloop $(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
 	EVENT_LOOP=uvloop AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.sources import forget
 from tests.support.workers import make_scheduler
 
 pytest_plugins = ["aiogroup_pytest", "aiogroup.devkafka.pytest_plugin", "tests.support.brokers"]
@@ -36,6 +38,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name in _marks_of(item.path):
             item.add_marker(name)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Any:
+    """What is imported and collected stays: nothing is looked for among it before `pytest_collection_finish`."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_trees_left() -> Iterator[None]:
+    """What a file's tests read of the sources is gone after the last of them."""
+    yield
+    forget()
 
 
 @pytest.hookimpl(optionalhook=True)

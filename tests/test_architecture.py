@@ -465,6 +465,12 @@ def test_fast_tests_never_wait_for_the_real_clock(source):
             assert ast.unparse(node.args[0]) == "0"
 
 
+def test_no_two_files_of_tests_share_a_name():
+    """A run that collects both would import one for the other: no folder of tests is a package."""
+    names = Counter(Path(path).name for path in committed_files() if Path(path).name.startswith("test_"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 @in_every_test
 def test_tests_reach_into_nothing_private(source):
     if not re.search(r"\.\s*_(?!_)|(?<!\w)_[a-zA-Z]", source.text):

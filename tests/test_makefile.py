@@ -18,21 +18,20 @@ from tests.support.workers import by_one_worker, scope_of
 ROOT = Path(__file__).parents[1]
 PARTS = {
     ("test",): [
-        "not kafka and not simulation",
+        "spark and not thorough",
         "simulation and not kafka",
-        "simulation and not kafka",
-        "spark",
+        "not kafka",
         "kafka and not spark",
-        "real_kafka and not spark",
+        "real_kafka and not spark and not thorough",
     ],
     ("test", "test-kafka", "properties"): [
-        "not kafka and not simulation",
         "simulation and not kafka",
-        "simulation and not kafka",
+        "not kafka",
         "kafka and not spark",
         "kafka and not spark",
         "spark",
-        "not kafka and not simulation",
+        "not kafka",
+        "not kafka",
     ],
 }
 WHEN_THERE = "while [ ! -e {} ]; do sleep 0.01; done"
@@ -50,25 +49,32 @@ def test_the_step_on_kafka_collects_every_file_with_a_test_that_is_marked_so():
     marked = {
         path
         for path in (ROOT / "tests").rglob("test_*.py")
-        if re.search(r"pytest\.mark\.(kafka|spark)\b", path.read_text()) and path != Path(__file__)
+        if "pytest.mark.kafka" in path.read_text() and path != Path(__file__)
     }
     assert marked
     assert not [path for path in marked if not {path, *path.parents} & set(collected)]
 
 
-def test_the_steps_of_the_simulations_collect_every_file_with_one():
+def test_what_needs_spark_is_collected_by_its_name():
+    named = [path for path in (ROOT / "tests").rglob("test_*.py") if "pytest.mark.spark" in path.read_text()]
+    assert named == [Path(__file__)]
+    told = subprocess.run(["make", "-n", "test-kafka"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (collected,) = re.findall(r'pytest (\S+(?: tests/\S+)+) --broker real -m "spark"', told)
+    assert set(collected.split()) == {f"tests/kafka/{path.name}" for path in ROOT.glob("tests/kafka/test_spark_*.py")}
+
+
+def test_simulations_have_a_session_of_their_own():
+    """Its remains meet tests that ignore what they warn of. All other tests without Kafka are in one session."""
     told = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    simulated, scripted = re.findall(r'-m "simulation and not kafka" ([^&\']+)', told)
-    folders = {ROOT / name for name in (simulated + scripted).split()}
-    assert simulated.split() == ["tests/simulation"]  # its remains meet tests that ignore what they warn of
-    assert ROOT / "tests/groups" in folders
-    marked = {
-        path
-        for path in (ROOT / "tests").rglob("test_*.py")
-        if "pytest.mark.simulation" in path.read_text() and path != Path(__file__)
-    }
-    assert marked
-    assert not [path for path in marked if not folders & set(path.parents)]
+    assert re.findall(r'-m "simulation and not kafka" ([^&\']+) -n', told) == ["tests/simulation"]
+    assert re.findall(r'-m "not kafka" ([^&\']+) -n', told) == ["--ignore=tests/kafka --ignore=tests/simulation"]
+
+
+def test_what_is_left_to_the_step_on_kafka_has_a_witness():
+    page = (ROOT / "docs/testing.md").read_text().partition("### Which test shows it now")[2]
+    left = [path.name for path in ROOT.glob("tests/kafka/test_*.py") if "pytest.mark.thorough" in path.read_text()]
+    assert left
+    assert [name for name in left if f"`{name}" not in page] == []
 
 
 def test_the_continuous_integration_makes_all_of_them():
@@ -78,9 +84,11 @@ def test_the_continuous_integration_makes_all_of_them():
 
 def test_the_step_of_the_properties_has_more_examples_of_every_file_with_one():
     told = subprocess.run(["make", "-n", "properties"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    (given,) = re.findall(r"EXAMPLES_FACTOR=8 .* simulation\" (.+) -n 2$", told, re.MULTILINE)
-    named = {path for path in (ROOT / "tests").rglob("test_*.py") if re.search(r"\bexamples\(", path.read_text())}
-    assert named - {Path(__file__)} == {ROOT / name for name in given.split()}
+    given = [line.split() for line in re.findall(r"EXAMPLES_FACTOR=8 .* kafka\" (.+) -n 2$", told, re.MULTILINE)]
+    calls = re.compile(r"\b(examples|third)\(")
+    named = {path for path in (ROOT / "tests").rglob("test_*.py") if calls.search(path.read_text())}
+    assert named - {Path(__file__)} == {ROOT / name for names in given for name in names}
+    assert [{name.startswith("tests/simulation/") for name in names} for names in given] == [{False}, {True}]
 
 
 def test_a_test_that_one_worker_runs_says_so_in_its_id(request, for_one_worker):
@@ -95,7 +103,7 @@ def test_each_test_is_in_one_of_the_parts(goals):
     """Where both are made, what judges on real Kafka runs once."""
     told = subprocess.run(["make", "-n", *goals], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.findall(r'-m "([^"]+)"', told) == PARTS[goals]
-    assert set(re.findall(r"--ignore=(\S+)", told)) == {"tests/kafka", "tests/simulation", "tests/groups"}
+    assert set(re.findall(r"--ignore=(\S+)", told)) == {"tests/kafka", "tests/simulation"}
     assert told.count("--broker real") == 2
 
 

@@ -10,7 +10,7 @@ from aiogroup.errors import RecordDeserializationError, TimestampError
 from aiogroup.fetching.lane import Bar
 from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from tests.fetching import wire_batches
-from tests.support.effort import examples
+from tests.support.effort import examples, third
 from tests.support.merge_scripts import differences, scripts
 from tests.support.merging import STALL_MS, World
 from tests.support.records import tp
@@ -428,7 +428,7 @@ def test_it_does_what_the_rules_say_whatever_happens(script):
 
 
 @pytest.mark.simulation
-@settings(max_examples=5_000, deadline=None)
+@settings(max_examples=third(6_000), deadline=None)
 @given(scripts)
 def test_it_does_what_the_rules_say_whatever_happens_at_length(script):
     assert differences(*script) is None

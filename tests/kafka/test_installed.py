@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from aiogroup.devkafka.jars import cache_dir
+from aiogroup.devkafka.jars import aot_cache, cache_dir, classpath, java
 from aiogroup.devkafka.ports import free_ports
 from aiogroup.devkafka.waiting import wait_until
 from aiogroup.native import IS_COMPILED
@@ -28,6 +29,10 @@ from tests.test_readme import README, TEN_LINES
 ROOT = Path(__file__).parents[2]
 INSTALLERS = {"wheel": "pip==26.3", "sdist": "pip==22.3.1", "clone": "uv"}
 """Each artifact by another installer: the newest pip, the oldest that knows Python 3.11, and uv."""
+IN_TURN = [
+    artifact if artifact == "wheel" else pytest.param(artifact, marks=pytest.mark.thorough) for artifact in INSTALLERS
+]
+"""The wheel is built from the sdist, which is built from the clone."""
 EXTRAS_LEFT_OUT = {
     "pyspark", "py4j", "pytest", "fastapi", "uvicorn", "faststream", "prometheus_client",
     "opentelemetry", "opentelemetry.instrumentation",
@@ -50,6 +55,9 @@ for each in pkgutil.walk_packages(aiogroup.__path__, "aiogroup."):
         print("missing", error.name)
 print("command aiogroup")
 """
+NAME_OF_THE_CACHE = (
+    "from aiogroup.devkafka.jars import aot_cache, classpath, java; print(aot_cache(java(), classpath()))"
+)
 PRODUCE = """
 import asyncio, sys
 from aiokafka import AIOKafkaProducer
@@ -132,27 +140,36 @@ def environment_of(
     @cache
     def make(artifact: str) -> Environment:
         made = Environment(tmp_path_factory.mktemp(f"from-{artifact}"))
-        made.run(sys.executable, "-m", "venv", made.folder / "environment")
-        install = ("install", "-q", "-c", ROOT / "constraints.txt")
-        made.run(made.python, "-m", "pip", *install, INSTALLERS[artifact])
+        made.run(sys.executable, "-m", "venv", "--without-pip", made.folder / "environment")
+        install = ("install", "-q", "--no-compile", "-c", ROOT / "constraints.txt")  # most modules are never imported
+        made.run(sys.executable, "-m", "pip", "--python", made.python, *install, INSTALLERS[artifact])
         if artifact == "clone":
             for line in re.findall(r"`pip install ([^`]+)`", README):
                 what = line.strip("'")
                 made.run(made.bin / "uv", "pip", *install, "--python", made.python, what, cwd=artifacts["clone"])
         else:
             made.run(made.python, "-m", "pip", *install, f"{artifacts[artifact]}[devkafka]")
-        # The jars are there already. What a Java makes of them goes elsewhere, so that nothing is left behind.
-        known = made.folder / "cache" / "aiogroup" / "devkafka"
-        known.mkdir(parents=True)
-        for record in cache_dir().glob("*.json"):
-            shutil.copy(record, known)
-        made.variables = {"XDG_CACHE_HOME": str(known.parents[1])}
+        known = know_the_jars(made)
+        if (ours := aot_cache(java(), classpath())) is not None and ours.exists():
+            theirs = made.run(made.python, "-c", NAME_OF_THE_CACHE).strip()
+            assert Path(theirs).parent == known
+            shutil.copyfile(ours, theirs)
         return made
 
     return make
 
 
-@pytest.fixture(params=INSTALLERS)
+def know_the_jars(made: Environment, folder: str = "cache") -> Path:
+    """The jars are there already. What a Java makes of them goes elsewhere, so that nothing is left behind."""
+    known = made.folder / folder / "aiogroup" / "devkafka"
+    known.mkdir(parents=True)
+    for record in cache_dir().glob("*.json"):
+        shutil.copy(record, known)
+    made.variables = {"XDG_CACHE_HOME": str(known.parents[1])}
+    return known
+
+
+@pytest.fixture(params=IN_TURN)
 def installed(request: pytest.FixtureRequest, environment_of: Callable[[str], Environment]) -> Environment:
     return environment_of(request.param)
 
@@ -252,9 +269,18 @@ def test_every_name_and_command_is_there(installed):
         assert installed.run(*command, "--help").startswith("usage:"), command
 
 
-def test_fetch_makes_ready_what_up_starts(environment_of):
+def test_fetch_finds_ready_what_is_there(environment_of):
     installed = environment_of("wheel")
     assert "53 jars ready" in installed.run(installed.python, "-m", "aiogroup.devkafka", "fetch")
+
+
+@pytest.mark.thorough
+def test_fetch_makes_ready_what_up_starts(environment_of):
+    installed = dataclasses.replace(environment_of("wheel"))
+    known = know_the_jars(installed, "no cache")
+    said = installed.run(installed.python, "-m", "aiogroup.devkafka", "fetch")
+    assert "53 jars ready" in said
+    assert list(known.glob("*.aot")) or aot_cache(java(), classpath()) is None
 
 
 def test_the_ten_lines_read_what_an_installed_kafka_holds(installed):

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.kafka.test_service import STOP_S, Served
+from tests.kafka.test_service_lives import STOP_S, Served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [

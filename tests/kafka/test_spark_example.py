@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spark import why_no_spark
+from tests.support.spark import java_options, why_no_spark
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ def test_a_service_stays_at_the_head_while_spark_drains_its_backlog(tmp_path):
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": java_options()},
         timeout=300,
         check=False,
     )

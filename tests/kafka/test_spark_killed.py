@@ -56,11 +56,11 @@ def done_of(place):
 @pytest.mark.parametrize(
     ("step", "known"),
     [
-        ("claimed", {0: (), 1: ()}),
+        pytest.param("claimed", {0: (), 1: ()}, marks=pytest.mark.thorough),
         ("half-written", {0: (), 1: ()}),
-        ("written", {0: (), 1: ()}),
-        ("committing", {0: (), 1: ()}),
-        ("committed", {0: ((3, 3 + SLICE),), 1: ((0, SLICE),)}),
+        pytest.param("written", {0: (), 1: ()}, marks=pytest.mark.thorough),
+        pytest.param("committing", {0: (), 1: ()}, marks=pytest.mark.thorough),
+        pytest.param("committed", {0: ((3, 3 + SLICE),), 1: ((0, SLICE),)}, marks=pytest.mark.thorough),
     ],
 )
 def test_a_driver_killed_at_a_step_leaves_what_it_has_not_committed(spark, place, tmp_path, step, known):

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aiogroup.spark.__main__ import main
+from aiogroup.spark.liveness import command
 from aiogroup.spark.liveness.advice import Proposal, findings_of
 from aiogroup.spark.liveness.episodes import story_of
 from aiogroup.spark.liveness.job import advise
@@ -101,17 +103,45 @@ def test_a_rerun_replaces_its_days_and_leaves_the_others_alone(spark, tmp_path):
     assert len(table_in(spark, folder, "advice")) == 2 * 7, "of the last day, and of the second"
 
 
-def test_the_command_writes_tables_and_a_report_and_prints_json(spark, tmp_path):
+@pytest.fixture
+def in_this_process(spark, monkeypatch, capsys):
+    """Run the command in the session that is there, and which goes on."""
+
+    def run(*arguments):
+        monkeypatch.setattr(command, "make_session", lambda *_, **__: spark)
+        monkeypatch.setattr(type(spark), "stop", lambda _: None)
+        code = main(arguments)
+        monkeypatch.undo()
+        told = capsys.readouterr()
+        assert code == 0, told.err
+        return told.out
+
+    return run
+
+
+@pytest.fixture
+def in_a_process():
+    """Run the command in a process of its own, with a session of its own."""
+
+    def run(*arguments):
+        settings_of_spark = [part for name, value in conf().items() for part in ("--conf", f"{name}={value}")]
+        whole = [sys.executable, "-m", "aiogroup.spark", *arguments, "--master", "local[2]", *settings_of_spark]
+        ended = subprocess.run(whole, capture_output=True, text=True, timeout=300, check=False)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("where", ["in_this_process", pytest.param("in_a_process", marks=pytest.mark.thorough)])
+def test_the_command_writes_tables_and_a_report_and_prints_json(spark, request, tmp_path, where):
     path = write(tmp_path / "events.jsonl", days(0, 1))
-    settings_of_spark = [part for name, value in conf().items() for part in ("--conf", f"{name}={value}")]
-    command = [
-        sys.executable, "-m", "aiogroup.spark", "liveness", "--events", str(path), "--to", f"parquet:{tmp_path}/tables",
-        "--report", f"{tmp_path}/report.html", "-o", "json", "--master", "local[2]", *settings_of_spark,
-    ]  # fmt: skip
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert ended.returncode == 0, ended.stderr
+    printed = request.getfixturevalue(where)(
+        "liveness", "--events", str(path), "--to", f"parquet:{tmp_path}/tables",
+        "--report", f"{tmp_path}/report.html", "-o", "json",
+    )  # fmt: skip
     findings = advise(read_events(spark, path)).findings
-    said = json.loads(ended.stdout)["groups"]["billing"]
+    said = json.loads(printed)["groups"]["billing"]
     assert said["advice"] == [dict(zip(Proposal.__annotations__, each, strict=True)) for each in findings[0].proposals]
     assert table_in(spark, tmp_path / "tables", "counterfactuals") == told("counterfactuals", findings)
     assert "billing" in (tmp_path / "report.html").read_text()

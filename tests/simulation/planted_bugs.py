@@ -81,12 +81,14 @@ BUGS = (
         "aiogroup/runtime/delivery/requests.py",
         "        if held is not None:\n            tp, holder = held",
         "        if False:\n            tp, holder = held",
+        seeds=(0,),
     ),
     Bug(
         "an iterator does not look who steps it",
         "aiogroup/delivery/source.py",
         "self.cursor = Cursor(is_shared=not in_hand.auto_ack)",
         "self.cursor = Cursor(is_shared=True)",
+        seeds=(3,),
     ),
     Bug(
         "goes on after it was fenced",
@@ -102,7 +104,7 @@ BUGS = (
         "return partition is not None and partition.ownership == ownership",
         "return partition is not None",
         ("outlived",),
-        (29,),
+        (239,),
         more=(
             # It waits for the next generation instead of being dropped with the old one.
             (
@@ -127,7 +129,7 @@ BUGS = (
         "self._lose_generation(self.identity.without_generation(), why)",
         "self._lose_generation(self.identity.forgotten(), why)",
         ("aimed",),
-        (109,),
+        (199,),
     ),
     Bug(
         "accepts a late answer of an older generation",
@@ -168,7 +170,7 @@ BUGS = (
         'return {}, self._mend(group.error_code, f"committed offsets of {group_id!r}")',
         "return dict.fromkeys(tps), None",
         ("brokers",),
-        (95,),
+        (116,),
     ),
     Bug(
         "hands over while a record is in hand",
@@ -208,7 +210,7 @@ BUGS = (
         "is_current = (target.changes_count, target.offset) == (asked.changes_count, asked.fetch_offset)",
         "is_current = True",
         ("quick", "calm"),
-        (94,),
+        (121,),
     ),
     Bug(
         "starts a new partition at its end",
@@ -224,7 +226,7 @@ BUGS = (
         "if grown := sorted(topic for topic, count in self._counts.items() if now.get(topic, count) != count):",
         "if grown := ():",
         ("quick",),
-        (22,),
+        (220,),
     ),
     Bug(
         "asks a coordinator that moved again and again",
@@ -264,7 +266,7 @@ BUGS = (
         "is_lost = not membership.identity.is_member and not self._must_wait()",
         "is_lost = False",
         ("aimed",),
-        (109,),
+        (469,),
     ),
     Bug(
         "commits while it joins",
@@ -280,7 +282,7 @@ BUGS = (
         "        self._join_again(fact.why, now_ms, backoff=True)",
         "        pass",
         ("network", "brokers"),
-        (1,),
+        (71,),
     ),
     Bug(
         "does not leave when it stops",

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.simulation.hunt import find
+from tests.simulation.hunt import LIST, find, write
 from tests.simulation.planted_bugs import BUGS, REMEDIES, Bug
 from tests.simulation.replanted import LIMIT_S, NeverEndsError, NotInFunctionsError, functions_of, replanted
 from tests.simulation.world import simulate
@@ -21,6 +21,17 @@ MORE_SEEDS = 60
 
 def test_there_are_enough_bugs_and_each_has_a_name_of_its_own():
     assert len({each.name for each in BUGS}) == len(BUGS) >= 20
+
+
+def test_the_seeds_of_each_can_be_written_anew(monkeypatch, tmp_path):
+    copy = tmp_path / LIST.name
+    monkeypatch.setattr("tests.simulation.hunt.LIST", copy)
+    before = LIST.read_text().splitlines()
+    for bug in BUGS:
+        copy.write_text(LIST.read_text())
+        write(bug, 1_000_007)
+        (changed,) = {*copy.read_text().splitlines()} - {*before}
+        assert changed.strip().removeprefix("seeds=") == "(1_000_007,),"
 
 
 def test_a_bug_that_can_no_longer_be_planted_is_reported():

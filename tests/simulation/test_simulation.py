@@ -14,12 +14,13 @@ from tests.simulation.__main__ import MESSAGE, lines, run_one
 from tests.simulation.loop import Process
 from tests.simulation.member import STYLES, sleep_ms
 from tests.simulation.world import LANES_FROM, World, simulate
+from tests.support.effort import third
 from tests.support.sources import ROOT
 
-SEEDS = 300
-LANES_SEEDS = 40
+SEEDS = third(300)
+LANES_SEEDS = third(60)
 ONCE_FAILED = (755, 804, 1484, 1552, 2714, 3944, 4442, 5024, 5354, 5394, 7854)
-BLOCK = 20
+BLOCK = 10
 TAIL = 80
 
 

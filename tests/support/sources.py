@@ -9,17 +9,30 @@ from functools import cache, cached_property, wraps
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+_READ = []
+"""The sources of which something is kept."""
 
 
 def kept(method):
     """What it yields is found once: many rules look at the same trees."""
+    name = f"kept {method.__name__}"
 
-    @cache
     @wraps(method)
     def once(self):
-        return tuple(method(self))
+        if name not in self.__dict__:
+            _READ.append(self)
+            self.__dict__[name] = tuple(method(self))
+        return self.__dict__[name]
 
     return once
+
+
+def forget():
+    """Let go of all trees: a million objects, at all of which Python's collector would look again and again."""
+    while _READ:
+        source = _READ.pop()
+        for name in [each for each in source.__dict__ if each not in ("path", "text")]:
+            del source.__dict__[name]
 
 
 def dotted(node):
@@ -38,6 +51,7 @@ class Source:
 
     @cached_property
     def tree(self):
+        _READ.append(self)
         return ast.parse(self.text)
 
     @cached_property
