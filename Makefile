@@ -100,11 +100,12 @@ check: $(STAMP)
 	$(PY) -m mypy
 	$(FAST)
 
-# The same with those that take longer, in one session: each worker of a session imports and collects for several seconds.
-WITHOUT_KAFKA = $(PY) -m pytest -m "not kafka" --ignore=tests/kafka --ignore=tests/simulation -n 2
-# Processes that die in simulations leave consumers behind, which Python frees when it likes and warns of: they have a
-# session of their own, in which every test ignores the warnings (tests/simulation/conftest.py).
-SIMULATIONS = $(PY) -m pytest -m "simulation and not kafka" tests/simulation -n 2
+# Processes that die in simulations, and members that are left behind in groups, leave consumers that Python frees when it
+# likes and warns of: both have sessions of their own. In that of the simulations every test ignores the warnings
+# (tests/simulation/conftest.py).
+LONG = $(PY) -m pytest -n 2 -m "simulation and not kafka"
+SIMULATED := tests/simulation
+SCRIPTED := tests/groups tests/delivery tests/recovery
 # Tests on Kafka, embedded or real, wait more than they compute: more workers than processors. Of real Kafka all workers
 # have one node; tests that stop nodes run on one worker, which has a cluster of its own (tests/support/workers.py). Tests
 # with Spark compute: one at a time, in one Spark session. What is `thorough` is left to `make test-kafka`.
@@ -118,7 +119,7 @@ IS_JUDGED := $(if $(filter test-kafka,$(MAKECMDGOALS)),,yes)
 # What waits runs beside what computes, which gives way to it, and the more so the less it minds: sessions with Spark expire.
 test: jars
 	@$(PY) -m tests.support.side_by_side \
-	  '$(if $(IS_JUDGED),nice -n 5 $(WITH_SPARK) "spark and not thorough" && )nice -n 10 $(SIMULATIONS) && nice -n 10 $(WITHOUT_KAFKA)' \
+	  '$(if $(IS_JUDGED),nice -n 5 $(WITH_SPARK) "spark and not thorough" && )nice -n 10 $(LONG) $(SIMULATED) && nice -n 10 $(LONG) $(SCRIPTED) && nice -n 10 $(FAST)' \
 	  '$(ON_EMBEDDED) -m "kafka and not spark"$(if $(IS_JUDGED), && $(ON_REAL) -m "real_kafka and not spark and not thorough")'
 
 test-kafka: jars
@@ -141,11 +142,13 @@ test-python:
 	$(MAKE) VENV=.venv-$(notdir $(PYTHON)) PYTHONS=$(PYTHON) test-this-python
 
 test-this-python: jars
-	$(SIMULATIONS)
-	$(WITHOUT_KAFKA)
+	$(FAST)
+	$(LONG) $(SIMULATED)
+	$(LONG) $(SCRIPTED)
 	$(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
-	AIOGROUP_PURE_PYTHON=1 $(SIMULATIONS)
-	AIOGROUP_PURE_PYTHON=1 $(WITHOUT_KAFKA)
+	AIOGROUP_PURE_PYTHON=1 $(FAST)
+	AIOGROUP_PURE_PYTHON=1 $(LONG) $(SIMULATED)
+	AIOGROUP_PURE_PYTHON=1 $(LONG) $(SCRIPTED)
 	EVENT_LOOP=uvloop $(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
 	EVENT_LOOP=uvloop AIOGROUP_PURE_PYTHON=1 $(PY) -m pytest $(ON_KAFKA) --broker real -n 2 --dist loadgroup
 

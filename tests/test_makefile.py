@@ -20,13 +20,15 @@ PARTS = {
     ("test",): [
         "spark and not thorough",
         "simulation and not kafka",
-        "not kafka",
+        "simulation and not kafka",
+        "not kafka and not simulation",
         "kafka and not spark",
         "real_kafka and not spark and not thorough",
     ],
     ("test", "test-kafka", "properties"): [
         "simulation and not kafka",
-        "not kafka",
+        "simulation and not kafka",
+        "not kafka and not simulation",
         "kafka and not spark",
         "kafka and not spark",
         "spark",
@@ -63,11 +65,19 @@ def test_what_needs_spark_is_collected_by_its_name():
     assert set(collected.split()) == {f"tests/kafka/{path.name}" for path in ROOT.glob("tests/kafka/test_spark_*.py")}
 
 
-def test_simulations_have_a_session_of_their_own():
-    """Its remains meet tests that ignore what they warn of. All other tests without Kafka are in one session."""
+def test_the_steps_without_kafka_collect_every_file_with_a_simulation():
     told = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert re.findall(r'-m "simulation and not kafka" ([^&\']+) -n', told) == ["tests/simulation"]
-    assert re.findall(r'-m "not kafka" ([^&\']+) -n', told) == ["--ignore=tests/kafka --ignore=tests/simulation"]
+    simulated, scripted = re.findall(r'-m "simulation and not kafka[^"]*" ([^&\']+)', told)
+    folders = {ROOT / name for name in (simulated + scripted).split()}
+    assert simulated.split() == ["tests/simulation"]  # its remains meet tests that ignore what they warn of
+    assert ROOT / "tests/groups" in folders
+    marked = {
+        path
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if "pytest.mark.simulation" in path.read_text() and path != Path(__file__)
+    }
+    assert marked
+    assert not [path for path in marked if not folders & set(path.parents)]
 
 
 def test_what_is_left_to_the_step_on_kafka_has_a_witness():
@@ -103,7 +113,7 @@ def test_each_test_is_in_one_of_the_parts(goals):
     """Where both are made, what judges on real Kafka runs once."""
     told = subprocess.run(["make", "-n", *goals], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.findall(r'-m "([^"]+)"', told) == PARTS[goals]
-    assert set(re.findall(r"--ignore=(\S+)", told)) == {"tests/kafka", "tests/simulation"}
+    assert set(re.findall(r"--ignore=(\S+)", told)) == {"tests/kafka", "tests/simulation", "tests/groups"}
     assert told.count("--broker real") == 2
 
 
