@@ -103,7 +103,7 @@ check: $(STAMP)
 # Processes that die in simulations, and members that are left behind in groups, leave consumers that Python frees when it
 # likes and warns of: both have sessions of their own. In that of the simulations every test ignores the warnings
 # (tests/simulation/conftest.py).
-LONG = $(PY) -m pytest -n 2 -m "simulation and not kafka"
+LONG = $(PY) -m pytest -n 2 -m "simulation and not kafka and not lengthy"
 SIMULATED := tests/simulation
 SCRIPTED := tests/groups tests/delivery tests/recovery
 # Tests on Kafka, embedded or real, wait more than they compute: more workers than processors. Of real Kafka all workers
@@ -128,7 +128,7 @@ test-kafka: jars
 
 # Property tests run with few examples in `make test`, and with eight times as many here; whole simulations of three times as
 # many seeds.
-LOOKING_LONGER := $(shell grep -rl --include='test_*.py' support.effort tests)
+LOOKING_LONGER := $(shell grep -rlE --include='test_*.py' 'support.effort|mark.lengthy' tests)
 properties: $(STAMP)
 	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "not kafka" $(filter-out tests/simulation/%,$(LOOKING_LONGER)) -n 2
 	EXAMPLES_FACTOR=8 $(PY) -m pytest -m "not kafka" $(filter tests/simulation/%,$(LOOKING_LONGER)) -n 2

@@ -19,15 +19,15 @@ ROOT = Path(__file__).parents[1]
 PARTS = {
     ("test",): [
         "spark and not thorough",
-        "simulation and not kafka",
-        "simulation and not kafka",
+        "simulation and not kafka and not lengthy",
+        "simulation and not kafka and not lengthy",
         "not kafka and not simulation",
         "kafka and not spark",
         "real_kafka and not spark and not thorough",
     ],
     ("test", "test-kafka", "properties"): [
-        "simulation and not kafka",
-        "simulation and not kafka",
+        "simulation and not kafka and not lengthy",
+        "simulation and not kafka and not lengthy",
         "not kafka and not simulation",
         "kafka and not spark",
         "kafka and not spark",
@@ -95,7 +95,7 @@ def test_the_continuous_integration_makes_all_of_them():
 def test_the_step_of_the_properties_has_more_examples_of_every_file_with_one():
     told = subprocess.run(["make", "-n", "properties"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     given = [line.split() for line in re.findall(r"EXAMPLES_FACTOR=8 .* kafka\" (.+) -n 2$", told, re.MULTILINE)]
-    calls = re.compile(r"\b(examples|third)\(")
+    calls = re.compile(r"\b(examples|third)\(|mark\.lengthy")
     named = {path for path in (ROOT / "tests").rglob("test_*.py") if calls.search(path.read_text())}
     assert named - {Path(__file__)} == {ROOT / name for names in given for name in names}
     assert [{name.startswith("tests/simulation/") for name in names} for names in given] == [{False}, {True}]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiogroup import ConsumerConfig
-from aiogroup.spark.liveness.advice import ENOUGH_COUNT, findings_of
+from aiogroup.spark.liveness.advice import ENOUGH, findings_of
 from aiogroup.spark.liveness.episodes import story_of
 from aiogroup.spark.liveness.reference import histograms_of, stretches_of
 from tests.support.fleets import DAY_MS, Fleet
@@ -72,7 +72,7 @@ def test_handlers_of_known_time_get_a_poll_interval_above_it():
     told = advice(fleet)["max_poll_interval_ms"]
     assert (told.verdict, told.current, told.proposed) == ("change", 300_000, 600_000)
     assert (told.gained_least, told.gained_most) == (10, 10)
-    assert told.observations_count > ENOUGH_COUNT
+    assert told.observations_count > ENOUGH.observations_count
     assert told.span_ms >= DAY_MS
 
 

@@ -1,6 +1,6 @@
 """What the telemetry of a fleet says about its time-outs: reads the event logs that `aiogroup.eventlog` writes."""
 
-from aiogroup.spark.liveness.advice import Findings, Proposal
+from aiogroup.spark.liveness.advice import Enough, Findings, Proposal
 from aiogroup.spark.liveness.errors import EventsError
 from aiogroup.spark.liveness.job import Advice, advise
 from aiogroup.spark.liveness.output.tables import table, write_tables
@@ -9,6 +9,7 @@ from aiogroup.spark.liveness.schema import event_schema
 
 __all__ = [
     "Advice",
+    "Enough",
     "EventsError",
     "Findings",
     "Proposal",

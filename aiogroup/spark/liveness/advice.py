@@ -27,10 +27,9 @@ from aiogroup.spark.liveness.counterfactuals import (
 from aiogroup.spark.liveness.episodes import DAY_MS, Story
 from aiogroup.spark.liveness.stretches import SETTINGS
 
-__all__ = ["ENOUGH_COUNT", "Findings", "Proposal", "findings_of"]
+__all__ = ["ENOUGH", "Enough", "Findings", "Proposal", "findings_of"]
 
-ENOUGH_COUNT: Final = 30
-ENOUGH_MS: Final = DAY_MS
+HOUR_MS: Final = 3_600_000
 SPARED_PART: Final = 0.95
 """A proposal spares at least this share of the needless removals, or of the deploys."""
 MARGIN: Final = 3
@@ -68,6 +67,17 @@ class Proposal(NamedTuple):
     sooner_ms: int
     observations_count: int
     span_ms: int
+
+
+class Enough(NamedTuple):
+    """How many observations a setting's advice needs at least, and how long a log."""
+
+    observations_count: int = 30
+    span_ms: int = DAY_MS
+
+
+ENOUGH: Final = Enough()
+"""What advice for production needs; a rehearsal, which injects faults, is shorter."""
 
 
 class Findings(NamedTuple):
@@ -113,13 +123,16 @@ Said: TypeAlias = tuple[int | None, str]
 
 
 def findings_of(
-    story: Story, histograms: Mapping[str, Histogram], settings: Mapping[str, int | None] | None = None
+    story: Story,
+    histograms: Mapping[str, Histogram],
+    settings: Mapping[str, int | None] | None = None,
+    enough: Enough = ENOUGH,
 ) -> Findings:
     """The curves and the advice for one group. `settings` are in the place of those that its samples tell."""
     current = _current(story, settings)
     counterfactuals = counterfactuals_of(story, histograms, current)
     seen = _Seen(story, histograms, dict(current), {(each.setting, each.value): each for each in counterfactuals})
-    return Findings(story, counterfactuals, [_advise(setting, seen, current) for setting in ADVISED])
+    return Findings(story, counterfactuals, [_advise(setting, seen, current, enough) for setting in ADVISED])
 
 
 def _current(story: Story, settings: Mapping[str, int | None] | None) -> dict[str, int | None]:
@@ -131,10 +144,10 @@ def _current(story: Story, settings: Mapping[str, int | None] | None) -> dict[st
     }
 
 
-def _advise(setting: str, seen: _Seen, current: Current) -> Proposal:
+def _advise(setting: str, seen: _Seen, current: Current, enough: Enough) -> Proposal:
     rule, count = RULES[setting], OBSERVATIONS[setting](seen)
     proposed: int | None = None
-    if missing := _missing(setting, seen.story, count):
+    if missing := _missing(setting, seen.story, count, enough):
         verdict, why = "not enough", missing
     else:
         proposed, why = rule(seen)
@@ -174,14 +187,14 @@ def _proposal(
     )
 
 
-def _missing(setting: str, story: Story, count: int) -> str:
+def _missing(setting: str, story: Story, count: int, enough: Enough) -> str:
     missing = []
     if setting in ("registration_timeout_ms", "expansion_timeout_ms") and not story.is_static:
         missing.append("no member has a static name (group_instance_id)")
-    if count < ENOUGH_COUNT:
-        missing.append(f"{count} of {ENOUGH_COUNT} observations of {OBSERVED[setting]}")
-    if story.span_ms < ENOUGH_MS:
-        missing.append(f"{story.span_ms / 3_600_000:.1f} of {ENOUGH_MS // 3_600_000} hours")
+    if count < enough.observations_count:
+        missing.append(f"{count} of {enough.observations_count} observations of {OBSERVED[setting]}")
+    if story.span_ms < enough.span_ms:
+        missing.append(f"{story.span_ms / HOUR_MS:.1f} of {enough.span_ms / HOUR_MS:g} hours")
     return "; ".join(missing)
 
 

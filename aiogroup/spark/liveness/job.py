@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from aiogroup.spark.liveness.advice import Findings, Proposal, findings_of
+from aiogroup.spark.liveness.advice import ENOUGH, Enough, Findings, Proposal, findings_of
 from aiogroup.spark.liveness.buckets import Bucket
 from aiogroup.spark.liveness.episodes import story_of
 from aiogroup.spark.liveness.schema import CORRUPT
@@ -35,11 +35,10 @@ __all__ = ["Advice", "advise", "histogram_rows", "stretch_rows"]
 
 MEMBER: Final = ("group", "client_id", "host", "pid")
 ORDER: Final = ("at_ms", "seq", "mono_ms", "event")
-READ: Final = (
-    *MEMBER, *ORDER, "why", "new", "generation", "duration_ms", "waited_ms", "partitions", "settings", "is_expected",
-    "topic", "partition", "max_poll_interval_ms", "blocked_ms", "session_timeout_ms", "node_id", "records_count",
-    "since_heartbeat_ms", "reason", "error",
+TOLD: Final = (
+    "rebalance_started", "member_moved", "rebalance_waiting_for_application", "rebalance_completed", "member_failed",
 )  # fmt: skip
+"""The events of which more than their time goes into a stretch, beside incidents and samples."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,10 +53,11 @@ class Advice:
         return [each for found in self.findings for each in found.proposals]
 
 
-def advise(events: DataFrame, settings: Mapping[str, int | None] | None = None) -> Advice:
+def advise(events: DataFrame, settings: Mapping[str, int | None] | None = None, *, enough: Enough = ENOUGH) -> Advice:
     """Fold the events and apply the rules of docs/time-outs.md to each group.
 
     `events` are those of `read_events`. `settings` are in the place of those that the samples tell, for every group.
+    `enough` is what a proposal rests on at least: less for a rehearsal, which is shorter than a day.
     """
     histograms = _histograms(events)
     findings: list[Findings] = []
@@ -67,14 +67,18 @@ def advise(events: DataFrame, settings: Mapping[str, int | None] | None = None) 
             corrupt_count = sum(row["corrupt_count"] for row in rows)
             continue
         story = story_of(group, map(_stretch, rows))
-        found = findings_of(story, histograms.get(group, {}), settings)
+        found = findings_of(story, histograms.get(group, {}), settings, enough)
         findings.append(found.without_lives())
-    return Advice(tuple(findings), corrupt_count)
+    return Advice(tuple(sorted(findings, key=lambda each: each.story.group)), corrupt_count)
 
 
 def _in_turn(rows: DataFrame) -> Iterator[Row]:
-    """The rows by group, one part after another: the driver never holds more than one group, and the next part."""
-    return rows.orderBy("group").toLocalIterator(prefetchPartitions=True)
+    """The rows of one group after those of another, one part after another: the driver never holds more than one group,
+    and the next part.
+
+    Sorted as a whole they would be computed twice: once to find out where the parts begin.
+    """
+    return rows.repartition("group").sortWithinPartitions("group").toLocalIterator(prefetchPartitions=True)
 
 
 def stretch_rows(events: DataFrame) -> DataFrame:
@@ -82,29 +86,71 @@ def stretch_rows(events: DataFrame) -> DataFrame:
     from pyspark.sql import Window  # noqa: PLC0415 (an extra)
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-    own = Window.partitionBy(*MEMBER).orderBy(*ORDER)
-    numbered = _numbered(_once(events, [*READ, CORRUPT], own), own)
+    numbered = _numbered(events.select(*_place(), *_needed(), (F.col(CORRUPT).isNotNull()).alias("is_corrupt")))
     folded = numbered.groupBy(*MEMBER, "life", "step").agg(*_folds())
     life = Window.partitionBy(*MEMBER, "life")
     return folded.withColumn("turn", F.col("step") - F.min("step").over(life)).drop("step")
 
 
-def _once(events: DataFrame, columns: list[str], own: WindowSpec) -> DataFrame:
-    """Each line once. Copies have the same member and the same place in its order, so they are neighbours."""
+def _place() -> list[Column]:
+    """Whose line it is, and where it stands among those."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-    given = events.select(*columns).withColumn("client_id", F.coalesce("client_id", F.lit("")))
+    client_id = F.coalesce("client_id", F.lit("")).alias("client_id")
+    return [client_id if name == "client_id" else F.col(name) for name in (*MEMBER, *ORDER)]
+
+
+def _needed() -> list[Column]:
+    """What of a line goes into its stretch, in few columns which most lines leave empty: lines are moved and sorted."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    event, is_sample = F.col("event"), F.col("event") == "sample"
+    heard = F.when(event.isin(*HEARD), F.col("at_ms")).when(is_sample, F.col("at_ms") - F.col("since_heartbeat_ms"))
+    settings = [F.col("settings")[name] for name in SETTINGS]
+    numbers = [F.when(each.rlike("^[0-9]+$"), each.cast("long")).alias(f"s{n}") for n, each in enumerate(settings)]
+    name = F.col("settings")["group_instance_id"]
+    told = F.struct(
+        "why",
+        "reason",
+        "error",
+        "new",
+        "generation",
+        "duration_ms",
+        "waited_ms",
+        F.size(F.coalesce("partitions", F.array().cast("array<string>"))).alias("count"),
+    )
+    return [
+        heard.alias("heard_ms"),
+        F.when(event.isin(*TOLD), told).alias("told"),
+        F.when(is_sample, F.struct(*numbers)).alias("numbers"),
+        F.when(is_sample & (name != ""), name).alias("instance"),
+        F.when(event.isin(*INCIDENTS), _incident()).alias("incident"),
+    ]
+
+
+def _before(own: WindowSpec) -> dict[str, Column]:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
+    return {name: F.lag(name).over(own) for name in ORDER}
+
+
+def _is_copy(before: Mapping[str, Column]) -> Column:
+    """Whether the line is a copy of the one before: copies have the same member and the same place in its order."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+
     is_copy = F.lit(True)
     for name in ORDER:
-        is_copy = is_copy & (F.lag(name).over(own) == F.col(name))
-    return given.withColumn("is_copy", is_copy).where(~F.coalesce("is_copy", F.lit(False))).drop("is_copy")
+        is_copy = is_copy & (before[name] == F.col(name))
+    return F.coalesce(is_copy, F.lit(False))
 
 
-def _numbered(lines: DataFrame, own: WindowSpec) -> DataFrame:
-    """With the number of the life, and a number that grows with each stretch of a member."""
+def _numbered(lines: DataFrame) -> DataFrame:
+    """Each line once, with the number of the life, and a number that grows with each stretch of a member."""
+    from pyspark.sql import Window  # noqa: PLC0415 (an extra)
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-    before = {name: F.lag(name).over(own) for name in ("event", "at_ms", "seq")}
+    own = Window.partitionBy(*MEMBER).orderBy(*ORDER)
+    before = _before(own)
     begins_anew = (
         before["event"].isin(*ENDING)
         | (F.col("at_ms") - before["at_ms"] > SILENCE_MS)
@@ -112,48 +158,51 @@ def _numbered(lines: DataFrame, own: WindowSpec) -> DataFrame:
     )
     begins_anew = F.coalesce(begins_anew, F.lit(False)).cast("long")
     is_after = F.coalesce(before["event"] == "rebalance_completed", F.lit(False)).cast("long")
-    marked = lines.withColumn("begins", begins_anew).withColumn("cuts", F.greatest(begins_anew, is_after))
-    return marked.withColumn("life", F.sum("begins").over(own)).withColumn("step", F.sum("cuts").over(own))
+    # A line has the same neighbour before it, whether that has copies or not.
+    marked = lines.select(
+        "*",
+        _is_copy(before).alias("is_copy"),
+        begins_anew.alias("begins"),
+        F.greatest(begins_anew, is_after).alias("cuts"),
+    )
+    once = marked.where(~F.col("is_copy")).drop("is_copy")
+    so_far = own.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return once.withColumn("life", F.sum("begins").over(so_far)).withColumn("step", F.sum("cuts").over(so_far))
 
 
 def _folds() -> list[Column]:
     """The aggregates that `reference._fold` computes of a list."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-    at, event = F.col("at_ms"), F.col("event")
+    at, event, told = F.col("at_ms"), F.col("event"), F.col("told")
 
     def of(name: str, value: Column) -> Column:
         return F.when(event == name, value)
 
     def moved_to(state: str) -> Column:
-        return F.max(of("member_moved", F.when(F.col("new") == state, at)))
+        return F.max(of("member_moved", F.when(told["new"] == state, at)))
 
-    heard = F.when(event.isin(*HEARD), at).when(event == "sample", at - F.col("since_heartbeat_ms"))
-    settings = [F.col("settings")[name] for name in SETTINGS]
-    numbers = [F.when(each.rlike("^[0-9]+$"), each.cast("long")).alias(f"s{n}") for n, each in enumerate(settings)]
-    name = F.col("settings")["group_instance_id"]
-    count = F.size(F.coalesce("partitions", F.array().cast("array<string>")))
+    began = (told[name].alias(name) for name in ("why", "reason"))
+    completed = (told[name].alias(name) for name in ("generation", "duration_ms", "count"))
     return [
         F.min(at).alias("first_at_ms"),
         F.max(at).alias("last_at_ms"),
         F.count(F.lit(1)).alias("lines_count"),
-        F.count(CORRUPT).alias("corrupt_count"),
-        F.min(heard).alias("heard_first_ms"),
-        F.max(heard).alias("heard_last_ms"),
-        F.max(of("sample", F.when(name != "", name))).alias("instance"),
+        F.count(F.when(F.col("is_corrupt"), 1)).alias("corrupt_count"),
+        F.min("heard_ms").alias("heard_first_ms"),
+        F.max("heard_ms").alias("heard_last_ms"),
+        F.max("instance").alias("instance"),
         F.max(event == "consumer_stopped").alias("is_stopped"),
         F.min(of("member_failed", at)).alias("failed_at_ms"),
-        F.max(of("member_failed", F.col("why"))).alias("failed_why"),
-        F.max(of("member_failed", F.col("error"))).alias("failed_error"),
-        F.max(of("rebalance_started", F.struct(*ORDER, "why", "reason"))).alias("started"),
+        F.max(of("member_failed", told["why"])).alias("failed_why"),
+        F.max(of("member_failed", told["error"])).alias("failed_error"),
+        F.max(of("rebalance_started", F.struct(*ORDER, *began))).alias("started"),
         moved_to("joining").alias("joining_at_ms"),
         moved_to("adopting").alias("synced_at_ms"),
-        F.max(of("rebalance_waiting_for_application", F.col("waited_ms"))).alias("waited_ms"),
-        F.min(of("rebalance_completed", F.struct(*ORDER, "generation", "duration_ms", count.alias("count")))).alias(
-            "completed"
-        ),
-        F.max(of("sample", F.struct(*ORDER, *numbers))).alias("sampled"),
-        F.collect_list(F.when(event.isin(*INCIDENTS), _incident())).alias("incidents"),
+        F.max(of("rebalance_waiting_for_application", told["waited_ms"])).alias("waited_ms"),
+        F.min(of("rebalance_completed", F.struct(*ORDER, *completed))).alias("completed"),
+        F.max(F.when(F.col("numbers").isNotNull(), F.struct(*ORDER, "numbers"))).alias("sampled"),
+        F.collect_list("incident").alias("incidents"),
     ]
 
 
@@ -205,7 +254,7 @@ def _stretch(row: Row) -> Stretch:
         duration_ms=completed and completed["duration_ms"],
         partitions_count=completed and completed["count"],
         settings_at_ms=sampled and sampled["at_ms"],
-        settings=sampled and tuple(sampled[len(ORDER) :]),
+        settings=sampled and tuple(sampled["numbers"]),
         incidents=in_order(Incident(*each) for each in row["incidents"]),
     )
 
@@ -215,9 +264,10 @@ def histogram_rows(events: DataFrame) -> DataFrame:
     from pyspark.sql import Window  # noqa: PLC0415 (an extra)
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
 
-    own = Window.partitionBy(*MEMBER).orderBy(*ORDER)
     samples = events.where((F.col("event") == "sample") & F.col("group").isNotNull())
-    once = _once(samples, [*MEMBER, *ORDER, "bucket_step", "histograms"], own)
+    own = Window.partitionBy(*MEMBER).orderBy(*ORDER)
+    marked = samples.select(*_place(), "bucket_step", "histograms").withColumn("is_copy", _is_copy(_before(own)))
+    once = marked.where(~F.col("is_copy"))
     named = once.select("group", "bucket_step", F.explode("histograms").alias("name", "counts"))
     counted = named.select("group", "name", "bucket_step", F.explode("counts").alias("bucket", "count"))
     step = F.coalesce("bucket_step", F.lit(1)).alias("step")
