@@ -56,16 +56,10 @@ class Both:
 
     async def are(self, state, live, assigned, flowing, within_s=LIMIT_S):
         """Wait until both services have this state and answer so; for how many seconds it took."""
-        wanted, seen, began = [(state, live, assigned), (state, live, flowing)], [], time.monotonic()
-
-        async def are_so():
-            seen[:] = [await probed(each) for each in self.services]
-            return seen == wanted
-
-        try:
-            await eventually(are_so, within_s)
-        except AssertionError:
-            raise AssertionError(f"{seen}, and not {wanted}") from None
+        wanted, began = [(state, live, assigned), (state, live, flowing)], time.monotonic()
+        while (seen := [await probed(each) for each in self.services]) != wanted:
+            assert time.monotonic() - began < within_s, f"{seen}, and not {wanted}"
+            await asyncio.sleep(0.01)
         return time.monotonic() - began
 
     def consumers(self):
