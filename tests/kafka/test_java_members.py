@@ -80,7 +80,7 @@ async def test_java_and_we_share_a_group(bench, strategy, kind):
         java = bench.member("name-2", java=True)
         await bench.shared(first, java)
         as_named(first, java)
-        assert first.is_leader
+        await until(lambda: first.is_leader)
         await bench.read_on(first, java)
         await bench.leave(first, "name-1")
         await bench.shared(java)
@@ -88,7 +88,7 @@ async def test_java_and_we_share_a_group(bench, strategy, kind):
         second = bench.member("name-3", java=False)
         await bench.shared(java, second)
         as_named(java, second)
-        assert not second.is_leader
+        await until(lambda: second.is_leader is False)
         await bench.read_on(java, second)
         await bench.leave(java, "name-2")
         await bench.shared(second)

@@ -109,9 +109,9 @@ class ConsumerTool(Tool):
 
     @property
     def is_leader(self):
-        """Of ours, by the last rebalance in its log."""
-        (*_, last) = re.findall(r"rebalance_completed.* is_leader=(\w+)", self._log.read_text(errors="replace"))
-        return last == "True"
+        """Of ours, by the last rebalance in its log, which may come after what it prints of it; `None` before that."""
+        told = re.findall(r"rebalance_completed.* is_leader=(\w+)", self._log.read_text(errors="replace"))
+        return told[-1] == "True" if told else None
 
     def kill(self):
         """SIGKILL, and what the harness does then (handle_kill_process)."""
