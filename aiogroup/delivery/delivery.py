@@ -216,7 +216,7 @@ class Delivery:
         slice_ = lane.buffer.slice
         if slice_ is None or not slice_.index or slice_.records[slice_.index - 1] is not record:
             lane.drop_buffer()  # the slice was dropped meanwhile to free memory: fetch its records again
-            self.supply.has_freed = True
+            self.supply.note_more_wanted()
             return record
         slice_.index -= 1
         self._queues.of(lane).put_first(lane)

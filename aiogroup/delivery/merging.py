@@ -287,7 +287,7 @@ class Merging:
             # The planner left these partitions out while they were full. Touch all that have less than enough at once:
             # otherwise each would be fetched by a request of its own.
             tally.touched |= {each.tp: None for each, _ in sources if each.buffered_count < tally.enough_count}
-            self._delivery.supply.has_freed = True
+            self._delivery.supply.note_more_wanted()
 
     def end_turn(self) -> None:
         """Close the cursor; the next request goes on after the records that were handed out."""

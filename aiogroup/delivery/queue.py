@@ -21,7 +21,9 @@ __all__ = ["Queue", "Supply"]
 class Supply:
     """What delivery tells the tasks that supply it: the inflater, and the fetchers."""
 
-    __slots__ = ("drained_count", "has_freed", "inflating", "is_room_wanted", "to_inflate")
+    __slots__ = (
+        "drained_count", "has_drained", "has_freed", "inflating", "is_drain_wanted", "is_room_wanted", "to_inflate",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.to_inflate: deque[Lane] = deque()
@@ -31,15 +33,31 @@ class Supply:
         self.drained_count = 0
         """How many fetched pieces were used up."""
         self.has_freed = False
-        """Whether memory was given back since the fetchers were last woken: a fetched piece was used up, or the last
-        record of a slice was handed out.
+        """Whether memory was given back since `take_freed`: a fetched piece was used up, or the last record of a slice
+        was handed out.
         """
+        self.has_drained = False
+        """Whether a fetched piece was used up since then, so that more may be wanted of its partition."""
         self.is_room_wanted = False
-        """Whether a fetcher waits for room: then it is woken as soon as memory is given back."""
+        """Whether a fetcher waits because the bound leaves it no room."""
+        self.is_drain_wanted = False
+        """Whether a fetcher waits because enough of all its partitions is buffered, and no slice changes that."""
 
     def note_drained(self) -> None:
-        self.has_freed = True
         self.drained_count += 1
+        self.note_more_wanted()
+
+    def note_more_wanted(self) -> None:
+        """Less of a partition is buffered, so more of it may be wanted."""
+        self.has_freed = self.has_drained = True
+
+    def take_freed(self) -> bool:
+        """Forget what was given back. Returns whether a fetcher waits for it, and counts that fetcher as woken."""
+        wakes = self.is_room_wanted or (self.is_drain_wanted and self.has_drained)
+        self.has_freed = self.has_drained = False
+        if wakes:
+            self.is_room_wanted = self.is_drain_wanted = False
+        return wakes
 
 
 class Queue:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiogroup.delivery.delivery import Delivery
+from aiogroup.delivery.queue import Supply
 from aiogroup.errors import NoOffsetForPartitionError, RecordDeserializationError
 from aiogroup.fetching.lane import Bar
 from tests.fetching import wire_batches
@@ -125,6 +126,19 @@ def test_a_piece_is_used_up_when_its_last_record_is_decoded():
     assert partition.position == 2
     assert delivery.open_cursor() is None
     assert delivery.supply.drained_count == 1
+
+
+def test_who_waits_until_a_piece_is_used_up_is_not_woken_by_a_slice():
+    supply = Supply()
+    supply.is_drain_wanted = True
+    supply.has_freed = True
+    assert not supply.take_freed()
+    assert (supply.is_drain_wanted, supply.has_freed) == (True, False)
+    supply.note_drained()
+    assert supply.take_freed()
+    assert not supply.is_drain_wanted
+    supply.note_drained()
+    assert not supply.take_freed(), "nobody waits"
 
 
 def test_a_piece_with_more_to_decode_is_not_used_up():

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aiogroup import Consumer, TopicPartition
+from aiogroup.delivery.queue import Supply
 
 TOPIC = "orders"
 TP = TopicPartition(TOPIC, 0)
@@ -45,6 +46,28 @@ async def test_no_record_waits_for_memory_that_is_free(virtual_broker, record_by
                 if by == "async for, slowly":
                     await asyncio.sleep(0.001)
         assert loop.time() - begun_at < 10
+
+
+@pytest.mark.virtual_time
+async def test_fetchers_are_woken_for_a_fetched_piece_and_not_for_each_slice(virtual_broker, monkeypatch):
+    """While enough of every partition is buffered. A piece has two dozen batches, and a slice is one of them."""
+    looks = []
+
+    def look(supply, take_freed=Supply.take_freed):
+        looks.append(take_freed(supply))
+        return looks[-1]
+
+    monkeypatch.setattr(Supply, "take_freed", look)
+    virtual_broker.create_topic(TOPIC)
+    for _ in range(500):
+        virtual_broker.produce_many(TOPIC, [bytes(1_000)] * 10)
+    async with consumer_of(virtual_broker, max_partition_fetch_bytes=MIB // 4) as consumer:
+        count = 0
+        while count < 5_000:
+            count += sum(map(len, (await consumer.getmany(timeout_ms=1_000, max_records=10)).values()))
+            await asyncio.sleep(0.001)  # slower than the fetcher, which waits most of the time
+    assert len(looks) >= 450, "one for each slice"
+    assert sum(looks) <= 2 * 500 // 24, "those of pieces, for which it waited"
 
 
 @pytest.mark.virtual_time

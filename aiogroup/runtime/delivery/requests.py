@@ -449,11 +449,8 @@ class Requests:
                 except (RecordDeserializationError, TimestampError) as error:
                     self._emit_poison(error)
                     raise
-                if supply.has_freed:
-                    supply.has_freed = False
-                    if supply.is_room_wanted:
-                        supply.is_room_wanted = False
-                        context.fetchable.pulse()
+                if supply.has_freed and supply.take_freed():
+                    context.fetchable.pulse()
                 if supply.to_inflate:
                     context.inflate_wanted.pulse()
                 if taken is not None:

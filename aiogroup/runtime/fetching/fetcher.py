@@ -222,7 +222,10 @@ class Fetchers:
             self._is_awaited = self._is_awaited or plan.is_blocked
             if not plan.max_bytes:
                 self._tried_since_ms.pop(node_id, None)
-                context.delivery.supply.is_room_wanted = True
+                if plan.is_blocked or self._tally.is_narrow:
+                    context.delivery.supply.is_room_wanted = True
+                else:
+                    context.delivery.supply.is_drain_wanted = True
                 await context.fetchable.wait(self._planner.wake_at_ms)
                 continue
             # A full buffer may be drained at any moment, so its partition must be asked for soon: keep the wait short.
