@@ -126,12 +126,12 @@ async def test_leave_on_poll_interval_gives_the_partitions_to_others_at_once(kaf
     other = Member(kafka_cluster, group, topic, **NAMED)
     async with running(static, other):
         await shared_out(4, static, other)
+        since = len(other.log)
         static.hold()
         await produce(kafka_cluster, topic, 4, 4)
         await until(lambda: static.count(events.PollIntervalExceeded), what=static.tail)
         (exceeded,) = static.all(events.PollIntervalExceeded)
         assert exceeded.broker_acts_within_ms == 0
-        since = len(other.log)
         await shared_out(4, other, seconds=5)
         left = other.when(events.RebalanceStarted, since) - static.when(events.PollIntervalExceeded)
         assert left < BEAT_MS / 1000 + 0.5
