@@ -108,19 +108,20 @@ SIMULATED := tests/simulation
 SCRIPTED := tests/groups tests/delivery tests/recovery
 # Tests on Kafka, embedded or real, wait more than they compute: more workers than processors. Of real Kafka all workers
 # have one node; tests that stop nodes run on one worker, which has a cluster of its own (tests/support/workers.py). Tests
-# with Spark compute: one at a time, in one Spark session. What is `thorough` is left to `make test-kafka`.
+# with Spark compute: one at a time, in one Spark session. What is `thorough` is left to `make test-kafka`, and on the
+# embedded broker to `make test test-kafka`.
 # The files with tests on Kafka: a worker that collects all the others as well computes for twelve seconds, not six.
 TESTS_ON_KAFKA := tests/kafka tests/test_readme.py tests/test_types.py
 ON_EMBEDDED := $(PY) -m pytest $(TESTS_ON_KAFKA) -n 4 --dist loadgroup
 ON_REAL := $(PY) -m pytest $(TESTS_ON_KAFKA) --broker real -n 3 --dist loadgroup -o kafka_cluster_shared=true
 WITH_SPARK := $(PY) -m pytest $(wildcard tests/kafka/test_spark_*.py) --broker real -m
-# `make test test-kafka` runs once what both would run on real Kafka.
+# `make test test-kafka` runs everything on both brokers, and once what both would run on real Kafka.
 IS_JUDGED := $(if $(filter test-kafka,$(MAKECMDGOALS)),,yes)
 # What waits runs beside what computes, which gives way to it, and the more so the less it minds: sessions with Spark expire.
 test: jars
 	@$(PY) -m tests.support.side_by_side \
 	  '$(if $(IS_JUDGED),nice -n 5 $(WITH_SPARK) "spark and not thorough" && )nice -n 10 $(LONG) $(SIMULATED) && nice -n 10 $(LONG) $(SCRIPTED) && nice -n 10 $(FAST)' \
-	  '$(ON_EMBEDDED) -m "kafka and not spark"$(if $(IS_JUDGED), && $(ON_REAL) -m "real_kafka and not spark and not thorough")'
+	  '$(ON_EMBEDDED) -m "kafka and not spark$(if $(IS_JUDGED), and not thorough" && $(ON_REAL) -m "real_kafka and not spark and not thorough)"'
 
 test-kafka: jars
 	$(ON_REAL) -m "kafka and not spark"

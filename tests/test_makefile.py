@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.brokers_differ import THOROUGH
 from tests.support.side_by_side import main
 from tests.support.workers import by_one_worker, scope_of
 
@@ -22,7 +23,7 @@ PARTS = {
         "simulation and not kafka and not lengthy",
         "simulation and not kafka and not lengthy",
         "not kafka and not simulation",
-        "kafka and not spark",
+        "kafka and not spark and not thorough",
         "real_kafka and not spark and not thorough",
     ],
     ("test", "test-kafka", "properties"): [
@@ -82,8 +83,9 @@ def test_the_steps_without_kafka_collect_every_file_with_a_simulation():
 
 def test_what_is_left_to_the_step_on_kafka_has_a_witness():
     page = (ROOT / "docs/testing.md").read_text().partition("### Which test shows it now")[2]
-    left = [path.name for path in ROOT.glob("tests/kafka/test_*.py") if "pytest.mark.thorough" in path.read_text()]
-    assert left
+    marked = {path.name for path in ROOT.glob("tests/kafka/test_*.py") if "pytest.mark.thorough" in path.read_text()}
+    left = marked | {each.partition("::")[0] for each in THOROUGH}
+    assert marked
     assert [name for name in left if f"`{name}" not in page] == []
 
 

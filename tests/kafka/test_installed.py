@@ -274,7 +274,6 @@ def test_fetch_finds_ready_what_is_there(environment_of):
     assert "53 jars ready" in installed.run(installed.python, "-m", "aiogroup.devkafka", "fetch")
 
 
-@pytest.mark.thorough
 def test_fetch_makes_ready_what_up_starts(environment_of):
     installed = dataclasses.replace(environment_of("wheel"))
     known = know_the_jars(installed, "no cache")

@@ -187,7 +187,6 @@ def test_the_command_drains_and_says_how_far_it_is_and_nothing_else(place, conne
     assert slices == [f"slice={place.topic}-0-{each}" for each in ("12-14", "14-18", "3-9")]
 
 
-@pytest.mark.thorough
 def test_executors_need_nothing_but_the_connector(place, connector, tmp_path):
     """Processes of their own, with what the driver sends them: as on a cluster."""
     run(leave_behind(place, {0: [(3, 9), (12, 18)]}, live=20))
@@ -204,7 +203,6 @@ def test_executors_need_nothing_but_the_connector(place, connector, tmp_path):
     assert done.stdout.splitlines()[0].startswith("12 records in 1 slices, ")
 
 
-@pytest.mark.thorough
 def test_a_function_that_raises_is_one_line(place, connector):
     run(leave_behind(place, {0: [(3, 9)]}, live=20))
     done = command(place, "--foreach", "tests.support.spark:explode", "--jars", connector)
@@ -216,7 +214,6 @@ def test_a_function_that_raises_is_one_line(place, connector):
     assert pending_ranges(**access(place))[place.tp()].done == ()
 
 
-@pytest.mark.thorough
 def test_a_session_without_the_connector(place, connector, tmp_path):
     run(leave_behind(place, {0: [(3, 9)]}, live=20))
     clients = next(each for each in connector.split(",") if "kafka-clients" in each)

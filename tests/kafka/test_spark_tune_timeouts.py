@@ -21,7 +21,6 @@ runpy.run_path("examples/tune_timeouts.py", run_name="__main__")
 """
 
 
-@pytest.mark.thorough
 def test_a_day_is_calm_with_the_settings_that_its_log_speaks_for():
     if why := why_no_spark():
         pytest.skip(why)

@@ -11,7 +11,7 @@ import pytest
 from aiogroup.devkafka import Cluster, jars
 from aiogroup.embedded import Broker
 from aiogroup.embedded.machine.logs.batches import header_of
-from tests.support.brokers_differ import JUDGED, ONLY_REAL
+from tests.support.brokers_differ import JUDGED, ONLY_REAL, THOROUGH
 from tests.support.workers import by_one_worker
 
 OPTION = "--broker"
@@ -59,6 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(f"only on real Kafka: {why}"))
         elif why := found_in(JUDGED, item):
             item.add_marker(pytest.mark.real_kafka(why))
+        if found_in(THOROUGH, item):
+            item.add_marker(pytest.mark.thorough)
 
 
 class EmbeddedCluster(Broker):

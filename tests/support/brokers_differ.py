@@ -1,4 +1,4 @@
-"""The tests of tests/kafka that `make test` runs on real Kafka, with the reason: only there, or there too.
+"""Where tests of tests/kafka run other than on the embedded broker in `make test`: on real Kafka, or later.
 
 Each is named by its file, its function, or with its parameters.
 """
@@ -46,3 +46,41 @@ JUDGED: dict[str, str] = {
 }
 """What runs on both, and in `make test` on real Kafka, too: it judges the embedded broker as well as the consumer. One
 witness of each behaviour is enough; `make test-kafka` runs all on real Kafka."""
+
+THOROUGH = {
+    "test_fetching_records.py::test_a_slow_consumer_over_a_long_backlog_stays_within_its_bound": "test_bound.py",
+    "test_foreign_clients.py::test_what_java_writes_others_read_and_what_others_write_java_reads[gzip]": "[zstd]",
+    "test_foreign_clients.py::test_what_java_writes_others_read_and_what_others_write_java_reads[lz4]": "[zstd]",
+    "test_foreign_clients.py::test_what_java_writes_others_read_and_what_others_write_java_reads[snappy]": "[zstd]",
+    "test_installed.py::test_fetch_makes_ready_what_up_starts": "test_fetch_finds_ready_what_is_there",
+    "test_java_members.py::test_a_rolling_change_from_java_to_ours_and_back": "test_members_are_frozen_and_killed",
+    "test_java_members.py::test_java_and_we_share_a_group[dynamic-default]": "[dynamic-cooperative-sticky]",
+    "test_java_members.py::test_java_and_we_share_a_group[dynamic-range]": "[static-range]",
+    "test_java_members.py::test_java_and_we_share_a_group[dynamic-roundrobin]": "[dynamic-cooperative-sticky]",
+    "test_java_members.py::test_java_and_we_share_a_group[dynamic-sticky]": "[dynamic-cooperative-sticky]",
+    "test_java_members.py::test_java_and_we_share_a_group[static-cooperative-sticky]": "[dynamic-cooperative-sticky]",
+    "test_java_members.py::test_java_and_we_share_a_group[static-default]": "[static-range]",
+    "test_java_members.py::test_java_and_we_share_a_group[static-roundrobin]": "[static-range]",
+    "test_java_members.py::test_java_and_we_share_a_group[static-sticky]": "[static-range]",
+    "test_java_tools.py::test_the_tools_print_the_same": "test_cli_beside_kafka.py",
+    "test_spark_drain.py::test_a_compacted_topic": "test_ranges_are_read_exactly",
+    "test_spark_drain.py::test_two_drivers_share_the_partitions": "tests/recovery/test_nothing_is_skipped.py",
+    "test_spark_errors.py::test_a_function_that_raises_is_one_line": "test_spark_drain.py",
+    "test_spark_errors.py::test_a_session_without_the_connector": "test_what_the_command_cannot_do_is_one_line",
+    "test_spark_errors.py::test_executors_need_nothing_but_the_connector": "test_spark_drain.py",
+    "test_spark_event_log.py::test_a_topic_of_lines_is_read": "test_what_a_consumer_wrote_is_what_the_analysis_reads",
+    "test_spark_example.py": "test_spark_drain.py",
+    "test_spark_killed.py::test_a_driver_frozen_past_its_session_commits_nothing": "[half-written]",
+    "test_spark_liveness.py::test_a_rerun_replaces_its_days_and_leaves_the_others_alone": "tests/spark",
+    "test_spark_tune_timeouts.py": "tests/spark/test_liveness_advice.py",
+    "test_system_scenarios.py::test_a_broker_fails[clean]": "[killed]",
+    "test_system_scenarios.py::test_conflicting_names[all-2]": "[all-1]",
+    "test_system_scenarios.py::test_conflicting_names[stable-1]": "[stable-2]",
+    "test_system_scenarios.py::test_consumers_bounce[dynamic but one-all]": "[static but one-all]",
+    "test_system_scenarios.py::test_consumers_bounce[dynamic but one-rolling]": "[dynamic-rolling]",
+    "test_system_scenarios.py::test_consumers_bounce[dynamic-all]": "[dynamic-rolling]",
+    "test_system_scenarios.py::test_consumers_bounce[static but one-rolling]": "[dynamic-rolling]",
+}
+"""What takes long, and a witness of it: the marker `thorough`. `make test` leaves it out, `make test-kafka` runs it on
+real Kafka, and `make test test-kafka` on both brokers. Some parameters have that marker where they are listed.
+"""
