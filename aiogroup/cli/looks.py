@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from aiogroup.admin import GroupMember, members_of
-from aiogroup.cli.asking import Asking
+from aiogroup.cli.asking import Asking, asked
+from aiogroup.cli.connecting import settings_of
+from aiogroup.cli.printing import tell
 from aiogroup.cluster import Broker, Cluster
 from aiogroup.errors import GroupNotFoundError
 from aiogroup.offsets.commit_plan import Committed
@@ -19,7 +22,7 @@ from aiogroup.recovery.ranges import Ranges, above, count
 from aiogroup.recovery.token import Found, LogId, Token, read_committed
 from aiogroup.structs import TopicPartition
 
-__all__ = ["QUIET", "GroupLook", "PartitionLook", "look_at", "sum_of"]
+__all__ = ["QUIET", "GroupLook", "PartitionLook", "look_at", "look_once", "sum_of"]
 
 QUIET: Final = frozenset({"Empty", "Dead"})
 """The states in which a group has no members, and takes commits from anybody."""
@@ -110,6 +113,19 @@ def sum_of(counts: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
+async def look_once(given: argparse.Namespace) -> GroupLook:
+    """Look at the group that was named. What is not known is reported beside what is printed of it.
+
+    Raises:
+        AiogroupError: as `look_at`.
+    """
+    async with asked(settings_of(given)) as asking:
+        look = await asking.within(f"{given.what} {given.group}", look_at(asking, given.group))
+    for failure in look.failures:
+        tell(failure)
+    return look
+
+
 async def look_at(
     asking: Asking, group_id: str, *, must_exist: bool = True, also: Collection[TopicPartition] = ()
 ) -> GroupLook:
@@ -120,19 +136,19 @@ async def look_at(
         AiogroupError: no broker was reached, or the coordinator refused.
     """
     group = await asking.described(group_id)
-    committed = await asking.committed(group_id)
+    committed, why = await asking.committed(group_id)
     coordinator = await asking.coordinator(group_id)
     listed = await asking.listed_at(coordinator, group_id) if isinstance(group, str) else None
     if isinstance(group, str) and listed is None and not committed and must_exist:
         raise GroupNotFoundError(f"{group.rstrip('.')}: `aiogroup groups` lists those that there are")
     members = () if isinstance(group, str) else members_of(group)
     owners = {tp: each for each in members for tp in each.partitions}
-    tps = sorted({*committed, *owners, *also})
+    tps = sorted({*committed, *why, *owners, *also})
     cluster = await asking.cluster({tp.topic for tp in tps})
     there = [tp for tp in tps if cluster.partition(tp) is not None]
     starts, _ = await asking.offsets(dict.fromkeys(there, EARLIEST))
-    ends, why = await asking.offsets(dict.fromkeys(there, LATEST))
-    why |= {tp: _why_not_there(tp, cluster) for tp in tps if tp not in there}
+    ends, why_no_end = await asking.offsets(dict.fromkeys(there, LATEST))
+    why |= why_no_end | {tp: _why_not_there(tp, cluster) for tp in tps if tp not in there}
     return GroupLook(
         group_id,
         **(_listed_words(listed) if isinstance(group, str) else _words(group)),
