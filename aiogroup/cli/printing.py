@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from aiogroup.cluster import Broker
 
 __all__ = [
+    "Output",
+    "OutputLostError",
     "address",
     "broker_as_json",
     "clean",
     "document",
     "duration",
+    "output",
     "say",
+    "say_on",
     "shown",
     "table",
     "tell",
@@ -86,13 +91,58 @@ def document(command: str, **fields: Any) -> str:  # noqa: ANN401 (whatever JSON
     return json.dumps({"command": command, "version": VERSION, **fields})
 
 
+class OutputLostError(Exception):
+    """Nothing more that was asked for can be printed, so there is no use in going on."""
+
+
+class Output:
+    """What became of standard output. `lost` says why the rest could not be written, as a full disk; a reader that has
+    had enough, as `head`, is no error, and then it is empty.
+    """
+
+    def __init__(self) -> None:
+        self.lost: str | None = None
+
+
+output: Final = Output()
+
+
 def say(text: str) -> None:
-    """Print what was asked for."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    """Print what was asked for. What cannot be printed changes nothing of what is done and found: `output` has it."""
+    if output.lost is not None:
+        return
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        output.lost = "" if isinstance(error, BrokenPipeError) else error.strerror or str(error)
+        _write_nowhere(sys.stdout)
+
+
+def say_on(text: str) -> None:
+    """Print the next of many.
+
+    Raises:
+        OutputLostError: it cannot be printed.
+    """
+    say(text)
+    if output.lost is not None:
+        raise OutputLostError
 
 
 def tell(text: str) -> None:
-    """Print what went wrong, or what to do next, beside what was asked for."""
-    sys.stderr.write(f"aiogroup: {clean(text)}\n")
-    sys.stderr.flush()
+    """Print what went wrong, or what to do next, beside what was asked for; the exit code says it without words."""
+    if sys.stderr is None:  # it was closed before the start
+        return
+    try:
+        sys.stderr.write(f"aiogroup: {clean(text)}\n")
+        sys.stderr.flush()
+    except OSError:
+        _write_nowhere(sys.stderr)
+
+
+def _write_nowhere(stream: TextIO) -> None:
+    """Python flushes once more when it ends: what is left then goes to no file, and is no error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

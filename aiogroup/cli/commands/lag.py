@@ -14,7 +14,7 @@ from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.looks import GroupLook, PartitionLook, look_at, sum_of
-from aiogroup.cli.printing import document, duration, say, table, tell
+from aiogroup.cli.printing import document, duration, say, say_on, table, tell
 from aiogroup.cli.rates import Rate, Rates, sum_of_rates
 from aiogroup.cli.screen import shown_in_place
 from aiogroup.errors import AiogroupError, AuthenticationFailedError, named
@@ -81,7 +81,7 @@ async def _watch(asking: Asking, given: argparse.Namespace, rates: Rates, look: 
     reported: set[str] = set()
     with shown_in_place() as show:
         while True:
-            _show(given, look, lines, say if given.output == "json" else show)
+            _show(given, look, lines, say_on if given.output == "json" else show)
             if _is_passed(given, lines):
                 return Exit.PASSED
             for failure in {*look.failures} - reported:
