@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from aiogroup.admin import GroupMember
 from aiogroup.cluster import Broker
+from aiogroup.printable import clean
 
 __all__ = [
+    "Output",
+    "OutputLostError",
     "address",
     "broker_as_json",
-    "clean",
     "document",
     "duration",
     "member_as_json",
+    "output",
     "say",
+    "say_on",
     "shown",
     "table",
     "tell",
@@ -27,11 +32,6 @@ VERSION: Final = 1
 """The version of all JSON documents. It grows when a field is renamed, removed, or gets another meaning."""
 UNKNOWN: Final = "-"
 UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
-
-
-def clean(text: str) -> str:
-    """The text without anything that a terminal obeys: escapes, line ends, marks that turn the direction of writing."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def shown(value: object) -> str:
@@ -98,13 +98,58 @@ def document(command: str, **fields: Any) -> str:  # noqa: ANN401 (whatever JSON
     return json.dumps({"command": command, "version": VERSION, **fields})
 
 
+class OutputLostError(Exception):
+    """Nothing more that was asked for can be printed, so there is no use in going on."""
+
+
+class Output:
+    """What became of standard output. `lost` says why the rest could not be written, as a full disk; a reader that has
+    had enough, as `head`, is no error, and then it is empty.
+    """
+
+    def __init__(self) -> None:
+        self.lost: str | None = None
+
+
+output: Final = Output()
+
+
 def say(text: str) -> None:
-    """Print what was asked for."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    """Print what was asked for. What cannot be printed changes nothing of what is done and found: `output` has it."""
+    if output.lost is not None:
+        return
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        output.lost = "" if isinstance(error, BrokenPipeError) else error.strerror or str(error)
+        _write_nowhere(sys.stdout)
+
+
+def say_on(text: str) -> None:
+    """Print the next of many.
+
+    Raises:
+        OutputLostError: it cannot be printed.
+    """
+    say(text)
+    if output.lost is not None:
+        raise OutputLostError
 
 
 def tell(text: str) -> None:
-    """Print what went wrong, or what to do next, beside what was asked for."""
-    sys.stderr.write(f"aiogroup: {clean(text)}\n")
-    sys.stderr.flush()
+    """Print what went wrong, or what to do next, beside what was asked for; the exit code says it without words."""
+    if sys.stderr is None:  # it was closed before the start
+        return
+    try:
+        sys.stderr.write(f"aiogroup: {clean(text)}\n")
+        sys.stderr.flush()
+    except OSError:
+        _write_nowhere(sys.stderr)
+
+
+def _write_nowhere(stream: TextIO) -> None:
+    """Python flushes once more when it ends: what is left then goes to no file, and is no error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import io
 import logging
-import os
 import sys
 from collections.abc import Coroutine, Sequence
 
@@ -14,7 +13,7 @@ from aiogroup.cli.commands.versions import versions
 from aiogroup.cli.connecting import NoServersError
 from aiogroup.cli.exits import Exit, NotDoneError, RefusedError
 from aiogroup.cli.parser import make_parser
-from aiogroup.cli.printing import say, tell
+from aiogroup.cli.printing import OutputLostError, output, say, tell
 from aiogroup.errors import AiogroupError
 
 __all__ = ["main"]
@@ -28,6 +27,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name must not end the command where it cannot be written
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # an error is printed once, below
+    output.lost = None
+    if sys.stdout is None:
+        tell("standard output is closed: nothing was done")
+        return Exit.NOT_DONE
+    code = _ended(given)
+    if not output.lost:
+        return code
+    tell(f"{'it was done, but ' if code == Exit.DONE else ''}the output could not be written: {output.lost}")
+    return code or Exit.NOT_DONE
+
+
+def _ended(given: argparse.Namespace) -> int:
+    """The exit code of the command, which is printed as far as it can be."""
     try:
         if given.version or given.what is None:
             say("\n".join(versions()))
@@ -36,14 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.parser.error(wrong)
         return _run(given)
     except NoServersError as error:
-        given.parser.print_usage(sys.stderr)
+        if sys.stderr is not None:
+            given.parser.print_usage(sys.stderr)
         tell(str(error))
         return Exit.ARGUMENTS
     except RefusedError as error:
         tell(f"refused: {error}")
         return Exit.REFUSED
-    except BrokenPipeError:
-        return _on_nobody_reads()
+    except OutputLostError:
+        return Exit.NOT_DONE if output.lost else Exit.DONE
     except (AiogroupError, NotDoneError, OSError, ValueError) as error:
         tell(str(error))
         return Exit.NOT_DONE
@@ -54,11 +67,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace) -> int:
     outcome: int | Coroutine[None, None, int] = given.run(given)
     return outcome if isinstance(outcome, int) else asyncio.run(outcome)
-
-
-def _on_nobody_reads() -> int:
-    """The reader closed the output early, as `head` does: that is no error. Otherwise Python would flush once more."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-    return Exit.DONE

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from aiogroup.cli.printing import say, tell
+from aiogroup.cli.printing import say_on, tell
 
 __all__ = ["shown_in_place"]
 
@@ -29,4 +29,4 @@ def shown_in_place() -> Iterator[Callable[[str], None]]:
 
 
 def _after_the_last(text: str) -> None:
-    say(f"{text}\n")
+    say_on(f"{text}\n")

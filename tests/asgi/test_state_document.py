@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -10,6 +11,7 @@ from aiogroup import Consumer
 from aiogroup.asgi import Loop, Service
 from aiogroup.embedded import Broker, run_virtual
 from aiogroup.protocol.consumer_protocol import Assignment, TopicPartitions, encode_assignment
+from aiogroup.runtime.loop import clock
 from tests.support.asgi import get
 
 MINUTE_S = 60
@@ -158,6 +160,28 @@ def test_partitions_deadlines_samples_and_rebalances():
             assert 1 <= per_second <= 3
             later = await state_of(service, b"samples_after=%d" % at_ms)
             assert later["samples"]["billing"] == []
+
+    plays(script)
+
+
+@pytest.mark.parametrize("set_by_s", [-3_600, 3_600])
+def test_samples_go_on_in_order_where_the_clock_is_set(monkeypatch, set_by_s):
+    async def script(broker):
+        service = service_of(broker)
+        async with service.running():
+            await ready(broker, service)
+            await broker.clock.pass_s(5)
+            before = (await state_of(service))["samples"]["billing"]
+            found_ns = clock.time.time_ns
+            monkeypatch.setattr(clock.time, "time_ns", lambda: found_ns() + set_by_s * 1_000_000_000)
+            await broker.clock.pass_s(5)
+            found = await state_of(service, b"samples_after=%d" % before[-1][0])
+            new = found["samples"]["billing"]
+            assert 4 <= len(new) <= 6
+            steps_ms = [later[0] - each[0] for each, later in itertools.pairwise([*before, *new])]
+            assert all(900 <= each <= 1_100 for each in steps_ms), steps_ms
+            assert found["at_ms"] - before[-1][0] - set_by_s * 1_000 < 6_000
+            assert found["since_ms"] < 15_000
 
     plays(script)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -90,3 +91,83 @@ async def test_a_watch_outlives_a_broker_that_is_silent_for_a_while(broker, comm
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=LIMIT_S)
     assert (running.returncode, told) == (130, "")
+
+
+# An output that cannot be written.
+
+TO_LATEST = ("reset", "billing", "--all-topics", "--to-latest")
+TAIL = ("tail", "orders", "-f", "--from", "earliest")
+FULL = pytest.param("full", marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full"))
+
+
+@contextmanager
+def place_of(kind):
+    """Where an output goes: it is read, or the disk is full, or its reader has gone; a shell closes it."""
+    if kind == "full":
+        with Path("/dev/full").open("wb") as file:
+            yield file
+    elif kind == "gone":
+        reading, writing = os.pipe()
+        os.close(reading)
+        yield writing
+        os.close(writing)
+    else:
+        yield subprocess.PIPE
+
+
+async def ended(broker, *arguments, out="read", err="read"):
+    """The exit code of the command, and what it told where that was read."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "AIOGROUP_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
+    environment.pop("PYTHONUNBUFFERED", None)  # with it Python would have nothing to flush at its end
+    closing = f"{'>&-' * (out == 'closed')} {'2>&-' * (err == 'closed')}"
+    command = ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "aiogroup", *arguments]
+    with place_of(out) as stdout, place_of(err) as stderr:
+        places = {"stdout": stdout, "stderr": stderr}
+        done = await asyncio.to_thread(
+            subprocess.run, command, cwd=ROOT, env=environment, **places, timeout=LIMIT_S, check=False
+        )
+    return done.returncode, (done.stderr or b"").decode()
+
+
+@pytest.mark.parametrize("out", [FULL])
+@pytest.mark.parametrize(
+    "arguments", [("lag", "billing"), ("lag", "billing", "--watch"), TAIL, ("groups",)], ids=" ".join
+)
+async def test_a_full_disk_is_told_once(broker, commit, arguments, out):
+    await commit({("orders", 0): 4})
+    code, told = await ended(broker, *arguments, out=out)
+    assert (code, told.count("\n")) == (1, 1)
+    assert told.endswith("the output could not be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("out", [FULL])
+async def test_a_change_that_was_made_and_could_not_be_printed_is_told(broker, commit, out):
+    await commit({("orders", 0): 4})
+    code, told = await ended(broker, *TO_LATEST, "--execute", out=out)
+    assert code == 1
+    assert told.endswith("it was done, but the output could not be written: No space left on device\n")
+    assert broker.committed("billing")["orders", 0] == 10
+
+
+async def test_nothing_is_done_where_standard_output_is_closed(broker, commit):
+    await commit({("orders", 0): 4})
+    code, told = await ended(broker, *TO_LATEST, "--execute", out="closed")
+    assert (code, told) == (1, "aiogroup: standard output is closed: nothing was done\n")
+    assert broker.committed("billing")["orders", 0] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "err"),
+    [
+        (TO_LATEST, 3, "gone"),
+        (TO_LATEST, 3, "closed"),
+        (("lag", "billing", "--max-lag", "1"), 4, "gone"),
+        (("describe", "none"), 1, "closed"),
+        (("groups", "--bootstrap-server", ""), 2, "closed"),
+        (TAIL, 0, "gone"),
+    ],
+    ids=lambda value: str(value[0]) if isinstance(value, tuple) else str(value),
+)
+async def test_the_exit_code_is_right_although_nobody_reads(broker, commit, token, arguments, code, err):
+    await commit({("orders", 0): (2, token)})
+    assert (await ended(broker, *arguments, out="gone", err=err))[0] == code

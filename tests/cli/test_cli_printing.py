@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aiogroup.cli.printing import clean, document, duration, shown, table
+from aiogroup.cli.printing import document, duration, shown, table
+from aiogroup.printable import clean
 from tests.cli.shapes import SHAPES, names_in
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"

@@ -178,6 +178,33 @@ async def test_a_group_that_becomes_active_between_look_and_commit_is_refused(ru
     assert broker.committed("billing")[TP] == 4
 
 
+async def test_what_a_member_has_committed_since_the_look_is_not_overwritten(run, commit, broker):
+    await commit({TP: 4})
+    has_left = threading.Event()
+    broker.hold("ListOffsets", until=has_left, times=1)
+    resetting = asyncio.ensure_future(run("reset", "billing", "--topic", "orders", "--to-latest", "--execute"))
+    await broker.until(asked("ListOffsets"))
+    settings = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "billing", "enable_auto_commit": False}
+    async with Consumer("orders", **settings) as consumer:
+        await consumer.commit({TP: 6})
+    has_left.set()
+    told = await resetting
+    assert told.code == 3
+    assert "group 'billing' has committed in orders-0 since the look" in told.err
+    assert broker.committed("billing") == {TP: 6}
+
+
+async def test_a_part_that_was_set_before_a_member_joined_is_not_called_refused(run, commit, broker):
+    await commit({TP: 4, ("orders", 1): 1})
+    broker.error("OffsetCommit", "UNKNOWN_MEMBER_ID", topic="orders", partition=1)
+    told = await run("reset", "billing", "--all-topics", "--to-latest", "--execute", "-o", "json")
+    check(told.json)
+    assert (told.code, told.json["is_executed"], told.json["refusals"]) == (1, True, [])
+    assert [each["error"] is None for each in told.json["partitions"]] == [True, False]
+    assert told.err.count("orders-1: ") == 1
+    assert broker.committed("billing") == {TP: 10, ("orders", 1): 1}
+
+
 async def test_pending_ranges_are_not_dropped_unless_that_is_asked_for(run, commit, broker, token):
     await commit({TP: (2, token)})
     refused = await run("reset", "billing", "--all-topics", "--to-latest", "--execute", "-o", "json")

@@ -42,6 +42,8 @@ class Journal:
         self._events: deque[tuple[int, str]] = deque()
         self._chars = 0
         self._samples: dict[str, deque[LagSample]] = {}
+        self._wall_less_steady_ms: int | None = None
+        self._sampled_at_ms = 0  # of the steady clock
 
     def note(self, loop: str, group_id: str | None, client_id: str, event: Event) -> None:
         """Remember an event of the loop with this name."""
@@ -72,6 +74,16 @@ class Journal:
         if after > self.last_number:
             after = 0
         return [text for number, text in self._events if number > after]
+
+    def instant_ms(self, steady_ms: int) -> int:
+        """The instant of a sample: the wall clock as it was at the first one, then carried on by the steady one.
+
+        By a wall clock that is set back the newest samples would be older than the last, and nobody would get them.
+        """
+        if self._wall_less_steady_ms is None or steady_ms < self._sampled_at_ms:  # another event loop runs it now
+            self._wall_less_steady_ms = wall_ms() - steady_ms
+        self._sampled_at_ms = steady_ms
+        return steady_ms + self._wall_less_steady_ms
 
     def sample(self, loop: str, sample: LagSample) -> None:
         """Remember a sample of the loop with this name."""

@@ -13,7 +13,7 @@ from aiogroup.asgi.page.timeline import Timeline
 from aiogroup.asgi.supervised import SupervisedLoop
 from aiogroup.consumer import Consumer
 from aiogroup.runtime.inside import Inside
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms, wall_ms
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry.event import Event
 from aiogroup.telemetry.inside import PartitionInside
@@ -72,7 +72,7 @@ class Watched:
                 per_second[each.tp] = round(count / seconds, 1)
         self._passed, self._passed_at_ms, self._per_second = passed, now, per_second
         rate = round(moved_count / seconds, 1) if seconds > 0 and inside is not None else None
-        self._journal.sample(self.name, LagSample(wall_ms(), lag if is_known else None, rate))
+        self._journal.sample(self.name, LagSample(self._journal.instant_ms(now), lag if is_known else None, rate))
 
     # When somebody asks.
 

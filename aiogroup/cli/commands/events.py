@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from aiogroup.cli.exits import Exit, NotDoneError
-from aiogroup.cli.printing import document, say, tell
+from aiogroup.cli.printing import document, say_on, tell
 from aiogroup.runtime.loop.clock import steady_ms
 
 __all__ = ["add"]
@@ -50,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
         try:
             for each in service.news():
                 if _is_wanted(each, given.level):
-                    say(
+                    say_on(
                         document("events", **{key: of for key, of in each.items() if key not in ("command", "version")})
                     )
             is_known, silent_at_ms = True, None

@@ -72,12 +72,15 @@ async def run(given: argparse.Namespace) -> int:
         look, changes = await asking.within(f"reset {given.group}", _plan(asking, given, file))
         refusals = [*_refusals(given, look, changes)]
         failures: dict[TopicPartition, AiogroupError] = {}
+        if given.execute and not refusals:
+            refusals = await asking.within(f"reset {given.group}", _news(asking, look, changes))
         is_executed = given.execute and not refusals
         if is_executed:
             offsets = {each.tp: each.new for each in changes}
             commit = asking.commit(given.group, offsets, look.cluster)
             failures = await asking.within(f"reset {given.group}", commit)
-            if any(isinstance(error, CommitFailedError) for error in failures.values()):
+            is_refused = any(isinstance(error, CommitFailedError) for error in failures.values())
+            if is_refused and len(failures) == len(changes):
                 refusals.append(await asking.within("reset", _became_active(asking, given.group)))
                 is_executed = False
     _show(given, changes, refusals, failures, is_executed=is_executed)
@@ -151,6 +154,18 @@ def _refusals(given: argparse.Namespace, look: GroupLook, changes: Iterable[Chan
             f"ranges are pending (KIP-333) in {ranges}: a reset reads them again among all others, or skips them; see "
             f"aiogroup ranges {given.group}. Pass --drop-pending to do that"
         )
+
+
+async def _news(asking: Asking, look: GroupLook, changes: Iterable[Change]) -> list[str]:
+    """A look takes several answers. A member may have joined and left again meanwhile, and brokers compare nothing."""
+    before = {each.tp: each.committed for each in look.partitions}
+    now, refused = await asking.committed(look.group_id)
+    if unknown := [each.tp for each in changes if each.tp in refused]:
+        return [f"what group {look.group_id!r} has committed in {named(unknown)} is refused: {refused[unknown[0]]}"]
+    moved = [each.tp for each in changes if now.get(each.tp) != before[each.tp]]
+    if not moved:
+        return []
+    return [f"group {look.group_id!r} has committed in {named(moved)} since the look: look again at what would change"]
 
 
 def _is_active(group_id: str, state: str, members: Iterable[GroupMember]) -> str:

@@ -14,8 +14,9 @@ from aiogroup.cli.arguments import count_of, duration_ms, instant_ms, partitions
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit, NotDoneError
-from aiogroup.cli.printing import clean, document, say, shown
+from aiogroup.cli.printing import document, say_on, shown
 from aiogroup.errors import named
+from aiogroup.printable import clean
 from aiogroup.protocol.messages.list_offsets import EARLIEST, LATEST
 from aiogroup.runtime.loop.clock import now_ms, wall_ms
 from aiogroup.structs import TopicPartition
@@ -133,9 +134,9 @@ def _since(text: str) -> tuple[str, int]:
 
 def _print(given: argparse.Namespace, record: Record) -> None:
     if given.output == "json":
-        say(document("tail", **_as_json(record)))
+        say_on(document("tail", **_as_json(record)))
     else:
-        say("  ".join(_cells(record, has_headers=given.headers)))
+        say_on("  ".join(_cells(record, has_headers=given.headers)))
 
 
 def _cells(record: Record, *, has_headers: bool) -> Iterator[str]:

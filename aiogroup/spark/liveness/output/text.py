@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
+from aiogroup.printable import clean
 from aiogroup.spark.liveness.advice import Findings, Proposal
 from aiogroup.spark.liveness.job import Advice
 
@@ -19,7 +20,7 @@ def as_text(advice: Advice) -> str:
         lines.append("no event of a group is in this window")
     if advice.corrupt_count:
         lines.append(f"{advice.corrupt_count} lines were no events")
-    return "\n".join(lines)
+    return "\n".join(map(clean, lines))  # a group's name is data
 
 
 def as_json(advice: Advice) -> str:
