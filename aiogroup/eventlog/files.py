@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aiogroup.runtime.loop.clock import wall_ms
+from aiogroup.runtime.loop.clock import steady_ms, wall_ms
 
 __all__ = ["FileWriter", "Rotation"]
 
@@ -181,13 +181,13 @@ class FileWriter:
         """Begin another file if this one is full, old or deleted; only between two lines."""
         now, file, rotation = wall_ms(), self._file, self._rotation
         if file is not None:
-            has_room = file.size + size <= rotation.max_bytes and now - file.opened_at_ms < rotation.max_ms
+            has_room = file.size + size <= rotation.max_bytes and steady_ms() - file.opened_at_ms < rotation.max_ms
             if has_room and not file.is_deleted:
                 return
             file.close()
             self._file = None
         number, path = rotation.open(self._pid, now)
-        self._file = _File(number, now)
+        self._file = _File(number, steady_ms())
         rotation.remove_old(self._pid, path, now)
 
     def _fail(self, error: OSError) -> None:

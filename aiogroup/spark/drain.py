@@ -14,7 +14,7 @@ from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, ConfigError
 from aiogroup.recovery.ranges import count, subtract, union
 from aiogroup.recovery.token import DoneRanges, write_done
-from aiogroup.runtime.loop.clock import sleep_ms, wall_ms
+from aiogroup.runtime.loop.clock import sleep_ms, steady_ms, wall_ms
 from aiogroup.spark.access import Access
 from aiogroup.spark.claims import REBALANCE_TIMEOUT_MS, Claims
 from aiogroup.spark.completeness import Watched
@@ -148,14 +148,14 @@ class _Job:
     slice_records: int
     task_records: int
     on_progress: Callable[[Progress], object]
-    begun_at_ms: int = field(default_factory=wall_ms)
+    begun_at_ms: int = field(default_factory=steady_ms)
     standing: Standing = field(default_factory=Standing)
     so_far: DrainReport = field(default_factory=DrainReport)
     drops_in_a_row: int = 0
     overtaken_by: Exception | None = None
 
     def report(self) -> DrainReport:
-        elapsed_ms, lagging = wall_ms() - self.begun_at_ms, self.standing.lagging
+        elapsed_ms, lagging = steady_ms() - self.begun_at_ms, self.standing.lagging
         return replace(self.so_far, left_count=self.left_count, elapsed_ms=elapsed_ms, lagging=lagging)
 
     @property
@@ -182,14 +182,14 @@ class _Job:
 
     def run(self, claims: Claims, others_timeout_ms: int) -> None:
         """Process slice after slice, until nothing is pending, or the drivers that hold the rest make no progress."""
-        left_count, changed_at_ms = -1, wall_ms()
+        left_count, changed_at_ms = -1, steady_ms()
         while True:
             is_busy = self._round(claims)
             if not self.left_count:
                 return
             if is_busy or self.left_count != left_count:
-                left_count, changed_at_ms = self.left_count, wall_ms()
-            if wall_ms() - changed_at_ms >= others_timeout_ms:
+                left_count, changed_at_ms = self.left_count, steady_ms()
+            if steady_ms() - changed_at_ms >= others_timeout_ms:
                 return
             if not is_busy:
                 self.portal.call(claims.release, IDLE_MS)
@@ -269,7 +269,7 @@ class _Job:
         if durable:
             done_count = sum(map(count, self.so_far.done.values()))
             range_count = sum(len(each.ranges) for each in self.standing.values())
-            elapsed_ms = wall_ms() - self.begun_at_ms
+            elapsed_ms = steady_ms() - self.begun_at_ms
             self.on_progress(Progress(self.so_far.record_count, done_count, self.left_count, range_count, elapsed_ms))
         return bool(durable)
 

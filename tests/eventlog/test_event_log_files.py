@@ -65,10 +65,12 @@ async def test_a_full_file_is_followed_by_another_and_the_oldest_go(tmp_path, mo
     assert found == list(range(found[0], 50))
 
 
-async def test_an_old_file_is_followed_by_another(tmp_path, monkeypatch):
-    now = [1_790_000_000_000]
+@pytest.mark.parametrize("set_by_ms", [0, -3_600_000, 3_600_000])
+async def test_an_old_file_is_followed_by_another_however_the_clock_is_set(tmp_path, monkeypatch, set_by_ms):
+    now = [5_000]
     written = threading.Semaphore(0)
-    monkeypatch.setattr(files, "wall_ms", lambda: now[0])
+    monkeypatch.setattr(files, "steady_ms", lambda: now[0])
+    monkeypatch.setattr(files, "wall_ms", lambda: 1_790_000_000_000 + now[0] + (set_by_ms if now[0] > 5_000 else 0))
     write = os.write
 
     def write_and_tell(number, data):
@@ -79,7 +81,7 @@ async def test_an_old_file_is_followed_by_another(tmp_path, monkeypatch):
     monkeypatch.setattr(files.os, "write", write_and_tell)
     async with EventLog(tmp_path / "events.jsonl", rotate_ms=60_000) as log:
         for passed_ms in (0, 59_999, 60_000):
-            now[0] = 1_790_000_000_000 + passed_ms
+            now[0] = 5_000 + passed_ms
             log.on_event(told(passed_ms))
             assert await asyncio.to_thread(written.acquire, timeout=30)
     assert [len(path.read_bytes().splitlines()) for path in sorted(tmp_path.iterdir())] == [2, 1]
