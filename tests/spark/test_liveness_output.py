@@ -98,6 +98,12 @@ def test_text_and_json_say_the_same():
     assert told["rebalances"]["session_expired"] == 10
 
 
+def test_a_name_is_nothing_that_a_terminal_obeys():
+    text = as_text(advice_of(paused(group="bill\x1b[31m\u202eing\nother: 0 rebalances")))
+    assert r"bill\x1b[31m\u202eing\nother: 0 rebalances: " in text
+    assert all(each.isprintable() for each in text.splitlines())
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_have_the_fields_of_their_table_and_a_day(name):
     rows = [*rows_of(name, advice_of(paused()).findings)]

@@ -14,7 +14,7 @@ from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.looks import GroupLook, PartitionLook, look_at, sum_of
-from aiogroup.cli.printing import document, duration, say, say_on, table, tell
+from aiogroup.cli.printing import document, duration, say, say_on, shown, table, tell
 from aiogroup.cli.rates import Rate, Rates, sum_of_rates
 from aiogroup.cli.screen import shown_in_place
 from aiogroup.errors import AiogroupError, AuthenticationFailedError, named
@@ -157,12 +157,12 @@ def _show(given: argparse.Namespace, look: GroupLook, lines: list[_Line], show: 
         return
     has_rates = given.watch or given.interval_ms is not None
     topics = _topics(lines)
-    shown = [*lines, *(topics if len(topics) > 1 else ()), _sum("TOTAL", lines)]
+    rows = [*lines, *(topics if len(topics) > 1 else ()), _sum("TOTAL", lines)]
     columns = (*COLUMNS, *RATES) if has_rates else COLUMNS
-    text = table(columns, [[*_cells(each, has_rates=has_rates)] for each in shown])
+    text = table(columns, [[*_cells(each, has_rates=has_rates)] for each in rows])
     if given.watch:
         at = datetime.fromtimestamp(wall_ms() / 1_000, UTC)
-        text = f"{look.group_id}, {look.state or 'state unknown'}, at {at:%Y-%m-%d %H:%M:%S} UTC\n{text}"
+        text = f"{shown(look.group_id)}, {shown(look.state or 'state unknown')}, at {at:%Y-%m-%d %H:%M:%S} UTC\n{text}"
     show(text)
 
 

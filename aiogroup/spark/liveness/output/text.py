@@ -19,7 +19,12 @@ def as_text(advice: Advice) -> str:
         lines.append("no event of a group is in this window")
     if advice.corrupt_count:
         lines.append(f"{advice.corrupt_count} lines were no events")
-    return "\n".join(lines)
+    return "\n".join(map(_printable, lines))
+
+
+def _printable(line: str) -> str:
+    """The line without anything that a terminal obeys: the names of groups and hosts come from the log."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
 
 
 def as_json(advice: Advice) -> str:
