@@ -113,9 +113,10 @@ async def test_the_poll_bar_fills_while_a_handler_works_and_turns_at_80_percent(
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: str(size[0]))
 async def test_it_fits_and_can_be_used_by_keyboard(make_place, serve, size):
-    served = serve(make_place(3))
+    served = serve(make_place(3), SETTINGS=json.dumps({"client_id": "c" * 120}))
     async with looking(served, *size) as seen:
         await seen.until("document.getElementById('state').textContent === 'ready'")
+        await seen.until("document.body.innerText.includes('at most 0')")
         assert await seen.page.evaluate("document.documentElement.scrollWidth") <= size[0]
         await seen.page.keyboard.press("Tab")
         assert await seen.page.evaluate("document.activeElement.getAttribute('aria-label')") == "Partitions of loop"
