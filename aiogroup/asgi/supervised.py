@@ -33,6 +33,11 @@ class SupervisedLoop:
         return None if self._life is None else self._life.consumer
 
     @property
+    def latest(self) -> Consumer | None:
+        """The current consumer, and between two the last one; `None` before the start."""
+        return None if self._life is None else self._life.last
+
+    @property
     def restarts_count(self) -> int:
         """How many times the consumer was replaced by a new one."""
         return 0 if self._life is None else self._life.restarts_count

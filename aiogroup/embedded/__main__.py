@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from threading import Event
@@ -18,7 +19,13 @@ LOOK_S = 0.2
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 (a command line)
+    """Print it. Where nobody reads any more, as after `head`, the broker serves on without a word."""
+    try:
+        print(text, flush=True)  # noqa: T201 (a command line)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # for what Python would write once more at the end
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _port(text: str) -> int:

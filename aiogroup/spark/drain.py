@@ -128,7 +128,7 @@ def drain(
     check_sizes(access, slice_records, task_records, session_timeout_ms)
     check_connector(spark)
     with start_blocking_portal() as portal:
-        job = Job(spark, process, access, portal, slice_records, task_records, on_progress)
+        job = _Job(spark, process, access, portal, slice_records, task_records, on_progress)
         standing = job.look()
         if standing and sum(each.record_count for each in standing.values()) >= min_records:
             claims = Claims(access, session_timeout_ms)
@@ -140,7 +140,7 @@ def drain(
 
 
 @dataclass(slots=True)
-class Job:
+class _Job:
     spark: SparkSession
     process: Callable[[DataFrame], object]
     access: Access

@@ -94,6 +94,10 @@ def test_an_event_of_the_service_is_there_too_and_those_of_the_next_consumer():
             ]
             assert [each["event"] for each in found["events"]].count("consumer_stopped") >= 2
             assert found["loops"]["billing"]["restarts_count"] == 2
+            await broker.until(lambda: service["billing"].consumer is None, MINUTE_S)
+            await broker.clock.pass_s(1)
+            between = (await state_of(service))["loops"]["billing"]
+            assert (between["state"], between["group"], between["subscription"]) == ("failed", "billing", ["orders"])
 
     plays(script)
 

@@ -51,6 +51,17 @@ def ask(port, frame):
             return stream.read(int.from_bytes(stream.read(4), "big"))
 
 
+def test_it_serves_on_and_ends_in_order_where_nobody_reads_what_it_prints():
+    with command() as (running, lines):
+        port = int(lines[-1].rpartition(":")[2])
+        running.stdout.close()
+        assert ask(port, b"\0\x24\0\1\0\0\0\1\0\4mine") == b""  # which it would tell
+        answer = ask(port, encode_request(MetadataRequest(topics=None), 12, 1, "mine"))
+        assert decode_response(MetadataRequest, 12, answer)[1].topics == ()
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(LIMIT_S) == 0
+
+
 def test_it_serves_until_sigterm_and_tells_what_is_asked_in_vain():
     with command("--topic", "orders", "--topic", "bills", "--nodes", "3", "--partitions", "7") as (running, lines):
         first, *topics, address = lines

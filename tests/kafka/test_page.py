@@ -20,7 +20,8 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="pip install playwright"),
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium was found: apt-get install chromium"),
 ]
-NAME = "<img src=x onerror=alert(1)>"
+TURNED = "\u202e"
+NAME = f"<img src=x onerror=alert(1)>{TURNED}"
 SIZES = [(390, 844, "light"), (1280, 900, "dark"), (2560, 1300, "light")]
 
 
@@ -91,7 +92,9 @@ async def test_lag_falls_while_records_flow_and_names_are_only_text(make_place, 
             "Number([...document.querySelectorAll('.number')][0].firstChild.textContent.replaceAll(',', ''))"
             f" < {first} - 100"
         )
-        assert NAME in await seen.page.inner_text("article")
+        text = await seen.page.inner_text("article")
+        assert NAME.replace(TURNED, r"\u202e") in text
+        assert TURNED not in text, "it would turn what stands behind the name"
         assert await seen.page.locator("img").count() == 0
         await seen.until("document.body.innerText.includes('(this one)')")
         assert "rebalance completed" in await seen.page.inner_text("main")
@@ -110,9 +113,10 @@ async def test_the_poll_bar_fills_while_a_handler_works_and_turns_at_80_percent(
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: str(size[0]))
 async def test_it_fits_and_can_be_used_by_keyboard(make_place, serve, size):
-    served = serve(make_place(3))
+    served = serve(make_place(3), SETTINGS=json.dumps({"client_id": "c" * 120}))
     async with looking(served, *size) as seen:
         await seen.until("document.getElementById('state').textContent === 'ready'")
+        await seen.until("document.body.innerText.includes('at most 0')")
         assert await seen.page.evaluate("document.documentElement.scrollWidth") <= size[0]
         await seen.page.keyboard.press("Tab")
         assert await seen.page.evaluate("document.activeElement.getAttribute('aria-label')") == "Partitions of loop"
@@ -138,3 +142,23 @@ async def test_an_open_page_does_not_hold_up_the_end(make_place, serve):
         await served.program.end(signal.SIGTERM, STOP_S)
         assert time.monotonic() - at < 5
         await seen.until("document.body.innerText.includes('does not answer')")
+
+
+async def test_the_process_that_follows_is_shown(make_place, serve):
+    place = make_place()
+    first = serve(place)
+    async with await first.client() as client, browsing() as browser:
+        page = await browser.new_page()
+        seen = Seen(page)
+        await page.goto(f"{client.base_url}/aiogroup/")
+        heard = "document.getElementById('heard').textContent"
+        await seen.until(f"{heard} === 'process {first.program.process.pid}'")
+        await first.program.end(signal.SIGTERM, STOP_S)
+        await seen.until(f"{heard}.includes('does not answer')")
+        second = serve(place, "--port", str(client.base_url.port))
+        await seen.until(f"{heard} === 'process {second.program.process.pid}'", 30)
+        await seen.until("document.getElementById('state').textContent === 'ready'")
+        await seen.until(
+            "[...document.querySelectorAll('[role=tab]')].some(each => each.textContent.includes('silent'))", 40
+        )
+    await second.program.end(signal.SIGTERM, STOP_S)

@@ -80,8 +80,8 @@ class Watched:
         """All that is known of it, as the text of a JSON object; what does not fit is left out."""
         consumer, known = loop.consumer, loop.details()
         known["why"], known["missing_topics"] = plain(known["why"]), plain(known["missing_topics"])
-        if consumer is not None:
-            known |= self._identity(consumer)
+        if (latest := loop.latest) is not None:
+            known |= self._identity(latest)
         inside = None if consumer is None else consumer.inside()
         known["deadlines"] = [
             {"name": each.name, "setting": each.setting, "limit_ms": each.limit_ms, "used_ms": each.used_ms}
