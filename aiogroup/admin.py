@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from aiogroup.config import ConsumerConfig
-from aiogroup.errors import (
-    AiogroupError,
-    GroupNotFoundError,
-    KafkaTimeoutError,
-    MemberNotFoundError,
-)
+from aiogroup.errors import AiogroupError, GroupNotFoundError, MemberNotFoundError
 from aiogroup.protocol.consumer_protocol import read_assignment
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from aiogroup.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from aiogroup.runtime.loop.clock import timeout_ms
-from aiogroup.runtime.net.group_link import GroupLink, check_code, only_one
-from aiogroup.runtime.net.link import Link
+from aiogroup.runtime.net.group_link import GroupLink, check_code, from_outside, only_one
 from aiogroup.structs import TopicPartition
 
-__all__ = ["GroupMember", "described", "list_members", "members_of", "remove_members"]
+__all__ = ["GroupMember", "described", "list_members", "members_in", "members_of", "remove_members"]
 
 DEAD: Final = "Dead"
 """The state of a group that does not exist, up to version 5 of DescribeGroups."""
@@ -52,7 +45,8 @@ async def list_members(group_id: str, **settings: Any) -> tuple[GroupMember, ...
         KafkaTimeoutError: not done in `default_api_timeout_ms`.
         AiogroupError: no broker was reached, or it refused.
     """
-    return await _with(group_id, settings, _Asking.members)
+    async with from_outside(ConsumerConfig.of(**settings, group_id=group_id)) as groups:
+        return await members_in(groups, group_id)
 
 
 async def remove_members(
@@ -78,69 +72,49 @@ async def remove_members(
         AiogroupError: no broker was reached, or it refused.
     """
     wanted = tuple(dict.fromkeys(names))
-
-    async def remove(asking: _Asking) -> tuple[GroupMember, ...]:
-        there = {each.name: each for each in await asking.members() if each.name is not None}
+    async with from_outside(ConsumerConfig.of(**settings, group_id=group_id)) as groups:
+        there = {each.name: each for each in await members_in(groups, group_id) if each.name is not None}
         if missing := [name for name in wanted if name not in there]:
-            raise asking.not_found(missing, there)
+            raise _not_found(group_id, missing, there)
         if wanted:
-            await asking.remove(wanted, reason)
+            await _remove(groups, group_id, wanted, reason)
         return tuple(there[name] for name in wanted)
 
-    return await _with(group_id, settings, remove)
+
+async def _remove(groups: GroupLink, group_id: str, names: tuple[str, ...], reason: str) -> None:
+    # With an empty member id the broker removes the member that has the name now (KIP-345).
+    leaving = tuple(MemberIdentity(member_id="", group_instance_id=name, reason=reason) for name in names)
+    request = LeaveGroupRequest(group_id=group_id, members=leaving)
+    response = await groups.ask(group_id, request, lambda answer: (answer.error_code,))
+    check_code(response.error_code, group_id, "READ")
+    gone = [each.group_instance_id or "" for each in response.members if each.error_code in _GONE]
+    if gone:
+        raise _not_found(group_id, gone, ())
+    check_code(response.first_error_code, group_id, "READ")
 
 
-async def _with(group_id: str, settings: dict[str, Any], work: Callable[[_Asking], Any]) -> tuple[GroupMember, ...]:
-    config = ConsumerConfig.of(**settings, group_id=group_id)
-    link = Link(config)
-    try:
-        async with timeout_ms(config.default_api_timeout_ms):
-            found: tuple[GroupMember, ...] = await work(_Asking(config, link))
-            return found
-    except KafkaTimeoutError:
-        raise
-    except TimeoutError as error:
-        raise KafkaTimeoutError(
-            f"group {group_id!r}: not done within default_api_timeout_ms={config.default_api_timeout_ms}"
-        ) from error
-    finally:
-        await link.wait_closed(link.close())
+def _not_found(group_id: str, missing: Iterable[str], there: Iterable[str]) -> MemberNotFoundError:
+    names = ", ".join(repr(name) for name in missing)
+    known = ", ".join(sorted(there))
+    return MemberNotFoundError(
+        f"group {group_id!r} has no static member {names}" + (f"; it has {known}" if known else "")
+    )
 
 
-class _Asking:
-    """Asks the brokers about one group. It retries without a bound, so the caller must set a time-out."""
+async def members_in(groups: GroupLink, group_id: str) -> tuple[GroupMember, ...]:
+    """The members of the group, as `list_members`. The caller must set a time-out.
 
-    def __init__(self, config: ConsumerConfig, link: Link) -> None:
-        assert config.group_id is not None
-        self._group_id = config.group_id
-        self._link = GroupLink(config, link)
-
-    async def members(self) -> tuple[GroupMember, ...]:
-        group = await described(self._link, self._group_id)
-        if isinstance(group, str):
-            raise GroupNotFoundError(group)
-        return members_of(group)
-
-    async def remove(self, names: tuple[str, ...], reason: str) -> None:
-        # With an empty member id the broker removes the member that has the name now (KIP-345).
-        leaving = tuple(MemberIdentity(member_id="", group_instance_id=name, reason=reason) for name in names)
-        request = LeaveGroupRequest(group_id=self._group_id, members=leaving)
-        response = await self._link.ask(self._group_id, request, lambda answer: answer.error_code)
-        check_code(response.error_code, self._group_id, "READ")
-        gone = [each.group_instance_id or "" for each in response.members if each.error_code in _GONE]
-        if gone:
-            raise self.not_found(gone, ())
-        check_code(response.first_error_code, self._group_id, "READ")
-
-    def not_found(self, missing: Iterable[str], there: Iterable[str]) -> MemberNotFoundError:
-        names = ", ".join(repr(name) for name in missing)
-        known = ", ".join(sorted(there))
-        return MemberNotFoundError(
-            f"group {self._group_id!r} has no static member {names}" + (f"; it has {known}" if known else "")
-        )
+    Raises:
+        GroupNotFoundError: there is no such group.
+        AiogroupError: as `described`.
+    """
+    group = await described(groups, group_id)
+    if isinstance(group, str):
+        raise GroupNotFoundError(group)
+    return members_of(group)
 
 
-async def described(link: GroupLink, group_id: str) -> DescribedGroup | str:
+async def described(groups: GroupLink, group_id: str) -> DescribedGroup | str:
     """The group as its coordinator describes it; or why it cannot, if there is no such group of the classic protocol.
 
     Raises:
@@ -148,7 +122,7 @@ async def described(link: GroupLink, group_id: str) -> DescribedGroup | str:
         BrokerError: the coordinator refused.
     """
     request = DescribeGroupsRequest(groups=(group_id,))
-    response = await link.ask(group_id, request, lambda answer: only_one(answer.groups, "group", group_id).error_code)
+    response = await groups.ask(group_id, request, lambda answer: [each.error_code for each in answer.groups])
     group = only_one(response.groups, "group", group_id)
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == DEAD:
         return group.error_message or f"there is no group {group_id!r}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup import admin
+from aiogroup.admin import list_members
 from aiogroup.cluster import Cluster
 from aiogroup.errors import BrokerError
 from aiogroup.protocol.messages.describe_groups import DescribeGroupsResponse
 from aiogroup.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from aiogroup.runtime.net import group_link
 
 FOUND = Coordinator(key="billing", node_id=0, host="localhost", port=9092, error_code=0, error_message=None)
 
@@ -30,21 +31,21 @@ class Link:
     async def send(self, _node_id, _request, _channel, **_more):
         return DescribeGroupsResponse(groups=())
 
-    def close(self):
-        return ()
+    async def __aenter__(self):
+        return self
 
-    async def wait_closed(self, _closing):
+    async def __aexit__(self, *_):
         pass
 
 
 async def test_an_answer_without_the_group_is_a_typed_error(monkeypatch):
-    monkeypatch.setattr(admin, "Link", Link)
+    monkeypatch.setattr(group_link, "Link", Link)
     with pytest.raises(BrokerError, match="0 times a group for 'billing'"):
-        await admin.list_members("billing")
+        await list_members("billing")
 
 
 async def test_an_answer_without_a_coordinator_is_a_typed_error(monkeypatch):
-    monkeypatch.setattr(admin, "Link", Link)
+    monkeypatch.setattr(group_link, "Link", Link)
     monkeypatch.setattr(Link, "found", FindCoordinatorResponse(coordinators=()))
     with pytest.raises(BrokerError, match="0 times a coordinator for 'billing'"):
-        await admin.list_members("billing")
+        await list_members("billing")

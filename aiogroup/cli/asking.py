@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from aiogroup.admin import described
 from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
-from aiogroup.errors import AiogroupError, AuthenticationFailedError, KafkaTimeoutError
+from aiogroup.errors import AiogroupError, AuthenticationFailedError
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import NOT_READY
@@ -24,8 +24,7 @@ from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from aiogroup.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 from aiogroup.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from aiogroup.runtime.loop.clock import now_ms, timeout_ms
+from aiogroup.runtime.loop.clock import now_ms, within_ms
 from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.runtime.net.group_link import GroupLink, check_code
@@ -44,29 +43,24 @@ GONE: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN
 @asynccontextmanager
 async def asked(settings: Mapping[str, Any]) -> AsyncIterator[Asking]:
     """Connections to the brokers as long as the block runs."""
-    asking = Asking(settings)
-    try:
-        await asking.start()
-        yield asking
-    finally:
-        await asking.close()
+    config = ConsumerConfig.of(**settings)
+    supervisor = Supervisor(lambda _name, _error: None)
+    async with Link(config) as link:
+        try:
+            await supervisor.start()
+            yield Asking(config, link, supervisor)
+        finally:
+            await supervisor.close()
 
 
 class Asking:
     """Asks, and tries again while brokers move: `within` bounds it all."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.config = ConsumerConfig.of(**settings)
-        self._link = Link(self.config)
-        self._groups = GroupLink(self.config, self._link)
-        self._supervisor = Supervisor(lambda _name, _error: None)
-
-    async def start(self) -> None:
-        await self._supervisor.start()
-
-    async def close(self) -> None:
-        await self._supervisor.close()
-        await self._link.wait_closed(self._link.close())
+    def __init__(self, config: ConsumerConfig, link: Link, supervisor: Supervisor) -> None:
+        self.config = config
+        self._link = link
+        self._groups = GroupLink(config, link)
+        self._supervisor = supervisor
 
     async def within(self, what: str, work: Awaitable[T]) -> T:
         """The result of `work`, in the time of one call.
@@ -75,13 +69,8 @@ class Asking:
             KafkaTimeoutError: it was not done in that time.
         """
         limit_ms = self.config.default_api_timeout_ms
-        try:
-            async with timeout_ms(limit_ms):
-                return await work
-        except KafkaTimeoutError:
-            raise
-        except TimeoutError as error:
-            raise KafkaTimeoutError(f"{what}: not done within --timeout-ms {limit_ms}") from error
+        async with within_ms(limit_ms, f"{what}: not done within --timeout-ms {limit_ms}"):
+            return await work
 
     # What there is.
 
@@ -129,25 +118,10 @@ class Asking:
 
     # Offsets.
 
-    async def committed(self, group_id: str) -> dict[TopicPartition, Committed]:
-        """All that the group has committed."""
-        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=None),))
-        answer = await self._groups.ask(
-            group_id,
-            request,
-            lambda answer: max((each.error_code for each in answer.groups), default=0),
-            at_most=BY_NAME,
-        )
-        found = {}
-        for group in answer.groups:
-            check_code(group.error_code, group_id, "DESCRIBE")
-            for topic in group.topics:
-                for each in topic.partitions:
-                    if not each.error_code and each.committed_offset >= 0:
-                        found[TopicPartition(topic.name, each.partition_index)] = Committed(
-                            each.committed_offset, each.metadata or "", each.committed_leader_epoch
-                        )
-        return found
+    async def committed(self, group_id: str) -> tuple[dict[TopicPartition, Committed], dict[TopicPartition, str]]:
+        """All that the group has committed; why not, else."""
+        found, refused = await self._groups.committed(group_id)
+        return found, {tp: lookup(code).name for tp, code in refused.items()}
 
     async def offsets(
         self, wanted: Mapping[TopicPartition, int]
@@ -223,7 +197,7 @@ class Asking:
             answer = await self._groups.ask(
                 group_id,
                 commit_request(commit, Identity(group_id)),
-                lambda answer: next(iter(codes_of(answer, commit).values()), 0),
+                lambda answer: codes_of(answer, commit).values(),
                 at_most=at_most,
             )
             codes = codes_of(answer, commit)

@@ -120,19 +120,19 @@ async def look_at(
         AiogroupError: no broker was reached, or the coordinator refused.
     """
     group = await asking.described(group_id)
-    committed = await asking.committed(group_id)
+    committed, why = await asking.committed(group_id)
     coordinator = await asking.coordinator(group_id)
     listed = await asking.listed_at(coordinator, group_id) if isinstance(group, str) else None
     if isinstance(group, str) and listed is None and not committed and must_exist:
         raise GroupNotFoundError(f"{group.rstrip('.')}: `aiogroup groups` lists those that there are")
     members = () if isinstance(group, str) else members_of(group)
     owners = {tp: each for each in members for tp in each.partitions}
-    tps = sorted({*committed, *owners, *also})
+    tps = sorted({*committed, *why, *owners, *also})
     cluster = await asking.cluster({tp.topic for tp in tps})
     there = [tp for tp in tps if cluster.partition(tp) is not None]
     starts, _ = await asking.offsets(dict.fromkeys(there, EARLIEST))
-    ends, why = await asking.offsets(dict.fromkeys(there, LATEST))
-    why |= {tp: _why_not_there(tp, cluster) for tp in tps if tp not in there}
+    ends, why_no_end = await asking.offsets(dict.fromkeys(there, LATEST))
+    why |= why_no_end | {tp: _why_not_there(tp, cluster) for tp in tps if tp not in there}
     return GroupLook(
         group_id,
         **(_listed_words(listed) if isinstance(group, str) else _words(group)),

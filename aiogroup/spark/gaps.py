@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.consumer import Consumer
-from aiogroup.errors import BrokerError, KafkaTimeoutError
+from aiogroup.errors import BrokerError
 from aiogroup.fetching.records.batches import Batch, LegacyBatch, frame_bytes, read_batch
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from aiogroup.runtime.loop.clock import timeout_ms
+from aiogroup.runtime.loop.clock import within_ms
 from aiogroup.runtime.net.link import FETCH, Link
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import IncompleteError
@@ -75,14 +75,10 @@ async def explain(access: Access, gaps: Iterable[tuple[TopicPartition, Gap]]) ->
     """
     config = access.config()
     missing = Missing()
-    link = Link(config)
-    try:
-        async with Consumer(**{**access.settings(), "max_poll_records": 1}) as reader:
-            for tp, gap in gaps:
-                await _check_empty(reader, tp, gap, config.default_api_timeout_ms)
-                missing += await _classify(config, link, tp, gap)
-    finally:
-        await link.wait_closed(link.close())
+    async with Link(config) as link, Consumer(**{**access.settings(), "max_poll_records": 1}) as reader:
+        for tp, gap in gaps:
+            await _check_empty(reader, tp, gap, config.default_api_timeout_ms)
+            missing += await _classify(config, link, tp, gap)
     return missing
 
 
@@ -91,22 +87,18 @@ async def _check_empty(reader: Consumer, tp: TopicPartition, gap: Gap, limit_ms:
     if reader.assignment() != {tp}:
         reader.assign([tp])
     reader.seek(tp, gap.start)
-    try:
-        async with timeout_ms(limit_ms):
-            while True:
-                for record in (await reader.getmany(timeout_ms=100)).all():
-                    if record.offset < gap.end:
-                        raise IncompleteError(
-                            f"{tp.topic}-{tp.partition}: Kafka has a record at offset {record.offset}, and Spark read "
-                            f"none between {gap.start} and {gap.end}. Run the job again"
-                        )
-                    return
-                if await reader.position(tp) >= gap.end:
-                    return
-    except TimeoutError as error:
-        raise KafkaTimeoutError(
-            f"{tp.topic}-{tp.partition}: offsets {gap.start} to {gap.end} could not be looked at within {limit_ms} ms"
-        ) from error
+    where = f"{tp.topic}-{tp.partition}: offsets {gap.start} to {gap.end}"
+    async with within_ms(limit_ms, f"{where} could not be looked at within {limit_ms} ms"):
+        while True:
+            for record in (await reader.getmany(timeout_ms=100)).all():
+                if record.offset < gap.end:
+                    raise IncompleteError(
+                        f"{tp.topic}-{tp.partition}: Kafka has a record at offset {record.offset}, and Spark read none "
+                        f"between {gap.start} and {gap.end}. Run the job again"
+                    )
+                return
+            if await reader.position(tp) >= gap.end:
+                return
 
 
 async def _classify(config: ConsumerConfig, link: Link, tp: TopicPartition, gap: Gap) -> Missing:

@@ -6,31 +6,20 @@ it is not known what is pending: that is reported, and never counts as "nothing 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
-from aiogroup.admin import list_members
+from aiogroup.admin import list_members, members_in
 from aiogroup.cluster import Cluster
-from aiogroup.config import ConsumerConfig
 from aiogroup.consumer import Consumer
-from aiogroup.errors import (
-    BrokerError,
-    ConnectionLostError,
-    KafkaTimeoutError,
-    ProtocolError,
-    TopicAuthorizationError,
-)
-from aiogroup.membership.remedies import not_authorized_error
-from aiogroup.offsets.committed_request import BY_NAME, committed_request
-from aiogroup.protocol.errors import ErrorCode, lookup
-from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aiogroup.protocol.messages.offset_fetch import OffsetFetchResponse
+from aiogroup.errors import TopicAuthorizationError
+from aiogroup.offsets.commit_plan import Committed
+from aiogroup.protocol.errors import ErrorCode
 from aiogroup.recovery.ranges import Ranges, above, below, count, subtract
 from aiogroup.recovery.token import DoneRanges, HandOffNote, LogId, Token, read_committed, read_done, second_group_mark
-from aiogroup.runtime.loop.clock import now_ms, sleep_ms, timeout_ms
-from aiogroup.runtime.loop.retries import Retries
-from aiogroup.runtime.net.link import METADATA, Link
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms
+from aiogroup.runtime.net.group_link import GroupLink, check_code, from_outside
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import (
     CatchupGroupError,
@@ -43,16 +32,6 @@ from aiogroup.structs import TopicPartition
 
 __all__ = ["Lagging", "Pending", "Standing", "look", "look_at_rest"]
 
-T = TypeVar("T")
-MOVING: Final = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
-    }
-)
-"""Errors after which to ask again: the coordinator moves, or a transaction is about to commit offsets (KIP-447)."""
 REST_MS: Final = 10_000
 """How long a running member may take to commit what it has just read: twice the default interval of auto-commit."""
 AGAIN_MS: Final = 500
@@ -174,37 +153,26 @@ async def look(access: Access) -> Standing:
         KafkaTimeoutError: not done in `default_api_timeout_ms`.
         AiogroupError: no broker was reached, or it refused.
     """
-    config = access.config()
-    link = Link(config)
-    try:
-        async with timeout_ms(config.default_api_timeout_ms):
-            asking = _Asking(config, link)
-            cluster = await asking.topics(access.topics)
-            tps = sorted(tp for topic in access.topics for tp in cluster.partitions_of(topic))
-            committed = await asking.committed(access.group_id, tps)
-            if not committed:
-                await list_members(access.group_id, **access.settings())  # a group without commits, or no group
-            tokens = _tokens(committed, cluster)
-            access = access.at(_isolation_level(access, _notes(access, tokens)))
-            done = await asking.committed(access.catchup_group_id, list(tokens)) if tokens else {}
-            offsets = {tp: committed[tp][0] if tp in committed else None for tp in tps}
-            return await _with_bounds(access, offsets, tokens, {tp: metadata for tp, (_, metadata) in done.items()})
-    except KafkaTimeoutError:
-        raise
-    except TimeoutError as error:
-        limit_ms = config.default_api_timeout_ms
-        raise KafkaTimeoutError(f"group {access.group_id!r}: not asked in default_api_timeout_ms={limit_ms}") from error
-    finally:
-        await link.wait_closed(link.close())
+    async with from_outside(access.config()) as groups:
+        cluster = await _topics(groups, access.topics)
+        tps = sorted(tp for topic in access.topics for tp in cluster.partitions_of(topic))
+        committed = await _committed(groups, access.group_id, tps)
+        if not committed:
+            await members_in(groups, access.group_id)  # a group without commits, or no group
+        tokens = _tokens(committed, cluster)
+        access = access.at(_isolation_level(access, _notes(access, tokens)))
+        done = await _committed(groups, access.catchup_group_id, list(tokens)) if tokens else {}
+        offsets = {tp: committed[tp].offset if tp in committed else None for tp in tps}
+        return await _with_bounds(access, offsets, tokens, {tp: each.metadata for tp, each in done.items()})
 
 
 def _tokens(
-    committed: Mapping[TopicPartition, tuple[int, str]], cluster: Cluster
+    committed: Mapping[TopicPartition, Committed], cluster: Cluster
 ) -> dict[TopicPartition, tuple[LogId, Token]]:
     tokens, foreign = {}, {}
-    for tp, (offset, metadata) in committed.items():
+    for tp, each in committed.items():
         log_id = LogId(cluster.cluster_id or "", tp.topic, cluster.topics[tp.topic].topic_id, tp.partition)
-        found = read_committed(offset, metadata, log_id)
+        found = read_committed(each.offset, each.metadata, log_id)
         if found.token is not None:
             tokens[tp] = (log_id, found.token)
         elif found.foreign:
@@ -251,77 +219,32 @@ async def _with_bounds(
     return Standing(found, lagging, access.config().isolation_level)
 
 
-class _Asking:
-    """Asks the brokers. It retries without a bound, so the caller must set a time-out."""
+async def _topics(groups: GroupLink, names: Collection[str]) -> Cluster:
+    """These topics, each with its id."""
 
-    def __init__(self, config: ConsumerConfig, link: Link) -> None:
-        self._config = config
-        self._link = link
+    async def ask() -> Cluster | None:
+        cluster = await groups.link.fetch_metadata(names)
+        _refuse(cluster.errors)
+        return None if cluster.errors else cluster
 
-    async def topics(self, names: Collection[str]) -> Cluster:
-        """These topics, each with its id."""
+    return await groups.until_answered(ask)
 
-        async def ask() -> Cluster | None:
-            cluster = await self._link.fetch_metadata(names)
-            for code, error in (
-                (ErrorCode.TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationError),
-                (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, TopicGoneError),
-            ):
-                if those := [name for name, found in cluster.errors.items() if found == code]:
-                    raise error(those)
-            return None if cluster.errors else cluster
 
-        return await self._until_answered(ask)
+async def _committed(
+    groups: GroupLink, group_id: str, tps: Collection[TopicPartition]
+) -> dict[TopicPartition, Committed]:
+    found, refused = await groups.committed(group_id, tps)
+    _refuse({tp.topic: code for tp, code in refused.items()})
+    for code in refused.values():
+        check_code(code, group_id, "DESCRIBE")
+    return found
 
-    async def committed(self, group_id: str, tps: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
-        """Offset and metadata of what the group has committed."""
-        request = committed_request(group_id, tps)
 
-        async def ask() -> dict[TopicPartition, tuple[int, str]] | None:
-            found = await self._link.ask_any(FindCoordinatorRequest(coordinator_keys=(group_id,)))
-            node_id = -1
-            for each in found.coordinators:
-                if not self._is_settled(group_id, each.error_code):
-                    return None
-                node_id = each.node_id
-            return self._offsets(group_id, await self._link.send(node_id, request, METADATA, at_most=BY_NAME))
-
-        return await self._until_answered(ask)
-
-    def _offsets(self, group_id: str, answer: OffsetFetchResponse) -> dict[TopicPartition, tuple[int, str]] | None:
-        offsets = {}
-        for group in answer.groups:
-            if not self._is_settled(group_id, group.error_code):
-                return None
-            for topic in group.topics:
-                for each in topic.partitions:
-                    if each.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                        raise TopicAuthorizationError([topic.name])
-                    if each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        raise TopicGoneError([topic.name])
-                    if not self._is_settled(group_id, each.error_code):
-                        return None
-                    if each.committed_offset >= 0:
-                        tp = TopicPartition(topic.name, each.partition_index)
-                        offsets[tp] = (each.committed_offset, each.metadata or "")
-        return offsets
-
-    def _is_settled(self, group_id: str, code: int) -> bool:
-        """Whether there is an answer; False when the request should be tried again."""
-        if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            raise not_authorized_error(group_id)
-        row = lookup(code)
-        if code and code not in MOVING and not row.retriable:
-            raise BrokerError(code, row.name, f"group {group_id!r}: {row.message}", retriable=row.retriable)
-        return not code
-
-    async def _until_answered(self, ask: Callable[[], Awaitable[T | None]]) -> T:
-        retries = Retries(self._config)
-        while True:
-            try:
-                if (answer := await ask()) is not None:
-                    return answer
-            except (ConnectionLostError, KafkaTimeoutError, ProtocolError):
-                if not self._link.cluster.brokers:
-                    raise  # this error says that no bootstrap server was reached
-            await retries.back_off()
+def _refuse(topics: Mapping[str, int]) -> None:
+    """Raise what the topics' codes say, if asking again does not change it."""
+    for code, error in (
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationError),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, TopicGoneError),
+    ):
+        if those := [name for name, found in topics.items() if found == code]:
+            raise error(those)

@@ -239,3 +239,12 @@ async def test_a_topic_that_may_not_be_described_is_told(run, commit, broker):
     lag = await run("lag", "billing")
     assert lag.code == 1
     assert "orders-0: TOPIC_AUTHORIZATION_FAILED: " in lag.err
+
+
+async def test_a_committed_offset_that_may_not_be_read_is_told(run, commit, broker):
+    await commit({("orders", 0): 4, ("orders", 1): 4})
+    broker.error("OffsetFetch", "TOPIC_AUTHORIZATION_FAILED", topic="orders", partition=1, times=None)
+    lag = await run("lag", "billing")
+    assert lag.code == 1
+    assert lag.out.splitlines()[2].split()[:4] == ["orders", "1", "-", "4"]
+    assert "orders-1: TOPIC_AUTHORIZATION_FAILED" in lag.err

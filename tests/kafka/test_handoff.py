@@ -25,11 +25,8 @@ LEFT = {**MODE, "parallel_handoff": True}
 
 async def where_of(place):
     """The partition as a token names it."""
-    link = Link(ConsumerConfig(bootstrap_servers=place.cluster.bootstrap_servers))
-    try:
+    async with Link(ConsumerConfig(bootstrap_servers=place.cluster.bootstrap_servers)) as link:
         cluster = await link.fetch_metadata({place.topic})
-    finally:
-        await link.wait_closed(link.close())
     return LogId(cluster.cluster_id, place.topic, cluster.topics[place.topic].topic_id, 0)
 
 

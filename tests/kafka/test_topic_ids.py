@@ -385,7 +385,7 @@ async def test_what_a_broker_answers_to_the_id_of_a_deleted_topic(make_place):
     place = make_place()
     await place.produce(range(3))
     asking = Asking(place)
-    try:
+    async with asking.link:
         old = await asking.topic_id()
         await eventually(lambda: _is_ok(asking.commit(1, old)))
         assert await asking.fetch(old) == (ErrorCode.NONE, 1)
@@ -402,8 +402,6 @@ async def test_what_a_broker_answers_to_the_id_of_a_deleted_topic(make_place):
         assert await asking.commit(2) == ErrorCode.NONE  # by name it is an offset of the new one
         assert await asking.fetch(new) == (ErrorCode.NONE, 2)
         assert await asking.commit(3, new) == ErrorCode.NONE
-    finally:
-        await asking.link.wait_closed(asking.link.close())
 
 
 async def _is_ok(code):

@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from aiogroup.runtime.loop.clock import Alarm, Signal, now_ms, sleep_ms, timeout_ms, wall_ms
+from aiogroup import KafkaTimeoutError
+from aiogroup.runtime.loop.clock import Alarm, Signal, now_ms, sleep_ms, timeout_ms, wall_ms, within_ms
 
 
 async def test_pulse_wakes_every_waiter():
@@ -197,3 +198,15 @@ async def test_an_alarm_that_is_cancelled_is_silent_until_it_is_set_again():
     alarm.ring_by(now_ms() + 100)
     await sleep_ms(300)
     assert rang == [True]
+
+
+async def test_a_block_that_takes_longer_raises_kafkas_time_out_with_its_text():
+    with pytest.raises(KafkaTimeoutError, match=r"^too late$"):
+        async with within_ms(10, "too late"):
+            await sleep_ms(1_000)
+
+
+async def test_a_time_out_of_the_block_itself_keeps_its_text():
+    with pytest.raises(KafkaTimeoutError, match=r"^of a request$"):
+        async with within_ms(10_000, "too late"):
+            raise KafkaTimeoutError("of a request")

@@ -107,11 +107,8 @@ def start_spark(master: str = "local[2]"):
 
 async def place_of(place: Place, partition: int = 0) -> LogId:
     """What a token of this partition is bound to."""
-    link = Link(ConsumerConfig(bootstrap_servers=place.cluster.bootstrap_servers))
-    try:
+    async with Link(ConsumerConfig(bootstrap_servers=place.cluster.bootstrap_servers)) as link:
         cluster = await link.fetch_metadata([place.topic])
-    finally:
-        await link.wait_closed(link.close())
     return LogId(cluster.cluster_id or "", place.topic, cluster.topics[place.topic].topic_id, partition)
 
 

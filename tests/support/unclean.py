@@ -56,11 +56,8 @@ class Shaky:
     async def state(self) -> PartitionInfo:
         """The leader, its epoch, and who is in sync, asked of any node that is up."""
         up = [f"127.0.0.1:{node.port}" for node in self.cluster.nodes if node.is_running]
-        link = Link(ConsumerConfig(bootstrap_servers=up))
-        try:
+        async with Link(ConsumerConfig(bootstrap_servers=up)) as link:
             found = (await link.fetch_metadata([self.topic])).partition(self.tp)
-        finally:
-            await link.wait_closed(link.close())
         assert found is not None
         return found
 

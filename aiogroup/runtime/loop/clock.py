@@ -6,9 +6,12 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, Final
+
+from aiogroup.errors import KafkaTimeoutError
 
 __all__ = [
     "FOREVER_MS",
@@ -24,6 +27,7 @@ __all__ = [
     "timeout_ms",
     "wall_ms",
     "wall_ns",
+    "within_ms",
 ]
 
 
@@ -102,6 +106,21 @@ async def sleep_ms(duration_ms: int) -> None:
 def timeout_ms(duration_ms: int | None) -> asyncio.Timeout:
     """`async with timeout_ms(n)`: `TimeoutError` when the block takes longer; `None` never ends it."""
     return asyncio.timeout(None if duration_ms is None else max(0, duration_ms) / 1000)
+
+
+@asynccontextmanager
+async def within_ms(duration_ms: int, late: str) -> AsyncIterator[None]:
+    """`async with within_ms(n, "...")`: `KafkaTimeoutError` with this text when the block takes longer.
+
+    A `KafkaTimeoutError` that the block itself raises keeps its own text, which says more.
+    """
+    try:
+        async with timeout_ms(duration_ms):
+            yield
+    except KafkaTimeoutError:
+        raise
+    except TimeoutError as error:
+        raise KafkaTimeoutError(late) from error
 
 
 async def are_done(futures: Collection[asyncio.Future[Any]], limit_ms: int | None) -> bool:

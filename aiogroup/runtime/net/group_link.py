@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import BrokerError, ConnectionLostError, KafkaTimeoutError, ProtocolError
 from aiogroup.membership.remedies import NOT_READY, not_authorized_error
+from aiogroup.offsets.commit_plan import Committed
+from aiogroup.offsets.committed_request import BY_NAME, committed_in, committed_request
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.schema import R_co, Request
+from aiogroup.runtime.loop.clock import within_ms
 from aiogroup.runtime.loop.retries import Retries
 from aiogroup.runtime.net.link import METADATA, Link
+from aiogroup.structs import TopicPartition
 
-__all__ = ["GroupLink", "check_code", "only_one"]
+__all__ = ["GroupLink", "check_code", "from_outside", "only_one"]
 
 T = TypeVar("T")
+AGAIN: Final = NOT_READY | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
+"""Codes after which to ask again: the coordinator moves, or a transaction is about to commit offsets (KIP-447)."""
+
+
+@asynccontextmanager
+async def from_outside(config: ConsumerConfig) -> AsyncIterator[GroupLink]:
+    """Connections of its own for one call about the group `config.group_id`.
+
+    Raises:
+        KafkaTimeoutError: the block took longer than `default_api_timeout_ms`.
+    """
+    limit_ms = config.default_api_timeout_ms
+    late = f"group {config.group_id!r}: not done within default_api_timeout_ms={limit_ms}"
+    async with Link(config) as link, within_ms(limit_ms, late):
+        yield GroupLink(config, link)
 
 
 class GroupLink:
@@ -24,33 +44,70 @@ class GroupLink:
 
     def __init__(self, config: ConsumerConfig, link: Link) -> None:
         self._config = config
-        self._link = link
+        self.link = link
+
+    async def committed(
+        self, group_id: str, tps: Iterable[TopicPartition] | None = None
+    ) -> tuple[dict[TopicPartition, Committed], dict[TopicPartition, int]]:
+        """What the group has committed, and the error codes of the partitions that the coordinator refused.
+
+        With `tps` it is that of these partitions, once no transaction is about to commit other offsets. Without, it is
+        all that there is, as it is now.
+
+        Raises:
+            GroupAuthorizationError: grant DESCRIBE on the group.
+            BrokerError: the coordinator refused the request as a whole.
+            AiogroupError: as `ask`.
+        """
+        request = committed_request(group_id, tps)
+        response = await self.ask(group_id, request, lambda answer: committed_in(answer).codes, at_most=BY_NAME)
+        only_one(response.groups, "group", group_id)
+        answer = committed_in(response)
+        check_code(answer.error_code, group_id, "DESCRIBE")
+        return {tp: each for tp, each in answer.found.items() if each is not None}, answer.refused
 
     async def ask(
-        self, group_id: str, request: Request[R_co], code_of: Callable[[R_co], int], *, at_most: int | None = None
+        self,
+        group_id: str,
+        request: Request[R_co],
+        codes_of: Callable[[R_co], Iterable[int]],
+        *,
+        at_most: int | None = None,
     ) -> R_co:
-        """The coordinator's answer. While the coordinator moves, by the code in the answer, it is looked up again.
+        """The coordinator's answer. While one of its codes is in `AGAIN`, the coordinator is looked up and asked again.
 
         Raises:
             ConnectionLostError, KafkaTimeoutError: no bootstrap server was reached.
             GroupAuthorizationError: grant DESCRIBE on the group.
             BrokerError: the look-up was refused.
         """
+
+        async def once() -> R_co | None:
+            response = await self.link.send(await self.find(group_id), request, METADATA, at_most=at_most)
+            return None if AGAIN.intersection(codes_of(response)) else response
+
+        return await self.until_answered(once)
+
+    async def until_answered(self, ask: Callable[[], Awaitable[T | None]]) -> T:
+        """What `ask` returns, which is called again, after a backoff, while that is `None` or no broker answers it.
+
+        Raises:
+            ConnectionLostError, KafkaTimeoutError: no bootstrap server was reached.
+        """
         retries = Retries(self._config)
         while True:
             try:
-                response = await self._link.send(await self.find(group_id), request, METADATA, at_most=at_most)
-                if code_of(response) not in NOT_READY:
-                    return response
+                if (answer := await ask()) is not None:
+                    return answer
             except (ConnectionLostError, KafkaTimeoutError, ProtocolError):
-                if not self._link.cluster.brokers:
+                if not self.link.cluster.brokers:
                     raise  # no bootstrap server was reached: this error says so
             await retries.back_off()
 
     async def find(self, group_id: str) -> int:
         """The node that coordinates the group. Raises as `ask`, and ConnectionLostError while there is none."""
-        await self._link.fetch_metadata(())
-        response = await self._link.ask_any(FindCoordinatorRequest(coordinator_keys=(group_id,)))
+        await self.link.fetch_metadata(())
+        response = await self.link.ask_any(FindCoordinatorRequest(coordinator_keys=(group_id,)))
         found = only_one(response.coordinators, "coordinator", group_id)
         if found.error_code in NOT_READY:
             raise ConnectionLostError(f"the coordinator of group {group_id!r} is not there yet")

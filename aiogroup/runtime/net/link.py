@@ -13,7 +13,7 @@ import random
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, Self
 
 from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
@@ -27,7 +27,7 @@ from aiogroup.errors import (
 from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aiogroup.protocol.schema import R_co, Request
-from aiogroup.runtime.loop.clock import FOREVER_MS, now_ms, sleep_ms, timeout_ms
+from aiogroup.runtime.loop.clock import FOREVER_MS, now_ms, sleep_ms, timeout_ms, within_ms
 from aiogroup.runtime.net.connection import Connection, OnAnswer, TokenError
 
 __all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "Link"]
@@ -66,7 +66,10 @@ class _Slot:
 
 
 class Link:
-    """Connections by (node, channel), made when needed. Nodes below 0 are the bootstrap servers."""
+    """Connections by (node, channel), made when needed. Nodes below 0 are the bootstrap servers.
+
+    `async with Link(config) as link` closes them at the end of the block; a consumer closes its own in stages.
+    """
 
     def __init__(self, config: ConsumerConfig) -> None:
         self.cluster = Cluster()
@@ -80,6 +83,12 @@ class Link:
         self._throttled_until_ms: dict[int, int] = {}
         self._made: set[Connection] = set()
         self.is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.wait_closed(self.close())
 
     async def connect(self, node_id: int, channel: str) -> Connection:
         """The open connection to a node, made if need be.
@@ -149,18 +158,13 @@ class Link:
 
     async def _reach(self, node_id: int, channel: str, limit_ms: int) -> Connection:
         """The open connection to a node, after its throttle time and a late heartbeat."""
-        try:
-            # Several callers may queue for one attempt to connect, and each attempt has a time-out of its own.
-            async with timeout_ms(limit_ms):
-                connection = await self.connect(node_id, channel)
-                await sleep_ms(max(0, self._throttled_until_ms.get(node_id, 0) - now_ms()))
-                if self._throttled_until_ms.get(node_id, FOREVER_MS) <= now_ms():
-                    del self._throttled_until_ms[node_id]
-                return connection
-        except KafkaTimeoutError:
-            raise
-        except TimeoutError as error:
-            raise KafkaTimeoutError(f"{self._named(node_id)} could not be asked within {limit_ms} ms") from error
+        # Several callers may queue for one attempt to connect, and each attempt has a time-out of its own.
+        async with within_ms(limit_ms, f"{self._named(node_id)} could not be asked within {limit_ms} ms"):
+            connection = await self.connect(node_id, channel)
+            await sleep_ms(max(0, self._throttled_until_ms.get(node_id, 0) - now_ms()))
+            if self._throttled_until_ms.get(node_id, FOREVER_MS) <= now_ms():
+                del self._throttled_until_ms[node_id]
+            return connection
 
     async def give_way(self) -> None:
         """Let a late heartbeat be written first, since it may save the session (KIP-62).

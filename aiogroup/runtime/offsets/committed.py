@@ -14,7 +14,7 @@ from aiogroup.errors import (
 )
 from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
 from aiogroup.offsets.commit_plan import Committed
-from aiogroup.offsets.committed_request import BY_NAME, committed_request
+from aiogroup.offsets.committed_request import BY_NAME, committed_in, committed_request
 from aiogroup.protocol.errors import lookup
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Line
@@ -53,28 +53,21 @@ class CommittedOffsets:
     ) -> tuple[dict[TopicPartition, Committed | None], AiogroupError | None]:
         group_id = self._coordinator.identity.group_id
         ids = {tp.topic: self._context.link.cluster.topic_id(tp.topic) for tp in tps}
-        names = {topic_id: topic for topic, topic_id in ids.items()}
         request = committed_request(group_id, tps, ids)
         limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
-        at_most = BY_NAME if None in names else None
+        at_most = BY_NAME if None in ids.values() else None
         response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request, at_most=at_most)
         assert response is not None
-        found: dict[TopicPartition, Committed | None] = {}
-        for group in response.groups:
-            if group.error_code:
-                return {}, self._mend(group.error_code, f"committed offsets of {group_id!r}")
-        for topic in (each for group in response.groups for each in group.topics):
-            for answer in topic.partitions:
-                tp = TopicPartition(topic.name or names.get(topic.topic_id, ""), answer.partition_index)
-                if answer.error_code:
-                    if remedy_for(Rpc.OFFSET_FETCH, answer.error_code) is Remedy.REFRESH:
-                        await self._context.link.look_again(ids, limit_ms)
-                    return {}, self._mend(answer.error_code, f"the committed offset of {tp}", tp.topic)
-                offset, epoch = answer.committed_offset, answer.committed_leader_epoch
-                found[tp] = Committed(offset, answer.metadata or "", epoch) if offset >= 0 else None
-        if missing := set(tps) - found.keys():
+        answer = committed_in(response, ids)
+        if answer.error_code:
+            return {}, self._mend(answer.error_code, f"committed offsets of {group_id!r}")
+        for tp, code in answer.refused.items():
+            if remedy_for(Rpc.OFFSET_FETCH, code) is Remedy.REFRESH:
+                await self._context.link.look_again(ids, limit_ms)
+            return {}, self._mend(code, f"the committed offset of {tp}", tp.topic)
+        if missing := set(tps) - answer.found.keys():
             return {}, BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {sorted(missing)}", retriable=True)
-        return found, None
+        return answer.found, None
 
     def _mend(self, code: int, what: str, topic: str = "") -> AiogroupError:
         """The error for `code`, if the request can be tried again; any other error is raised."""
