@@ -35,10 +35,10 @@ from aiogroup.runtime.build import build
 from aiogroup.runtime.delivery.merged import Merged, MergeSettings
 from aiogroup.runtime.delivery.readers import is_request
 from aiogroup.runtime.engine import Engine
-from aiogroup.runtime.figures import figures_of
+from aiogroup.runtime.figures import figures_of, metrics_of
 from aiogroup.runtime.group import Group
 from aiogroup.runtime.inside import Inside
-from aiogroup.runtime.inspection import health_of, metrics_of
+from aiogroup.runtime.inspection import health_of
 from aiogroup.runtime.loop.clock import now_ms, wall_ms
 from aiogroup.runtime.offsets.leader_offsets import EARLIEST, LATEST
 from aiogroup.runtime.shutdown import Shutdown, StopReport
@@ -722,7 +722,7 @@ class Consumer:
     def metrics(self) -> dict[str, float | int | None]:
         """Figures, under Java's names in snake case where it has them; `None` is "not known", never 0."""
         self._check_not_stopped()
-        return metrics_of(self._started())
+        return metrics_of(self._started(), self.figures())
 
     def inside(self) -> Inside | None:
         """A look inside, for pages such as `aiogroup.asgi`'s; `None` before the start and after the stop.

@@ -1,4 +1,4 @@
-"""Reads the figures of a consumer from the state of its tasks, a few partitions at a time."""
+"""Reads a consumer's figures from the state of its tasks, a few partitions at a time; of these it makes its metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiogroup.telemetry.counts import Counts
 from aiogroup.telemetry.figures import Figures, FiguresInSteps, PartitionFigures, TopicCount
 from aiogroup.telemetry.health import Health
 
-__all__ = ["STEP_COUNT", "STEP_MS", "figures_of"]
+__all__ = ["STEP_COUNT", "STEP_MS", "figures_of", "metrics_of"]
 
 STEP_COUNT: Final = 200
 STEP_MS: Final = 2
@@ -79,3 +79,29 @@ def _partition(engine: Engine, partition: Partition) -> PartitionFigures:
 def _topics(engine: Engine) -> dict[str, TopicCount]:
     engine.context.delivery.settle()
     return {topic: TopicCount(*counted) for topic, counted in engine.context.delivery.handed_out.items()}
+
+
+def metrics_of(engine: Engine, steps: FiguresInSteps) -> dict[str, float | int | None]:
+    """A few of the figures, summed over the partitions. They are read in one step."""
+    figures = _read_to_end(steps)
+    lags = [each.lag for each in figures.partitions if each.lag is not None]
+    is_known = bool(lags) and len(lags) == len(figures.partitions)
+    return {
+        "assigned_partitions": len(figures.partitions),
+        "records_lag_max": max(lags) if is_known else None,
+        "records_lag_sum": sum(lags) if is_known else None,
+        "buffered_bytes": figures.buffered_bytes,
+        "waiting_bytes": sum(each.buffer.fetched_bytes for each in engine.context.assignment if each.waits_for_range),
+        "rebalance_total": None if figures.group is None else figures.group.rebalances_count,
+        "last_poll_ms_ago": figures.since_request_ms,
+        "last_heartbeat_ms_ago": figures.since_heartbeat_ms,
+    }
+
+
+def _read_to_end(steps: FiguresInSteps) -> Figures:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            figures: Figures = end.value
+            return figures

@@ -75,11 +75,6 @@ class GroupOrNone(GroupForRequests, CommitsLeaving, Follower, Leaver, Protocol):
     """
 
     @property
-    def rebalances_count(self) -> int | None:
-        """How many rebalances were completed; `None` without a group."""
-        ...
-
-    @property
     def member(self) -> tuple[str, int] | None:
         """The member's id and generation; `None` without a group."""
         ...
@@ -123,7 +118,6 @@ class GroupOrNone(GroupForRequests, CommitsLeaving, Follower, Leaver, Protocol):
 class NoGroup:
     """A consumer without a group: it reads the partitions that the application assigns, and commits nothing."""
 
-    rebalances_count: int | None = None
     member: tuple[str, int] | None = None
 
     def __init__(self, subscription: Subscription) -> None:
@@ -213,10 +207,6 @@ class Group:
         self._scopes: list[anyio.CancelScope] = []
         self._has_begun = False
         self._commits_by_itself = False
-
-    @property
-    def rebalances_count(self) -> int | None:
-        return self._rebalance.completed_count
 
     @property
     def member(self) -> tuple[str, int] | None:

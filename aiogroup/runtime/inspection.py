@@ -1,4 +1,4 @@
-"""Computes a running consumer's health and metrics from the state of its tasks."""
+"""Computes a running consumer's health from the state of its tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.telemetry.health import Health, HealthStatus, Since
 from aiogroup.values import dataclass
 
-__all__ = ["health_of", "metrics_of"]
+__all__ = ["health_of"]
 
 UNANSWERED_FETCH_MS: Final = 30_000
 """If no leader has answered a fetch for this time, the brokers count as unreachable."""
@@ -92,21 +92,3 @@ def _fetch_silence(engine: Engine, now: int) -> str:
     limit_ms = max(UNANSWERED_FETCH_MS, 2 * engine.context.config.fetch_max_wait_ms)
     unanswered_ms = engine.fetchers.unanswered_ms(now)
     return f"no broker has answered a fetch for {unanswered_ms} ms" if unanswered_ms >= limit_ms else ""
-
-
-def metrics_of(engine: Engine) -> dict[str, float | int | None]:
-    context = engine.context
-    context.delivery.settle()
-    lags = [engine.offset_queries.known_lag(each) for each in context.assignment]
-    known = [lag for lag in lags if lag is not None]
-    now = now_ms()
-    return {
-        "assigned_partitions": len(context.assignment),
-        "records_lag_max": max(known) if known and len(known) == len(lags) else None,
-        "records_lag_sum": sum(known) if known and len(known) == len(lags) else None,
-        "buffered_bytes": context.assignment.buffered_bytes + engine.recovery.buffered_bytes,
-        "waiting_bytes": sum(each.buffer.fetched_bytes for each in context.assignment if each.waits_for_range),
-        "rebalance_total": engine.group.rebalances_count,
-        "last_poll_ms_ago": _since_request_ms(engine, now),
-        "last_heartbeat_ms_ago": engine.group.health(now).since_heartbeat_ms,
-    }
