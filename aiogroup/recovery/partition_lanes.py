@@ -5,7 +5,11 @@ partition only once. So the catch-up lane has fetchers, sessions, connections an
 waits for the other. The cursor of the lowest range that is not fetched to its end stands in `LanesOwner.fetched`, from
 which those fetchers read.
 
-What is to be done elsewhere, in the delivery, the tasks and the other partitions, is asked of the `LanesOwner`.
+What is to be done elsewhere, in the delivery, the tasks and the other partitions, is asked of the `LanesOwner`, within
+the call that decides it. Lanes are moved by the application's `seek`, the reset policy, the validator, jobs, retention
+and the end of an ownership. If a call returned what is to be done, each of these would have to do it before its next
+await: until then a request would get records of a closed cursor, and a commit would find a book that has moved beside a
+live lane that has not. The owner never waits, so the file knows no loop, clock or log all the same.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from aiogroup.recovery.lane_starts import Recovery
 from aiogroup.recovery.partition_lanes import PartitionLanes
 from aiogroup.recovery.ranges import read
 from aiogroup.recovery.token import LogId, read_committed
+from aiogroup.telemetry import events
 from tests.support.records import LATEST, tp
 
 PLACE = LogId("c", "orders", UUID(int=7), 0)
@@ -24,9 +25,9 @@ class Owner:
 
     def __init__(self, **settings):
         self.config = ConsumerConfig.of(group_id="billing", enable_parallel_rebalance=True, **settings)
-        self.fetched, self.told, self.asked = LaneTable(), [], []
+        self.fetched, self.emitted, self.asked = LaneTable(), [], []
         self.at_ms = 0
-        self.tell = self.told.append
+        self.emit = self.emitted.append
         self.delivery = self
         for name in NOTHING_TO_DO:
             setattr(self, name, lambda *_, name=name: self.asked.append(name))
@@ -88,6 +89,13 @@ def test_a_seek_is_asked_of_the_owner_in_order(offset, asked):
     assert owner.asked == asked
     assert owner.fetched[tp(0)] is lanes.cursors[-1]
     assert lanes.live.position == max(50, offset)
+
+
+def test_a_seek_that_drops_what_is_pending_is_reported_once():
+    owner = Owner()
+    lanes = lanes_of(owner, (10, 20), (30, 40), live=50)
+    lanes.seek(60, drop_pending=True)
+    assert owner.emitted == [events.RangesDropped("orders", 0, ((10, 20), (30, 40)), "seek")]
 
 
 def test_lanes_that_are_closed_fetch_nothing():
