@@ -12,7 +12,7 @@ import faststream.kafka
 from aiogroup.config import OBSOLETE
 from aiogroup.errors import ConfigError
 from aiogroup.faststream.consumer import StreamConsumer
-from aiogroup.faststream.handling import Handling
+from aiogroup.faststream.process_message import ProcessMessage
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.settings import ConsumerSettings
 from aiogroup.telemetry.event import Observer
@@ -104,6 +104,6 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
         for each in self.subscribers:
             subscriber: Any = each
             if subscriber.consumer is consumer or consumer in getattr(subscriber, "consumer_subgroup", ()):
-                Handling.attach(subscriber)
+                ProcessMessage.attach(subscriber)
                 return bool(subscriber.calls)
         return False

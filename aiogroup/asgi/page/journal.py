@@ -15,7 +15,7 @@ from aiogroup.runtime.loop.clock import wall_ms
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry.event import Event
 
-__all__ = ["Journal", "Sample", "fitting", "plain", "shown"]
+__all__ = ["Journal", "LagSample", "fitting", "plain", "shown"]
 
 EVENTS_COUNT: Final = 500
 EVENTS_CHARS: Final = 400_000
@@ -26,7 +26,7 @@ NAMES_COUNT: Final = 100
 """How many items of a list or mapping are kept: an event may name a thousand partitions."""
 
 
-class Sample(NamedTuple):
+class LagSample(NamedTuple):
     """How a loop was at one moment: milliseconds since the epoch, its lag, and records a second since the last one."""
 
     at_ms: int
@@ -41,7 +41,7 @@ class Journal:
         self.last_number = 0
         self._events: deque[tuple[int, str]] = deque()
         self._chars = 0
-        self._samples: dict[str, deque[Sample]] = {}
+        self._samples: dict[str, deque[LagSample]] = {}
 
     def note(self, loop: str, group_id: str | None, client_id: str, event: Event) -> None:
         """Remember an event of the loop with this name."""
@@ -73,11 +73,11 @@ class Journal:
             after = 0
         return [text for number, text in self._events if number > after]
 
-    def sample(self, loop: str, sample: Sample) -> None:
+    def sample(self, loop: str, sample: LagSample) -> None:
         """Remember a sample of the loop with this name."""
         self._samples.setdefault(loop, deque(maxlen=SAMPLES_COUNT)).append(sample)
 
-    def samples(self, after_ms: int = 0) -> dict[str, list[Sample]]:
+    def samples(self, after_ms: int = 0) -> dict[str, list[LagSample]]:
         """Those that are later than this instant, by loop."""
         return {loop: [each for each in of if each.at_ms > after_ms] for loop, of in self._samples.items()}
 

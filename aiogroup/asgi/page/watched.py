@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, TypeVar
 
-from aiogroup.asgi.page.journal import Journal, Sample, fitting, plain, shown
+from aiogroup.asgi.page.journal import Journal, LagSample, fitting, plain, shown
 from aiogroup.asgi.page.members import Members
 from aiogroup.asgi.page.timeline import Timeline
 from aiogroup.asgi.supervised import SupervisedLoop
@@ -72,7 +72,7 @@ class Watched:
                 per_second[each.tp] = round(count / seconds, 1)
         self._passed, self._passed_at_ms, self._per_second = passed, now, per_second
         rate = round(moved_count / seconds, 1) if seconds > 0 and inside is not None else None
-        self._journal.sample(self.name, Sample(wall_ms(), lag if is_known else None, rate))
+        self._journal.sample(self.name, LagSample(wall_ms(), lag if is_known else None, rate))
 
     # When somebody asks.
 

@@ -9,10 +9,10 @@ from faststream.kafka.subscriber.usecase import LogicSubscriber
 
 from aiogroup.faststream.messages import Acknowledging, RawMessage
 
-__all__ = ["Handling"]
+__all__ = ["ProcessMessage"]
 
 
-class Handling:
+class ProcessMessage:
     """Stands in front of a subscriber's `process_message`, with all of its middlewares.
 
     A middleware of ours would be seen among the application's. Nor would it notice that FastStream, when a subscriber
