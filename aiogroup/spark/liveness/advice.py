@@ -248,7 +248,7 @@ def _session(seen: _Seen) -> Said:
         if proposed is None:
             return None, "some gaps between heartbeats are longer than any sensible session: see loop_blocked"
         return proposed, f"{_told(least, most)} gaps between heartbeats were longer than the session"
-    crashes = sum(life.end == "silence" and life.instance is None for life in seen.story.lives)
+    crashes = sum(life.end == "silence" and life.instance_id is None for life in seen.story.lives)
     if crashes and (shorter := _shorter(setting, greatest(gaps), now)) is not None:
         return shorter, f"{crashes} crashes were noticed late, and no gap was longer than {greatest(gaps):.0f} ms"
     return None, f"the longest gap between heartbeats is up to {greatest(gaps):.0f} ms"

@@ -107,7 +107,7 @@ def _twice(found: Interval) -> Interval:
 
 
 def _session(story: Story, histograms: Mapping[str, Histogram]) -> Curve:
-    crashes = sum(life.end == "silence" and life.instance is None for life in story.lives)
+    crashes = sum(life.end == "silence" and life.instance_id is None for life in story.lives)
     gaps = histograms.get("heartbeat_gap_ms", {})
     return lambda value: (_twice(above(gaps, value)), crashes * value)
 

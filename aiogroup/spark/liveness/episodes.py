@@ -105,7 +105,7 @@ def story_of(group: str, stretches: Iterable[Stretch]) -> Story:
         started_at_ms=min(life.first_at_ms for life in lives),
         ended_at_ms=log_end_ms,
         settings=latest.settings if latest is not None else None,
-        is_static=any(life.instance for life in lives),
+        is_static=any(life.instance_id for life in lives),
         lives=tuple(lives),
         skews=tuple(skews.values()),
         episodes=tuple(sorted(episodes, key=lambda each: (each.started_at_ms, each.kind, each.member, str(each)))),
@@ -115,7 +115,7 @@ def story_of(group: str, stretches: Iterable[Stretch]) -> Story:
 
 def _filled(told: Sequence[Stretch]) -> list[Stretch]:
     """With the static name in all stretches of a life, and the settings of the last sample before."""
-    names = {(each.member, each.life): each.instance for each in told if each.instance}
+    names = {(each.member, each.life): each.instance_id for each in told if each.instance_id}
     filled: list[Stretch] = []
     for each in told:
         is_same_life = bool(filled) and (filled[-1].member, filled[-1].life) == (each.member, each.life)
@@ -123,7 +123,7 @@ def _filled(told: Sequence[Stretch]) -> list[Stretch]:
         if settings is None and is_same_life:
             settings, at_ms = filled[-1].settings, filled[-1].settings_at_ms
         name = names.get((each.member, each.life))
-        filled.append(each._replace(instance=name, settings=settings, settings_at_ms=at_ms))
+        filled.append(each._replace(instance_id=name, settings=settings, settings_at_ms=at_ms))
     return filled
 
 
@@ -172,15 +172,17 @@ def _episode(
     group: str, kind: str, life: Life, began_ms: int, ended_ms: int | None, cause: str, amount: int | None
 ) -> Episode:
     duration_ms = None if ended_ms is None else ended_ms - began_ms
-    return Episode(group, kind, life.member, life.host, life.instance, began_ms, ended_ms, duration_ms, cause, amount)
+    return Episode(
+        group, kind, life.member, life.host, life.instance_id, began_ms, ended_ms, duration_ms, cause, amount
+    )
 
 
 def _absences(group: str, lives: Iterable[Life]) -> Iterator[Episode]:
     """From the last time that the coordinator heard of a static name's process to the first of the next one's."""
     named: dict[str, list[Life]] = {}
     for life in lives:
-        if life.instance is not None:
-            named.setdefault(life.instance, []).append(life)
+        if life.instance_id is not None:
+            named.setdefault(life.instance_id, []).append(life)
     for _, own in sorted(named.items()):
         for old, new in pairwise(own):
             gone_ms = old.last_at_ms if old.heard_last_ms is None else old.heard_last_ms

@@ -38,7 +38,7 @@ class Life(NamedTuple):
     member: str
     life: int
     host: str
-    instance: str | None
+    instance_id: str | None
     first_at_ms: int
     last_at_ms: int
     heard_first_ms: int | None
@@ -53,7 +53,7 @@ class Life(NamedTuple):
     @property
     def name(self) -> str:
         """The static name, which outlives a process; a dynamic member's own."""
-        return self.instance or f"{self.member}#{self.life}"
+        return self.instance_id or f"{self.member}#{self.life}"
 
 
 class View(NamedTuple):
@@ -122,7 +122,7 @@ def _same_generation(stretches: Iterable[Stretch]) -> Iterator[list[Stretch]]:
             if together and _answered_at(each) - _answered_at(together[-1]) > SAME_GENERATION_MS:
                 yield together
                 together, seen = [], set()
-            name = each.instance or each.member
+            name = each.instance_id or each.member
             if name not in seen:
                 seen.add(name)
                 together.append(each)
@@ -161,7 +161,7 @@ def _life(own: Sequence[Stretch], skew: Skew | None, log_end_ms: int) -> Life:
         own[0].member,
         own[0].life,
         own[0].host,
-        max((each.instance for each in own if each.instance), default=None),
+        max((each.instance_id for each in own if each.instance_id), default=None),
         own[0].first_at_ms - ahead_ms,
         last_at_ms,
         min(heard) - ahead_ms if heard else None,
@@ -174,7 +174,7 @@ def _life(own: Sequence[Stretch], skew: Skew | None, log_end_ms: int) -> Life:
 def generations_of(lives: Iterable[Life], skews: Mapping[str, Skew]) -> list[list[View]]:
     """The views of each generation, and the generations in the order in which they were complete."""
     owners = {(each.member, each.life): each for each in lives}
-    named = [stretch._replace(instance=life.instance) for life in owners.values() for stretch in life.stretches]
+    named = [stretch._replace(instance_id=life.instance_id) for life in owners.values() for stretch in life.stretches]
     found = [
         sorted((_view(owners[each.member, each.life], each, skews) for each in views), key=lambda view: view.life.key)
         for views in _same_generation(named)

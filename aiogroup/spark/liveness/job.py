@@ -123,7 +123,7 @@ def _needed() -> list[Column]:
         heard.alias("heard_ms"),
         F.when(event.isin(*TOLD), told).alias("told"),
         F.when(is_sample, F.struct(*numbers)).alias("numbers"),
-        F.when(is_sample & (name != ""), name).alias("instance"),
+        F.when(is_sample & (name != ""), name).alias("instance_id"),
         F.when(event.isin(*INCIDENTS), _incident()).alias("incident"),
     ]
 
@@ -191,7 +191,7 @@ def _folds() -> list[Column]:
         F.count(F.when(F.col("is_corrupt"), 1)).alias("corrupt_count"),
         F.min("heard_ms").alias("heard_first_ms"),
         F.max("heard_ms").alias("heard_last_ms"),
-        F.max("instance").alias("instance"),
+        F.max("instance_id").alias("instance_id"),
         F.max(event == "consumer_stopped").alias("is_stopped"),
         F.min(of("member_failed", at)).alias("failed_at_ms"),
         F.max(of("member_failed", told["why"])).alias("failed_why"),
@@ -238,7 +238,7 @@ def _stretch(row: Row) -> Stretch:
         lines_count=row["lines_count"],
         heard_first_ms=row["heard_first_ms"],
         heard_last_ms=row["heard_last_ms"],
-        instance=row["instance"],
+        instance_id=row["instance_id"],
         is_stopped=row["is_stopped"],
         failed_at_ms=row["failed_at_ms"],
         failed_why=row["failed_why"],

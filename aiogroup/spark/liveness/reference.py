@@ -108,7 +108,9 @@ def _fold(life: int, turn: int, lines: Sequence[Line]) -> Stretch:
         lines_count=len(lines),
         heard_first_ms=min(heard, default=None),
         heard_last_ms=max(heard, default=None),
-        instance=max((name for each in samples if (name := each["settings"].get("group_instance_id"))), default=None),
+        instance_id=max(
+            (name for each in samples if (name := each["settings"].get("group_instance_id"))), default=None
+        ),
         is_stopped=bool(of("consumer_stopped")),
         failed_at_ms=min((line["at_ms"] for line in failed), default=None),
         failed_why=max((line["why"] for line in failed), default=None),

@@ -88,7 +88,7 @@ class Stretch(NamedTuple):
     lines_count: int
     heard_first_ms: int | None
     heard_last_ms: int | None
-    instance: str | None
+    instance_id: str | None
     is_stopped: bool
     failed_at_ms: int | None
     failed_why: str | None
