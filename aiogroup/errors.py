@@ -122,7 +122,7 @@ class BrokerError(AiogroupError, aiokafka_errors.BrokerResponseError):
 
 
 class GroupAuthorizationError(AiogroupError, aiokafka_errors.GroupAuthorizationFailedError):
-    """The principal may not READ this group: add the ACL. Fatal."""
+    """The principal may not do this in the group: grant it the right that the message names. Fatal to a member."""
 
 
 class TopicAuthorizationError(AiogroupError, aiokafka_errors.TopicAuthorizationFailedError):
@@ -131,7 +131,8 @@ class TopicAuthorizationError(AiogroupError, aiokafka_errors.TopicAuthorizationF
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)
         super().__init__(
-            f"not authorized to read {sorted(self.topics)}: grant READ and DESCRIBE on the topic to this principal"
+            f"not authorized to read {sorted(self.topics)}: grant READ on the topic, which includes DESCRIBE, to this "
+            "principal"
         )
 
 

@@ -208,7 +208,11 @@ def is_expected_at_start(code: int, since_ms: int) -> bool:
 
 
 def not_authorized_error(group_id: str, operation: str = "READ") -> GroupAuthorizationError:
-    """The error for a principal that may not do this operation on the group."""
+    """The error for a principal that may not do this operation on the group.
+
+    Kafka asks for DESCRIBE to find the coordinator, to describe the group and to fetch its offsets, and for READ, which
+    includes DESCRIBE, to be a member and to commit (KafkaApis).
+    """
     return GroupAuthorizationError(
         f"not authorized for group {group_id!r}: grant {operation} on the group to this principal"
     )

@@ -79,12 +79,12 @@ class Written(NamedTuple):
 
 class Line:
     """Speaks to the coordinator for a member. `membership` is changed under the lock, or by code that awaits
-    nothing.
+    nothing. Without the right `needs` on the group nothing that is asked here can be done.
     """
 
     membership: Member
 
-    def __init__(self, context: Surroundings, membership: Member) -> None:
+    def __init__(self, context: Surroundings, membership: Member, *, needs: str = "READ") -> None:
         self.membership = membership
         # To take a free lock does not let the loop run: meanwhile other requests would overtake a heartbeat.
         self.lock = anyio.Lock(fast_acquire=True)
@@ -94,6 +94,7 @@ class Line:
         self._finding = asyncio.Lock()
         self._was_found = False
         self._group_id = membership.identity.group_id
+        self._needs = needs
 
     @property
     def identity(self) -> Identity:
@@ -289,7 +290,7 @@ class Line:
                     -1, "UNKNOWN_SERVER_ERROR", f"the answer names no coordinator of {self._group_id!r}", retriable=True
                 )
             case Remedy.NOT_AUTHORIZED:
-                raise not_authorized_error(self._group_id)
+                raise not_authorized_error(self._group_id, self._needs)
             case remedy:
                 row = lookup(found.error_code)
                 raise BrokerError(

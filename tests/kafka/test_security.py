@@ -12,6 +12,14 @@ import pytest
 import trustme
 import uvloop
 from aiokafka.abc import AbstractTokenProvider
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from aiogroup import (
     AiogroupError,
@@ -22,9 +30,12 @@ from aiogroup import (
     TopicAuthorizationError,
     TopicPartition,
 )
+from aiogroup.config import ConsumerConfig
 from aiogroup.devkafka import unsecured_jws
+from aiogroup.protocol.errors import ErrorCode
+from aiogroup.runtime.net.group_link import from_outside
 from aiogroup.telemetry.events import HeartbeatAcknowledged
-from tests.support.kafka import Ears
+from tests.support.kafka import Ears, eventually
 
 USER = "alice"
 PASSWORD = f"s3cret-of-{USER}"
@@ -290,3 +301,111 @@ async def test_a_group_without_the_right_to_join_it_is_a_typed_error_at_once(sec
     consumer = Consumer("secured", group_id="theirs", **settings)
     with pytest.raises(GroupAuthorizationError, match="theirs"):
         await asyncio.wait_for(consumer.start(), 15)
+
+
+# What suffices: docs/errors.md, docs/recovery.md and the messages say so.
+
+SECURED = TopicPartition("secured", 0)
+
+
+@pytest.fixture
+async def somebody(secure, unique_name):
+    """Settings of a principal without rights, and what grants it one: `await grant("GROUP", "billing", "READ")`."""
+    principal = unique_name("somebody")
+
+    def grant_at_once(kind, name, operation):
+        literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+        right = AclBinding(kind, name, literal, f"User:{principal}", "*", operation, allow)
+        # A client of its own for each call: as long as one lives, its thread reports brokers that went away.
+        admin = AdminClient({"bootstrap.servers": secure.bootstrap_servers})
+        (done,) = admin.create_acls([right]).values()
+        done.result(10)
+
+    async def grant(kind, name, operation):
+        await asyncio.to_thread(grant_at_once, ResourceType[kind], name, AclOperation[operation])
+
+    token = {"sasl_oauth_token_provider": Token(principal)}
+    return _settings(secure, "SASL_PLAINTEXT", "OAUTHBEARER", **token, retry_backoff_ms=20), grant
+
+
+@pytest.fixture
+async def with_commit(secure, unique_name):
+    """A group that has committed 2."""
+    group = unique_name("group")
+    async with Consumer(group_id=group, bootstrap_servers=secure.bootstrap_servers) as consumer:
+        consumer.assign([SECURED])
+        await consumer.commit({SECURED: 2})
+    return group
+
+
+async def _until_granted(ask, refused):
+    """What `ask` returns, once every node knows of the right whose lack is this error."""
+
+    async def answer():
+        try:
+            return (await ask(),)
+        except refused:
+            return None
+
+    (found,) = await eventually(answer)
+    return found
+
+
+async def test_read_on_the_topic_and_on_the_group_is_all_that_a_member_needs(somebody, unique_name):
+    (settings, grant), group = somebody, unique_name("group")
+    await grant("TOPIC", "secured", "READ")
+    await grant("GROUP", group, "READ")
+
+    async def read():
+        async with Consumer("secured", group_id=group, **settings) as consumer:
+            await asyncio.wait_for(consumer.getone(), 10)
+            await consumer.commit()
+            return await consumer.committed(SECURED)
+
+    assert await _until_granted(read, (GroupAuthorizationError, TopicAuthorizationError)) == 1
+
+
+async def test_describe_on_group_and_topic_is_enough_to_ask_what_a_group_has_committed(somebody, with_commit):
+    """As KafkaApis.handleOffsetFetchRequest and handleFindCoordinatorRequest have it."""
+    settings, grant = somebody
+    config = ConsumerConfig.of(**settings, group_id=with_commit)
+
+    async def ask():
+        async with from_outside(config) as groups:
+            found, refused = await groups.committed(with_commit, [SECURED])
+        return [each.offset for each in found.values()], list(refused.values())
+
+    async def consumers_own():
+        async with Consumer(group_id=with_commit, enable_auto_commit=False, **settings) as consumer:
+            consumer.assign([SECURED])
+            return await consumer.committed(SECURED)
+
+    with pytest.raises(GroupAuthorizationError, match=f"group '{with_commit}': grant DESCRIBE on the group"):
+        await ask()
+    await grant("GROUP", with_commit, "DESCRIBE")
+    assert await _until_granted(ask, GroupAuthorizationError) == ([], [ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+    with pytest.raises(TopicAuthorizationError, match="grant READ on the topic"):
+        await consumers_own()
+    await grant("TOPIC", "secured", "DESCRIBE")
+    await eventually(lambda: _is(ask(), ([2], [])))
+    assert await consumers_own() == 2
+
+
+async def _is(found, wanted):
+    return await found == wanted
+
+
+async def test_the_progress_of_jobs_is_read_with_describe_on_their_group(somebody, unique_name):
+    (settings, grant), group = somebody, unique_name("group")
+    await grant("TOPIC", "secured", "READ")
+    await grant("GROUP", group, "READ")
+    settings |= {"group_id": group, "enable_parallel_rebalance": True, "parallel_handoff": True}
+
+    async def read():
+        async with Consumer("secured", **settings) as consumer:
+            return (await asyncio.wait_for(consumer.getone(), 10)).offset
+
+    with pytest.raises(GroupAuthorizationError, match=rf"group '{group}\.catchup': grant DESCRIBE on the group"):
+        await read()
+    await grant("GROUP", f"{group}.catchup", "DESCRIBE")
+    assert await _until_granted(read, GroupAuthorizationError) == 0

@@ -8,11 +8,10 @@ from aiogroup.errors import (
     AiogroupError,
     BrokerError,
     ConnectionLostError,
-    GroupAuthorizationError,
     KafkaTimeoutError,
     TopicAuthorizationError,
 )
-from aiogroup.membership.remedies import Remedy, Rpc, remedy_for
+from aiogroup.membership.remedies import Remedy, Rpc, not_authorized_error, remedy_for
 from aiogroup.offsets.commit_plan import Committed
 from aiogroup.offsets.committed_request import BY_NAME, committed_in, committed_request
 from aiogroup.protocol.errors import lookup
@@ -78,7 +77,7 @@ class CommittedOffsets:
             case Remedy.RETRY | Remedy.REFRESH:
                 pass
             case Remedy.NOT_AUTHORIZED:
-                raise GroupAuthorizationError(f"not authorized to read {what}: grant READ on the group")
+                raise not_authorized_error(self._coordinator.identity.group_id, "DESCRIBE")
             case Remedy.REFUSE_PARTITION:
                 raise TopicAuthorizationError([topic])
             case _:

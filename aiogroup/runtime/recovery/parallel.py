@@ -97,7 +97,7 @@ class ParallelRecovery:
         spawn = context.supervisor.spawn
         if context.config.parallel_handoff:
             outsider = Outsider(Identity(context.config.second_group_id, context.config.instance_id))
-            log = SecondLog(context, Line(context, outsider), catch_up)
+            log = SecondLog(context, Line(context, outsider, needs="DESCRIBE"), catch_up)
             await log.check()
             spawn("second commit log", log.run)
         spawn("catch-up", catch_up.run)
