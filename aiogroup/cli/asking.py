@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from aiogroup.admin import described
+from aiogroup.cli.exits import NotDoneError
 from aiogroup.cluster import Cluster
 from aiogroup.config import ConsumerConfig
-from aiogroup.errors import AiogroupError, AuthenticationFailedError
+from aiogroup.errors import AiogroupError, AuthenticationFailedError, named
 from aiogroup.fetching.truncation import leader_of
 from aiogroup.membership.identity import Identity
 from aiogroup.membership.remedies import NOT_READY
@@ -78,6 +79,25 @@ class Asking:
         """The brokers and these topics as they are now; its `errors` has the topics that were not described."""
         snapshot = await self._link.fetch_metadata(topics)
         return Cluster(snapshot.brokers, snapshot.topics, snapshot.errors, snapshot.cluster_id)
+
+    async def partitions(self, wanted: Iterable[tuple[str, Collection[int]]]) -> frozenset[TopicPartition]:
+        """The partitions with these numbers of these topics; without numbers all of the topic.
+
+        Raises:
+            NotDoneError: there is no such topic, or it has no such partition.
+        """
+        topics = [*wanted]
+        cluster = await self.cluster({name for name, _ in topics})
+        found: set[TopicPartition] = set()
+        for name, numbers in topics:
+            there = cluster.partitions_of(name)
+            if not there:
+                raise NotDoneError(f"there is no topic {name!r}, or this principal may not describe it")
+            asked_for = {TopicPartition(name, number) for number in numbers} or there
+            if unknown := asked_for - there:
+                raise NotDoneError(f"topic {name!r} has {len(there)} partitions, and not {named(unknown)}")
+            found |= asked_for
+        return frozenset(found)
 
     async def listed(
         self, states: Collection[str]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from aiogroup.admin import GroupMember, members_of
-from aiogroup.cli.asking import Asking
+from aiogroup.cli.asking import Asking, asked
+from aiogroup.cli.connecting import settings_of
+from aiogroup.cli.printing import tell
 from aiogroup.cluster import Broker, Cluster
 from aiogroup.errors import GroupNotFoundError
 from aiogroup.offsets.commit_plan import Committed
@@ -19,7 +22,7 @@ from aiogroup.recovery.ranges import Ranges, above, count
 from aiogroup.recovery.token import Found, LogId, Token, read_committed
 from aiogroup.structs import TopicPartition
 
-__all__ = ["QUIET", "GroupLook", "PartitionLook", "look_at", "sum_of"]
+__all__ = ["QUIET", "GroupLook", "PartitionLook", "look_at", "look_once", "sum_of"]
 
 QUIET: Final = frozenset({"Empty", "Dead"})
 """The states in which a group has no members, and takes commits from anybody."""
@@ -108,6 +111,19 @@ def sum_of(counts: Iterable[int | None]) -> int | None:
     """The sum of what is known, `None` if nothing is."""
     known = [each for each in counts if each is not None]
     return sum(known) if known else None
+
+
+async def look_once(given: argparse.Namespace) -> GroupLook:
+    """Look at the group that was named. What is not known is reported beside what is printed of it.
+
+    Raises:
+        AiogroupError: as `look_at`.
+    """
+    async with asked(settings_of(given)) as asking:
+        look = await asking.within(f"{given.what} {given.group}", look_at(asking, given.group))
+    for failure in look.failures:
+        tell(failure)
+    return look
 
 
 async def look_at(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from aiogroup.admin import GroupMember
 from aiogroup.cluster import Broker
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "clean",
     "document",
     "duration",
+    "member_as_json",
     "say",
     "shown",
     "table",
@@ -79,6 +81,16 @@ def address(broker: Broker) -> str:
 def broker_as_json(broker: Broker) -> dict[str, object]:
     """A broker in a document."""
     return {"node_id": broker.node_id, "host": broker.host, "port": broker.port}
+
+
+def member_as_json(member: GroupMember) -> dict[str, object]:
+    """A member of a group in a document."""
+    return {
+        "name": member.name,
+        "member_id": member.member_id,
+        "client_id": member.client_id,
+        "host": member.host,
+    }
 
 
 def document(command: str, **fields: Any) -> str:  # noqa: ANN401 (whatever JSON can hold)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from aiogroup.errors import AiogroupError
+from aiogroup.errors import AiogroupError, named
 from aiogroup.structs import TopicPartition
 
 __all__ = [
@@ -71,7 +71,7 @@ class NotHandedOffError(DrainError):
     def __init__(self, tps: Iterable[TopicPartition]) -> None:
         self.partitions = frozenset(tps)
         super().__init__(
-            f"what is pending of {_named(self.partitions)} is not left to jobs: the service that committed it reads it "
+            f"what is pending of {named(self.partitions)} is not left to jobs: the service that committed it reads it "
             "itself (parallel_handoff is off there, or its aiogroup is older than this one). Start the service with "
             "parallel_handoff=True, then run the job"
         )
@@ -85,7 +85,7 @@ class CatchupGroupError(DrainError):
         self.partitions = frozenset(tps)
         super().__init__(
             f"the service does not read what jobs do from the group {group_id!r}, says its token of "
-            f"{_named(self.partitions)}: name the service's parallel_group_id (catchup_group_id, --catchup-group)"
+            f"{named(self.partitions)}: name the service's parallel_group_id (catchup_group_id, --catchup-group)"
         )
 
 
@@ -95,7 +95,7 @@ class IsolationLevelError(DrainError):
     def __init__(self, tps: Iterable[TopicPartition]) -> None:
         self.partitions = frozenset(tps)
         super().__init__(
-            f"the service reads {_named(self.partitions)} with isolation level read_committed, and this job was given "
+            f"the service reads {named(self.partitions)} with isolation level read_committed, and this job was given "
             "to read uncommitted records, aborted ones among them: leave isolation.level (--isolation-level) away, "
             "and the job takes the service's"
         )
@@ -147,7 +147,3 @@ class ClaimLostError(DrainError):
             "service had a new token. They are pending still. Give the driver more time (session_timeout_ms) or "
             "smaller slices (slice_records)"
         )
-
-
-def _named(tps: Iterable[TopicPartition]) -> str:
-    return ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(tps))

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from aiogroup.admin import GroupMember
-from aiogroup.cli.asking import asked
-from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.looks import GroupLook, PartitionLook, look_at, sum_of
-from aiogroup.cli.printing import address, broker_as_json, document, say, table, tell
+from aiogroup.cli.looks import GroupLook, PartitionLook, look_once, sum_of
+from aiogroup.cli.printing import address, broker_as_json, document, member_as_json, say, table
 from aiogroup.recovery.ranges import count
 
 __all__ = ["add"]
@@ -32,10 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 async def run(given: argparse.Namespace) -> int:
     """Print the summary, then a line for each partition and each member without one."""
-    async with asked(settings_of(given)) as asking:
-        look = await asking.within(f"describe {given.group}", look_at(asking, given.group))
-    for failure in look.failures:
-        tell(failure)
+    look = await look_once(given)
     if given.output == "json":
         say(document("describe", **_as_json(look)))
     else:
@@ -86,21 +81,12 @@ def _as_json(look: GroupLook) -> dict[str, object]:
                 "current_offset": each.current,
                 "log_end_offset": each.log_end,
                 "lag": each.lag,
-                "member": None if each.member is None else _member_as_json(each.member),
+                "member": None if each.member is None else member_as_json(each.member),
                 "token": _token_as_json(each),
             }
             for each in look.partitions
         ],
-        "idle_members": [_member_as_json(each) for each in look.idle],
-    }
-
-
-def _member_as_json(member: GroupMember) -> dict[str, object]:
-    return {
-        "name": member.name,
-        "member_id": member.member_id,
-        "client_id": member.client_id,
-        "host": member.host,
+        "idle_members": [member_as_json(each) for each in look.idle],
     }
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from aiogroup.admin import GroupMember, list_members, remove_members
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.printing import document, say, shown, tell
+from aiogroup.cli.printing import document, member_as_json, say, shown, tell
 
 __all__ = ["add_list", "add_remove"]
 
@@ -58,10 +58,5 @@ def _line(member: GroupMember) -> str:
 
 
 def _as_json(member: GroupMember) -> dict[str, object]:
-    return {
-        "name": member.name,
-        "member_id": member.member_id,
-        "client_id": member.client_id,
-        "host": member.host,
-        "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in sorted(member.partitions)],
-    }
+    partitions = [{"topic": tp.topic, "partition": tp.partition} for tp in sorted(member.partitions)]
+    return {**member_as_json(member), "partitions": partitions}

@@ -6,10 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Final
 
-from aiogroup.cli.asking import asked
-from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.looks import PartitionLook, look_at
+from aiogroup.cli.looks import PartitionLook, look_once
 from aiogroup.cli.printing import document, say, table, tell
 from aiogroup.recovery.ranges import count
 
@@ -28,10 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 async def run(given: argparse.Namespace) -> int:
     """Print a line for each partition whose commit has a token, usable or not."""
-    async with asked(settings_of(given)) as asking:
-        look = await asking.within(f"ranges {given.group}", look_at(asking, given.group))
-    for failure in look.failures:
-        tell(failure)
+    look = await look_once(given)
     with_token = [each for each in look.partitions if each.token is not None or each.found.foreign]
     if given.output == "json":
         say(document("ranges", group=look.group_id, partitions=[_as_json(each) for each in with_token]))

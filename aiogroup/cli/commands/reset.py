@@ -96,7 +96,7 @@ async def run(given: argparse.Namespace) -> int:
 async def _plan(
     asking: Asking, given: argparse.Namespace, file: Mapping[TopicPartition, int] | None
 ) -> tuple[GroupLook, list[Change]]:
-    tps = None if given.all_topics else frozenset(file) if file is not None else await _named(asking, given.topic)
+    tps = None if given.all_topics else frozenset(file) if file is not None else await asking.partitions(given.topic)
     look = await look_at(asking, given.group, must_exist=False, also=tps or ())
     chosen = [each for each in look.partitions if (each.committed is not None if tps is None else each.tp in tps)]
     if not chosen:
@@ -109,20 +109,6 @@ async def _plan(
         tell(f"there is no group {given.group!r} yet: this makes it")
     wanted = file if file is not None else await _wanted(asking, given, chosen)
     return look, [change_of(each, wanted[each.tp]) for each in chosen]
-
-
-async def _named(asking: Asking, topics: Iterable[tuple[str, tuple[int, ...]]]) -> frozenset[TopicPartition]:
-    cluster = await asking.cluster({name for name, _ in topics})
-    found: set[TopicPartition] = set()
-    for name, numbers in topics:
-        there = cluster.partitions_of(name)
-        if not there:
-            raise NotDoneError(f"there is no topic {name!r}, or this principal may not describe it")
-        asked_for = {TopicPartition(name, number) for number in numbers} or there
-        if unknown := asked_for - there:
-            raise NotDoneError(f"topic {name!r} has {len(there)} partitions, and not {named(unknown)}")
-        found |= asked_for
-    return frozenset(found)
 
 
 async def _wanted(

@@ -88,20 +88,14 @@ async def _read(consumer: Consumer, given: argparse.Namespace, left: dict[TopicP
 async def _bounds(
     asking: Asking, given: argparse.Namespace
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    cluster = await asking.cluster([given.topic])
-    there = cluster.partitions_of(given.topic)
-    if not there:
-        raise NotDoneError(f"there is no topic {given.topic!r}, or this principal may not describe it")
-    tps = {TopicPartition(given.topic, number) for number in given.partition} or there
-    if unknown := tps - there:
-        raise NotDoneError(f"topic {given.topic!r} has {len(there)} partitions, and not {named(unknown)}")
-    firsts = await _offsets(asking, dict.fromkeys(sorted(tps), EARLIEST))
-    ends = await _offsets(asking, dict.fromkeys(sorted(tps), LATEST))
+    tps = sorted(await asking.partitions([(given.topic, given.partition)]))
+    firsts = await _offsets(asking, dict.fromkeys(tps, EARLIEST))
+    ends = await _offsets(asking, dict.fromkeys(tps, LATEST))
     kind, number = given.since
     match kind:
         case "time":
             since_ms = number if number >= 0 else max(0, wall_ms() + number)
-            found = await _offsets(asking, dict.fromkeys(sorted(tps), since_ms))
+            found = await _offsets(asking, dict.fromkeys(tps, since_ms))
             starts = {tp: offset if offset >= 0 else ends[tp] for tp, offset in found.items()}
         case "last":
             starts = {tp: end - number for tp, end in ends.items()}
