@@ -539,7 +539,8 @@ class Consumer:
     ) -> None:
         """Read these topics, or all that match a pattern, from now on; the change is made in the background.
 
-        Without a `listener` the constructor's is used.
+        Without a `listener` the constructor's is used. A record in hand is not waited for: it comes again when its
+        partition is read again, unless you call `commit()` before (docs/delivery.md).
 
         Raises:
             IllegalStateError: partitions were assigned with assign(), or called inside a rebalance callback.

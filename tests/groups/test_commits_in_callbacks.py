@@ -88,6 +88,19 @@ async def test_at_a_subscribe_while_a_record_is_in_hand(group, enable_auto_commi
     assert committed(group)[A] == 1
 
 
+@pytest.mark.parametrize(("settings", "says_so", "next_one"), [({}, False, 1), ({}, True, 2), (COOPERATIVE, False, 2)])
+async def test_what_comes_after_a_subscribe_that_keeps_the_topic(group, settings, says_so, next_one):
+    """docs/delivery.md: the record in hand again, unless its partition is kept, or `commit()` was called before."""
+    group.brokers.add_partitions(OTHER, 1)
+    member = await reads(group, 0, 0, 0, commits=False, enable_auto_commit=True, **settings)
+    assert await take(member, 2) == [0, 1]
+    if says_so:
+        await member.commit()
+    member.call("subscribe", [TOPIC, OTHER])
+    await until(lambda: (OTHER, 0) in member.consumer.assignment(), what=member.tail)
+    assert await take(member, 1) == [next_one]
+
+
 async def test_of_a_partition_that_is_kept_too(group):
     """The callback runs at once, and the record in hand is of a partition that it does not name."""
     group.brokers.add_partitions(OTHER, 1)
