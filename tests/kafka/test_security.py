@@ -312,13 +312,14 @@ SECURED = TopicPartition("secured", 0)
 async def somebody(secure, unique_name):
     """Settings of a principal without rights, and what grants it one: `await grant("GROUP", "billing", "READ")`."""
     principal = unique_name("somebody")
-    admin = AdminClient({"bootstrap.servers": secure.bootstrap_servers})
 
     def grant_at_once(kind, name, operation):
         literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
         right = AclBinding(kind, name, literal, f"User:{principal}", "*", operation, allow)
-        for done in admin.create_acls([right]).values():
-            done.result(10)
+        # A client of its own for each call: as long as one lives, its thread reports brokers that went away.
+        admin = AdminClient({"bootstrap.servers": secure.bootstrap_servers})
+        (done,) = admin.create_acls([right]).values()
+        done.result(10)
 
     async def grant(kind, name, operation):
         await asyncio.to_thread(grant_at_once, ResourceType[kind], name, AclOperation[operation])

@@ -51,7 +51,8 @@ class GroupLink:
     ) -> tuple[dict[TopicPartition, Committed], dict[TopicPartition, int]]:
         """What the group has committed, and the error codes of the partitions that the coordinator refused.
 
-        Of these partitions once no transaction is about to commit others, or without `tps` of all that there are, now.
+        With `tps` it is that of these partitions, once no transaction is about to commit other offsets. Without, it is
+        all that there is, as it is now.
 
         Raises:
             GroupAuthorizationError: grant DESCRIBE on the group.
