@@ -152,7 +152,7 @@ def main() -> int:
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=PROTOCOLS)
     parser.add_argument("--kind", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--each", type=int, nargs="+", default=[PARTITIONS_EACH], help="partitions for each member")
-    parser.add_argument("--jobs", type=int, default=2, help="how many cases at a time; 1,000 members need 4 GB")
+    parser.add_argument("--jobs", type=int, default=2, help="how many cases at a time; 1,000 members need up to 2 GB")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--keep", type=Path, help="append each case to this file; those that it has are not run again")
     parser.add_argument("--beside-kafka", action="store_true")
