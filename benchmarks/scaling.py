@@ -21,6 +21,7 @@ from aiogroup.embedded.shell.virtual_network import VirtualNetwork
 from aiogroup.embedded.shell.virtual_time import virtual_time
 from aiogroup.errors import AiogroupError
 from aiogroup.telemetry import events
+from benchmarks.scaling_shared import shared_metadata
 
 TOPIC = "orders"
 GROUP = "scale"
@@ -176,6 +177,7 @@ class InVirtualTime:
     def __init__(self, case, loop):
         self.settings = Settings.of(PROPERTIES)
         self.cluster = Cluster(self.settings, Random(case.seed), nodes=NODES, **drafted(case))
+        self.cluster.observers.all.clear()  # they keep the last exchanges, and nobody will ask for them
         self.network = Network(self.cluster, loop, Random(case.seed))
         self.network.jitter_ms = 5
         self.logs = DirectLogs(self.cluster.topics, self.settings)
@@ -477,5 +479,6 @@ def run_in_virtual_time(case):
     with asyncio.Runner(loop_factory=lambda: Loop(BEGIN_MS)) as runner:
         loop = runner.get_loop()
         random.seed(case.seed)  # by which clients choose brokers and wait
-        with virtual_time(loop):
-            return runner.run(run(case, InVirtualTime(case, loop)))
+        place = InVirtualTime(case, loop)
+        with virtual_time(loop), shared_metadata(place.cluster):
+            return runner.run(run(case, place))

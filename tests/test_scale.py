@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import json
 import logging
 import warnings
 
 import pytest
 
-from benchmarks import scaling
+from benchmarks import scale, scaling
 from benchmarks.scaling import Case, Pace, run_in_virtual_time
 
 PACE = Pace(session_s=20.0, heartbeat_s=2.0, back_s=5.0, wave_s=20.0, spread_s=4.0, quiet_s=30.0, record_s=2.0)
@@ -76,3 +78,31 @@ def test_a_case_in_which_the_broker_refuses_something_says_no_figures(monkeypatc
     monkeypatch.setattr(scaling, "PROPERTIES", scaling.PROPERTIES | {"max.connections": "20"})
     with pytest.raises(RuntimeError, match="connections"):
         cost_of("start")
+
+
+@pytest.mark.parametrize("scenario", ["crash", "coordinator moves"])
+def test_what_members_share_does_not_change_the_figures(monkeypatch, scenario):
+    """Answers to Metadata are built and read once for all members of a process."""
+    shared = cost_of(scenario)
+    monkeypatch.setattr(scaling, "shared_metadata", lambda _cluster: contextlib.nullcontext())
+    apart = cost_of(scenario)
+    shared.cpu_s = apart.cpu_s = 0.0
+    assert shared == apart
+
+
+def test_a_case_that_the_file_has_is_not_run_again(monkeypatch, tmp_path):
+    runs = []
+
+    def run_apart(case):
+        runs.append(case["members"])
+        return {"seconds": 1, **case, "rebalances": len(runs)} | ({"failed": True} if case["members"] > 10 else {})
+
+    monkeypatch.setattr(scale, "run_apart", run_apart)
+    path = tmp_path / "cases"
+    todo = list(scale.cases(["start"], [10, 20], [10], ["static"], ["range"]))
+    for _ in range(2):
+        kept = scale.Kept(path)
+        told = [kept.run(case) for case in todo]
+    assert runs == [10, 20, 20], "one that failed is run again"
+    assert told[0]["rebalances"] == 1
+    assert [json.loads(line)["members"] for line in path.read_text().splitlines()] == [10]

@@ -188,3 +188,19 @@ def test_more_connections_than_are_allowed_are_closed():
     assert [each.refusal.name for each in machine.cluster.troubles.kept] == ["connections"]
     first.connection.lost(0)
     assert not machine.client().is_closed
+
+
+def test_a_node_that_dies_sends_nothing_on_a_connection_that_it_has_closed():
+    """It was silent when the first answer was due, and the second one was to break the connection."""
+    machine = Machine(nodes=2)
+    client = machine.client()
+    machine.cluster.rules.delay("ApiVersions", ms=10)
+    machine.cluster.rules.cut("Metadata")
+    client.send(NAMED, 4)
+    client.send(MetadataRequest(topics=()))
+    machine.do(lambda cluster, now_ms: cluster.nodes.pause(1, now_ms))
+    machine.pass_ms(10)
+    assert client.is_closed
+    machine.client(2)
+    machine.do(lambda cluster, now_ms: cluster.nodes.kill(1, now_ms))
+    assert client.answer() is None

@@ -179,7 +179,6 @@ class Cluster:
             raise BrokerRefusal(f"node {node_id} is down")
         self._connections_count += 1
         connection = Connection(self, node, self._connections_count, self.settings.max_frame_bytes)
-        self._connections = {number: each for number, each in self._connections.items() if not each.is_closed}
         if len(self._connections) >= self.settings["max.connections"]:
             self.troubles.note("connections", f"{len(self._connections)} connections are open", now_ms)
             connection.close()
@@ -192,9 +191,6 @@ class Cluster:
         """What is to be sent and closed since the last call. Of a paused node nothing is."""
         taken = [each for each in self._output.values() if not each.node.is_paused]
         self._output = {number: each for number, each in self._output.items() if each.node.is_paused}
-        for each in taken:
-            if each.is_closed:
-                self._connections.pop(each.number, None)
         return [Output(each, each.take_output()) for each in taken]
 
     @property
@@ -203,17 +199,15 @@ class Cluster:
 
     def disconnect(self, node_id: int | None) -> None:
         """Break the connections to a node, or all of them. What was not sent is lost."""
-        for connection in list(self._connections.values()):
+        # What a connection of a paused node was to send before it was closed is still there.
+        for connection in (*self._connections.values(), *self._output.values()):
             if node_id in (None, connection.node_id):
                 connection.take_output()
                 connection.close()
 
     def _on_down(self, node: Node, _now_ms: int) -> None:
         self.fetching.forget(node.node_id)
-        for connection in list(self._connections.values()):
-            if connection.node is node:
-                connection.take_output()
-                connection.close()
+        self.disconnect(node.node_id)
 
     def _on_resumed(self, node: Node, _now_ms: int) -> None:
         for connection in self._connections.values():
@@ -227,6 +221,9 @@ class Cluster:
 
     def on_output(self, connection: Connection) -> None:
         self._output[connection.number] = connection
+
+    def on_closed(self, connection: Connection) -> None:
+        self._connections.pop(connection.number, None)
 
     def on_answer(self, exchange: Exchange) -> None:
         if self.observers.all:

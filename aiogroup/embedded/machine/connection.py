@@ -39,6 +39,9 @@ class Owner(Protocol):
     def on_output(self, connection: Connection, /) -> None:
         """There are bytes to send, or the connection reads on, or it is to be closed."""
 
+    def on_closed(self, connection: Connection, /) -> None:
+        """The connection is closed, by either end; told again if both close it."""
+
     def on_garbage(self, connection: Connection, what: str, /) -> None: ...
 
     def gate_of(self, connection: Connection, /) -> Gate:
@@ -203,6 +206,7 @@ class Connection:
         if not self.is_closed:
             self.is_closed = True
             self._forget()
+            self._owner.on_closed(self)
             self._owner.on_output(self)
 
     def lost(self, now_ms: int) -> None:
@@ -210,6 +214,7 @@ class Connection:
         self._owner.advance(now_ms)
         self.is_closed = True
         self._forget()
+        self._owner.on_closed(self)
         self._owner.work()
 
     def _forget(self) -> None:
