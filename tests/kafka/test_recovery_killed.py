@@ -48,6 +48,8 @@ async def test_4_a_process_that_is_killed_at_any_step_skips_nothing(make_place, 
     place, processed, end = make_place(), [], 120
     await leave_at(place, committed=70, end=end)
     for _ in range(2):  # the second finds what the first has left
+        await place.produce(range(end, end + 60))  # however fast it starts, there are 50 records to catch up with
+        end += 60
         process = await start(place, step, auto_commit=auto_commit, name="one")
         dying = asyncio.create_task(outcome(process))
         while not dying.done():

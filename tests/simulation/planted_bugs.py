@@ -167,7 +167,7 @@ BUGS = (
     Bug(
         "takes an error of OffsetFetch for nothing committed",
         "aiogroup/runtime/offsets/committed.py",
-        'return {}, self._mend(group.error_code, f"committed offsets of {group_id!r}")',
+        'return {}, self._mend(answer.error_code, f"committed offsets of {group_id!r}")',
         "return dict.fromkeys(tps), None",
         ("brokers",),
         (116,),
