@@ -1,4 +1,6 @@
-"""`make test` runs every test, its parts side by side; tests that share a cluster of their own run on one worker."""
+"""What `make test` and other goals run, parts of it side by side; tests that share a cluster of their own run on one
+worker.
+"""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Asking:
     # Offsets.
 
     async def committed(self, group_id: str) -> tuple[dict[TopicPartition, Committed], dict[TopicPartition, str]]:
-        """All that the group has committed; why not, else."""
+        """All that the group has committed, and the errors of the partitions that the coordinator refused."""
         found, refused = await self._groups.committed(group_id)
         return found, {tp: lookup(code).name for tp, code in refused.items()}
 

@@ -194,6 +194,15 @@ async def test_what_a_member_has_committed_since_the_look_is_not_overwritten(run
     assert broker.committed("billing") == {TP: 6}
 
 
+async def test_what_cannot_be_compared_with_the_look_is_not_overwritten(run, commit, broker):
+    await commit({TP: 4})
+    with broker.error("OffsetFetch", "TOPIC_AUTHORIZATION_FAILED", topic="orders", partition=0, times=None):
+        told = await run("reset", "billing", "--topic", "orders:0", "--to-latest", "--execute")
+    assert told.code == 3
+    assert "what is committed in orders-0 cannot be read again: TOPIC_AUTHORIZATION_FAILED" in told.err
+    assert broker.committed("billing") == {TP: 4}
+
+
 async def test_a_part_that_was_set_before_a_member_joined_is_not_called_refused(run, commit, broker):
     await commit({TP: 4, ("orders", 1): 1})
     broker.error("OffsetCommit", "UNKNOWN_MEMBER_ID", topic="orders", partition=1)

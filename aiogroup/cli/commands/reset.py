@@ -157,11 +157,13 @@ def _refusals(given: argparse.Namespace, look: GroupLook, changes: Iterable[Chan
 
 
 async def _news(asking: Asking, look: GroupLook, changes: Iterable[Change]) -> list[str]:
-    """A look takes several answers. A member may have joined and left again meanwhile, and brokers compare nothing."""
+    """Why the changes do not fit any more. The look took several requests: a member may have joined, committed and left
+    meanwhile, and a broker does not compare a commit with what was committed before.
+    """
     before = {each.tp: each.committed for each in look.partitions}
     now, refused = await asking.committed(look.group_id)
     if unknown := [each.tp for each in changes if each.tp in refused]:
-        return [f"what group {look.group_id!r} has committed in {named(unknown)} is refused: {refused[unknown[0]]}"]
+        return [f"what is committed in {named(unknown)} cannot be read again: {refused[unknown[0]]}"]
     moved = [each.tp for each in changes if now.get(each.tp) != before[each.tp]]
     if not moved:
         return []
