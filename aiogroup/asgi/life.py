@@ -37,7 +37,10 @@ NO_BROKER: Final = (ConnectionLostError, KafkaTimeoutError, ProtocolError)
 """What `Consumer.start` raises where no bootstrap server has answered: it may be called again."""
 Follow = Callable[[Consumer], Observer]
 """Called with each consumer before it starts; returns an observer that gets the service's own events about it."""
-START_MOST_MS: Final = 30_000
+START_MOST_MS: Final = 4_000
+"""The longest wait between two attempts to start: a service is ready within 5 s of its brokers, however long they were
+away.
+"""
 TELL_AGAIN_MS: Final = 60_000
 EXIT_NOT_BEFORE_MS: Final = 10_000
 """A server's parent process replaces a worker at once, and each new member rebalances its group."""
