@@ -92,7 +92,8 @@ jars: $(STAMP)
 	$(PY) -m aiogroup.devkafka fetch
 
 # The tests that need no broker. The other folders are ignored, since pytest would read them only to deselect everything.
-FAST = $(PY) -m pytest -m "not kafka and not simulation" --ignore=tests/kafka --ignore=tests/simulation --ignore=tests/groups -n 2
+# Four tenths of their time they wait, mostly for processes that they start: three workers for two processors.
+FAST = $(PY) -m pytest -m "not kafka and not simulation" --ignore=tests/kafka --ignore=tests/simulation --ignore=tests/groups -n 3
 
 check: $(STAMP)
 	$(PY) -m ruff format --check .
@@ -118,10 +119,12 @@ WITH_SPARK := $(PY) -m pytest $(wildcard tests/kafka/test_spark_*.py) --broker r
 # `make test test-kafka` runs everything on both brokers, and once what both would run on real Kafka.
 IS_JUDGED := $(if $(filter test-kafka,$(MAKECMDGOALS)),,yes)
 # What waits runs beside what computes, which gives way to it, and the more so the less it minds: sessions with Spark expire.
+# Three sides keep two processors busy, as each waits for a good part of its time.
 test: jars
 	@$(PY) -m tests.support.side_by_side \
-	  '$(if $(IS_JUDGED),nice -n 5 $(WITH_SPARK) "spark and not thorough" && )nice -n 10 $(LONG) $(SIMULATED) && nice -n 10 $(LONG) $(SCRIPTED) && nice -n 10 $(FAST)' \
-	  '$(ON_EMBEDDED) -m "kafka and not spark$(if $(IS_JUDGED), and not thorough" && $(ON_REAL) -m "real_kafka and not spark and not thorough)"'
+	  '$(ON_EMBEDDED) -m "kafka and not spark$(if $(IS_JUDGED), and not thorough)"' \
+	  'nice -n 10 $(LONG) $(SIMULATED) && nice -n 10 $(LONG) $(SCRIPTED) && nice -n 10 $(FAST)' \
+	  $(if $(IS_JUDGED),'nice -n 5 $(WITH_SPARK) "spark and not thorough" && $(ON_REAL) -m "real_kafka and not spark and not thorough"')
 
 test-kafka: jars
 	$(ON_REAL) -m "kafka and not spark"

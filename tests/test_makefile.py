@@ -21,18 +21,18 @@ from tests.support.workers import by_one_worker, scope_of
 ROOT = Path(__file__).parents[1]
 PARTS = {
     ("test",): [
-        "spark and not thorough",
+        "kafka and not spark and not thorough",
         "simulation and not kafka and not lengthy",
         "simulation and not kafka and not lengthy",
         "not kafka and not simulation",
-        "kafka and not spark and not thorough",
+        "spark and not thorough",
         "real_kafka and not spark and not thorough",
     ],
     ("test", "test-kafka", "properties"): [
+        "kafka and not spark",
         "simulation and not kafka and not lengthy",
         "simulation and not kafka and not lengthy",
         "not kafka and not simulation",
-        "kafka and not spark",
         "kafka and not spark",
         "spark",
         "not kafka",
