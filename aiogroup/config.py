@@ -41,6 +41,9 @@ MAX_COMMIT_METADATA: Final = 4096
 """The broker's default `offset.metadata.max.bytes`. The broker counts characters; aiogroup counts bytes, of which there
 are never fewer."""
 
+MAX_TEXT_BYTES: Final = 2**15 - 1
+"""The longest text that a request can carry: older versions of requests have 16 bits for its length."""
+
 LANE_ORDERS: Final = ("unordered", "ordered")
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -267,6 +270,7 @@ class ConsumerConfig:
                 _require(isinstance(value, bool), f"{each.name}={value!r}: True or False is needed")
             elif kind.startswith("str") and "Sequence" not in kind and not (value is None and "None" in kind):
                 _require(isinstance(value, str), f"{each.name}: a text is needed, not {type(value).__name__}")
+                _check_text(each.name, value)
         for name in (
             "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "rebalance_timeout_ms",
             "registration_timeout_ms",
@@ -444,6 +448,21 @@ class ConsumerConfig:
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise ConfigError(message)
+
+
+def _check_text(name: str, text: str) -> None:
+    """A request can carry the text. It may be a password, so it is not repeated."""
+    try:
+        bytes_count = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"{name}: its character {error.start} is no Unicode that could be sent (os.environ has such characters for "
+            "bytes that are not UTF-8)"
+        ) from None
+    _require(
+        bytes_count <= MAX_TEXT_BYTES,
+        f"{name}: {bytes_count} bytes as UTF-8 are more than a request can carry, which is {MAX_TEXT_BYTES}",
+    )
 
 
 def _stacklevel() -> int:

@@ -7,13 +7,10 @@ it. Every error can be pickled.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from aiogroup.structs import aiokafka_errors
-
-if TYPE_CHECKING:
-    from aiogroup.native import Record
-    from aiogroup.structs import TopicPartition
+from aiogroup.native import Record
+from aiogroup.structs import TopicPartition, aiokafka_errors
 
 _HEAP_TYPE = 1 << 9
 """CPython's Py_TPFLAGS_HEAPTYPE, which is set for classes made by a class statement."""

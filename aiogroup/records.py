@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from aiogroup.native import Record
 from aiogroup.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -110,6 +110,9 @@ class Records(Mapping[TopicPartition, list[Record]]):
 
     def __len__(self) -> int:
         return len(self._by_partition)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # protocols 0 and 1 would not pickle a class with slots
+        return type(self), (self._by_partition, self._metadata)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{tp.topic}-{tp.partition}: {len(of)}" for tp, of in self._by_partition.items())

@@ -105,6 +105,15 @@ WRONG_TYPES = [
     ({"ssl_context": 3}, "ssl_context: an ssl.SSLContext is needed, not int"),
     ({"ssl_context": ssl.SSLContext, "security_protocol": "SSL"}, "ssl_context"),
 ]
+NOT_SENDABLE = [
+    *(
+        ({name: text}, rf"{name}: {why}")
+        for name in ("client_id", "client_rack", "group_id", "parallel_group_id")
+        for text, why in (("pod-\udcff", "its character 4 is no Unicode"), ("\u00e9" * 16_384, "32768 bytes as UTF-8"))
+    ),
+    ({"sasl_plain_password": "secret\udcff"}, "sasl_plain_password: its character 6 is no Unicode"),
+]
+"""Texts with a lone surrogate, as os.environ has it for a byte that is not UTF-8, and texts longer than Kafka's."""
 
 
 def test_expansion_timeout_that_a_newcomer_would_not_survive_warns():
@@ -151,6 +160,18 @@ def test_contradiction_names_both_settings(given, one, other):
 def test_value_out_of_range_or_of_the_wrong_type_is_refused_by_name(given, name):
     with pytest.raises(ConfigError, match=name):
         ConsumerConfig.of(**given)
+
+
+@pytest.mark.parametrize(("given", "told"), NOT_SENDABLE, ids=lambda each: ascii(each)[:40])
+def test_text_that_no_request_can_carry_is_refused_without_repeating_it(given, told):
+    with pytest.raises(ConfigError, match=told) as refused:
+        ConsumerConfig.of(**given)
+    assert "secret" not in str(refused.value)
+    str(refused.value).encode()
+
+
+def test_longest_text_of_a_request_is_taken():
+    assert ConsumerConfig.of(group_id="\u00e9" * 16_383 + "g").group_id
 
 
 @pytest.mark.parametrize(

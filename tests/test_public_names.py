@@ -6,6 +6,7 @@ import importlib
 import importlib.resources
 import inspect
 import types
+import typing
 
 import aiokafka
 
@@ -74,6 +75,31 @@ def test_every_public_method_promises_something():
         doc = inspect.getdoc(getattr(aiogroup.Consumer, name))
         assert doc, name
         assert doc[0].isupper() or doc[0] == "`", name
+
+
+def _functions(public):
+    """Those that a public name has, as `typing.get_type_hints` takes them, also behind properties."""
+    if not inspect.isclass(public):
+        return
+    yield public
+    for kind in public.__mro__:
+        if kind.__module__.partition(".")[0] == "aiogroup":
+            for each in vars(kind).values():
+                function = getattr(each, "fget", None) or getattr(each, "func", None) or inspect.unwrap(each)
+                if inspect.isfunction(function) and function.__module__ == kind.__module__:
+                    yield function
+
+
+def test_type_hints_of_public_names_can_be_evaluated():
+    """For frameworks that read them at run time, to inject, validate or document."""
+    cannot = []
+    for name in aiogroup.__all__:
+        for each in _functions(getattr(aiogroup, name)):
+            try:
+                typing.get_type_hints(each)
+            except (NameError, TypeError) as error:
+                cannot.append(f"{each.__qualname__}: {error}")
+    assert sorted(set(cannot)) == []
 
 
 def test_type_checkers_know_the_types():

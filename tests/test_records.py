@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
 from aiokafka.structs import TopicPartition
 
-from aiogroup import Record, Records
+from aiogroup import PartitionMetadata, Record, Records
+from aiogroup.native import IS_COMPILED
 
 
 def test_a_batch_shows_how_much_of_what_it_holds():
@@ -14,3 +22,29 @@ def test_a_batch_shows_how_much_of_what_it_holds():
     }
     assert repr(Records(batch, {})) == "Records(orders-0: 1, orders-1: 1)"
     assert repr(Records({}, {})) == "Records()"
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_batch_can_be_pickled_and_copied(protocol):
+    tp = TopicPartition("orders", 0)
+    batch = Records({tp: [Record(tp, 0, 0, 0, None, b"v", ())]}, {tp: PartitionMetadata(1, 2, 3, 4, 5)})
+    for twin in (pickle.loads(pickle.dumps(batch, protocol)), copy.copy(batch), copy.deepcopy(batch)):
+        assert twin == batch
+        assert twin.metadata() == batch.metadata()
+
+
+PICKLED = """
+import pickle, sys
+from aiogroup import Record, TopicPartition
+sys.stdout.buffer.write(pickle.dumps(Record(TopicPartition("orders", 0), 7, 0, 0, b"k", b"v", ())))
+"""
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="both processes would have the Python")
+def test_a_record_of_a_process_without_the_c_is_a_record_in_one_with_it():
+    pickled = subprocess.run(
+        [sys.executable, "-c", PICKLED], env=os.environ | {"AIOGROUP_PURE_PYTHON": "1"}, capture_output=True, check=True
+    ).stdout
+    record = pickle.loads(pickled)
+    assert type(record) is Record
+    assert record == Record(TopicPartition("orders", 0), 7, 0, 0, b"k", b"v", ())

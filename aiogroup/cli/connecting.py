@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from aiogroup.config import ConsumerConfig
+from aiogroup.errors import ConfigError
 from aiogroup.properties import consumer_settings, load_properties
 
 __all__ = ["PREFIX", "NoServersError", "add_connection", "settings_of"]
@@ -27,7 +29,10 @@ class NoServersError(Exception):
 def add_connection(parser: argparse.ArgumentParser) -> None:
     """The options of every command that asks brokers."""
     parser.add_argument(
-        "--bootstrap-server", metavar="HOST:PORT[,...]", help=f"or the variable {PREFIX}BOOTSTRAP_SERVERS"
+        "--bootstrap-server",
+        type=_servers,
+        metavar="HOST:PORT[,...]",
+        help=f"or the variable {PREFIX}BOOTSTRAP_SERVERS",
     )
     parser.add_argument(
         "--command-config",
@@ -36,6 +41,16 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         help=f"Java properties: security.protocol, sasl.*, ssl.*; each may be a variable instead, as "
         f"{PREFIX}SECURITY_PROTOCOL",
     )
+
+
+def _servers(text: str) -> str:
+    """What it is given, if that is empty, as an unset variable is, or names brokers."""
+    try:
+        if text:
+            ConsumerConfig(bootstrap_servers=text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def settings_of(given: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:

@@ -47,6 +47,7 @@ if TYPE_CHECKING or not IS_COMPILED:
     Maker = fetch.Maker
     Reader = pure.Reader
     Record = pure.Record
+    Record.__module__ = "aiogroup.records"  # as the compiled one: each kind of process reads pickles of the other
     blank = pure.blank
     extent = pure.extent
     next_records = frames.next_records

@@ -65,9 +65,11 @@ class Record:
         value: Any,  # noqa: ANN401
         headers: Headers,
         acknowledge: Callable[[Record], None] | None = None,
+        lane: str = "live",
+        lateness_ms: int = 0,
     ) -> None:
-        self._origin: Origin = (tp, timestamp_type, "live", acknowledge)
-        self.lateness_ms = 0
+        self._origin: Origin = (tp, timestamp_type, lane, acknowledge)
+        self.lateness_ms = lateness_ms
         self.offset = offset
         self.timestamp = timestamp
         self.key = key
@@ -129,7 +131,8 @@ class Record:
         return hash((self.tp, self.offset))
 
     def __reduce__(self) -> tuple[type[Record], tuple[Any, ...]]:
-        return Record, self._values()
+        where = (None, self.lane, self.lateness_ms) if self.lane != "live" or self.lateness_ms else ()
+        return Record, self._values() + where
 
     def __repr__(self) -> str:
         return (

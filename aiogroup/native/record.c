@@ -89,19 +89,22 @@ track(Record *self)
     }
 }
 
+static int
+set_lateness(Record *self, PyObject *lateness, void *unused);
+
 static PyObject *
 record_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"tp",    "offset",  "timestamp",   "timestamp_type", "key",
-                            "value", "headers", "acknowledge", NULL};
-    PyObject *tp, *kind, *key, *value, *headers, *acknowledge = Py_None;
+                            "value", "headers", "acknowledge", "lane",           "lateness_ms", NULL};
+    PyObject *tp, *kind, *key, *value, *headers, *acknowledge = Py_None, *lane = NULL, *lateness = NULL;
     long long offset, timestamp;
     State *state = state_of(type);
     if (state == NULL) {
         return NULL;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!LLOOOO|O:Record", names, &PyTuple_Type, &tp, &offset, &timestamp,
-                                     &kind, &key, &value, &headers, &acknowledge)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!LLOOOO|OUO:Record", names, &PyTuple_Type, &tp, &offset,
+                                     &timestamp, &kind, &key, &value, &headers, &acknowledge, &lane, &lateness)) {
         return NULL;
     }
     if (PyTuple_GET_SIZE(tp) != 2) {
@@ -112,7 +115,8 @@ record_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (headers == NULL) {
         return NULL;
     }
-    PyObject *origin = Py_BuildValue("(OOsO)", tp, kind, "live", acknowledge);
+    PyObject *origin = lane == NULL ? Py_BuildValue("(OOsO)", tp, kind, "live", acknowledge)
+                                    : Py_BuildValue("(OOOO)", tp, kind, lane, acknowledge);
     if (origin == NULL) {
         Py_DECREF(headers);
         return NULL;
@@ -121,6 +125,9 @@ record_construct(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Py_DECREF(origin);
     if (self != NULL) {
         track((Record *)self); /* constructed by Python code: it may hold anything */
+        if (lateness != NULL && set_lateness((Record *)self, lateness, NULL) < 0) {
+            Py_CLEAR(self);
+        }
     }
     return self;
 }
@@ -317,7 +324,16 @@ values_of(Record *self)
 static PyObject *
 record_reduce(Record *self, PyObject *unused)
 {
+    PyObject *lane = PyTuple_GET_ITEM(self->origin, ORIGIN_LANE);
+    int is_live = PyUnicode_Check(lane) && PyUnicode_CompareWithASCIIString(lane, "live") == 0;
+    int is_late = PyTuple_GET_SIZE(self->origin) > ORIGIN_LATENESS;
     PyObject *values = values_of(self);
+    if (values != NULL && (!is_live || is_late)) { /* most records are neither, and their pickles are shorter */
+        PyObject *lateness = get_lateness(self, NULL);
+        PyObject *where = lateness == NULL ? NULL : Py_BuildValue("(OON)", Py_None, lane, lateness);
+        Py_SETREF(values, where == NULL ? NULL : PySequence_Concat(values, where));
+        Py_XDECREF(where);
+    }
     return values == NULL ? NULL : Py_BuildValue("(ON)", Py_TYPE(self), values);
 }
 

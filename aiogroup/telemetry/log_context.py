@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import Token
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from aiogroup.records import Record
 from aiogroup.telemetry.event import Event
-
-if TYPE_CHECKING:
-    from aiogroup.records import Record
-    from aiogroup.telemetry.record_observer import End, Whose
+from aiogroup.telemetry.record_observer import End, Whose
 
 __all__ = ["LogContext"]
 

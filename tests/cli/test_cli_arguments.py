@@ -29,6 +29,9 @@ BAD = [
     ["members", "list"],
     ["nothing"],
     ["groups"],
+    ["groups", "--bootstrap-server", "127.0.0.1:99999"],
+    ["groups", "--bootstrap-server", "host:9092,"],
+    ["groups", "--bootstrap-server", "me:secret@host:9092"],
     ["groups", *WHERE, "--state", "Sleepy"],
     ["groups", *WHERE, "--timeout-ms", "0"],
     ["groups", *WHERE, "-o", "yaml"],
@@ -69,6 +72,7 @@ def test_bad_arguments_are_refused_with_the_usage(arguments, capsys):
     assert code == 2
     told = capsys.readouterr()
     assert (told.out, told.err.startswith("usage: aiogroup")) == ("", True)
+    assert "secret" not in told.err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--version"]], ids=" ".join)

@@ -79,6 +79,16 @@ def test_a_record_can_be_pickled_and_copied_without_its_consumer(kind):
     assert acked == [record]
 
 
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_pickled_or_copied_record_has_the_lane_and_the_lateness_of_the_record(kind, protocol):
+    late = made(kind, None, lane="catch-up")
+    late.lateness_ms = 2**70
+    for record in (late, made(kind, None, lane="catch-up"), made(kind, lateness_ms=5), made(kind)):
+        for twin in (pickle.loads(pickle.dumps(record, protocol)), copy.copy(record), copy.deepcopy(record)):
+            assert twin == record
+            assert (twin.lane, twin.lateness_ms) == (record.lane, record.lateness_ms)
+
+
 def test_an_error_of_ack_reaches_the_caller(kind):
     def refuse(record):
         raise LookupError(record.offset)
@@ -562,7 +572,7 @@ async def test_steps_asked_for_at_once_give_different_records(kind):
 
 
 def test_the_environment_may_ask_for_python():
-    asked = "from aiogroup import native; print(native.IS_COMPILED, native.Record.__module__)"
+    asked = "from aiogroup import native; print(native.IS_COMPILED, native.Cursor.__module__)"
     environment = os.environ | {"AIOGROUP_PURE_PYTHON": "1"}
     done = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "aiogroup.native.pure"]

@@ -45,6 +45,9 @@ class VirtualTimeError(OSError):
     def __str__(self) -> str:
         return str(self.strerror)
 
+    def __reduce__(self) -> tuple[type[VirtualTimeError], tuple[str]]:  # OSError's own would give the number, too
+        return type(self), (str(self),)
+
 
 class Network(Protocol):
     """What opens the loop's connections."""
