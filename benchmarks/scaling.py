@@ -76,6 +76,8 @@ class Case:
     partitions_each: int = 10
     pace: Pace = field(default_factory=Pace)
     seed: int = 1
+    jitter_ms: int = 5
+    """A message takes 1 ms to this many."""
 
     @property
     def partitions(self) -> int:
@@ -179,7 +181,7 @@ class InVirtualTime:
         self.cluster = Cluster(self.settings, Random(case.seed), nodes=NODES, **drafted(case))
         self.cluster.observers.all.clear()  # they keep the last exchanges, and nobody will ask for them
         self.network = Network(self.cluster, loop, Random(case.seed))
-        self.network.jitter_ms = 5
+        self.network.jitter_ms = case.jitter_ms
         self.logs = DirectLogs(self.cluster.topics, self.settings)
         self.partitions = case.partitions
 

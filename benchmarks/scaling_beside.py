@@ -17,6 +17,14 @@ from benchmarks.scaling import GROUP, MEMBER, QUICK, TOPIC, Case, count_requests
 MEMBERS = 10
 SCENARIOS = ("start", "rolling restart", "crash", "scale-up")
 KINDS = tuple((is_static, protocol) for is_static in (False, True) for protocol in ("range", "cooperative-sticky"))
+JITTER_MS = 1
+"""On one machine all messages take about the same time. With 5 ms of jitter, as in the study, a rolling restart with
+`cooperative-sticky` takes 33 to 35 rebalances, and not 30.
+"""
+COMPUTING_S = 0.05
+"""What a rebalance may take longer on Kafka: computing takes no time in virtual time, and the broker and these ten
+members, which share a loop, need 15 to 45 ms for one.
+"""
 STILL_S = 2.0
 """A group is stable when each member has been in the newest generation for so long."""
 
@@ -130,16 +138,20 @@ def run_on_kafka(case):
 
 
 def compare():
-    """Prints both; 1 if the numbers of rebalances differ by more than one, or standstill by more than a fifth."""
+    """Prints both; 1 if the numbers of rebalances differ by more than one, or standstill by more than a fifth, and by
+    more than computing explains.
+    """
     logging.disable(logging.CRITICAL)
     print(f"group {GROUP} of {MEMBERS}, time-outs: {dataclasses.asdict(QUICK)}")
     differ = 0
     for scenario in SCENARIOS:
         for is_static, protocol in KINDS:
-            case = Case(scenario, MEMBERS, is_static, protocol, pace=QUICK)
+            case = Case(scenario, MEMBERS, is_static, protocol, pace=QUICK, jitter_ms=JITTER_MS)
             virtual, real = run_in_virtual_time(case), run_on_kafka(case)
             is_near = abs(virtual.rebalances - real.rebalances) <= 1
-            is_near &= abs(virtual.standstill_s - real.standstill_s) <= max(20.0, 0.2 * real.standstill_s)
+            computing_s = COMPUTING_S * case.partitions * real.rebalances
+            most_s = max(20.0, 0.2 * real.standstill_s, computing_s)
+            is_near &= abs(virtual.standstill_s - real.standstill_s) <= most_s
             differ |= not is_near
             kind = "static" if is_static else "dynamic"
             print(f"{scenario}, {kind}, {protocol}: {'agree' if is_near else 'DIFFER'}")
