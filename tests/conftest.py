@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.support.sources import forget
 from tests.support.workers import make_scheduler
@@ -19,6 +20,10 @@ pytest_plugins = ["aiogroup_pytest", "aiogroup.devkafka.pytest_plugin", "tests.s
 # What runs in the background of a script ignores Ctrl-C, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes depends on what else the machine does, and says nothing about what is tested.
+settings.register_profile("aiogroup", settings.get_profile(settings.get_current_profile_name()), deadline=None)
+settings.load_profile("aiogroup")
 
 _MARKED = {
     Path(__file__).parent / folder: mark
