@@ -98,8 +98,10 @@ def check_topic_name(topic: object) -> str:
         InvalidTopicError: Kafka does not allow it.
     """
     if not isinstance(topic, str) or not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+        is_several = isinstance(topic, list | tuple | set | frozenset)
         raise InvalidTopicError(
             f"{topic!r} is no topic name: 1 to 249 of letters, digits, '.', '_' and '-', and neither '.' nor '..'"
+            + ("; topics are arguments of their own: Consumer('orders', 'payments', ...)" if is_several else "")
         )
     return topic
 
@@ -474,6 +476,12 @@ def _stacklevel() -> int:
 
 
 def _address(name: str) -> tuple[str, int]:
+    scheme, has_scheme, _ = name.partition("://")
+    if has_scheme:
+        raise ConfigError(
+            f"bootstrap_servers: {name!r} is not host:port: write it without {scheme + '://'!r}, and choose TLS or "
+            "SASL by security_protocol"
+        )
     host, colon, port = name.rpartition(":")
     if not colon or name.endswith("]"):
         host, port = name, "9092"

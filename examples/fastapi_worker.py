@@ -1,5 +1,6 @@
 """A worker inside FastAPI: `Service` runs the consumer for as long as the application lives, and answers probes.
 
+    pip install '.[fastapi]'                    # in the clone
     python examples/fastapi_worker.py           # PORT=8000; or: uvicorn --app-dir examples fastapi_worker:app
 
 The port is open at once. `/aiogroup/livez` fails when only a restart helps, `/aiogroup/readyz` until the group has

@@ -1,5 +1,6 @@
 """Joins orders and payments by time while one broker is slow: shows the cost and the benefit of `merged()`.
 
+    pip install '.[devkafka]'            # in the clone
     python examples/ordered_join.py      # starts a Kafka of three nodes, or set KAFKA_BOOTSTRAP_SERVERS
 
 Every payment is made a moment after its order. Read in the order of time, a payment always finds its order; with

@@ -292,6 +292,18 @@ def test_topic_kafka_would_refuse_is_refused(topic):
         check_topic_name(topic)
 
 
+@pytest.mark.parametrize("topics", [["orders"], ("orders", "payments"), {"orders"}])
+def test_several_topics_in_one_argument_are_refused_with_the_right_call(topics):
+    with pytest.raises(InvalidTopicError, match=r"Consumer\('orders', 'payments', \.\.\.\)"):
+        Consumer(topics, group_id="billing")
+
+
+@pytest.mark.parametrize("servers", ["kafka://host:9092", "PLAINTEXT://host:9092", ["a:1", "https://host"]])
+def test_bootstrap_servers_with_a_scheme_are_refused_with_the_right_form(servers):
+    with pytest.raises(ConfigError, match=r"bootstrap_servers: '.*://host.*' .* without .*://.* security_protocol"):
+        ConsumerConfig(bootstrap_servers=servers)
+
+
 @pytest.mark.parametrize(
     "servers",
     [

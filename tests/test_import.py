@@ -95,3 +95,15 @@ def test_importing_asks_for_nothing_that_only_some_applications_need(imported):
 
 def test_what_is_dear_is_loaded_by_start(imported):
     assert among(imported[2], DEAR) == set()
+
+
+@pytest.mark.parametrize(
+    ("package", "missing"),
+    [("prometheus", "prometheus_client"), ("otel", "opentelemetry"), ("faststream", "faststream")],
+)
+def test_a_missing_extra_is_named(package, missing):
+    name = {"prometheus": "Collector", "otel": "Tracing", "faststream": "KafkaBroker"}[package]
+    program = f"import sys; sys.modules[{missing!r}] = None; from aiogroup.{package} import {name}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"pip install 'aiogroup[{package}]'" in done.stderr.splitlines()[-1]

@@ -29,6 +29,8 @@ FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 NOT_ALLOWED: Final = 405
 UNAVAILABLE: Final = 503
+NO_PAGE: Final = "there is no such page here"
+NO_METRICS: Final = "/metrics needs prometheus-client (pip install 'aiogroup[prometheus]') and Service(metrics=True)"
 
 
 class Application:
@@ -70,7 +72,7 @@ class Application:
         kind: list[str] = []
         is_head, path = scope["method"] == "HEAD", path_of(scope)
         if (route := self._routes.get(path)) is None:
-            status, body = NOT_FOUND, json_of({"error": "there is no such page here"})
+            status, body = NOT_FOUND, json_of({"error": NO_METRICS if path == "/metrics" else NO_PAGE})
         elif scope["method"] != "GET" and not is_head:
             status, body = NOT_ALLOWED, json_of({"error": "only GET and HEAD"})
         else:

@@ -65,7 +65,9 @@ async def test_it_can_be_taken_away(monkeypatch):
     assert (await get_raw(service, "/metrics")).status == 404
     monkeypatch.setattr(Metrics, "can_be_served", lambda: False)
     service = Service(billing=Loop(lambda: Consumer("orders"), read))
-    assert (await get_raw(service, "/metrics")).status == 404
+    answer = await get_raw(service, "/metrics")
+    assert answer.status == 404
+    assert b"pip install 'aiogroup[prometheus]'" in answer.body
 
 
 def test_the_figures_of_a_loop_that_failed_or_is_fenced_stay_and_have_the_state_of_the_probes():

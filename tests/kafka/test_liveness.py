@@ -270,6 +270,22 @@ async def test_13_a_blocked_loop_is_reported_and_beats_first(kafka_cluster, topi
         await shared_out(2, member)
 
 
+async def test_records_that_each_block_for_less_than_the_session_cost_nothing(kafka_cluster, topic, group):
+    """A library that blocks for longer than a heartbeat interval: with each record, and one record after the other."""
+    await produce(kafka_cluster, topic, 2, 8)
+    member = Member(kafka_cluster, group, topic, **{**SHORT, "session_timeout_ms": 2_000}, auto_commit_interval_ms=500)
+
+    async def block(_record):
+        time.sleep(0.9)  # noqa: ASYNC251 (a library that blocks)
+
+    member.at_record = block
+    async with running(member):
+        await until(lambda: len(member.records) >= 6, what=member.tail)
+        assert not member.count("lost", events.MemberRemoved)
+        assert len({(record.partition, record.offset) for record in member.records}) == len(member.records)
+        member.at_record = None
+
+
 async def test_14_with_assign_there_are_no_heartbeats_and_no_watchdog(kafka_cluster, topic, group):
     told = []
 

@@ -34,6 +34,8 @@ __all__ = ["GroupForRequests", "Requests"]
 
 T = TypeVar("T")
 TURN_SECONDS: Final = TURN_MS / 1000
+BLOCKED_SECONDS: Final = 0.05
+"""A turn that ends this late was held up by a call that blocks, or by a handler that awaited something."""
 ASKED_AGAIN_MS: Final = 1_000
 """For how long partitions that a request named, and got no records of, still count as waited for after the request has
 ended.
@@ -107,8 +109,7 @@ class Requests:
         try:
             self._turn_count += self._context.delivery.cursor.index
             if self._turn_count > FEW_COUNT or not self.has_time():
-                await asyncio.sleep(0)
-                self.begin_turn()
+                await self._end_turn()
             record = await self._wait(self._context.delivery.open_cursor, None)
             if record is not None:
                 self._note_holder(who, (record.tp,))
@@ -131,7 +132,7 @@ class Requests:
             self._end_iteration()
         who = self._begin(_NONE_NAMED, enough_count=enough_count)
         try:
-            await asyncio.sleep(0)
+            await self._end_turn()
             record = await self._wait(take, None, decode_ahead, wake_at_ms)
             if record is not None:
                 self._note_holder(who, (_ALL,))
@@ -496,8 +497,17 @@ class Requests:
         """
         is_turn_over = self._turn_count > 0 and self._turn_count + count > RECORDS_PER_TURN
         if is_turn_over or time.monotonic() >= self._turn_ends_at:
-            await asyncio.sleep(0)
-            self.begin_turn()
+            await self._end_turn()
+
+    async def _end_turn(self) -> None:
+        """Let the loop run. If a call has blocked it, one round is too few for a heartbeat: the next record may block
+        it for as long, and three such records outlast the session.
+        """
+        was_blocked = time.monotonic() > self._turn_ends_at + BLOCKED_SECONDS
+        await asyncio.sleep(0)
+        if was_blocked:
+            await self._context.link.give_way()
+        self.begin_turn()
 
     def _take_metadata(self) -> dict[TopicPartition, PartitionMetadata]:
         return self._context.delivery.take_opened(read_committed=self._context.config.read_committed)
