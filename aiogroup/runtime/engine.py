@@ -65,7 +65,7 @@ class Engine:
                 context.emit(events.SlowDecoder(slow.why, slow.what_to_do))
         await supervisor.start()
         try:
-            await supervisor.finish("first metadata", self.refresher.refresh)
+            await supervisor.finish("first metadata", self.refresher.refresh_first)
         except BaseException:
             await self.close()
             raise

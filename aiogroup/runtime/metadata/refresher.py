@@ -25,6 +25,8 @@ __all__ = ["MetadataReader", "Refresher"]
 
 LOOK_UP_MISSING_MS: Final = 1_000
 """How often metadata that lack a wanted topic are refreshed."""
+CREATED_WITHIN_MS: Final = 1_000
+"""How long a start waits at most for topics that Kafka may create because it was asked for them."""
 
 
 class MetadataReader(Protocol):
@@ -51,6 +53,21 @@ class Refresher:
         self._wanted_at_ms: int | None = None
         self._refreshed = Signal()
         self._refreshed_at_ms = self._asked_at_ms = self._failed_at_ms = -(2**40)
+
+    async def refresh_first(self) -> None:
+        """Ask now, and again while Kafka creates topics because it was asked for them.
+
+        The first answer does not have them yet, and to join without them would cost a second rebalance.
+
+        Raises:
+            AiogroupError: no broker answered.
+        """
+        config = self._context.config
+        await self.refresh()
+        until_ms = now_ms() + CREATED_WITHIN_MS
+        while config.allow_auto_create_topics and self.is_incomplete() and now_ms() < until_ms:
+            await sleep_ms(config.retry_backoff_ms)
+            await self.refresh()
 
     async def run(self) -> None:
         config = self._context.config
