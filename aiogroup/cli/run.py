@@ -7,7 +7,9 @@ import asyncio
 import io
 import logging
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 from aiogroup.cli.commands.versions import versions
 from aiogroup.cli.connecting import NoServersError
@@ -16,7 +18,29 @@ from aiogroup.cli.parser import make_parser
 from aiogroup.cli.printing import OutputLostError, output, say, tell
 from aiogroup.errors import AiogroupError
 
-__all__ = ["main"]
+__all__ = ["main", "telling"]
+
+SLOW_DECODER: Final = "slow_decoder"
+"""The event of a consumer without the C, whose speed matters to no command."""
+
+
+class _Teller(logging.Handler):
+    """Tells the warnings of a command's consumer as the command tells its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "event", None) != SLOW_DECODER:
+            tell(record.getMessage())
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Tell the consumer's warnings meanwhile, instead of leaving them to Python's last resort."""
+    logger, teller = logging.getLogger("aiogroup"), _Teller(logging.WARNING)
+    logger.addHandler(teller)
+    try:
+        yield
+    finally:
+        logger.removeHandler(teller)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stdout is None:
         tell("standard output is closed: nothing was done")
         return Exit.NOT_DONE
-    code = _ended(given)
+    with telling():
+        code = _ended(given)
     if not output.lost:
         return code
     tell(f"{'it was done, but ' if code == Exit.DONE else ''}the output could not be written: {output.lost}")

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from aiogroup.cli.run import telling
+from aiogroup.telemetry.events import SlowDecoder, TopicMissing
+from aiogroup.telemetry.log import Log
+
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60
 
@@ -91,6 +95,25 @@ async def test_a_watch_outlives_a_broker_that_is_silent_for_a_while(broker, comm
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=LIMIT_S)
     assert (running.returncode, told) == (130, "")
+
+
+def test_a_consumer_without_the_c_is_no_news_for_a_command(broker):
+    broker.create_topic("bills", 1)
+    broker.produce("bills", b"one")
+    with started(broker, "tail", "bills", AIOGROUP_PURE_PYTHON="1") as running:
+        _, told = running.communicate(timeout=LIMIT_S)
+    assert (running.returncode, told) == (0, "")
+
+
+def test_warnings_of_a_consumer_are_told_as_the_commands_own(capsys):
+    log = Log("billing", "aiogroup")
+    with telling():
+        log.on_event(SlowDecoder("no compiler", "install one"))
+        log.on_event(TopicMissing("bi\x1b[2Jlls", 3))
+    log.on_event(TopicMissing("later", 3))
+    told = capsys.readouterr().err.splitlines()
+    assert [each.partition(" why")[0] for each in told[:1]] == ["aiogroup: topic_missing topic='bi\\x1b[2Jlls'"]
+    assert not any(each.startswith("aiogroup: ") for each in told[1:])
 
 
 # An output that cannot be written.
