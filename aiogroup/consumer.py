@@ -293,6 +293,8 @@ class Consumer:
         damaged batch, all of it. With `partitions`, as where each has a worker of its own, only these are meant, with
         all of their records in hand. Without, records that another task still handles are left to it.
 
+        With `auto_ack=False` no record in hand counts as processed by this: only `record.ack()` says so.
+
         Raises:
             IllegalStateError: a partition is not assigned.
         """

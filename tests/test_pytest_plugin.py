@@ -274,6 +274,26 @@ def test_a_test_that_runs_again_begins_anew(tmp_path):
     assert re.search("^the embedded broker: mine asked for what is not offered", told, re.MULTILINE)
 
 
+WAITS = """
+import asyncio
+
+def test_wait(aiogroup_broker):
+    aiogroup_broker.wait(lambda: False, timeout_s=0.05)
+
+def test_until(aiogroup_broker):
+    asyncio.run(aiogroup_broker.until(lambda: False, timeout_s=0.05))
+"""
+
+
+def test_a_wait_in_vain_is_shown_at_the_tests_own_line(tmp_path):
+    (tmp_path / "test_waits.py").write_text(WAITS)
+    told = run(tmp_path, "test_waits.py").stdout
+    assert "\ntest_waits.py:5: TimeoutError\n" in told
+    assert "\ntest_waits.py:8: \n" in told
+    assert "def wait(" not in told
+    assert "def until(" not in told
+
+
 def test_virtual_time_is_asked_for_by_the_marker(told):
     report = report_of(told, "ERROR at setup of test_not_marked")
     assert report.startswith("\nthe fixture virtual_broker is for tests with @pytest.mark.virtual_time\n")

@@ -123,6 +123,7 @@ class Watching(Running):
             TimeoutError: it did not come about; the message says how groups stand and what was asked last.
             BrokerRefusal: the broker runs in this thread's loop, which this call would stop: `await until(...)`.
         """
+        __tracebackhide__ = True  # pytest shows the line of the test that waits
         self._running().check_process()
         if self._running().is_here():
             raise BrokerRefusal("wait() would stop the loop in which the broker runs: `await broker.until(...)`")
@@ -142,6 +143,7 @@ class Watching(Running):
 
     async def until(self, condition: Look, timeout_s: float = 10) -> None:
         """As `wait`, in a coroutine: the loop goes on meanwhile. The function may be a coroutine function."""
+        __tracebackhide__ = True
         self._running().check_process()
         _look_at(condition)
 

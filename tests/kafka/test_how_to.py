@@ -50,7 +50,7 @@ def run(page):
 
 def test_each_page_fits_a_screen_and_is_linked():
     readme = (ROOT / "README.md").read_text()
-    assert len(PAGES) == 11
+    assert len(PAGES) == 12
     for page, text in PAGES.items():
         assert len(text.splitlines()) <= 80, page
         assert f"(docs/how-to-{page}.md)" in readme
@@ -163,6 +163,57 @@ async def test_workers(make_place):
     assert len(handled) == 24
     for partition in range(3):
         assert [value for number, value in handled if number == partition] == list(range(8))
+
+
+async def test_pool(make_place):
+    place, names = make_place(2), run("pool")
+    begun, handled, is_free = [], [], asyncio.Event()
+
+    async def handle(record):
+        begun.append((record.partition, int(record.value)))
+        if begun[-1] == (0, 1):
+            await is_free.wait()
+        handled.append(begun[-1])
+
+    for partition in range(2):
+        await place.produce(range(5), partition)
+    async with names["make"](place.cluster.bootstrap_servers, place.topic, place.group) as consumer:
+        working = asyncio.create_task(names["pool"](consumer, handle, 2))
+        await eventually(lambda: len(handled) == 9, 30)  # one worker is busy, the other one handles all the rest
+        await consumer.skip()
+        await consumer.commit()
+        assert await place.committed_is(1, 5)  # the record in hand holds it back, also after skip()
+        stopping = asyncio.create_task(consumer.stop())
+        await asyncio.sleep(0.2)
+        assert not stopping.done()
+        is_free.set()
+        assert (await asyncio.wait_for(stopping, 10)).is_clean
+        await asyncio.wait_for(working, 10)
+    assert await place.committed_is(5, 5)
+
+
+async def test_a_pool_ends_with_the_error_and_its_record_comes_again(make_place):
+    place, names, handled = make_place(), run("pool"), []
+
+    async def handle(record):
+        if record.offset == 2 and 2 not in handled:
+            handled.append(2)
+            raise LookupError("not handled")
+        handled.append(record.offset)
+
+    await place.produce(range(5))
+    make = names["make"]
+    with pytest.raises(ExceptionGroup) as raised:
+        async with make(place.cluster.bootstrap_servers, place.topic, place.group) as consumer:
+            await asyncio.wait_for(names["pool"](consumer, handle), 30)
+    assert [type(each) for each in raised.value.exceptions] == [LookupError]
+    assert await place.committed_is(2)
+    async with make(place.cluster.bootstrap_servers, place.topic, place.group) as consumer:
+        working = asyncio.create_task(names["pool"](consumer, handle))
+        await eventually(lambda: place.committed_is(5), 30)
+        await consumer.stop()
+        await asyncio.wait_for(working, 10)
+    assert handled.count(2) == 2
 
 
 async def test_poison(make_place):
