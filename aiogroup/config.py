@@ -97,8 +97,6 @@ def check_topic_name(topic: object) -> str:
     Raises:
         InvalidTopicError: Kafka does not allow it.
     """
-    if isinstance(topic, list | tuple | set | frozenset):
-        raise InvalidTopicError(f"{topic!r} is no topic name: give each name by itself, as in Consumer('a', 'b')")
     if not isinstance(topic, str) or not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
         is_several = isinstance(topic, list | tuple | set | frozenset)
         raise InvalidTopicError(

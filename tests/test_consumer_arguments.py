@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiogroup import ConfigError, Consumer, InvalidTopicError, RebalanceListener, TopicPartition
+from aiogroup import ConfigError, Consumer, RebalanceListener, TopicPartition
 from aiogroup.listener import call_listener
 
 TP = TopicPartition("orders", 0)
@@ -37,12 +37,6 @@ def test_a_listener_that_is_none(topics, listener):
         Consumer(*topics, listener=listener)
     with pytest.raises(TypeError, match="listener"):
         Consumer().subscribe(["orders"], listener=listener)
-
-
-@pytest.mark.parametrize("given", [["orders", "bills"], ("orders",), {"orders"}])
-def test_names_of_topics_in_one_list(given):
-    with pytest.raises(InvalidTopicError, match=r"each name .*Consumer\('a', 'b'\)"):
-        Consumer(given)
 
 
 @pytest.mark.parametrize("call", ["end_offsets", "beginning_offsets"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import pickle
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from aiokafka.structs import TopicPartition
 
 from aiogroup import PartitionMetadata, Record, Records
-from aiogroup.native import IS_COMPILED
+from aiogroup.native import IS_COMPILED, pure
 
 
 def test_a_batch_shows_how_much_of_what_it_holds():
@@ -48,3 +49,9 @@ def test_a_record_of_a_process_without_the_c_is_a_record_in_one_with_it():
     record = pickle.loads(pickled)
     assert type(record) is Record
     assert record == Record(TopicPartition("orders", 0), 7, 0, 0, b"k", b"v", ())
+
+
+def test_help_says_of_ack_with_the_c_what_it_says_without():
+    words = inspect.getdoc(Record.ack).split()
+    assert words[:6] == ["Mark", "the", "record", "as", "processed:", "its"]
+    assert words == inspect.getdoc(pure.Record.ack).split()

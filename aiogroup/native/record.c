@@ -373,8 +373,15 @@ record_repr(Record *self)
                                 self->key, self->value);
 }
 
+PyDoc_STRVAR(ack_doc, "ack($self, /)\n--\n\n"
+                      "Mark the record as processed: its offset may be committed once all records before it are "
+                      "processed, too.\n\n"
+                      "May be called from any task of the consumer's loop, in any order, any number of times. It has no "
+                      "effect after\nthe partition was revoked, or on a record that belongs to no consumer (constructed "
+                      "or unpickled).");
+
 static PyMethodDef record_methods[] = {
-    {"ack", (PyCFunction)record_ack, METH_NOARGS, NULL},
+    {"ack", (PyCFunction)record_ack, METH_NOARGS, ack_doc},
     {"__reduce__", (PyCFunction)record_reduce, METH_NOARGS, NULL},
     {NULL},
 };

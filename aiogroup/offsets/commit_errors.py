@@ -38,8 +38,9 @@ def not_owned_error(
     names = named(not_owned)
     why = (
         f"not committed, since they were given up or lost meanwhile: {names}. Their records come again to whom "
-        "the group gives them next, perhaps to this member. Process faster (max_poll_records) or raise "
-        "max_poll_interval_ms and session_timeout_ms"
+        "the group gives them next, perhaps to this member. In a rebalance that is the rule for what was not "
+        "committed in on_partitions_revoked. If the poll interval or the session had expired, process faster "
+        "(max_poll_records) or raise max_poll_interval_ms and session_timeout_ms"
     )
     if is_stopping:
         why = (
