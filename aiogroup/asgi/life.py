@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, Literal
 
 from aiogroup.asgi.loop import Loop
@@ -42,6 +43,8 @@ START_MOST_MS: Final = 4_000
 away.
 """
 TELL_AGAIN_MS: Final = 60_000
+IN_HAND_COUNT: Final = 5
+"""Of how many partitions at most a failure tells the record in hand."""
 EXIT_NOT_BEFORE_MS: Final = 10_000
 """A server's parent process replaces a worker at once, and each new member rebalances its group."""
 
@@ -203,7 +206,7 @@ class Life:
         self.end = End(status, f"{type(failure).__name__}: {failure}")
         goes_on = self._policy.when_dead == "restart" and not is_fenced and not self.is_stopping
         restart_in_ms = self.restarts.wait_ms(now_ms()) if goes_on else None
-        self._tell(status, failure, restart_in_ms)
+        self._tell(status, failure, restart_in_ms, _in_hand(consumer))
         return restart_in_ms
 
     async def _make_next(self, restart_in_ms: int) -> None:
@@ -254,7 +257,13 @@ class Life:
             await self._changed.wait(None if until_ms == FOREVER_MS else until_ms)
         return not self.is_stopping
 
-    def _tell(self, status: HealthStatus, failure: BaseException, restart_in_ms: int | None) -> None:
+    def _tell(
+        self,
+        status: HealthStatus,
+        failure: BaseException,
+        restart_in_ms: int | None,
+        in_hand: tuple[str, ...] = (),
+    ) -> None:
         if status is HealthStatus.FENCED:
             why = "fenced"
         elif isinstance(failure, _BodyEndedError):
@@ -262,7 +271,15 @@ class Life:
         else:
             why = "consumer_failed" if isinstance(failure, AiogroupError) else "body_raised"
         lines = "".join(traceback.format_exception(failure))
-        self.emit(events.LoopFailed(self._name, why, repr(failure), lines, restart_in_ms))
+        self.emit(events.LoopFailed(self._name, why, repr(failure), lines, restart_in_ms, in_hand))
+
+
+def _in_hand(consumer: Consumer) -> tuple[str, ...]:
+    """The first record in hand of each partition, as topic-partition@offset: one may have made the body fail."""
+    inside = consumer.inside()
+    held = () if inside is None else ((each.tp, each.held_from) for each in inside.partitions())
+    told = (f"{tp.topic}-{tp.partition}@{offset}" for tp, offset in held if offset is not None)
+    return tuple(islice(told, IN_HAND_COUNT))
 
 
 def emit_of(consumer: Consumer, observers: Iterable[Observer] = ()) -> Emit:

@@ -59,7 +59,7 @@ class Inside:
         engine, lanes = self._engine, partition.lanes
         heard_at_ms = engine.fetchers.heard_at_ms(partition)
         progress = None if lanes is None else lanes.progress()
-        cursors = [] if lanes is None else lanes.cursors
+        ledgers = [partition.ledger, *(() if lanes is None else (each.ledger for each in lanes.cursors))]
         return PartitionInside(
             partition.tp,
             position=partition.position,
@@ -68,7 +68,8 @@ class Inside:
             end=partition.log.last_offset(read_committed=engine.context.config.read_committed),
             lag=engine.offset_queries.known_lag(partition),
             lag_age_ms=None if heard_at_ms is None else now_ms() - heard_at_ms,
-            held_count=partition.ledger.in_hand_count + sum(each.ledger.in_hand_count for each in cursors),
+            held_count=sum(each.in_hand_count for each in ledgers),
+            held_from=min((each.committable for each in ledgers if each.has_unprocessed), default=None),
             state=partition.state,
             withheld=tuple(sorted(each.name.lower() for each in partition.bars)),
             error=partition.target.error if partition.error is None else str(partition.error),

@@ -456,7 +456,8 @@ class NoPartitionAssigned(Event):
 @dataclass(frozen=True, slots=True)
 class LoopFailed(Event):
     """A loop has ended: `why` is body_raised, body_ended, consumer_failed or fenced. It is started again after
-    `restart_in_ms`, or not at all (`None`).
+    `restart_in_ms`, or not at all (`None`). `in_hand` has the first record in hand of up to five partitions, as
+    topic-partition@offset: one of them may have made the body fail.
     """
 
     LEVEL: ClassVar[Level] = "error"
@@ -465,6 +466,7 @@ class LoopFailed(Event):
     error: str
     traceback: str
     restart_in_ms: int | None
+    in_hand: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ class PartitionInside:
     """How old the knowledge of the end is."""
     held_count: int
     """Records that were handed out and are not processed."""
+    held_from: int | None
+    """The lowest offset of these; `None` if there are none."""
     state: str
     withheld: tuple[str, ...]
     """Why no record of it is handed out; empty while they are."""

@@ -57,6 +57,7 @@ def test_a_body_that_raises_is_run_again_after_1_2_and_4_seconds_with_the_same_r
             assert [each["restart_in_ms"] for each in failures] == [1_000, 2_000, 4_000, 8_000, 16_000]
             assert {each["why"] for each in failures} == {"body_raised"}
             assert "in raising" in failures[0]["traceback"]
+            assert {each["in_hand"] for each in failures} == {("orders-0@0",)}
             assert broker.troubles == []
 
     run_virtual(script())
@@ -92,6 +93,7 @@ def test_the_services_own_events_reach_its_observers_and_its_event_log(tmp_path)
     assert (failed["consumer"], failed["why"], failed["error"], failed["restart_in_ms"]) == (
         "billing", "body_raised", "ValueError", 1_000,
     )  # fmt: skip
+    assert failed["in_hand"] == ["orders-0@0"]
     assert "traceback" not in failed
     assert failed.keys() <= columns().keys()
 
