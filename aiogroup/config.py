@@ -21,7 +21,7 @@ from aiogroup.errors import ConfigError, InvalidTopicError
 from aiogroup.settings import ConsumerSettings
 from aiogroup.values import dataclass
 
-__all__ = ["FROM_EARLIEST", "ConsumerConfig", "ResetPolicy", "check_topic_name", "parse_reset_policy"]
+__all__ = ["FROM_EARLIEST", "ConsumerConfig", "ResetPolicy", "check_topic_name", "parse_reset_policy", "why_not_sent"]
 
 TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 DURATION: Final = re.compile(
@@ -89,6 +89,20 @@ def parse_reset_policy(text: str, setting: str = "auto_offset_reset") -> ResetPo
 def backoff_ms(failures_count: int, first_ms: int, most_ms: int) -> int:
     """The wait after `failures_count` failures in a row: doubled with each, up to `most_ms`, never below `first_ms`."""
     return min(first_ms << min(failures_count - 1, 16), max(first_ms, most_ms))
+
+
+def why_not_sent(text: str) -> str | None:
+    """Why no request can carry the text, or `None` if one can. It may be a password, so it is not repeated."""
+    try:
+        bytes_count = len(text.encode())
+    except UnicodeEncodeError as error:
+        return (
+            f"its character {error.start} is no Unicode that could be sent (in a variable of the environment or an "
+            "argument it stands for a byte that is not UTF-8)"
+        )
+    if bytes_count > MAX_TEXT_BYTES:
+        return f"{bytes_count} bytes as UTF-8 are more than a request can carry, which is {MAX_TEXT_BYTES}"
+    return None
 
 
 def check_topic_name(topic: object) -> str:
@@ -272,7 +286,8 @@ class ConsumerConfig:
                 _require(isinstance(value, bool), f"{each.name}={value!r}: True or False is needed")
             elif kind.startswith("str") and "Sequence" not in kind and not (value is None and "None" in kind):
                 _require(isinstance(value, str), f"{each.name}: a text is needed, not {type(value).__name__}")
-                _check_text(each.name, value)
+                if (why := why_not_sent(value)) is not None:
+                    raise ConfigError(f"{each.name}: {why}")
         for name in (
             "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "rebalance_timeout_ms",
             "registration_timeout_ms",
@@ -450,21 +465,6 @@ class ConsumerConfig:
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise ConfigError(message)
-
-
-def _check_text(name: str, text: str) -> None:
-    """A request can carry the text. It may be a password, so it is not repeated."""
-    try:
-        bytes_count = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise ConfigError(
-            f"{name}: its character {error.start} is no Unicode that could be sent (os.environ has such characters for "
-            "bytes that are not UTF-8)"
-        ) from None
-    _require(
-        bytes_count <= MAX_TEXT_BYTES,
-        f"{name}: {bytes_count} bytes as UTF-8 are more than a request can carry, which is {MAX_TEXT_BYTES}",
-    )
 
 
 def _stacklevel() -> int:

@@ -6,10 +6,10 @@ import argparse
 import re
 from datetime import UTC, datetime
 
-from aiogroup.config import check_topic_name, parse_reset_policy
+from aiogroup.config import check_topic_name, parse_reset_policy, why_not_sent
 from aiogroup.errors import AiogroupError, ConfigError
 
-__all__ = ["count_of", "duration_ms", "instant_ms", "partitions", "positive", "topic"]
+__all__ = ["count_of", "duration_ms", "instant_ms", "partitions", "positive", "sendable", "topic"]
 
 SHORT = re.compile(r"(\d+)([smhd])")
 
@@ -26,6 +26,13 @@ def positive(text: str) -> int:
     if not 1 <= (number := count_of(text)) < 2**31:
         raise argparse.ArgumentTypeError(f"{text!r}: a whole number from 1 to 2147483647 is needed")
     return number
+
+
+def sendable(text: str) -> str:
+    """A text that a request can carry, such as a group's name."""
+    if (why := why_not_sent(text)) is not None:
+        raise argparse.ArgumentTypeError(why)
+    return text
 
 
 def topic(text: str) -> str:

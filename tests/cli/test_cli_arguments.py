@@ -75,6 +75,29 @@ def test_bad_arguments_are_refused_with_the_usage(arguments, capsys):
     assert "secret" not in told.err
 
 
+NAMING = [
+    ["describe"],
+    ["lag"],
+    ["ranges"],
+    ["reset"],
+    ["members", "list", "--group"],
+    ["members", "remove", "--group"],
+]
+
+
+@pytest.mark.parametrize("command", NAMING, ids=" ".join)
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("pay\udcff", "its character 3 is no Unicode"), ("x" * 40_000, "40000 bytes as UTF-8 are more than a request")],
+    ids=["not UTF-8", "too long"],
+)
+def test_a_name_that_no_request_can_carry_is_refused(command, name, why, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*command, name, *WHERE])
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [[], ["--version"]], ids=" ".join)
 def test_without_arguments_it_says_what_is_installed(arguments, capsys):
     assert main(arguments) == 0

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from aiogroup.admin import GroupMember
+from aiogroup.cli.arguments import sendable
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.looks import GroupLook, PartitionLook, look_once, sum_of
 from aiogroup.cli.printing import address, broker_as_json, document, member_as_json, say, table
@@ -24,7 +25,7 @@ COLUMNS: Final = (
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
-    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("group", type=sendable, metavar="GROUP")
     parser.set_defaults(run=run)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final
 
-from aiogroup.cli.arguments import count_of, positive
+from aiogroup.cli.arguments import count_of, positive, sendable
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
@@ -44,7 +44,7 @@ class _Line:
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
-    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("group", type=sendable, metavar="GROUP")
     parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
     parser.add_argument(
         "--interval-ms",

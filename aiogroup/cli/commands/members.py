@@ -6,6 +6,7 @@ import argparse
 from itertools import groupby
 
 from aiogroup.admin import GroupMember, list_members, remove_members
+from aiogroup.cli.arguments import sendable
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.printing import document, member_as_json, say, shown, tell
@@ -15,15 +16,15 @@ __all__ = ["add_list", "add_remove"]
 
 def add_list(parser: argparse.ArgumentParser) -> None:
     """The arguments of `members list`."""
-    parser.add_argument("--group", required=True)
+    parser.add_argument("--group", type=sendable, required=True)
     parser.set_defaults(run=run_list)
 
 
 def add_remove(parser: argparse.ArgumentParser) -> None:
     """The arguments of `members remove`."""
-    parser.add_argument("names", nargs="+", metavar="NAME", help="member_name (group_instance_id)")
-    parser.add_argument("--reason", default="removed by name", help="for the broker's log")
-    parser.add_argument("--group", required=True)
+    parser.add_argument("names", nargs="+", type=sendable, metavar="NAME", help="member_name (group_instance_id)")
+    parser.add_argument("--reason", type=sendable, default="removed by name", help="for the broker's log")
+    parser.add_argument("--group", type=sendable, required=True)
     parser.set_defaults(run=run_remove)
 
 

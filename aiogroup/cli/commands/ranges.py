@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Final
 
+from aiogroup.cli.arguments import sendable
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.looks import PartitionLook, look_once
 from aiogroup.cli.printing import document, say, table, tell
@@ -20,7 +21,7 @@ SHOWN_COUNT: Final = 4
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
-    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("group", type=sendable, metavar="GROUP")
     parser.set_defaults(run=run)
 
 
