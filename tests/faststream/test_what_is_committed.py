@@ -285,7 +285,7 @@ async def test_a_rebalance_waits_for_the_handlers(aiogroup_broker, make_stream, 
     await aiogroup_broker.until(lambda: aiogroup_broker.group("g").state == "PreparingRebalance")
     go_on.set()
     await joining
-    await aiogroup_broker.until(lambda: len(handled) >= 40)
+    await aiogroup_broker.until(lambda: len(handled) >= 40, timeout_s=60)  # 40 turns of a starved loop
     assert sorted(handled) == sorted(f"r{number}" for number in range(40))
 
 
