@@ -66,7 +66,7 @@ class Refresher:
         await self.refresh()
         until_ms = now_ms() + CREATED_WITHIN_MS
         while config.allow_auto_create_topics and self.is_incomplete() and now_ms() < until_ms:
-            await sleep_ms(config.retry_backoff_ms)
+            await sleep_ms(min(config.retry_backoff_ms, CREATED_WITHIN_MS))
             await self.refresh()
 
     async def run(self) -> None:
