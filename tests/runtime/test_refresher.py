@@ -1,4 +1,4 @@
-"""Metadata that a whole cluster is asked for."""
+"""Metadata that a whole cluster is asked for, and what a start waits for where topics are created."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 
 from aiogroup.cluster import Cluster, TopicInfo
 from aiogroup.config import ConsumerConfig
-from aiogroup.errors import ConnectionLostError
+from aiogroup.errors import AuthenticationFailedError, ConnectionLostError, KafkaTimeoutError
 from aiogroup.protocol.codec import ZERO_UUID
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.metadata.refresher import Refresher
+from aiogroup.telemetry import events
 
 
 class ReadsNothing:
@@ -52,3 +53,66 @@ async def test_all_topics_are_asked_for_until_the_time_is_over():
     with pytest.raises(ConnectionLostError, match="the session ended"):
         await refresher.all_topics()
     assert now_ms() - began_at_ms >= 600
+
+
+class ReadsOrders:
+    def wanted(self):
+        return frozenset({"orders"})
+
+    def on_refreshed(self, cluster):
+        pass
+
+
+class Creates:
+    """A link to a cluster that has the topic at the so-manieth question, or fails then."""
+
+    def __init__(self, number, error=None):
+        self.number, self.error = number, error
+        self.cluster = Cluster()
+        self.asked_count = 0
+
+    async def fetch_metadata(self, topics, _limit_ms=None):
+        assert topics == {"orders"}
+        self.asked_count += 1
+        if self.asked_count == self.number:
+            if self.error is not None:
+                raise self.error
+            self.cluster = BreaksAtFirst.cluster
+        return self.cluster
+
+
+def starting(link, **settings):
+    """The refresher of a consumer that starts, and the events that it emits."""
+    heard = []
+    config = ConsumerConfig(allow_auto_create_topics=True, **settings)
+    signals = {name: SimpleNamespace(pulse=lambda: None) for name in ("fetchable", "positions_wanted")}
+    return Refresher(SimpleNamespace(config=config, link=link, emit=heard.append, **signals), ReadsOrders()), heard
+
+
+@pytest.mark.parametrize(("number", "waited_ms"), [(1, 0), (2, 100), (4, 300), (10**6, 1_000)])
+async def test_a_start_waits_for_a_topic_that_is_created_for_a_second_at_most(number, waited_ms):
+    began_at_ms = now_ms()
+    refresher, _ = starting(Creates(number), retry_backoff_ms=100)
+    await refresher.refresh_first()
+    assert now_ms() - began_at_ms == waited_ms
+
+
+async def test_that_second_is_not_longer_with_a_long_back_off():
+    began_at_ms = now_ms()
+    refresher, _ = starting(link := Creates(2), retry_backoff_ms=60_000, retry_backoff_max_ms=60_000)
+    await refresher.refresh_first()
+    assert now_ms() - began_at_ms == 1_000
+    assert link.asked_count == 2
+
+
+@pytest.mark.parametrize("error", [ConnectionLostError("cut"), KafkaTimeoutError("silent")])
+async def test_a_start_goes_on_without_the_topic_if_no_broker_answers_again(error):
+    refresher, heard = starting(Creates(2, error))
+    await refresher.refresh_first()
+    assert [type(each) for each in heard] == [events.MetadataFailed]
+
+
+async def test_a_start_fails_if_the_credentials_are_refused_meanwhile():
+    refresher, _ = starting(Creates(2, AuthenticationFailedError("no")))
+    with pytest.raises(AuthenticationFailedError):
+        await refresher.refresh_first()

@@ -57,17 +57,22 @@ class Refresher:
     async def refresh_first(self) -> None:
         """Ask now, and again while Kafka creates topics because it was asked for them.
 
-        The first answer does not have them yet, and to join without them would cost a second rebalance.
+        The first answer does not have them yet, and to join without them would cost a second rebalance. If no broker
+        gives a second one in time, the start goes on with the first, and `run` asks again.
 
         Raises:
-            AiogroupError: no broker answered.
+            AiogroupError: no broker answered the first time, or one refused the credentials.
         """
         config = self._context.config
         await self.refresh()
         until_ms = now_ms() + CREATED_WITHIN_MS
-        while config.allow_auto_create_topics and self.is_incomplete() and now_ms() < until_ms:
-            await sleep_ms(min(config.retry_backoff_ms, CREATED_WITHIN_MS))
-            await self.refresh()
+        while config.allow_auto_create_topics and self.is_incomplete() and (left_ms := until_ms - now_ms()) > 0:
+            await sleep_ms(min(config.retry_backoff_ms, left_ms))
+            try:
+                await self.refresh(CREATED_WITHIN_MS)
+            except (ConnectionLostError, KafkaTimeoutError) as error:
+                self._context.emit(events.MetadataFailed(str(error)))
+                return
 
     async def run(self) -> None:
         config = self._context.config
@@ -124,8 +129,8 @@ class Refresher:
             self.want()
             await self._refreshed.wait(until_ms)
 
-    async def refresh(self) -> None:
-        """Ask now.
+    async def refresh(self, limit_ms: int | None = None) -> None:
+        """Ask now, and wait for so long (`request_timeout_ms` by default).
 
         Raises:
             AiogroupError: no broker answered.
@@ -133,7 +138,7 @@ class Refresher:
         wanted, asked_at_ms = self._reader.wanted(), now_ms()
         since_ms, self._wanted_at_ms = self._wanted_at_ms, None  # a request from now on concerns the next answer
         try:
-            await self._context.link.fetch_metadata(None if isinstance(wanted, re.Pattern) else wanted)
+            await self._context.link.fetch_metadata(None if isinstance(wanted, re.Pattern) else wanted, limit_ms)
         except BaseException:
             self._wanted_at_ms = since_ms if since_ms is not None else self._wanted_at_ms
             raise
