@@ -119,11 +119,12 @@ WITH_SPARK := $(PY) -m pytest $(wildcard tests/kafka/test_spark_*.py) --broker r
 # `make test test-kafka` runs everything on both brokers, and once what both would run on real Kafka.
 IS_JUDGED := $(if $(filter test-kafka,$(MAKECMDGOALS)),,yes)
 # What waits runs beside what computes, which gives way to it, and the more so the less it minds: sessions with Spark expire.
-# Three sides keep two processors busy, as each waits for a good part of its time.
+# Three sides keep two processors busy, as each waits for a good part of its time. Simulations never wait: they are last,
+# where nothing else is left to run beside them.
 test: jars
 	@$(PY) -m tests.support.side_by_side \
 	  '$(ON_EMBEDDED) -m "kafka and not spark$(if $(IS_JUDGED), and not thorough)"' \
-	  'nice -n 10 $(LONG) $(SIMULATED) && nice -n 10 $(LONG) $(SCRIPTED) && nice -n 10 $(FAST)' \
+	  'nice -n 10 $(FAST) && nice -n 10 $(LONG) $(SCRIPTED) && nice -n 10 $(LONG) $(SIMULATED)' \
 	  $(if $(IS_JUDGED),'nice -n 5 $(WITH_SPARK) "spark and not thorough" && $(ON_REAL) -m "real_kafka and not spark and not thorough"')
 
 test-kafka: jars

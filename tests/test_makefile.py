@@ -22,17 +22,17 @@ ROOT = Path(__file__).parents[1]
 PARTS = {
     ("test",): [
         "kafka and not spark and not thorough",
-        "simulation and not kafka and not lengthy",
-        "simulation and not kafka and not lengthy",
         "not kafka and not simulation",
+        "simulation and not kafka and not lengthy",
+        "simulation and not kafka and not lengthy",
         "spark and not thorough",
         "real_kafka and not spark and not thorough",
     ],
     ("test", "test-kafka", "properties"): [
         "kafka and not spark",
-        "simulation and not kafka and not lengthy",
-        "simulation and not kafka and not lengthy",
         "not kafka and not simulation",
+        "simulation and not kafka and not lengthy",
+        "simulation and not kafka and not lengthy",
         "kafka and not spark",
         "spark",
         "not kafka",
@@ -70,8 +70,8 @@ def test_what_needs_spark_is_collected_by_its_name():
 
 def test_the_steps_without_kafka_collect_every_file_with_a_simulation():
     told = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    simulated, scripted = re.findall(r'-m "simulation and not kafka[^"]*" ([^&\']+)', told)
-    folders = {ROOT / name for name in (simulated + scripted).split()}
+    scripted, simulated = re.findall(r'-m "simulation and not kafka[^"]*" ([^&\']+)', told)
+    folders = {ROOT / name for name in [*simulated.split(), *scripted.split()]}
     assert simulated.split() == ["tests/simulation"]  # its remains meet tests that ignore what they warn of
     assert ROOT / "tests/groups" in folders
     marked = {

@@ -31,7 +31,7 @@ from aiogroup.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReq
 
 CLIENT_ID = "scripted"
 PARKED_AFTER_SECONDS = 0.2
-"""A coordinator on the same machine answers at once, or parks the request."""
+"""A coordinator that has answered a later request has answered this one, too, or it parks it."""
 LATE_SECONDS = 10
 UNKNOWN_MEMBER_ID = 25
 
@@ -57,10 +57,9 @@ class RealCoordinator:
     def wait_until_it_serves(self, group):
         """The first group of a cluster makes the topic of offsets, which takes a moment."""
         ends_at = time.monotonic() + LATE_SECONDS
-        serving = HeartbeatRequest(group_id=group, generation_id=0, member_id="nobody")
         while True:
             found = self.send("look-up", FindCoordinatorRequest(coordinator_keys=(group,)), 4).coordinators[0]
-            code = found.error_code or self.send("look-up", serving, 4).error_code
+            code = found.error_code or self._heartbeat_of_nobody(group)
             if code == UNKNOWN_MEMBER_ID:
                 return
             assert time.monotonic() < ends_at, f"no coordinator: {code}"
@@ -74,6 +73,8 @@ class RealCoordinator:
         frame = encode_request(request, version, 1, CLIENT_ID)
         peer.sendall(struct.pack(">i", len(frame)) + frame)
         may_park = isinstance(request, JoinGroupRequest | SyncGroupRequest)
+        if may_park:  # on a busy machine its silence alone would say nothing
+            self._heartbeat_of_nobody(request.group_id)
         readable, _, _ = select.select([peer], [], [], PARKED_AFTER_SECONDS if may_park else LATE_SECONDS)
         if not readable:
             self._parked[who] = (peer, type(request), version)
@@ -83,6 +84,11 @@ class RealCoordinator:
     def late(self, who):
         """The answer to the request that was parked."""
         return self._read(*self._parked.pop(who))
+
+    def _heartbeat_of_nobody(self, group):
+        """The error code of a request that changes nothing."""
+        request = HeartbeatRequest(group_id=group, generation_id=0, member_id="nobody")
+        return self.send("look-up", request, 4).error_code
 
     def pass_ms(self, duration_ms):
         select.select([], [], [], duration_ms / 1000)
