@@ -1,10 +1,12 @@
 """What a service costs: reading with everything on beside reading alone, and 50 live pages on 1,000 partitions.
 
-    python -m benchmarks.serving [--only all,watched] [--work-us 0,50] [--rounds 3] [--seconds 15] [--no-pages]
+    python -m benchmarks.serving [--only all,watched] [--by getmany] [--work-us 0,50] [--rounds 3] [--seconds 15]
+        [--no-pages]
 
 Each run is a process of its own, and the variants take turns. "metrics" is scraped and "page" asks `/state` once a
 second; "eventlog" writes `EventLog` to a file; "tracing" is `Tracing` with an SDK that samples every record out.
-"watched" is all of them without tracing, "all" with it. The body does nothing, or parses JSON for so long.
+"watched" is all of them without tracing, "all" with it. The body reads one by one, with `async for`, or up to 500 with
+each `getmany`; it does nothing with a record, or parses JSON for so long.
 """
 
 from __future__ import annotations
@@ -66,15 +68,18 @@ async def keep_asking(service: Service, path: str) -> None:
         await asyncio.sleep(1)
 
 
-async def read(variant: str, servers: str, topic: str, items: int) -> dict[str, Any]:
-    """Read the topic again and again; with each record a document of so many items is parsed."""
-    ended = asyncio.Event()
-    found: list[dict[str, float]] = []
-    text = document(items)
+class Reading:
+    """A body that reads the topic again and again until `READ_S` is over, and what it found."""
 
-    async def body(consumer: Consumer) -> None:
-        count = 0
-        left = RECORDS
+    def __init__(self, items: int) -> None:
+        self.found: dict[str, float] = {}
+        self.ended = asyncio.Event()
+        self._items = items
+        self._text = document(items)
+
+    async def one_by_one(self, consumer: Consumer) -> None:
+        items, text = self._items, self._text
+        count, left = 0, RECORDS
         wall = cpu = 0.0
         async for _ in consumer:
             if items:
@@ -86,12 +91,39 @@ async def read(variant: str, servers: str, topic: str, items: int) -> dict[str, 
             if not left:
                 left = RECORDS
                 await consumer.seek_to_beginning(*consumer.assignment())
-            if not count % 1_000 and not found and time.perf_counter() - wall >= READ_S:
-                took, used = time.perf_counter() - wall, time.process_time() - cpu
-                found.append({"records_per_s": round((count - 1) / took), "cpu_us": 1e6 * used / (count - 1)})
-                ended.set()
+            if not count % 1_000 and time.perf_counter() - wall >= READ_S:
+                self._end(count - 1, wall, cpu)
                 return
 
+    async def in_batches(self, consumer: Consumer) -> None:
+        left = RECORDS - await self._batch(consumer)
+        count, wall, cpu = 0, time.perf_counter(), time.process_time()
+        while time.perf_counter() - wall < READ_S:
+            if not left:
+                left = RECORDS
+                await consumer.seek_to_beginning(*consumer.assignment())
+            came = await self._batch(consumer)
+            count += came
+            left -= came
+        self._end(count, wall, cpu)
+
+    async def _batch(self, consumer: Consumer) -> int:
+        came = 0
+        for records in (await consumer.getmany(timeout_ms=1_000)).values():
+            came += len(records)
+            for _ in records if self._items else ():
+                json.loads(self._text)
+        return came
+
+    def _end(self, count: int, wall: float, cpu: float) -> None:
+        took, used = time.perf_counter() - wall, time.process_time() - cpu
+        self.found = {"records_per_s": round(count / took), "cpu_us": 1e6 * used / count}
+        self.ended.set()
+
+
+async def read(variant: str, servers: str, topic: str, by: str, items: int) -> dict[str, Any]:
+    reading = Reading(items)
+    body = {"async-for": reading.one_by_one, "getmany": reading.in_batches}[by]
     async with AsyncExitStack() as stack:
         observers: list[Any] = [tracing()] if variant in TRACED else []
         if variant in LOGGED:
@@ -114,11 +146,11 @@ async def read(variant: str, servers: str, topic: str, items: int) -> dict[str, 
             ticker.start()
             paths = ASKED.get(variant, [])
             tasks += [asyncio.get_running_loop().create_task(keep_asking(service, path)) for path in paths]
-        await ended.wait()
+        await reading.ended.wait()
         await ticker.stop()
         for each in tasks:
             each.cancel()
-    return {**found[0], "own_max_ms": round(max(ticker.own_ms), 1)}
+    return {**reading.found, "own_max_ms": round(max(ticker.own_ms), 1)}
 
 
 async def serve(servers: str, topic: str, seconds: float) -> dict[str, Any]:
@@ -182,7 +214,7 @@ async def look(port: int, pages: int) -> None:
     await asyncio.gather(*(page(number) for number in range(pages)))
 
 
-def compare(variants: list[str], work_us: list[int], rounds: int) -> None:
+def compare(variants: list[str], by: str, work_us: list[int], rounds: int) -> None:
     with Cluster() as cluster:
         servers = cluster.bootstrap_servers
         Backlog("read", 4, RECORDS, BYTES).write(cluster)
@@ -190,7 +222,9 @@ def compare(variants: list[str], work_us: list[int], rounds: int) -> None:
             items = items_in_us(us)
             runs: dict[str, list[dict[str, Any]]] = {each: [] for each in variants}
             for variant, run in take_turns(
-                variants, rounds, lambda each, items=items: measure("serving", "read", (each, servers, "read", items))
+                variants,
+                rounds,
+                lambda each, items=items: measure("serving", "read", (each, servers, "read", by, items)),
             ):
                 runs[variant].append(run)
                 print(us, variant, run, flush=True)
@@ -224,20 +258,21 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", nargs="*")
     parser.add_argument("--only", default=",".join(VARIANTS), help="the first one is what the others are compared with")
+    parser.add_argument("--by", choices=("async-for", "getmany"), default="async-for")
     parser.add_argument("--work-us", default="0", help="as many tables")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--no-pages", action="store_true")
     given = parser.parse_args()
     match given.what:
-        case ["read", variant, servers, topic, items]:
-            print(json.dumps(asyncio.run(read(variant, servers, topic, int(items)))))
+        case ["read", variant, servers, topic, by, items]:
+            print(json.dumps(asyncio.run(read(variant, servers, topic, by, int(items)))))
         case ["serve", servers, topic, seconds]:
             print(json.dumps(asyncio.run(serve(servers, topic, float(seconds)))))
         case ["look", port, pages_count]:
             asyncio.run(look(int(port), int(pages_count)))
         case _:
-            compare(given.only.split(","), [int(each) for each in given.work_us.split(",")], given.rounds)
+            compare(given.only.split(","), given.by, [int(each) for each in given.work_us.split(",")], given.rounds)
             if not given.no_pages:
                 pages(given.seconds)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextvars import Token
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -92,17 +92,15 @@ class Tracing:
     ) -> None:
         topics = {tp.topic for tp in records or ()}
         attributes = attributes_of("poll", "receive", topics, whose)
-        links: Sequence[trace.Link] = ()
         if records is not None:
             attributes["messaging.batch.message_count"] = records.count
-            links = tuple(_links(records.all()))
-        self._ended("poll", topics, (began_ns, duration_ns), error, attributes, links)
+        self._ended("poll", topics, (began_ns, duration_ns), error, attributes, records)
 
     def on_commit(
         self, topics: Collection[str], began_ns: int, duration_ns: int, error: str | None, whose: Whose
     ) -> None:
         attributes = attributes_of("commit", "settle", topics, whose)
-        self._ended("commit", topics, (began_ns, duration_ns), error, attributes, ())
+        self._ended("commit", topics, (began_ns, duration_ns), error, attributes, None)
 
     def _of_record(self, record: Record) -> dict[str, Any]:
         attributes: dict[str, Any] = {"messaging.kafka.offset": record.offset, "aiogroup.lane": record.lane}
@@ -119,13 +117,14 @@ class Tracing:
         when: tuple[int, int],
         error: str | None,
         attributes: dict[str, Any],
-        links: Sequence[trace.Link],
+        records: Records | None,
     ) -> None:
         name = f"{call} {next(iter(topics))}" if len(topics) == 1 else call
         began_ns, duration_ns = when
-        span = self._tracer.start_span(
-            name, kind=trace.SpanKind.CLIENT, attributes=attributes, links=links, start_time=began_ns
-        )
+        span = self._tracer.start_span(name, kind=trace.SpanKind.CLIENT, attributes=attributes, start_time=began_ns)
+        if records is not None and span.is_recording():  # of one that is sampled out no record is looked at
+            for link in _links(records.all()):
+                span.add_link(link.context, link.attributes)
         if error is not None:
             _fail(span, error)
         span.end(began_ns + duration_ns)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 import structlog
-from opentelemetry import baggage, context, trace
+from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, Sampler, SamplingResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, Sampler, SamplingResult
 
 from aiogroup import Consumer, LogContext
 from aiogroup.embedded import Broker
@@ -287,6 +287,16 @@ async def test_a_poll_has_a_link_for_each_record_and_the_exact_count(broker, spa
     assert span.links[5].attributes["messaging.kafka.offset"] == 5
     (commit,) = spans.ended("commit orders")
     assert commit.attributes["messaging.operation.type"] == "settle"
+
+
+async def test_of_a_poll_that_is_sampled_out_no_producer_is_looked_for(broker, monkeypatch):
+    read, extract = [], propagate.extract
+    monkeypatch.setattr(propagate, "extract", lambda *args: read.append(args) or extract(*args))
+    for sampler in (ALWAYS_OFF, ALWAYS_ON):
+        broker.produce("orders", b"", headers=FROM_PRODUCER)
+        async with consumer_of(broker, Tracing(TracerProvider(sampler=sampler))) as consumer:
+            records = await consumer.getmany(timeout_ms=5_000)
+        assert len(read) == (records.count if sampler is ALWAYS_ON else 0)
 
 
 async def test_a_record_that_is_sampled_out_costs_no_span_and_keeps_the_trace(broker):
