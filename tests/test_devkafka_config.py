@@ -226,6 +226,6 @@ def test_each_java_from_25_on_has_an_ahead_of_time_cache_of_its_own(tmp_path):
         (home / "bin").mkdir(parents=True)
         (home / "bin" / "java").touch()
         (home / "release").write_text(f'JAVA_VERSION="{version}"\n')
-        found.append(jars.aot_cache(home / "bin" / "java", "a.jar"))
-    assert found[0] is None
-    assert found[1] != found[2]
+        found += [jars.aot_cache(home / "bin" / "java", "a.jar", what) for what in ("nodes", "tools")]
+    assert found[:2] == [None, None]
+    assert len(set(found[2:])) == 4

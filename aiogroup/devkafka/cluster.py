@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from aiogroup.devkafka import jars, keeper, security, storage, wire
+from aiogroup.devkafka import jars, jvm, keeper, security, storage, wire
 from aiogroup.devkafka.config import CONTROLLER, PLAINTEXT, NodePlan, render, server_properties
 from aiogroup.devkafka.errors import DevKafkaError
 from aiogroup.devkafka.node import Node
@@ -252,7 +252,7 @@ class Cluster:
         """
         popen.setdefault("stdin", subprocess.DEVNULL)
         popen.setdefault("process_group", self._group())
-        command = [*self._jvm(jars.java(), jars.classpath(), "256m"), main_class, *args]
+        command = jvm.tool(main_class, *args, is_quick=not self._benchmark)
         tool: subprocess.Popen[Any] = subprocess.Popen(command, **popen)  # noqa: S603
         self._tools.append(tool)
         return tool
@@ -272,23 +272,13 @@ class Cluster:
             raise DevKafkaError("the cluster is not started")
         return self._keeper.pid
 
-    def _jvm(self, java: Path, classpath: str, heap: str) -> list[str]:
-        command = [str(java), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
-        if not self._benchmark:
-            command.append("-XX:TieredStopAtLevel=1")
-            cache = jars.aot_cache(java, classpath)
-            if cache is not None and cache.exists():
-                command.append(f"-XX:AOTCache={cache}")
-        # The JVM's own warnings go to standard output, which belongs to the tools that speak JSON on it.
-        command.append("-Xlog:disable")
-        return [*command, f"-Dlog4j2.configurationFile={jars.LOG_CONFIG.as_uri()}", "-cp", classpath]
-
     def _lay_out(self, java: Path, classpath: str) -> None:
         extra: dict[str, str] = {}
         if self._secure:
             security.check_users(self._users)
             self._protocols |= {name: name for name in security.SECURE_LISTENERS}
             extra |= security.security_properties(security.make_certificates(self.directory), self._users)
+        heap, options = (_BENCHMARK_HEAP, []) if self._benchmark else (_HEAP, jvm.quick(java, classpath, "nodes"))
         plans = self._plans()
         voters = {plan.node_id: plan.ports[CONTROLLER] for plan in plans}
         for plan in plans:
@@ -296,10 +286,10 @@ class Cluster:
             home.mkdir()
             settings = server_properties(plan, voters, str(home / "data"), {**extra, **self._properties})
             (home / "server.properties").write_text(render(settings))
-            command = [*self._jvm(java, classpath, _BENCHMARK_HEAP if self._benchmark else _HEAP), *self._java_options]
-            command += ["kafka.Kafka", str(home / "server.properties")]
+            command = [*jvm.run(java, classpath, heap, *options, *self._java_options), "kafka.Kafka"]
+            command.append(str(home / "server.properties"))
             self.nodes.append(Node(plan, command, home / "broker.log", self._group(), self._await_ready))
-        self._format(java, classpath)
+        self._format()
 
     def _plans(self) -> list[NodePlan]:
         names = [*self._protocols, CONTROLLER]
@@ -317,26 +307,25 @@ class Cluster:
             plans.append(NodePlan(i + 1, ports, dict(self._protocols), advertised))
         return plans
 
-    def _format(self, java: Path, classpath: str) -> None:
+    def _format(self) -> None:
         """Write each node's storage. Kafka's tool, a JVM of its own, is run only if its result is not known."""
         places = [(node, self.directory / f"node-{node.node_id}" / "data") for node in self.nodes]
         kept = None if self._users else storage.kept_checkpoint(self._properties)
         records = storage.first_records(kept)
         if records is None:
-            self._run_storage_tool(java, classpath, places[0][1].with_name("server.properties"))
+            self._run_storage_tool(places[0][1].with_name("server.properties"))
             if not (places[0][1] / storage.CHECKPOINT).exists():
                 return  # the user's settings have put it elsewhere
             records = storage.keep(places.pop(0)[1], kept)
         for node, data in places:
             storage.write(data, records, self._cluster_id, node.node_id, _uuid())
 
-    def _run_storage_tool(self, java: Path, classpath: str, settings: Path) -> None:
+    def _run_storage_tool(self, settings: Path) -> None:
         done = subprocess.run(  # noqa: S603
-            [
-                *self._jvm(java, classpath, "256m"),
+            jvm.tool(
                 *("kafka.tools.StorageTool", "format", "-t", self._cluster_id),
                 *("-c", str(settings), *security.scram_arguments(self._users)),
-            ],
+            ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -12,12 +12,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from aiogroup.devkafka.errors import DevKafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+Runs: TypeAlias = Literal["nodes", "tools"]
+"""What Java runs: each uses other classes."""
 
 KAFKA_VERSION: Final = "4.3.1"
 SPARK_VERSION: Final = "4.0.0"
@@ -164,8 +167,8 @@ def java() -> Path:
     return Path(JAVA)
 
 
-def aot_cache(java_path: Path, class_path: str) -> Path | None:
-    """The path of the ahead-of-time cache of this Java with these jars; None if Java is too old for one.
+def aot_cache(java_path: Path, class_path: str, runs: Runs) -> Path | None:
+    """The path of the ahead-of-time cache of what this Java runs with these jars; None if Java is too old for one.
 
     Java itself checks that the cache still fits, and otherwise goes on without it.
     """
@@ -173,4 +176,4 @@ def aot_cache(java_path: Path, class_path: str) -> Path | None:
     if major is None or major < _AOT_JAVA:
         return None
     key = hashlib.sha256(f"{java_path}\n{class_path}".encode()).hexdigest()[:12]
-    return cache_dir() / f"kafka-{KAFKA_VERSION}-{key}.aot"
+    return cache_dir() / f"kafka-{KAFKA_VERSION}-{runs}-{key}.aot"

@@ -1,10 +1,12 @@
-"""Kafka's classes, loaded and linked ahead of time: nodes start in half the time (JEP 514, Java 25 on)."""
+"""Kafka's classes, loaded and linked ahead of time: nodes and tools start in half the time (JEP 514, Java 25 on)."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from typing import TYPE_CHECKING, Final
 
+from aiogroup.devkafka import jvm
 from aiogroup.devkafka.cluster import Cluster
 from aiogroup.devkafka.errors import DevKafkaError
 from aiogroup.devkafka.jars import aot_cache, classpath, java
@@ -12,27 +14,55 @@ from aiogroup.devkafka.jars import aot_cache, classpath, java
 if TYPE_CHECKING:
     from pathlib import Path
 
-_TRAINING_STOP_MS: Final = 120_000
+_TRAINING_MS: Final = 120_000
+_TRAINING: Final = "org.apache.kafka.tools.EndToEndLatency"
+"""It produces, consumes, and asks as an administrator."""
+_TOPIC: Final = "training"
 
 
-def train() -> Path | None:
-    """Make the cache unless it exists; None if this Java does not support one.
+def train() -> None:
+    """Make the caches unless they exist, or this Java does not support any.
 
     Raises:
-        DevKafkaError: the training run failed. Nothing depends on the cache: nodes start without it.
+        DevKafkaError: the training run failed. Nothing depends on the caches: all starts without them.
     """
-    target = aot_cache(java(), classpath())
-    if target is None or target.exists():
-        return target
-    draft = target.with_suffix(f".{os.getpid()}")
+    of_nodes, of_tools = (aot_cache(java(), classpath(), what) for what in ("nodes", "tools"))
+    if of_nodes is None or of_tools is None:
+        return
+    drafts = {each: each.with_suffix(f".{os.getpid()}") for each in (of_nodes, of_tools) if not each.exists()}
+    if not drafts:
+        return
     try:
-        # The JVM writes the cache during an orderly end, and waits for that.
-        with Cluster(java_options=[f"-XX:AOTCacheOutput={draft}"]) as cluster:
-            cluster.create_topic("training")
-            cluster.nodes[0].stop(_TRAINING_STOP_MS)
-        if not draft.exists():
-            raise DevKafkaError("Java wrote no ahead-of-time cache")
-        draft.replace(target)
+        # A JVM writes the cache during an orderly end, and waits for that.
+        with Cluster(java_options=_output(drafts.get(of_nodes))) as cluster:
+            cluster.create_topic(_TOPIC)
+            _use_tools(cluster.bootstrap_servers, drafts.get(of_tools))
+            cluster.nodes[0].stop(_TRAINING_MS)
+        for target, draft in drafts.items():
+            if not draft.exists():
+                raise DevKafkaError("Java wrote no ahead-of-time cache")
+            draft.replace(target)
     finally:
-        draft.unlink(missing_ok=True)
-    return target
+        for draft in drafts.values():
+            draft.unlink(missing_ok=True)
+
+
+def _output(draft: Path | None) -> list[str]:
+    return [] if draft is None else [f"-XX:AOTCacheOutput={draft}"]
+
+
+def _use_tools(servers: str, draft: Path | None) -> None:
+    sizes = ("--num-records", "20", "--producer-acks", "1", "--record-size", "100")
+    options = (*jvm.quick(java(), classpath(), "tools"), *_output(draft))
+    command = [*jvm.run(java(), classpath(), "256m", *options), _TRAINING]
+    ended = subprocess.run(  # noqa: S603
+        [*command, "--bootstrap-server", servers, "--topic", _TOPIC, *sizes],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_TRAINING_MS / 1000,
+        check=False,
+    )
+    if ended.returncode:
+        raise DevKafkaError(f"the training of the tools failed: {ended.stderr.strip()}")

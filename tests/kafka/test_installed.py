@@ -55,9 +55,10 @@ for each in pkgutil.walk_packages(aiogroup.__path__, "aiogroup."):
         print("missing", error.name)
 print("command aiogroup")
 """
-NAME_OF_THE_CACHE = (
-    "from aiogroup.devkafka.jars import aot_cache, classpath, java; print(aot_cache(java(), classpath()))"
-)
+NAMES_OF_THE_CACHES = """
+from aiogroup.devkafka.jars import aot_cache, classpath, java
+print(*(aot_cache(java(), classpath(), what) for what in ("nodes", "tools")), sep="\\n")
+"""
 PRODUCE = """
 import asyncio, sys
 from aiokafka import AIOKafkaProducer
@@ -150,10 +151,13 @@ def environment_of(
         else:
             made.run(made.python, "-m", "pip", *install, f"{artifacts[artifact]}[devkafka]")
         known = know_the_jars(made)
-        if (ours := aot_cache(java(), classpath())) is not None and ours.exists():
-            theirs = made.run(made.python, "-c", NAME_OF_THE_CACHE).strip()
-            assert Path(theirs).parent == known
-            shutil.copyfile(ours, theirs)
+        for what, theirs in zip(
+            ("nodes", "tools"), made.run(made.python, "-c", NAMES_OF_THE_CACHES).split(), strict=True
+        ):
+            ours = aot_cache(java(), classpath(), what)
+            if ours is not None and ours.exists():
+                assert Path(theirs).parent == known
+                shutil.copyfile(ours, theirs)
         return made
 
     return make
@@ -279,7 +283,7 @@ def test_fetch_makes_ready_what_up_starts(environment_of):
     known = know_the_jars(installed, "no cache")
     said = installed.run(installed.python, "-m", "aiogroup.devkafka", "fetch")
     assert "53 jars ready" in said
-    assert list(known.glob("*.aot")) or aot_cache(java(), classpath()) is None
+    assert len(list(known.glob("*.aot"))) == (0 if aot_cache(java(), classpath(), "nodes") is None else 2)
 
 
 def test_the_ten_lines_read_what_an_installed_kafka_holds(installed):

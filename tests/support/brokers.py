@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiogroup.devkafka import Cluster, jars
+from aiogroup.devkafka import Cluster, jars, jvm
 from aiogroup.embedded import Broker
 from aiogroup.embedded.machine.logs.batches import header_of
 from tests.support.brokers_differ import JUDGED, ONLY_REAL, THOROUGH
@@ -80,14 +80,8 @@ class EmbeddedCluster(Broker):
         """Run a tool of Kafka's jars until the broker is closed. Where they were not fetched the test is left out."""
         if not (jars.cache_dir() / f"kafka-{jars.KAFKA_VERSION}.json").exists():
             pytest.skip("needs Kafka's jars: python -m aiogroup.devkafka fetch")
-        java, classpath = jars.java(), jars.classpath()
-        command = [str(java), "-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1"]
-        cache = jars.aot_cache(java, classpath)
-        if cache is not None and cache.exists():
-            command.append(f"-XX:AOTCache={cache}")
-        command += ["-Xlog:disable", f"-Dlog4j2.configurationFile={jars.LOG_CONFIG.as_uri()}", "-cp", classpath]
         popen.setdefault("stdin", subprocess.DEVNULL)
-        tool = subprocess.Popen([*command, main_class, *arguments], **popen)
+        tool = subprocess.Popen(jvm.tool(main_class, *arguments), **popen)
         self._tools.append(tool)
         return tool
 
