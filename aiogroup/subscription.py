@@ -42,7 +42,7 @@ def check_partitions(given: object, call: str) -> list[TopicPartition]:
     return [check_partition(tp, call) for tp in given]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Subscription:
     topics: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None

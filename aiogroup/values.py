@@ -35,18 +35,22 @@ def _made(cls: type) -> type:
         if dataclasses.is_dataclass(base) and dataclasses.fields(base):
             raise TypeError(f"{cls.__qualname__}: {base.__qualname__} has fields, which are not inherited here")
     own = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
+    written = own.get("__annotations__", {})
     # Without the bases: for a subclass of a frozen class, dataclasses demands that it be frozen, and then compiles two
     # more functions. With a docstring: without one, dataclasses makes a signature.
-    plain: type[Any] = type(cls.__name__, (), {**own, "__doc__": "-"})
+    plain: type[Any] = type(cls.__name__, (), {**own, "__doc__": "-", "__annotations__": _quick(written)})
     plain = dataclasses.dataclass(init=False, repr=False, eq=False)(plain)
     fields = dataclasses.fields(plain)
     names = tuple(field.name for field in fields)
+    for field in fields:
+        field.type = written[field.name]
     made = {name: value for name, value in vars(plain).items() if name not in ("__dict__", "__weakref__")}
     params = made["__dataclass_params__"]
     params.init = params.repr = params.eq = params.frozen = True
     for name in names:
         made.pop(name, None)  # the default, whose place the slot takes
     made |= {
+        "__annotations__": written,
         "__doc__": cls.__doc__ or f"{cls.__name__}({', '.join(names)})",
         "__slots__": names,
         "__setattr__": _refuse_to_set,
@@ -55,6 +59,17 @@ def _made(cls: type) -> type:
         "__setstate__": _set_state,
     }
     return type(cls)(cls.__name__, cls.__bases__, {**_functions(cls, fields), "__repr__": _show, **made})
+
+
+def _quick(written: dict[str, Any]) -> dict[str, Any]:
+    """The annotations for `dataclasses`, without the texts that can only be of fields.
+
+    It looks at each text for what is no field, and that takes as long as all the rest.
+    """
+    return {
+        name: object if isinstance(said, str) and not any(each in said for each in _NO_FIELDS) else said
+        for name, said in written.items()
+    }
 
 
 def _functions(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> dict[str, FunctionType]:
@@ -73,6 +88,7 @@ def _functions(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> dict[st
     return made
 
 
+_NO_FIELDS: Final = ("ClassVar", "InitVar", "KW_ONLY")
 _GLOBALS: Final = {"set_field": object.__setattr__}
 
 

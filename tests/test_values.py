@@ -71,6 +71,8 @@ def test_what_dataclasses_can_do_with_it(kind):
         ("count", "int"),
         ("tags", "tuple[str, ...]"),
     ]
+    written = {"KIND": "ClassVar[str]", "name": "str", "count": "int", "tags": "tuple[str, ...]"}
+    assert inspect.get_annotations(kind) == written
     assert dataclasses.asdict(value) == {"name": "a", "count": 2, "tags": ("b",)}
     assert dataclasses.astuple(value) == ("a", 2, ("b",))
     assert dataclasses.replace(value, count=3) == kind("a", 3, ("b",))

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
 from aiogroup.assignors import BY_NAME, Assignor, Held, MemberSubscription, Racks
@@ -21,10 +18,11 @@ if TYPE_CHECKING:
 # aiokafka's first two ignore `group_instance_id`, so a leader that used them would move partitions of static members
 # without need. The third knows no generations and shares its memory among all consumers of the process (aiokafka's
 # issues 1175 and 1176).
-_REPLACED: Final[dict[type[Any], str]] = {
-    RangePartitionAssignor: "range",
-    RoundRobinPartitionAssignor: "roundrobin",
-    StickyPartitionAssignor: "sticky",
+_THEIRS: Final = "aiokafka.coordinator.assignors"
+_REPLACED: Final = {  # by name, since to import them takes longer than to import all of ours
+    (f"{_THEIRS}.range", "RangePartitionAssignor"): "range",
+    (f"{_THEIRS}.roundrobin", "RoundRobinPartitionAssignor"): "roundrobin",
+    (f"{_THEIRS}.sticky.sticky_assignor", "StickyPartitionAssignor"): "sticky",
 }
 
 
@@ -106,8 +104,8 @@ def _resolve_one(entry: object) -> Assignor:
     if isinstance(entry, str) and entry in BY_NAME:
         return BY_NAME[entry]
     kind = entry if isinstance(entry, type) else type(entry)
-    if kind in _REPLACED:
-        return BY_NAME[_REPLACED[kind]]
+    if ours := _REPLACED.get((kind.__module__, kind.__qualname__)):
+        return BY_NAME[ours]
     if issubclass(kind, AbstractPartitionAssignor):
         return ForeignAssignor(cast("type[AbstractPartitionAssignor]", entry))
     if isinstance(entry, type) and Assignor in entry.__mro__:

@@ -75,7 +75,7 @@ class Stall:
     blocked_ms: int
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class _Missing:
     ownership: int
     state: MergeState

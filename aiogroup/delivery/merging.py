@@ -49,7 +49,7 @@ TimestampOf = Callable[[Record], int]
 OnBadTimestamp = Callable[[Record, TimestampError], Any]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Layout:
     """Records in the order in which they are handed out; `order` holds, for each record, the index of its partition in
     `sources`.

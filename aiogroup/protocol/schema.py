@@ -90,7 +90,7 @@ _DEFAULTS: dict[Scalar, Any] = {
 }
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Spec:
     """How one field is sent. Its name is set when the structure is first encoded or decoded."""
 

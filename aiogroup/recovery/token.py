@@ -65,8 +65,9 @@ ID_BYTES: Final = 8
 RESERVED_CHARS: Final = 512
 """The part of the broker's limit that is kept for the token: the application's own metadata must leave it free."""
 
+# The patterns below are compiled when they are first used: most consumers never see a token.
 PREFIX: Final = "aiogroup/1 "
-ANY_VERSION: Final = re.compile(r"aiogroup/([0-9]{1,9}) ")
+ANY_VERSION: Final = r"aiogroup/([0-9]{1,9}) "
 DONE_PREFIX: Final = "aiogroup-done/1 "
 MAX_OFFSET: Final = 2**63 - 1
 MAX_SECOND: Final = 2**40
@@ -77,13 +78,13 @@ RANGES: Final = rf"{NUMBER}-{NUMBER}(?:,{NUMBER}-{NUMBER})*"
 HAND_OFF: Final = (
     rf"handoff=1:(?P<group>[0-9a-f]{{8}}):(?P<level>read_(?:un)?committed):(?P<since>{NUMBER}(?:,{NUMBER})*)"
 )
-TOKEN: Final = re.compile(
+TOKEN: Final = (
     rf"aiogroup/1 {ID} live=(?P<live>{NUMBER})(?:@(?P<epoch>{NUMBER}))? pending=(?P<pending>{RANGES})(?: {HAND_OFF})? "
     rf"{CHECKSUM}"
     "(?P<topic>[0-9a-f]{8})?"  # tokens that were written before 0.2.0 lack it
 )
-USER: Final = re.compile(rf" (?P<length>{NUMBER}):(?P<text>.*)", re.DOTALL)
-DONE: Final = re.compile(rf"aiogroup-done/1 {ID} done=(?P<done>{RANGES})(?: at=(?P<at>{NUMBER}))? {CHECKSUM}")
+USER: Final = rf"(?s) (?P<length>{NUMBER}):(?P<text>.*)"
+DONE: Final = rf"aiogroup-done/1 {ID} done=(?P<done>{RANGES})(?: at=(?P<at>{NUMBER}))? {CHECKSUM}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ def second_group_mark(group_id: str) -> str:
 
 def is_ours(metadata: str) -> bool:
     """Whether this is a token of any version, usable or not: then the committed offset is a low-water mark."""
-    return ANY_VERSION.match(metadata) is not None
+    return re.match(ANY_VERSION, metadata) is not None
 
 
 # The group's own commit.
@@ -189,13 +190,13 @@ def write_committed(token: Token | None, log_id: LogId, user: str = "", limit_ch
 
 def read_committed(offset: int, metadata: str, log_id: LogId) -> Found:
     """Read the metadata of a committed offset."""
-    version = ANY_VERSION.match(metadata)
+    version = re.match(ANY_VERSION, metadata)
     if version is None:
         return Found(None, metadata)
     # Text that cannot be read is not returned as the application's: it would be written again after a new token.
     if version[0] != PREFIX:
         return Found(None, "", f"it has version {version[1]}, and this aiogroup reads version 1")
-    match = TOKEN.match(metadata)
+    match = re.match(TOKEN, metadata)
     user = None if match is None else _read_user(metadata[match.end() :])
     if match is None or user is None:
         return Found(None, "", "it is not written as a token is")
@@ -268,7 +269,7 @@ def _read_user(tail: str) -> str | None:
     """
     if not tail:
         return ""
-    match = USER.fullmatch(tail)
+    match = re.fullmatch(USER, tail)
     if match is None or int(match["length"]) != len(match["text"]) or not match["text"]:
         return None
     return "" if is_ours(match["text"]) else match["text"]
@@ -297,7 +298,7 @@ def write_done(done: DoneRanges, log_id: LogId, limit_chars: int = MAX_COMMIT_ME
 
 def read_done(metadata: str, log_id: LogId) -> DoneRanges | None:
     """The ranges that a job has done; `None`, which means no known progress, if the text is not as a job wrote it."""
-    match = DONE.fullmatch(metadata)
+    match = re.fullmatch(DONE, metadata)
     if match is None or match["place"] != _name_checksum(log_id):
         return None
     if match["checksum"] != _checksum(metadata[: match.start("checksum") - 1], log_id):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import Final
 
@@ -23,6 +24,7 @@ from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
 from aiogroup.telemetry.events import Emit
 from aiogroup.telemetry.meter import Meter
+from aiogroup.values import dataclass
 
 __all__ = ["Context", "CurrentRebalance", "Inbox"]
 
@@ -106,7 +108,7 @@ class CurrentRebalance:
     is_first: bool = False
 
 
-@dataclass(slots=True, weakref_slot=True)
+@dataclasses.dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Context:
     config: ConsumerConfig
     link: Link
@@ -127,7 +129,7 @@ class Context:
     positions_wanted: Signal = field(default_factory=Signal)
     """A partition's position must be looked up."""
     inflate_wanted: Signal = field(default_factory=Signal)
-    rebalance: CurrentRebalance = CurrentRebalance()
+    rebalance: CurrentRebalance = CurrentRebalance()  # noqa: RUF009 (frozen)
     answered_until_ms: int = FOREVER_MS
     """No record is handed out from this instant on: no heartbeat was answered for a whole session
     (`Heartbeat.counts_until_ms`).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
-from dataclasses import dataclass
 
 from aiogroup.errors import ConsumerStoppedError
 from aiogroup.membership.following import Cause
@@ -27,11 +26,12 @@ from aiogroup.runtime.recovery.parallel import ParallelRecoveryOrNone
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
 from aiogroup.telemetry.meter import Meter
+from aiogroup.values import dataclass
 
 __all__ = ["Engine"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Engine:
     """The parts of a consumer, which `build` makes. Made in the loop that runs it."""
 

@@ -34,7 +34,7 @@ SHARE_FLOOR_BYTES: Final = 64 * 1024
 """Four batches of a producer's default size."""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class BrokerPlan:
     """What is planned for one broker: `partitions` are read from it, and `session` asks for some of these.
 

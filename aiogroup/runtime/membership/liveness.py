@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiogroup.errors import PollIntervalExceeded
 from aiogroup.membership.facts import Fact, RecordsWanted
@@ -12,12 +12,14 @@ from aiogroup.membership.states import MemberState
 from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.membership.heartbeat import Heartbeat
-from aiogroup.runtime.membership.heartbeat_thread import HeartbeatThread
 from aiogroup.runtime.membership.loop_watchdog import LoopWatchdog
 from aiogroup.runtime.membership.ownership import Ownership
 from aiogroup.runtime.membership.poll_watchdog import PollWatchdog
 from aiogroup.runtime.membership.session_watchdog import SessionWatchdog
 from aiogroup.telemetry import events
+
+if TYPE_CHECKING:
+    from aiogroup.runtime.membership.heartbeat_thread import HeartbeatThread
 
 __all__ = ["Liveness"]
 
@@ -30,6 +32,8 @@ class Liveness:
         self._poll_clock = poll_clock
         self.heartbeat: Heartbeat | HeartbeatThread
         if context.config.heartbeat_thread:
+            from aiogroup.runtime.membership.heartbeat_thread import HeartbeatThread  # noqa: PLC0415 (few have one)
+
             self.heartbeat = HeartbeatThread(context, coordinator, poll_clock, self._on_fact, self._on_count)
         else:
             self.heartbeat = Heartbeat(context, coordinator, self._on_count)
@@ -50,7 +54,7 @@ class Liveness:
 
     def abandon(self) -> None:
         """The consumer is forgotten, and no thread may outlive it. May be called from any thread."""
-        if isinstance(self.heartbeat, HeartbeatThread):
+        if not isinstance(self.heartbeat, Heartbeat):
             self.heartbeat.end()
 
     def _on_count(self, until_ms: int) -> None:
