@@ -44,6 +44,8 @@ def check_partitions(given: object, call: str) -> list[TopicPartition]:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Subscription:
+    """What the application has subscribed to, or assigned itself."""
+
     topics: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
     assigned: frozenset[TopicPartition] = frozenset()

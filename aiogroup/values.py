@@ -9,6 +9,7 @@ compiled already. The fields are those of `dataclasses`, which therefore treats 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from functools import cache
 from types import CodeType, FunctionType
@@ -35,41 +36,45 @@ def _made(cls: type) -> type:
         if dataclasses.is_dataclass(base) and dataclasses.fields(base):
             raise TypeError(f"{cls.__qualname__}: {base.__qualname__} has fields, which are not inherited here")
     own = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
-    written = own.get("__annotations__", {})
-    # Without the bases: for a subclass of a frozen class, dataclasses demands that it be frozen, and then compiles two
-    # more functions. With a docstring: without one, dataclasses makes a signature.
-    plain: type[Any] = type(cls.__name__, (), {**own, "__doc__": "-", "__annotations__": _quick(written)})
-    plain = dataclasses.dataclass(init=False, repr=False, eq=False)(plain)
-    fields = dataclasses.fields(plain)
-    names = tuple(field.name for field in fields)
-    for field in fields:
-        field.type = written[field.name]
-    made = {name: value for name, value in vars(plain).items() if name not in ("__dict__", "__weakref__")}
-    params = made["__dataclass_params__"]
-    params.init = params.repr = params.eq = params.frozen = True
-    for name in names:
-        made.pop(name, None)  # the default, whose place the slot takes
-    made |= {
-        "__annotations__": written,
+    fields = {
+        name: _field(name, said, own.pop(name, dataclasses.MISSING))  # slots take the place of the defaults
+        for name, said in (own.get("__annotations__") or inspect.get_annotations(cls)).items()
+        if "ClassVar" not in str(said)
+    }
+    names = tuple(fields)
+    made = {
+        "__dataclass_fields__": fields,
+        "__dataclass_params__": _PARAMS,
         "__doc__": cls.__doc__ or f"{cls.__name__}({', '.join(names)})",
+        "__match_args__": names,
         "__slots__": names,
         "__setattr__": _refuse_to_set,
         "__delattr__": _refuse_to_delete,
         "__getstate__": _state,
         "__setstate__": _set_state,
     }
-    return type(cls)(cls.__name__, cls.__bases__, {**_functions(cls, fields), "__repr__": _show, **made})
+    functions = _functions(cls, tuple(fields.values()))
+    return type(cls)(cls.__name__, cls.__bases__, {**functions, "__repr__": _show, **own, **made})
 
 
-def _quick(written: dict[str, Any]) -> dict[str, Any]:
-    """The annotations for `dataclasses`, without the texts that can only be of fields.
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class _Pattern:
+    """What `dataclasses` makes of a class is looked up here."""
 
-    It looks at each text for what is no field, and that takes as long as all the rest.
-    """
-    return {
-        name: object if isinstance(said, str) and not any(each in said for each in _NO_FIELDS) else said
-        for name, said in written.items()
-    }
+    field: object
+
+
+_KIND: Final = dataclasses.fields(_Pattern)[0]._field_type  # type: ignore[attr-defined]
+_PARAMS: Final = vars(_Pattern)["__dataclass_params__"]
+_PARAMS.init = _PARAMS.repr = _PARAMS.eq = _PARAMS.frozen = True
+
+
+def _field(name: str, said: Any, given: Any) -> dataclasses.Field[Any]:  # noqa: ANN401 (an annotation, and a default)
+    """What `dataclasses` makes of it, which looks at each annotation for `ClassVar` and the like three times."""
+    made: Any = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
+    made.name, made.type, made.kw_only, made._field_type = name, said, made.kw_only is True, _KIND
+    field: dataclasses.Field[Any] = made
+    return field
 
 
 def _functions(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> dict[str, FunctionType]:
@@ -88,7 +93,6 @@ def _functions(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> dict[st
     return made
 
 
-_NO_FIELDS: Final = ("ClassVar", "InitVar", "KW_ONLY")
 _GLOBALS: Final = {"set_field": object.__setattr__}
 
 

@@ -77,6 +77,8 @@ class Stall:
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class _Missing:
+    """A partition without a record, and since when."""
+
     ownership: int
     state: MergeState
     since_at_ms: int

@@ -7,7 +7,8 @@ inform `Following`, which is made first and is given the parts that it directs l
 from __future__ import annotations
 
 from aiogroup.assignors import Assignor, is_cooperative
-from aiogroup.config import ConsumerConfig, parse_reset_policy
+from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig, parse_reset_policy
+from aiogroup.delivery.delivery import Delivery
 from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.fetching.range_cursor import RangeCursor
 from aiogroup.membership.classic.machine import ClassicMembership
@@ -42,8 +43,7 @@ from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.runtime.offsets.leader_offsets import LeaderOffsets
 from aiogroup.runtime.offsets.named_offsets import NamedOffsets
 from aiogroup.runtime.offsets.offset_queries import OffsetQueries
-from aiogroup.runtime.recovery.catch_up_fetchers import make_delivery
-from aiogroup.runtime.recovery.parallel import NoParallelRecovery, ParallelRecovery, ParallelRecoveryOrNone
+from aiogroup.runtime.recovery.optional import NoParallelRecovery, ParallelRecoveryOrNone
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry.events import Emit
 from aiogroup.telemetry.record_observer import RecordObserver, Whose
@@ -60,12 +60,14 @@ def build(
 ) -> Engine:
     """Call this in the loop that is to run the consumer. Nothing runs yet, and nothing is connected."""
     assignment, beside = Assignment(), LaneTable[RangeCursor]()
-    context = Context(config, Link(config), assignment, make_delivery(config, assignment, beside), emit)
+    context = Context(config, Link(config), assignment, _delivery(config, assignment, beside), emit)
     following = Following(context, subscription)
     refresher = Refresher(context, following)
     leader_offsets = LeaderOffsets(context, refresher)
     recovery: ParallelRecoveryOrNone = NoParallelRecovery()
     if config.enable_parallel_rebalance:
+        from aiogroup.runtime.recovery.parallel import ParallelRecovery  # noqa: PLC0415 (few consumers have it)
+
         recovery = ParallelRecovery(context, refresher, leader_offsets, beside)
     member = None if config.group_id is None else _Member(context, config.group_id, assignors, following)
     positions = Positions(context, leader_offsets, None if member is None else member.committer, recovery.starts)
@@ -149,3 +151,16 @@ class _Member:
         rebalance = Rebalance(context, coordinator, committer, positions, ownership, rounds, first_sight, refresher)
         liveness = Liveness(context, coordinator, ownership, poll_clock)
         return Group(context, subscription, coordinator, committer, liveness, rebalance, poll_clock)
+
+
+def _delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTable[RangeCursor]) -> Delivery:
+    """The delivery: from both lanes with `enable_parallel_rebalance`, from the live lane alone without."""
+    return Delivery(
+        assignment,
+        auto_ack=config.auto_ack,
+        records_per_turn=RECORDS_PER_TURN,
+        turn_ms=TURN_MS,
+        max_bytes=config.max_buffered_bytes,
+        catch_up=beside.tally if config.enable_parallel_rebalance else None,
+        share=config.parallel_share,
+    )

@@ -110,6 +110,8 @@ class CurrentRebalance:
 
 @dataclasses.dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Context:
+    """What all parts of a consumer share."""
+
     config: ConsumerConfig
     link: Link
     assignment: Assignment

@@ -22,7 +22,7 @@ from aiogroup.runtime.membership.self_assignment import SelfAssignment
 from aiogroup.runtime.metadata.refresher import Refresher
 from aiogroup.runtime.offsets.named_offsets import NamedOffsets
 from aiogroup.runtime.offsets.offset_queries import OffsetQueries
-from aiogroup.runtime.recovery.parallel import ParallelRecoveryOrNone
+from aiogroup.runtime.recovery.optional import ParallelRecoveryOrNone
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
 from aiogroup.telemetry.meter import Meter

@@ -7,7 +7,7 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.fetching.fetcher import Fetchers
 from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.loop.clock import now_ms
-from aiogroup.runtime.recovery.parallel import ParallelRecoveryOrNone
+from aiogroup.runtime.recovery.optional import ParallelRecoveryOrNone
 from aiogroup.subscription import Subscription
 
 __all__ = ["AssignmentChanges"]

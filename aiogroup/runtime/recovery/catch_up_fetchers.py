@@ -1,12 +1,9 @@
-"""The rules by which fetchers read catch-up lanes, and delivery from both lanes (KIP-333)."""
+"""The rules by which fetchers read catch-up lanes (KIP-333)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from aiogroup.config import RECORDS_PER_TURN, TURN_MS, ConsumerConfig
-from aiogroup.delivery.delivery import Delivery
-from aiogroup.fetching.assignment import Assignment, LaneTable
 from aiogroup.fetching.lane import Lane
 from aiogroup.fetching.range_cursor import BoundedDecoder, RangeCursor
 from aiogroup.fetching.records.decode import PartitionDecoder
@@ -15,20 +12,7 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.recovery.catch_up import CatchUp
 
-__all__ = ["CatchUpRules", "make_delivery"]
-
-
-def make_delivery(config: ConsumerConfig, assignment: Assignment, beside: LaneTable[RangeCursor]) -> Delivery:
-    """The delivery: from both lanes with `enable_parallel_rebalance`, from the live lane alone without."""
-    return Delivery(
-        assignment,
-        auto_ack=config.auto_ack,
-        records_per_turn=RECORDS_PER_TURN,
-        turn_ms=TURN_MS,
-        max_bytes=config.max_buffered_bytes,
-        catch_up=beside.tally if config.enable_parallel_rebalance else None,
-        share=config.parallel_share,
-    )
+__all__ = ["CatchUpRules"]
 
 
 class CatchUpRules:

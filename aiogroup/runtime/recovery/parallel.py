@@ -1,10 +1,6 @@
-"""KIP-333's part of a consumer, or none: its catch-up lanes, the tasks that read and watch them, and what decides where
-they begin.
-"""
+"""KIP-333's part of a consumer: its catch-up lanes, the tasks that read and watch them, and where they begin."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 from aiogroup.fetching.assignment import LaneTable
 from aiogroup.fetching.range_cursor import RangeCursor
@@ -21,54 +17,7 @@ from aiogroup.runtime.recovery.catch_up_fetchers import CatchUpRules
 from aiogroup.runtime.recovery.job_progress import SecondLog
 from aiogroup.runtime.recovery.recoveries import Recoveries
 
-__all__ = ["NoParallelRecovery", "ParallelRecovery", "ParallelRecoveryOrNone"]
-
-
-class ParallelRecoveryOrNone(Protocol):
-    """The interface of `ParallelRecovery` and `NoParallelRecovery`; no caller needs to know which of the two it has."""
-
-    @property
-    def starts(self) -> LaneStarts | None:
-        """Where the lanes of a newly assigned partition begin; `None` if each partition has one lane."""
-        ...
-
-    @property
-    def buffered_bytes(self) -> int:
-        """What the catch-up lanes have fetched and not delivered."""
-        ...
-
-    def is_catching_up(self) -> bool:
-        """Whether a catch-up lane has work."""
-        ...
-
-    def follow(self) -> None:
-        """The assignment has changed."""
-        ...
-
-    async def start(self) -> None:
-        """Start the catch-up lane's tasks.
-
-        Raises:
-            GroupAuthorizationError: the second commit log may not be read.
-            AiogroupError: its coordinator did not answer.
-        """
-        ...
-
-
-class NoParallelRecovery:
-    """A consumer without `enable_parallel_rebalance`: each partition is read in one lane."""
-
-    starts: LaneStarts | None = None
-    buffered_bytes: int = 0
-
-    def is_catching_up(self) -> bool:
-        return False
-
-    def follow(self) -> None:
-        pass
-
-    async def start(self) -> None:
-        pass
+__all__ = ["ParallelRecovery"]
 
 
 class ParallelRecovery:
