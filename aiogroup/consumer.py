@@ -40,6 +40,7 @@ from aiogroup.runtime.group import Group
 from aiogroup.runtime.inside import Inside
 from aiogroup.runtime.inspection import health_of
 from aiogroup.runtime.loop.clock import now_ms, wall_ms
+from aiogroup.runtime.loop.supervisor import load_anyio
 from aiogroup.runtime.offsets.leader_offsets import EARLIEST, LATEST
 from aiogroup.runtime.shutdown import Shutdown, StopReport
 from aiogroup.settings import ConsumerSettings
@@ -99,6 +100,7 @@ class Consumer:
         self._given_to_transaction: tuple[int, frozenset[tuple[TopicPartition, int]]] = (-1, frozenset())
         if topics:
             self._subscription.subscribe(topics, None, listener)
+        load_anyio()
 
     # Life.
 

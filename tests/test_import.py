@@ -57,7 +57,9 @@ FOR_SOME = (
     "aiogroup.runtime.recovery.parallel", "aiokafka.coordinator.assignors.sticky",
 )  # fmt: skip
 DEAR = ("anyio._backends", "crc32c", "email", "importlib.metadata", "argparse", "structlog")
-"""Needed late or never, and as long to load as all of aiogroup's own modules together: `start` loads what it needs."""
+"""Needed late or never, and as long to load as all of aiogroup's own modules together: a consumer loads what it
+needs.
+"""
 
 
 def watched(statement, built_on=BUILT_ON):
@@ -94,8 +96,9 @@ def test_importing_asks_for_nothing_that_only_some_applications_need(imported):
     assert among(watched("import json.tool")[1], ["json"]) == {"json.tool"}, "what is asked for would be seen"
 
 
-def test_what_is_dear_is_loaded_by_start(imported):
+def test_what_is_dear_is_loaded_by_a_consumer(imported):
     assert among(imported[2], DEAR) == set()
+    assert "anyio._backends._asyncio" in watched("import aiogroup; aiogroup.Consumer()")[2], "not while a loop runs"
 
 
 @pytest.mark.parametrize(
