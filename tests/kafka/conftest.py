@@ -87,11 +87,15 @@ def is_gone() -> Callable[[int], bool]:
 
 @pytest.fixture
 def make_place(kafka_cluster: Cluster, unique_name: Callable[[str], str]) -> Callable[..., Place]:
-    """Make a topic with so many partitions, and name a group that nobody else uses."""
+    """Make a topic with so many partitions, and name a group that nobody else uses.
+
+    Nothing is deleted by its time: every five minutes Kafka looks for records that are older than a week, and some tests
+    write records of the first second of 1970.
+    """
 
     def make(partitions: int = 1, **topic_settings: str) -> Place:
         place = Place(kafka_cluster, unique_name("topic"), unique_name("group"), partitions)
-        kafka_cluster.create_topic(place.topic, partitions, config=topic_settings)
+        kafka_cluster.create_topic(place.topic, partitions, config={"retention.ms": "-1", **topic_settings})
         return place
 
     return make
