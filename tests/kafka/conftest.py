@@ -89,8 +89,8 @@ def is_gone() -> Callable[[int], bool]:
 def make_place(kafka_cluster: Cluster, unique_name: Callable[[str], str]) -> Callable[..., Place]:
     """Make a topic with so many partitions, and name a group that nobody else uses.
 
-    Nothing is deleted by its time: every five minutes Kafka looks for records that are older than a week, and some tests
-    write records of the first second of 1970.
+    Nothing is deleted by its time: every five minutes Kafka looks for records older than a week, and some tests write
+    records of the first second of 1970.
     """
 
     def make(partitions: int = 1, **topic_settings: str) -> Place:
