@@ -15,10 +15,10 @@ from aiogroup.structs import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_THEIRS: Final = "aiokafka.coordinator.assignors"
 # aiokafka's first two ignore `group_instance_id`, so a leader that used them would move partitions of static members
 # without need. The third knows no generations and shares its memory among all consumers of the process (aiokafka's
 # issues 1175 and 1176).
-_THEIRS: Final = "aiokafka.coordinator.assignors"
 _REPLACED: Final = {  # by name, since to import them takes longer than to import all of ours
     (f"{_THEIRS}.range", "RangePartitionAssignor"): "range",
     (f"{_THEIRS}.roundrobin", "RoundRobinPartitionAssignor"): "roundrobin",

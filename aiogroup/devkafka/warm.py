@@ -36,7 +36,8 @@ def train() -> None:
         # A JVM writes the cache during an orderly end, and waits for that.
         with Cluster(java_options=_output(drafts.get(of_nodes))) as cluster:
             cluster.create_topic(_TOPIC)
-            _use_tools(cluster.bootstrap_servers, drafts.get(of_tools))
+            if (for_tools := drafts.get(of_tools)) is not None:
+                _use_tools(cluster.bootstrap_servers, for_tools)
             cluster.nodes[0].stop(_TRAINING_MS)
         for target, draft in drafts.items():
             if not draft.exists():
@@ -51,18 +52,21 @@ def _output(draft: Path | None) -> list[str]:
     return [] if draft is None else [f"-XX:AOTCacheOutput={draft}"]
 
 
-def _use_tools(servers: str, draft: Path | None) -> None:
+def _use_tools(servers: str, draft: Path) -> None:
     sizes = ("--num-records", "20", "--producer-acks", "1", "--record-size", "100")
     options = (*jvm.quick(java(), classpath(), "tools"), *_output(draft))
     command = [*jvm.run(java(), classpath(), "256m", *options), _TRAINING]
-    ended = subprocess.run(  # noqa: S603
-        [*command, "--bootstrap-server", servers, "--topic", _TOPIC, *sizes],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_TRAINING_MS / 1000,
-        check=False,
-    )
+    try:
+        ended = subprocess.run(  # noqa: S603
+            [*command, "--bootstrap-server", servers, "--topic", _TOPIC, *sizes],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TRAINING_MS / 1000,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DevKafkaError("the training of the tools did not end") from error
     if ended.returncode:
         raise DevKafkaError(f"the training of the tools failed: {ended.stderr.strip()}")
