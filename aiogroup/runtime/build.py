@@ -23,7 +23,8 @@ from aiogroup.runtime.coordinator import Coordinator
 from aiogroup.runtime.delivery.handling import Handling
 from aiogroup.runtime.delivery.requests import Requests
 from aiogroup.runtime.engine import Engine
-from aiogroup.runtime.fetching.fetcher import Fetchers, LiveRules
+from aiogroup.runtime.fetching.fetcher import Fetchers
+from aiogroup.runtime.fetching.lane_rules import LiveRules
 from aiogroup.runtime.fetching.positions import Positions
 from aiogroup.runtime.fetching.validator import Validator
 from aiogroup.runtime.following import Following

@@ -108,6 +108,8 @@ class Engine:
             await context.supervisor.close()
         finally:
             context.threads.close()
+            self.fetchers.end_sessions()
+            self.recovery.end_sessions()
             closing = context.link.close()  # after the tasks, so that none of them sees its connection break
             context.changed.pulse()  # wake whoever still waits, since nothing will come
             if self.handling is not None:

@@ -53,6 +53,22 @@ def test_first_request_names_everything_and_asks_for_a_session():
     assert request.partitions == {tp(0): asked(5), tp(1): asked(6)}
 
 
+def test_the_last_request_closes_the_session():
+    session = opened(0, 1)
+    session.lost()
+    last = session.end()
+    assert (head(last), last.partitions, last.forgotten, last.has_ids) == ((7, -1), {}, {}, True)
+    assert session.end() is None
+    assert head(session.begin()) == (0, 0)
+
+
+def test_there_is_nothing_to_close_without_a_session():
+    session = FetchSession()
+    session.want(tp(0), asked())
+    session.begin()
+    assert session.end() is None
+
+
 def test_in_a_session_only_what_changed_is_named():
     session = opened(0, 1, 2)
     request = continued(session)

@@ -14,8 +14,9 @@ from aiogroup.telemetry.events import FetchFailed, FetchSessionLost
 from aiogroup.testing import CUT, Proxy
 from aiogroup.testing.frames import framed, read_frame
 from tests.kafka.test_topic_recreated import make
-from tests.support.kafka import Ears, Place, eventually
+from tests.support.kafka import Ears, Place, eventually, take_batch
 from tests.support.reading import read
+from tests.support.recovery import MODE, lanes_of, leave_at
 
 MANY = 40
 
@@ -188,17 +189,54 @@ async def test_session_that_the_broker_refuses_is_replaced_at_once(watched, code
     assert not ears.heard(FetchFailed)
 
 
-async def close_session(place, session_id):
-    """What another reader's session does to this one, when the broker has no room for both."""
+async def ask_session(place, session_id, epoch):
+    """What the broker answers to another client with this session and epoch."""
     port = place.cluster.nodes[0].port
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     request = FetchRequest(
-        max_wait_ms=0, min_bytes=0, session_id=session_id, session_epoch=-1, topics=(), forgotten_topics_data=()
+        max_wait_ms=0, min_bytes=0, session_id=session_id, session_epoch=epoch, topics=(), forgotten_topics_data=()
     )
     writer.write(framed(encode_request(request, 12, 1, "another")))
     _, response = decode_response(FetchRequest, 12, await read_frame(reader))
     writer.close()
-    assert response.error_code == E.NONE
+    return response.error_code
+
+
+async def close_session(place, session_id):
+    """What another reader's session does to this one, when the broker has no room for both."""
+    assert await ask_session(place, session_id, -1) == E.NONE
+
+
+async def assert_closed_by(stop, place, session_ids):
+    """Whether the broker has these sessions until `stop`, and soon after it none of them."""
+
+    async def answers():
+        return {await ask_session(place, session_id, 1_000_000) for session_id in session_ids}
+
+    assert await answers() == {E.INVALID_FETCH_SESSION_EPOCH}, "the broker has them, at another epoch"
+    await stop()
+    await eventually(lambda: is_so(answers(), {E.FETCH_SESSION_ID_NOT_FOUND}))
+
+
+async def is_so(answers, expected):
+    return await answers == expected
+
+
+async def test_a_consumer_that_stops_closes_its_session(watched):
+    """Its fetch waits at the broker. Otherwise short-lived consumers fill the broker's cache (KAFKA-7109)."""
+    place, consumer, watch, _ = watched
+    await assert_closed_by(consumer.stop, place, {watch.fetches[-1].response.session_id})
+
+
+async def test_a_consumer_with_two_lanes_closes_the_sessions_of_both(make_place):
+    place = make_place()
+    await leave_at(place, committed=70, end=120)
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        watch = Watch(proxy)
+        async with place.consumer(**MODE, bootstrap_servers=proxy.bootstrap_servers) as consumer:
+            assert lanes_of(await take_batch(consumer, 50)) == {"catch-up": list(range(70, 120))}
+            await eventually(lambda: len({each.response.session_id for each in watch.fetches}) == 2)
+            await assert_closed_by(consumer.stop, place, {each.response.session_id for each in watch.fetches})
 
 
 async def test_session_that_the_broker_evicted_starts_over(watched):

@@ -96,6 +96,11 @@ class Planner:
         """Brokers that lead, or are preferred for, an assigned partition; -1 when one has none."""
         return {node_id for node_id, broker in self._brokers.items() if broker.partitions}
 
+    @property
+    def sessions(self) -> dict[int, FetchSession]:
+        """The sessions with all brokers that were ever asked."""
+        return {node_id: broker.session for node_id, broker in self._brokers.items()}
+
     def broker(self, node_id: int) -> BrokerPlan:
         broker = self._brokers.get(node_id)
         if broker is None:

@@ -37,7 +37,7 @@ NO_SESSION: Final = 0
 OPENING: Final = 0
 """The epoch that asks for a new session, and closes the one whose id is given (FetchMetadata.INITIAL_EPOCH)."""
 NEVER: Final = -1
-"""The epoch of a request that opens no session and touches none (FetchMetadata.FINAL_EPOCH)."""
+"""The epoch of a request that opens no session, and closes the one whose id is given (FetchMetadata.FINAL_EPOCH)."""
 MAX_EPOCH: Final = 2**31 - 1
 
 # At the head each record costs a request: these take the values of all fields in order, which costs a third.
@@ -191,6 +191,14 @@ class FetchSession:
     def lost(self) -> None:
         """No answer came, so it is not known whether the broker got the request."""
         self._epoch = OPENING
+
+    def end(self) -> SessionRequest | None:
+        """The last request: the broker forgets the session. `None` if it has none of ours."""
+        if self._session_id == NO_SESSION:
+            return None
+        last = SessionRequest(self._session_id, NEVER, {}, {}, self._has_ids)
+        self._session_id, self._epoch = NO_SESSION, OPENING
+        return last
 
     @property
     def is_open(self) -> bool:

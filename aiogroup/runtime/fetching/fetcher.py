@@ -4,45 +4,41 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, Protocol
+from typing import Final
 from weakref import ref
 
 import anyio
 
-from aiogroup.config import FROM_EARLIEST, parse_reset_policy
 from aiogroup.errors import (
     AiogroupError,
     AuthenticationFailedError,
     ConsumerStoppedError,
-    OffsetOutOfRangeError,
     TopicAuthorizationError,
 )
-from aiogroup.fetching.asking.answers import ask_for_whole, by_partition, is_out_of_range, take
+from aiogroup.fetching.asking.answers import ask_for_whole, by_partition, take
 from aiogroup.fetching.asking.budget import FetchBudget
 from aiogroup.fetching.asking.planner import WAIT_MIN_MS, BrokerPlan, FetchPlan, Planner
 from aiogroup.fetching.asking.remedies import FetchRemedy
 from aiogroup.fetching.asking.sessions import Asked, SessionRequest, request_for, without_session
 from aiogroup.fetching.assignment import LaneTable
 from aiogroup.fetching.lane import Lane
-from aiogroup.fetching.partition import Partition
 from aiogroup.fetching.records.decode import DecodeSettings, PartitionDecoder
 from aiogroup.fetching.target import UNKNOWN
 from aiogroup.offsets.ledger import Ledger
 from aiogroup.protocol.errors import ErrorCode, lookup
 from aiogroup.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
-from aiogroup.records import LIVE, Record
-from aiogroup.recovery.token import is_ours
+from aiogroup.records import Record
 from aiogroup.runtime.context import Context
-from aiogroup.runtime.fetching.positions import Positions
+from aiogroup.runtime.fetching.lane_rules import LaneRules
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.metadata.refresher import Refresher
-from aiogroup.runtime.net.link import FETCH
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
-__all__ = ["Fetchers", "LaneRules", "LiveRules"]
+__all__ = ["Fetchers"]
 
 BY_NAME: Final = 12
 """The last version of Fetch that names topics."""
@@ -58,66 +54,6 @@ SESSION_ERRORS: Final = (
 LOOK_MS: Final = 1_000
 _ERROR_CODE: Final = attrgetter("error_code")
 OVERDUE_MS: Final = 3_000
-
-
-class LaneRules(Protocol):
-    """The points in which the fetchers of the live lanes and those of the catch-up lanes differ (KIP-333).
-
-    `lane` is the lane's name in each record, `channel` is the name of the connections.
-    """
-
-    lane: str
-    channel: str
-
-    def decoder(self, lane: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (those of PartitionDecoder)
-        """Make the decoder of an answer's records."""
-
-    def on_answer(self, lane: Lane) -> None:
-        """An answer without an error arrived, with records or without."""
-
-    def on_buffered(self, lane: Lane) -> None:
-        """Records of an answer were buffered."""
-
-    def on_out_of_range(self, lane: Lane, offset: int) -> None:
-        """The leader's log does not hold `offset`."""
-
-
-class LiveRules:
-    """The rules of the live lanes: an offset out of range is handled by the reset policy."""
-
-    lane = LIVE
-    channel = FETCH
-
-    def __init__(self, context: Context, positions: Positions) -> None:
-        self._context = context
-        self._positions = positions
-        self._policy = parse_reset_policy(context.config.auto_offset_reset)
-
-    def decoder(self, lane: Lane, *settings: Any) -> PartitionDecoder:  # noqa: ANN401 (those of PartitionDecoder)
-        return PartitionDecoder(lane.tp, *settings)
-
-    def on_answer(self, lane: Lane) -> None:
-        self._context.delivery.opened[lane.tp] = lane
-
-    def on_buffered(self, lane: Lane) -> None:
-        """Nothing is to be done for live lanes."""
-
-    def on_out_of_range(self, lane: Lane, offset: int) -> None:
-        assert isinstance(lane, Partition)
-        context = self._context
-        if not is_out_of_range(lane, offset):
-            lane.back_off(now_ms(), context.config)
-            return
-        # The low-water mark of a token (KIP-333): the records that the log still holds after it are ours alone to read.
-        committed = lane.committed
-        is_low_water = committed is not None and committed.offset == offset and is_ours(committed.metadata)
-        policy = FROM_EARLIEST if is_low_water else self._policy
-        if not policy.decides:
-            lane.stick(OffsetOutOfRangeError(lane.tp, offset))
-            context.changed.pulse()
-            return
-        context.delivery.forget([lane])
-        self._positions.reset(lane, policy, why=f"offset {offset} is out of range")
 
 
 class Fetchers:
@@ -309,6 +245,20 @@ class Fetchers:
             self._is_awaited = False
             self._lets_others_go_on = True  # otherwise a quiet broker would reserve the memory again each time
             self._context.fetchable.pulse()
+
+    def end_sessions(self) -> None:
+        """Tell the brokers that the sessions are over, when no fetcher runs any more (KAFKA-7109).
+
+        A broker has room for a thousand sessions, and keeps one that nobody uses for two minutes or longer. Nobody
+        waits for the answers: a broker reads what was written before the connection was closed, even behind a fetch
+        that waits.
+        """
+        for node_id, session in self._planner.sessions.items():
+            connection, last = self._context.link.opened(node_id, self._channel), session.end()
+            if connection is not None and last is not None:
+                with suppress(AiogroupError):
+                    request = request_for(last, self._context.config, max_bytes=0, max_wait_ms=0)
+                    connection.write(request, at_most=None if last.has_ids else BY_NAME)
 
     # After a seek.
 

@@ -39,6 +39,10 @@ class ParallelRecoveryOrNone(Protocol):
         """
         ...
 
+    def end_sessions(self) -> None:
+        """As `Fetchers.end_sessions`, for the catch-up lanes."""
+        ...
+
 
 class NoParallelRecovery:
     """A consumer without `enable_parallel_rebalance`: each partition is read in one lane."""
@@ -53,4 +57,7 @@ class NoParallelRecovery:
         pass
 
     async def start(self) -> None:
+        pass
+
+    def end_sessions(self) -> None:
         pass

@@ -27,8 +27,8 @@ class ParallelRecovery:
         self, context: Context, refresher: Refresher, offsets: LeaderOffsets, beside: LaneTable[RangeCursor]
     ) -> None:
         self._context = context
-        self._refresher = refresher
         self._catch_up = CatchUp(context, beside, offsets)
+        self._fetchers = Fetchers(context, refresher, self._catch_up.fetched, CatchUpRules(context, self._catch_up))
         self.starts: LaneStarts | None = Recoveries(context, refresher, offsets, self._catch_up)
 
     @property
@@ -51,5 +51,7 @@ class ParallelRecovery:
             spawn("second commit log", log.run)
         spawn("catch-up", catch_up.run)
         spawn("log starts", catch_up.run_log_starts)
-        rules = CatchUpRules(context, catch_up)
-        spawn("catch-up fetchers", Fetchers(context, self._refresher, catch_up.fetched, rules).run)
+        spawn("catch-up fetchers", self._fetchers.run)
+
+    def end_sessions(self) -> None:
+        self._fetchers.end_sessions()
