@@ -203,7 +203,7 @@ class Cluster:
         replication_factor: int = 1,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic. Returns when every live node knows a leader for each partition.
+        """Create a topic. Returns when every live node knows a leader for each partition, and these serve.
 
         Raises:
             DevKafkaError: the broker refuses (the message quotes the broker's), or there is no leader within 30 s.
@@ -228,10 +228,22 @@ class Cluster:
             return False
 
         def led() -> bool:
-            return all(
-                view is not None and len(view.leaders.get(name, {})) == partitions
-                for view in (self._view(node, (name,)) for node in self._live())
+            views = [self._view(node, (name,)) for node in self._live()]
+            known = [view.leaders.get(name, {}) for view in views if view is not None]
+            return (
+                len(known) == len(views) and all(len(leaders) == partitions for leaders in known) and served(known[0])
             )
+
+        def served(leaders: Mapping[int, int]) -> bool:
+            """A leader is known a moment before it has opened its logs, and until then it refuses all requests."""
+            ports = {node.node_id: node.port for node in self._live()}
+            try:
+                return all(
+                    wire.serves(ports[leader], name, [each for each in leaders if leaders[each] == leader])
+                    for leader in ports.keys() & leaders.values()
+                )
+            except wire.WireError:
+                return False
 
         wait_until(made, _CREATE_MS, lambda: f"topic {name!r} made; {refusal}")
         wait_until(led, _CREATE_MS, lambda: f"a leader for each partition of {name!r}\n{self.log_tail()}")

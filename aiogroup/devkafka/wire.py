@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aiogroup.devkafka.ports import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _METADATA: Final = (3, 7)  # the newest version that is not flexible
+_LIST_OFFSETS: Final = (2, 5)
 _CREATE_TOPICS: Final = (19, 4)
 _API_VERSIONS: Final = (18, 0)
 _CORRELATION = 1
@@ -141,6 +142,31 @@ def metadata(port: int, topics: tuple[str, ...] = (), timeout_ms: int = 2_000) -
     controller_id = answer.number(4)
     leaders = {name: {i: node for i, node in found.items() if node >= 0} for name, found in answer.array(topic)}
     return BrokerView(broker_ids, cluster_id, controller_id, leaders)
+
+
+def serves(port: int, topic: str, partitions: Iterable[int], timeout_ms: int = 2_000) -> bool:
+    """Whether the broker on `port` has the logs of these partitions open, as their leader.
+
+    Raises:
+        WireError: the broker does not answer.
+    """
+    asked = [struct.pack(">iiq", index, -1, -1) for index in partitions]
+    body = struct.pack(">ibi", -1, 0, 1) + _string(topic) + struct.pack(">i", len(asked)) + b"".join(asked)
+    answer = _ask(port, _LIST_OFFSETS, body, timeout_ms)
+    answer.number(4)
+
+    def partition() -> int:
+        answer.number(4)
+        error = answer.number(2)
+        for size in (8, 8, 4):  # timestamp, offset, leader epoch
+            answer.number(size)
+        return error
+
+    def of_topic() -> list[int]:
+        answer.string()
+        return answer.array(partition)
+
+    return not any(error for errors in answer.array(of_topic) for error in errors)
 
 
 def create_topic(

@@ -48,6 +48,16 @@ def test_a_topic_is_led_on_every_node_when_made(kafka_cluster_3, unique_name):
         assert set(wire.metadata(node.port, (topic,)).leaders[topic]) == set(range(6))
 
 
+def test_a_topic_is_served_when_made(kafka_cluster, unique_name):
+    """Kafka names a leader before that one has opened its logs: what was sent without acks until then was lost."""
+    (node,) = kafka_cluster.nodes
+    for partitions in (1, 20, 50):
+        topic = unique_name("topic")
+        kafka_cluster.create_topic(topic, partitions)
+        assert wire.serves(node.port, topic, range(partitions))
+    assert not wire.serves(node.port, topic, [50])
+
+
 def test_a_refused_topic_says_why(kafka_cluster, unique_name):
     topic = unique_name("topic")
     kafka_cluster.create_topic(topic)
