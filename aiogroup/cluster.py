@@ -43,7 +43,7 @@ class TopicInfo:
     is_internal: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """A snapshot. `errors` holds the code of each topic that the broker would not describe.
 

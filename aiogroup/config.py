@@ -120,7 +120,7 @@ def check_topic_name(topic: object) -> str:
     return topic
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
     """The settings, with Kafka's meaning. Durations are whole milliseconds, sizes bytes."""
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from operator import attrgetter
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -21,23 +23,22 @@ if TYPE_CHECKING:
     from dataclasses import dataclass
 else:
 
-    def dataclass(*, frozen: bool, slots: bool) -> Callable[[type], type]:
-        """A frozen class with slots. Its fields may have defaults; other options of `field` are refused."""
+    def dataclass(*, frozen: bool, slots: bool, kw_only: bool = False) -> Callable[[type], type]:
+        """A frozen class with slots. Its fields may have defaults and `repr=False`; other options are refused."""
         if not (frozen and slots):
             raise TypeError("only frozen classes with slots are made here: take dataclasses.dataclass")
-        return _made
+        return partial(_made, kw_only=kw_only)
 
 
-def _made(cls: type) -> type:
+def _made(cls: type, *, kw_only: bool) -> type:
     """A new class in place of `cls`, as `dataclasses` makes one too: slots cannot be added to a class."""
-    if hasattr(cls, "__post_init__"):
-        raise TypeError(f"{cls.__qualname__}: __post_init__ is not called here: take dataclasses.dataclass")
     for base in cls.__mro__[1:]:
         if dataclasses.is_dataclass(base) and dataclasses.fields(base):
             raise TypeError(f"{cls.__qualname__}: {base.__qualname__} has fields, which are not inherited here")
     own = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
     fields = {
-        name: _field(name, said, own.pop(name, dataclasses.MISSING))  # slots take the place of the defaults
+        # slots take the place of the defaults
+        name: _field(name, said, own.pop(name, dataclasses.MISSING), kw_only=kw_only)
         for name, said in (own.get("__annotations__") or inspect.get_annotations(cls)).items()
         if "ClassVar" not in str(said)
     }
@@ -46,14 +47,14 @@ def _made(cls: type) -> type:
         "__dataclass_fields__": fields,
         "__dataclass_params__": _PARAMS,
         "__doc__": cls.__doc__ or f"{cls.__name__}({', '.join(names)})",
-        "__match_args__": names,
+        "__match_args__": () if kw_only else names,
         "__slots__": names,
         "__setattr__": _refuse_to_set,
         "__delattr__": _refuse_to_delete,
         "__getstate__": _state,
         "__setstate__": _set_state,
     }
-    functions = _functions(cls, tuple(fields.values()))
+    functions = _functions(cls, tuple(fields.values()), kw_only=kw_only)
     return type(cls)(cls.__name__, cls.__bases__, {**functions, "__repr__": _show, **own, **made})
 
 
@@ -69,49 +70,99 @@ _PARAMS: Final = vars(_Pattern)["__dataclass_params__"]
 _PARAMS.init = _PARAMS.repr = _PARAMS.eq = _PARAMS.frozen = True
 
 
-def _field(name: str, said: Any, given: Any) -> dataclasses.Field[Any]:  # noqa: ANN401 (an annotation, and a default)
-    """What `dataclasses` makes of it, which looks at each annotation for `ClassVar` and the like three times."""
+def _field(name: str, said: Any, given: Any, *, kw_only: bool) -> dataclasses.Field[Any]:  # noqa: ANN401
+    """What `dataclasses` makes of an annotation and a default; it looks at each annotation for `ClassVar` and the like
+    three times.
+    """
     made: Any = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
-    made.name, made.type, made.kw_only, made._field_type = name, said, made.kw_only is True, _KIND
+    made.name, made.type, made._field_type = name, said, _KIND
+    made.kw_only = kw_only if made.kw_only is dataclasses.MISSING else made.kw_only
     field: dataclasses.Field[Any] = made
     return field
 
 
-def _functions(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> dict[str, FunctionType]:
-    missing = dataclasses.MISSING
-    defaults = tuple(field.default for field in fields if field.default is not missing)
+def _functions(cls: type, fields: tuple[dataclasses.Field[Any], ...], *, kw_only: bool) -> dict[str, Any]:
+    makers = {f"make_{place}": field.default_factory for place, field in enumerate(fields) if _is_made(field)}
+    defaults = {
+        field.name: _MADE if _is_made(field) else field.default
+        for field in fields
+        if _is_made(field) or field.default is not dataclasses.MISSING
+    }
     for place, field in enumerate(fields):
         is_required = place < len(fields) - len(defaults)
-        is_plain = field.init and field.repr and field.compare and not field.kw_only
-        if not is_plain or field.default_factory is not missing or is_required != (field.default is missing):
-            raise TypeError(f"{cls.__qualname__}.{field.name}: only defaults, of the last fields, are known here")
-    named = {f"field_{place}": field.name for place, field in enumerate(fields)}
-    made = {name: FunctionType(_renamed(code, named), _GLOBALS) for name, code in _code(len(fields)).items()}
-    made["__init__"].__defaults__ = defaults
+        if not (field.init and field.compare and field.kw_only is kw_only) or is_required is (field.name in defaults):
+            raise TypeError(
+                f"{cls.__qualname__}.{field.name}: only defaults, of the last fields, and repr=False are known here"
+            )
+    is_checked = hasattr(cls, "__post_init__")
+    make = _init_maker(len(fields), tuple(makers), kw_only=kw_only, is_checked=is_checked)
+    pattern = make(object.__setattr__, _MADE, **makers)
+    names = {f"field_{place}": field.name for place, field in enumerate(fields)}
+    module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    init = FunctionType(_renamed(pattern.__code__, names), module, closure=pattern.__closure__)
+    if kw_only:
+        init.__kwdefaults__ = defaults
+    else:
+        init.__defaults__ = tuple(defaults.values())
+    init.__annotations__ = {**{field.name: field.type for field in fields}, "return": None}
+    made: dict[str, Any] = {"__init__": init, **_comparing(tuple(names.values()))}
     for name, function in made.items():
         function.__qualname__ = f"{cls.__qualname__}.{name}"
     return made
 
 
-_GLOBALS: Final = {"set_field": object.__setattr__}
+def _is_made(field: dataclasses.Field[Any]) -> bool:
+    return field.default_factory is not dataclasses.MISSING
+
+
+class _Made:
+    """In place of a default that is made for each value by the field's `default_factory`."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_MADE: Final = _Made()
 
 
 @cache
-def _code(count: int) -> dict[str, CodeType]:
-    """Functions for `count` fields. The names of the fields are exchanged in their code, as compiling is slow."""
+def _init_maker(count: int, makers: tuple[str, ...], *, kw_only: bool, is_checked: bool) -> Callable[..., FunctionType]:
+    """Makes `__init__` for `count` fields. Their names are exchanged in its code, as compiling is slow."""
     names = [f"field_{place}" for place in range(count)]
-    mine, others = ("".join(f"{whose}.{name}, " for name in names) for whose in ("self", "other"))
+    steps = [
+        f"if {each.replace('make', 'field')} is MADE: {each.replace('make', 'field')} = {each}()" for each in makers
+    ]
+    steps += [f"set_field(self, {name!r}, {name})" for name in names]
+    steps += ["self.__post_init__()"] * is_checked
+    body = "".join(f"\n  {step}" for step in steps or ["pass"])
     source = f"""
-def __init__(self, {", ".join(names)}):
-    {"; ".join(f"set_field(self, {name!r}, {name})" for name in names) or "pass"}
-def __eq__(self, other):
-    return ({mine}) == ({others}) if other.__class__ is self.__class__ else NotImplemented
-def __hash__(self):
-    return hash(({mine}))
+def make({", ".join(("set_field", "MADE", *makers))}):
+ def __init__(self, {"*, " * (kw_only and count > 0)}{", ".join(names)}):{body}
+ return __init__
 """
     made: dict[str, Any] = {}
     exec(source, made)  # noqa: S102 (no foreign text is in it)
-    return {name: made[name].__code__ for name in ("__init__", "__eq__", "__hash__")}
+    make: Callable[..., FunctionType] = made["make"]
+    return make
+
+
+def _comparing(names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
+    """`__eq__` and `__hash__`: of all values in order, as a tuple."""
+    values: Callable[[object], tuple[Any, ...]]
+    if len(names) > 1:
+        values = attrgetter(*names)
+    else:
+
+        def values(one: object) -> tuple[Any, ...]:
+            return tuple([getattr(one, name) for name in names])
+
+    def __eq__(self: object, other: object) -> bool:  # noqa: N807 (for a class)
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def __hash__(self: object) -> int:  # noqa: N807 (for a class)
+        return hash(values(self))
+
+    return {"__eq__": __eq__, "__hash__": __hash__}
 
 
 def _renamed(code: CodeType, named: dict[str, str]) -> CodeType:
@@ -123,7 +174,7 @@ def _renamed(code: CodeType, named: dict[str, str]) -> CodeType:
 
 
 def _show(self: Any) -> str:  # noqa: ANN401 (a class that is made here, or one that inherits from it)
-    shown = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self))
+    shown = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr)
     return f"{self.__class__.__qualname__}({shown})"
 
 

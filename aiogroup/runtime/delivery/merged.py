@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from aiogroup.config import RECORDS_PER_TURN, ConsumerConfig
@@ -19,6 +18,7 @@ from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.offsets.offset_queries import OffsetQueries
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
+from aiogroup.values import dataclass
 
 __all__ = ["MergeSettings", "Merged"]
 
