@@ -15,7 +15,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 
-from aiogroup.devkafka import Cluster, DevKafkaError, storage, unsecured_jws, up, wire
+from aiogroup.devkafka import Cluster, DevKafkaError, storage, unsecured_jws, up, warm, wire
 from aiogroup.devkafka.sharing import BorrowedCluster, Lender
 from aiogroup.devkafka.waiting import wait_until
 
@@ -65,6 +65,12 @@ def test_a_refused_topic_says_why(kafka_cluster, unique_name):
         kafka_cluster.create_topic(topic)
     with pytest.raises(DevKafkaError, match="no\\.such\\.setting"):
         kafka_cluster.create_topic(unique_name("topic"), config={"no.such.setting": "1"})
+
+
+def test_a_training_that_does_not_end_is_an_error_of_devkafka(monkeypatch, tmp_path):
+    monkeypatch.setattr(warm, "_TRAINING_MS", 1)
+    with pytest.raises(DevKafkaError, match=r"^the training of the tools did not end$"):
+        warm._use_tools("127.0.0.1:1", tmp_path / "cache")
 
 
 def test_a_tool_of_the_same_jars_runs(kafka_cluster, unique_name):
