@@ -59,7 +59,7 @@ async def load(cluster, topic, partitions_count):
             sent = await producer.send(topic, b"%d" % number, partition=number % partitions_count)
             sent.add_done_callback(count)
             number += 1
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
 
     producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all", request_timeout_ms=10_000)
     await producer.start()
