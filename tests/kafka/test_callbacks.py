@@ -121,7 +121,8 @@ async def test_a_worker_for_each_partition_may_be_started_where_partitions_come(
 
     async def work(consumer, tp):
         while True:
-            batch = [await consumer.getone(tp)] if call == "getone" else (await consumer.getmany(tp)).all()
+            one = call == "getone"
+            batch = [await consumer.getone(tp)] if one else (await consumer.getmany(tp, timeout_ms=100)).all()
             for record in batch:
                 seen.setdefault(tp, []).append(record.value.decode())
 
