@@ -230,9 +230,8 @@ class Cluster:
         def led() -> bool:
             views = [self._view(node, (name,)) for node in self._live()]
             known = [view.leaders.get(name, {}) for view in views if view is not None]
-            return (
-                len(known) == len(views) and all(len(leaders) == partitions for leaders in known) and served(known[0])
-            )
+            is_known = len(known) == len(views) > 0 and all(len(leaders) == partitions for leaders in known)
+            return is_known and served(known[0])
 
         def served(leaders: Mapping[int, int]) -> bool:
             """A leader is known a moment before it has opened its logs, and until then it refuses all requests."""
