@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from functools import cache, partial
 from operator import attrgetter
+from reprlib import recursive_repr
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -27,35 +28,43 @@ else:
         """A frozen class with slots. Its fields may have defaults and `repr=False`; other options are refused."""
         if not (frozen and slots):
             raise TypeError("only frozen classes with slots are made here: take dataclasses.dataclass")
-        return partial(_made, kw_only=kw_only)
+        return partial(_with_functions, kw_only=kw_only)
 
 
-def _made(cls: type, *, kw_only: bool) -> type:
+def _with_functions(cls: type, *, kw_only: bool) -> type:
     """A new class in place of `cls`, as `dataclasses` makes one too: slots cannot be added to a class."""
     for base in cls.__mro__[1:]:
         if dataclasses.is_dataclass(base) and dataclasses.fields(base):
             raise TypeError(f"{cls.__qualname__}: {base.__qualname__} has fields, which are not inherited here")
     own = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
+    for name in _OURS & own.keys():
+        raise TypeError(f"{cls.__qualname__}.{name} would be lost here: take dataclasses.dataclass")
     fields = {
         # slots take the place of the defaults
         name: _field(name, said, own.pop(name, dataclasses.MISSING), kw_only=kw_only)
         for name, said in (own.get("__annotations__") or inspect.get_annotations(cls)).items()
-        if "ClassVar" not in str(said)
+        if not str(said).startswith(("ClassVar", "typing.ClassVar"))
     }
     names = tuple(fields)
-    made = {
+    given = {
         "__dataclass_fields__": fields,
         "__dataclass_params__": _PARAMS,
         "__doc__": cls.__doc__ or f"{cls.__name__}({', '.join(names)})",
         "__match_args__": () if kw_only else names,
+        "__qualname__": cls.__qualname__,
         "__slots__": names,
         "__setattr__": _refuse_to_set,
         "__delattr__": _refuse_to_delete,
         "__getstate__": _state,
         "__setstate__": _set_state,
     }
+    if hasattr(dataclasses, "_replace"):  # from Python 3.13 on, for copy.replace
+        given["__replace__"] = dataclasses._replace
     functions = _functions(cls, tuple(fields.values()), kw_only=kw_only)
-    return type(cls)(cls.__name__, cls.__bases__, {**functions, "__repr__": _show, **own, **made})
+    return type(cls)(cls.__name__, cls.__bases__, {**functions, "__repr__": _show, **own, **given})
+
+
+_OURS: Final = {"__eq__", "__hash__", "__init__", "__setattr__", "__delattr__", "__getstate__", "__setstate__"}
 
 
 @dataclasses.dataclass(init=False, repr=False, eq=False)
@@ -71,8 +80,8 @@ _PARAMS.init = _PARAMS.repr = _PARAMS.eq = _PARAMS.frozen = True
 
 
 def _field(name: str, said: Any, given: Any, *, kw_only: bool) -> dataclasses.Field[Any]:  # noqa: ANN401
-    """What `dataclasses` makes of an annotation and a default; it looks at each annotation for `ClassVar` and the like
-    three times.
+    """The field that `dataclasses` would make, without its three searches of each annotation for `ClassVar` and the
+    like.
     """
     made: Any = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
     made.name, made.type, made._field_type = name, said, _KIND
@@ -82,21 +91,21 @@ def _field(name: str, said: Any, given: Any, *, kw_only: bool) -> dataclasses.Fi
 
 
 def _functions(cls: type, fields: tuple[dataclasses.Field[Any], ...], *, kw_only: bool) -> dict[str, Any]:
-    makers = {f"make_{place}": field.default_factory for place, field in enumerate(fields) if _is_made(field)}
+    factories = {f"factory_{place}": field.default_factory for place, field in enumerate(fields) if _has_factory(field)}
     defaults = {
-        field.name: _MADE if _is_made(field) else field.default
+        field.name: _FACTORY if _has_factory(field) else field.default
         for field in fields
-        if _is_made(field) or field.default is not dataclasses.MISSING
+        if _has_factory(field) or field.default is not dataclasses.MISSING
     }
     for place, field in enumerate(fields):
         is_required = place < len(fields) - len(defaults)
-        if not (field.init and field.compare and field.kw_only is kw_only) or is_required is (field.name in defaults):
+        is_known = field.init and field.compare and field.kw_only is kw_only and field.name != "self"
+        if not is_known or is_required is (field.name in defaults) or field.default.__class__.__hash__ is None:
             raise TypeError(
                 f"{cls.__qualname__}.{field.name}: only defaults, of the last fields, and repr=False are known here"
             )
     is_checked = hasattr(cls, "__post_init__")
-    make = _init_maker(len(fields), tuple(makers), kw_only=kw_only, is_checked=is_checked)
-    pattern = make(object.__setattr__, _MADE, **makers)
+    pattern = _init_maker(len(fields), tuple(factories), kw_only=kw_only, is_checked=is_checked)(**factories)
     names = {f"field_{place}": field.name for place, field in enumerate(fields)}
     module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
     init = FunctionType(_renamed(pattern.__code__, names), module, closure=pattern.__closure__)
@@ -105,45 +114,47 @@ def _functions(cls: type, fields: tuple[dataclasses.Field[Any], ...], *, kw_only
     else:
         init.__defaults__ = tuple(defaults.values())
     init.__annotations__ = {**{field.name: field.type for field in fields}, "return": None}
-    made: dict[str, Any] = {"__init__": init, **_comparing(tuple(names.values()))}
-    for name, function in made.items():
+    functions: dict[str, Any] = {"__init__": init, **_comparing(tuple(names.values()))}
+    for name, function in functions.items():
         function.__qualname__ = f"{cls.__qualname__}.{name}"
-    return made
+    return functions
 
 
-def _is_made(field: dataclasses.Field[Any]) -> bool:
+def _has_factory(field: dataclasses.Field[Any]) -> bool:
     return field.default_factory is not dataclasses.MISSING
 
 
-class _Made:
-    """In place of a default that is made for each value by the field's `default_factory`."""
+class _Factory:
+    """In place of the default of a field that has a `default_factory`."""
 
     def __repr__(self) -> str:
         return "<factory>"
 
 
-_MADE: Final = _Made()
+_FACTORY: Final = _Factory()
 
 
 @cache
-def _init_maker(count: int, makers: tuple[str, ...], *, kw_only: bool, is_checked: bool) -> Callable[..., FunctionType]:
-    """Makes `__init__` for `count` fields. Their names are exchanged in its code, as compiling is slow."""
+def _init_maker(count: int, factories: tuple[str, ...], *, kw_only: bool, is_checked: bool) -> Callable[..., Any]:
+    """The function that makes an `__init__` with the fields field_0, field_1 and so on. `_renamed` puts in the real
+    names, since compiling is slow.
+    """
     names = [f"field_{place}" for place in range(count)]
-    steps = [
-        f"if {each.replace('make', 'field')} is MADE: {each.replace('make', 'field')} = {each}()" for each in makers
-    ]
+    steps = []
+    for factory in factories:
+        name = factory.replace("factory", "field")
+        steps.append(f"if {name} is FACTORY: {name} = {factory}()")
     steps += [f"set_field(self, {name!r}, {name})" for name in names]
     steps += ["self.__post_init__()"] * is_checked
     body = "".join(f"\n  {step}" for step in steps or ["pass"])
     source = f"""
-def make({", ".join(("set_field", "MADE", *makers))}):
+def make(set_field, FACTORY, {", ".join(factories)}):
  def __init__(self, {"*, " * (kw_only and count > 0)}{", ".join(names)}):{body}
  return __init__
 """
-    made: dict[str, Any] = {}
-    exec(source, made)  # noqa: S102 (no foreign text is in it)
-    make: Callable[..., FunctionType] = made["make"]
-    return make
+    compiled: dict[str, Any] = {}
+    exec(source, compiled)  # noqa: S102 (no foreign text is in it)
+    return partial(compiled["make"], object.__setattr__, _FACTORY)
 
 
 def _comparing(names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
@@ -173,9 +184,14 @@ def _renamed(code: CodeType, named: dict[str, str]) -> CodeType:
     )
 
 
-def _show(self: Any) -> str:  # noqa: ANN401 (a class that is made here, or one that inherits from it)
+def _plain_show(self: Any) -> str:  # noqa: ANN401 (a class that is made here, or one that inherits from it)
     shown = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr)
     return f"{self.__class__.__qualname__}({shown})"
+
+
+_plain_show.__qualname__ = "__create_fn__.<locals>.__repr__"  # by this name pprint knows a class of dataclasses
+_show: Final = recursive_repr("...")(_plain_show)
+_show.__wrapped__ = _plain_show  # type: ignore[attr-defined]
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> NoReturn:

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import pprint
 from typing import ClassVar
 
 import pytest
@@ -201,6 +202,8 @@ def test_none_and_one_field_and_an_heir_of_dataclasses():
     [
         ({"uncompared": dataclasses.field(default=1, compare=False)}, "uncompared"),
         ({"named": dataclasses.field(default=1, kw_only=True)}, "named"),
+        ({"shared": []}, "shared"),
+        ({"self": 1}, "self"),
         ({"fixed": dataclasses.field(default=1, init=False)}, "fixed"),
         ({"early": 1, "late": dataclasses.field()}, "early"),
     ],
@@ -209,6 +212,46 @@ def test_what_it_could_not_do_right_is_refused(fields, name):
     namespace = {"__annotations__": dict.fromkeys(fields, "int"), **fields}
     with pytest.raises(TypeError, match=rf"^Odd\.{name}: only defaults"):
         dataclass(frozen=True, slots=True)(type("Odd", (), namespace))
+
+
+@pytest.mark.parametrize("name", ["__eq__", "__hash__", "__init__", "__setstate__"])
+def test_a_function_that_would_be_lost_is_refused(name):
+    with pytest.raises(TypeError, match=rf"^Odd\.{name} would be lost here"):
+        dataclass(frozen=True, slots=True)(type("Odd", (), {name: print}))
+
+
+@KINDS
+def test_it_is_shown_as_a_dataclass(kind):
+    assert pprint.pformat(kind("a" * 40, tags=("b" * 40,))).count("\n") == 2
+    tags = []
+    value = kind("a", tags=tags)
+    tags.append(value)
+    assert repr(value) == f"{kind.__name__}(name='a', count=0, tags=[...])"
+
+
+class Outer:
+    @dataclass(frozen=True, slots=True)
+    class Ours:
+        name: str
+        MyClassVars: str = "a field"
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Theirs:
+        name: str
+        MyClassVars: str = "a field"
+
+
+@pytest.mark.parametrize("kind", [Outer.Ours, Outer.Theirs])
+def test_a_class_inside_of_another(kind):
+    value = kind("a")
+    assert repr(value) == f"Outer.{kind.__name__}(name='a', MyClassVars='a field')"
+    assert pickle.loads(pickle.dumps(value)) == value
+
+
+@pytest.mark.skipif(not hasattr(copy, "replace"), reason="Python 3.13 and newer")
+@KINDS
+def test_copy_replaces(kind):
+    assert copy.replace(kind("a"), count=2) == kind("a", 2)
 
 
 def test_an_heir_that_would_lose_fields_is_refused():

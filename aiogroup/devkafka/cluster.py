@@ -203,10 +203,10 @@ class Cluster:
         replication_factor: int = 1,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic. Returns when every live node knows a leader for each partition, and these serve.
+        """Create a topic. Returns when every live node knows a leader for each partition, and the live leaders serve.
 
         Raises:
-            DevKafkaError: the broker refuses (the message quotes the broker's), or there is no leader within 30 s.
+            DevKafkaError: the broker refuses (the message quotes the broker's), or no leader serves within 30 s.
         """
         refusal = "no live node"
         unsure = False
@@ -234,7 +234,7 @@ class Cluster:
             return is_known and served(known[0])
 
         def served(leaders: Mapping[int, int]) -> bool:
-            """A leader is known a moment before it has opened its logs, and until then it refuses all requests."""
+            """A leader is named a moment before it has opened the new logs. Until then it refuses requests for them."""
             ports = {node.node_id: node.port for node in self._live()}
             try:
                 return all(
@@ -245,7 +245,7 @@ class Cluster:
                 return False
 
         wait_until(made, _CREATE_MS, lambda: f"topic {name!r} made; {refusal}")
-        wait_until(led, _CREATE_MS, lambda: f"a leader for each partition of {name!r}\n{self.log_tail()}")
+        wait_until(led, _CREATE_MS, lambda: f"a leader that serves each partition of {name!r}\n{self.log_tail()}")
 
     def log_tail(self, lines: int = 40) -> str:
         """The end of each node's log, with its state."""

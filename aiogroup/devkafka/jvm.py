@@ -23,7 +23,7 @@ def quick(java: Path, classpath: str, what: jars.Runs) -> list[str]:
     """The options of a JVM that has to start soon: it optimises little, and loads its classes from their cache."""
     cache = jars.aot_cache(java, classpath, what)
     options = ["-XX:TieredStopAtLevel=1"]
-    if what == "tools":  # most end within a second: what is compiled for them hardly runs
+    if what == "tools":  # most end within a second, before compiled code pays off
         options.append("-XX:CompileThresholdScaling=5")
     return [*options, f"-XX:AOTCache={cache}"] if cache is not None and cache.exists() else options
 

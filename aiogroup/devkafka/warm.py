@@ -37,7 +37,7 @@ def train() -> None:
         with Cluster(java_options=_output(drafts.get(of_nodes))) as cluster:
             cluster.create_topic(_TOPIC)
             if (for_tools := drafts.get(of_tools)) is not None:
-                _use_tools(cluster.bootstrap_servers, for_tools)
+                use_tools(cluster.bootstrap_servers, for_tools)
             cluster.nodes[0].stop(_TRAINING_MS)
         for target, draft in drafts.items():
             if not draft.exists():
@@ -52,7 +52,12 @@ def _output(draft: Path | None) -> list[str]:
     return [] if draft is None else [f"-XX:AOTCacheOutput={draft}"]
 
 
-def _use_tools(servers: str, draft: Path) -> None:
+def use_tools(servers: str, draft: Path, timeout_ms: int = _TRAINING_MS) -> None:
+    """Write the tools' cache to `draft`, from a tool that runs to its end.
+
+    Raises:
+        DevKafkaError: it failed, or did not end in `timeout_ms`.
+    """
     sizes = ("--num-records", "20", "--producer-acks", "1", "--record-size", "100")
     options = (*jvm.quick(java(), classpath(), "tools"), *_output(draft))
     command = [*jvm.run(java(), classpath(), "256m", *options), _TRAINING]
@@ -63,7 +68,7 @@ def _use_tools(servers: str, draft: Path) -> None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_TRAINING_MS / 1000,
+            timeout=timeout_ms / 1000,
             check=False,
         )
     except subprocess.TimeoutExpired as error:

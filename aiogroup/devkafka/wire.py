@@ -166,7 +166,7 @@ def serves(port: int, topic: str, partitions: Iterable[int], timeout_ms: int = 2
         answer.string()
         return answer.array(partition)
 
-    return not any(error for errors in answer.array(of_topic) for error in errors)
+    return [error for errors in answer.array(of_topic) for error in errors] == [0] * len(asked)
 
 
 def create_topic(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from aiogroup.runtime.departure import Leaver
 from aiogroup.runtime.engine import Engine
@@ -11,7 +11,6 @@ from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.loop.stages import Stages
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
-from aiogroup.values import dataclass
 
 __all__ = ["Shutdown", "StopReport"]
 

@@ -67,10 +67,9 @@ def test_a_refused_topic_says_why(kafka_cluster, unique_name):
         kafka_cluster.create_topic(unique_name("topic"), config={"no.such.setting": "1"})
 
 
-def test_a_training_that_does_not_end_is_an_error_of_devkafka(monkeypatch, tmp_path):
-    monkeypatch.setattr(warm, "_TRAINING_MS", 1)
+def test_a_training_that_does_not_end_is_an_error_of_devkafka(tmp_path):
     with pytest.raises(DevKafkaError, match=r"^the training of the tools did not end$"):
-        warm._use_tools("127.0.0.1:1", tmp_path / "cache")
+        warm.use_tools("127.0.0.1:1", tmp_path / "cache", timeout_ms=1)
 
 
 def test_a_tool_of_the_same_jars_runs(kafka_cluster, unique_name):

@@ -193,7 +193,7 @@ class FetchSession:
         self._epoch = OPENING
 
     def end(self) -> SessionRequest | None:
-        """The last request: the broker forgets the session. `None` if it has none of ours."""
+        """The last request, which closes the session; `None` if no session id is known."""
         if self._session_id == NO_SESSION:
             return None
         last = SessionRequest(self._session_id, NEVER, {}, {}, self._has_ids)

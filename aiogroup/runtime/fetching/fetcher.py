@@ -35,6 +35,7 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.fetching.lane_rules import LaneRules
 from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.metadata.refresher import Refresher
+from aiogroup.runtime.net.link import COMMIT, HEARTBEAT, METADATA
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
 
@@ -247,14 +248,16 @@ class Fetchers:
             self._context.fetchable.pulse()
 
     def end_sessions(self) -> None:
-        """Tell the brokers that the sessions are over, when no fetcher runs any more (KAFKA-7109).
+        """Close the brokers' fetch sessions (KAFKA-7109). Call this once no fetcher runs.
 
-        A broker has room for a thousand sessions, and keeps one that nobody uses for two minutes or longer. Nobody
-        waits for the answers: a broker reads what was written before the connection was closed, even behind a fetch
-        that waits.
+        A broker has room for a thousand sessions, and keeps an unused one for at least two minutes. This is best
+        effort: nobody waits for an answer, and a session whose first answer has not arrived cannot be closed. A session
+        belongs to no connection. One on which no fetch waits is best: a broker usually still reads what was written
+        behind a fetch before the connection was closed, but not if the connection breaks while it sends a long answer.
         """
+        link = self._context.link
         for node_id, session in self._planner.sessions.items():
-            connection, last = self._context.link.opened(node_id, self._channel), session.end()
+            connection, last = link.opened(node_id, METADATA, COMMIT, HEARTBEAT, self._channel), session.end()
             if connection is not None and last is not None:
                 with suppress(AiogroupError):
                     request = request_for(last, self._context.config, max_bytes=0, max_wait_ms=0)

@@ -1,4 +1,4 @@
-"""In what fetchers of live lanes and those of catch-up lanes (KIP-333) differ, and the rules of the live ones."""
+"""How the fetchers of live lanes and of catch-up lanes (KIP-333) differ, and the rules of the live ones."""
 
 from __future__ import annotations
 

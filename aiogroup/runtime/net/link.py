@@ -147,11 +147,13 @@ class Link:
         self.note_throttle(node_id, response)
         return response
 
-    def opened(self, node_id: int, channel: str) -> Connection | None:
-        """The open connection to a node, if there is one."""
-        slot = self._slots.get((node_id, channel))
-        connection = None if slot is None else slot.connection
-        return None if connection is None or not connection.is_open else connection
+    def opened(self, node_id: int, *channels: str) -> Connection | None:
+        """The open connection to a node on the first of these channels that has one."""
+        for channel in channels:
+            slot = self._slots.get((node_id, channel))
+            if slot is not None and slot.connection is not None and slot.connection.is_open:
+                return slot.connection
+        return None
 
     def ready(self, node_id: int, channel: str) -> Connection | None:
         """The open connection to a node, if a request may be written to it now."""
