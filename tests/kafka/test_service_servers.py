@@ -119,13 +119,12 @@ async def test_drain_on_signal_begins_beside_an_open_request_of_other_servers(ma
 
 
 async def test_a_worker_whose_loop_died_is_replaced_and_the_other_is_not(make_place, run, tmp_path):
-    place = make_place(2)
+    place, began = make_place(2), time.monotonic()
     program = run(
         place, *SERVERS["uvicorn"], "--workers", "2", FRAMEWORKS["fastapi"], PYTHONPATH=str(ROOT),
         PROCESSED=str(tmp_path / "processed"), POISON=str(tmp_path / "poison"), SERVICE='{"when_dead": "exit"}',
     )  # fmt: skip
     await program.says("Application startup complete", times=2)
-    began = time.monotonic()
 
     async def are_two():
         return await members_count(place) == 2
