@@ -37,7 +37,7 @@ def _with_functions(cls: type, *, kw_only: bool) -> type:
         if dataclasses.is_dataclass(base) and dataclasses.fields(base):
             raise TypeError(f"{cls.__qualname__}: {base.__qualname__} has fields, which are not inherited here")
     own = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
-    for name in _OURS & own.keys():
+    for name in sorted(_OURS & own.keys()):  # a class with __eq__ has a __hash__, too, which is None
         raise TypeError(f"{cls.__qualname__}.{name} would be lost here: take dataclasses.dataclass")
     fields = {
         # slots take the place of the defaults
