@@ -13,7 +13,6 @@ from aiogroup.protocol.messages.fetch import FetchRequest
 from aiogroup.telemetry.events import FetchFailed, FetchSessionLost
 from aiogroup.testing import CUT, Proxy
 from aiogroup.testing.frames import framed, read_frame
-from tests.kafka.test_topic_recreated import make
 from tests.support.kafka import Ears, Place, eventually, take_batch
 from tests.support.reading import read
 from tests.support.recovery import MODE, lanes_of, leave_at
@@ -270,9 +269,8 @@ async def test_topic_that_is_recreated_is_not_read_in_the_old_ones_session(watch
     place, consumer, watch, _ = watched
     await place.produce(range(5))
     assert await values(consumer, 5) == list(range(5))
-    async with place.admin() as admin:
-        await admin.delete_topics([place.topic])
-    await make(place)
+    await place.delete()
+    await place.make()
     await place.produce(range(100, 103))
     came = [(record.offset, record.value) for record in await read(consumer, 3)]
     assert came == [(0, b"100"), (1, b"101"), (2, b"102")]

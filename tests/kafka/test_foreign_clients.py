@@ -256,7 +256,12 @@ async def test_aiokafka_administers_topics(aiokafkas, servers, unique_name):
     assert [(each[0], each[1]) for each in made.topic_errors] == [(name, 0)]
     with pytest.raises(TopicAlreadyExistsError):
         raise_first(await aiokafkas.create_topics([NewTopic(name, 2, 1)]))
-    assert name in await aiokafkas.list_topics()
+
+    # A broker answers for its controller, and learns a moment later what the answer said.
+    async def listed():
+        return name in await aiokafkas.list_topics()
+
+    assert await eventually(listed)
     await aiokafkas.create_partitions({name: NewPartitions(3)})
     with pytest.raises(InvalidPartitionsError):
         raise_first(await aiokafkas.create_partitions({name: NewPartitions(2)}))
@@ -326,14 +331,20 @@ def refusals(futures):
     return {name: future.exception(LIMIT_S).args[0].name() for name, future in futures.items()}
 
 
-def test_confluents_admin_client_administers_topics(confluents_admin, servers, unique_name):
+async def test_confluents_admin_client_administers_topics(confluents_admin, servers, unique_name):
     admin, name = confluents_admin, unique_name("administered")
     topic = confluent_admin.NewTopic(name, 2, 1, config={"retention.ms": "86400000"})
     assert results(admin.create_topics([topic])) == {name: None}
     assert refusals(admin.create_topics([topic])) == {name: "TOPIC_ALREADY_EXISTS"}
     assert results(admin.create_partitions([confluent_admin.NewPartitions(name, 3)])) == {name: None}
     assert refusals(admin.create_partitions([confluent_admin.NewPartitions(name, 2)])) == {name: "INVALID_PARTITIONS"}
-    (told,) = results(admin.describe_topics(confluent_kafka.TopicCollection([name]))).values()
+
+    def described():
+        (future,) = admin.describe_topics(confluent_kafka.TopicCollection([name])).values()
+        told = None if future.exception(LIMIT_S) else future.result()
+        return told if told is not None and len(told.partitions) == 3 else None
+
+    told = await eventually(described)
     assert (told.name, told.is_internal) == (name, False)
     resource = confluent_admin.ConfigResource(confluent_admin.ResourceType.TOPIC, name)
     (before,) = results(admin.describe_configs([resource])).values()

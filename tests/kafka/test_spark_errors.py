@@ -92,12 +92,8 @@ def test_a_topic_that_is_not_there(spark, place, unique_name):
 def test_a_topic_deleted_meanwhile(spark, place):
     run(leave_behind(place, {0: [(3, 9)]}, live=10))
 
-    async def delete():
-        async with place.admin() as admin:
-            await admin.delete_topics([place.topic])
-
     def process(frame):
-        run(delete())
+        run(place.delete())
         frame.count()
 
     with pytest.raises(TopicGoneError, match=f"no topic '{place.topic}'.*deleted"):

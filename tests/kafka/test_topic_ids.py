@@ -32,7 +32,6 @@ from aiogroup.protocol.messages.sync_group import SyncGroupRequest
 from aiogroup.runtime.net.link import COMMIT, Link
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
-from tests.kafka.test_topic_recreated import make
 from tests.support.kafka import Ears, Listener, eventually, take_batch
 from tests.support.recovery import MANUAL, MODE, leave_at, written
 
@@ -67,9 +66,8 @@ class Accepted:
 
 async def recreate(place, partitions=1):
     """Delete the topic, make it again, and fill partition 0 of the new one."""
-    async with place.admin() as admin:
-        await admin.delete_topics([place.topic])
-    await make(place, partitions)
+    await place.delete()
+    await place.make(partitions)
     await place.produce(NEW)
 
 
@@ -198,12 +196,11 @@ async def test_an_offset_of_the_old_topic_is_refused_also_for_transactions(make_
         async with place.consumer(**settings, **mode) as consumer:
             await take_batch(consumer, OLD_COUNT)
             if is_seen:
-                async with place.admin() as admin:
-                    await admin.delete_topics([place.topic])
+                await place.delete()
                 async with asyncio.timeout(20):
                     while consumer.assignment():
                         await consumer.getmany(timeout_ms=100)
-                await make(place)
+                await place.make()
                 await eventually(consumer.assignment, 20)
             else:
                 (await recreate_unseen(proxy, place)).remove()
@@ -389,12 +386,11 @@ async def test_what_a_broker_answers_to_the_id_of_a_deleted_topic(make_place):
         old = await asking.topic_id()
         await eventually(lambda: _is_ok(asking.commit(1, old)))
         assert await asking.fetch(old) == (ErrorCode.NONE, 1)
-        async with place.admin() as admin:
-            await admin.delete_topics([place.topic])
+        await place.delete()
         assert await asking.commit(2, old) == ErrorCode.UNKNOWN_TOPIC_ID
         assert await asking.commit(2) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await asking.fetch(old) == (ErrorCode.UNKNOWN_TOPIC_ID, -1)
-        await make(place)
+        await place.make()
         new = await asking.topic_id()
         assert await asking.commit(2, old) == ErrorCode.UNKNOWN_TOPIC_ID  # as of any id that it does not know
         assert await asking.fetch(old) == (ErrorCode.UNKNOWN_TOPIC_ID, -1)

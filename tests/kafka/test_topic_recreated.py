@@ -5,32 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from aiokafka.admin import NewTopic
 
 from aiogroup import BrokerError
-from aiogroup.protocol.errors import ErrorCode
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.telemetry import events
 from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, Listener, eventually, take
 from tests.support.recovery import MANUAL, MODE, leave_at
-
-
-async def make(place, partitions=1):
-    """Create the topic again; returns when it takes records."""
-    async with place.admin() as admin:
-
-        async def is_made():
-            answer = await admin.create_topics([NewTopic(place.topic, partitions, 1)])
-            return answer.topic_errors[0][1] == 0
-
-        await eventually(is_made)
-
-        async def is_led():
-            (found,) = await admin.describe_topics([place.topic])
-            return not found["error_code"] and found["partitions"][0]["leader"] >= 0
-
-        await eventually(is_led)
 
 
 async def _is_committed(place, offset):
@@ -44,9 +25,8 @@ async def test_a_position_of_the_old_one_means_nothing_in_the_new_one(make_place
     consumer.assign([place.tp()])
     async with consumer:
         assert await take(consumer, 3) == ["0", "1", "2"]
-        async with place.admin() as admin:
-            await admin.delete_topics([place.topic])
-        await make(place)
+        await place.delete()
+        await place.make()
         await place.produce([f"new {number}" for number in range(10)])
         assert await take(consumer, 10) == [f"new {number}" for number in range(10)]
         (reset,) = ears.heard(events.OffsetReset)
@@ -64,11 +44,10 @@ async def test_a_member_reads_it_from_its_first_record_whatever_the_policy(make_
             assert (await asyncio.wait_for(asking, 10)).value == b"old"
             asking = asyncio.create_task(consumer.getone())
             await eventually(lambda: _is_committed(place, 4))  # a commit to a deleted topic holds a rebalance up
-            async with place.admin() as admin:
-                await admin.delete_topics([place.topic])
+            await place.delete()
             await eventually(lambda: not consumer.assignment())
             proxy.hold(MetadataRequest, until=produced)  # it learns of the new one when records are there
-            await make(place)
+            await place.make()
             await place.produce([f"new {number}" for number in range(10)])
             produced.set()
             proxy.clear()
@@ -88,9 +67,8 @@ async def test_a_head_that_waits_for_records_of_the_old_one_waits_no_more(make_p
             await consumer.poll(5_000)
             await eventually(lambda: consumer.metrics()["waiting_bytes"] >= 4_096)
             proxy.hold(MetadataRequest, until=produced)
-            async with place.admin() as admin:
-                await admin.delete_topics([place.topic])
-            await make(place)
+            await place.delete()
+            await place.make()
             await place.produce([f"new {number}" for number in range(10)])
             produced.set()
             proxy.clear()
@@ -112,8 +90,7 @@ async def test_a_commit_of_a_deleted_topic_ends_soon(make_place, is_by_pattern):
             consumer.subscribe([place.topic])
         async with consumer:
             await take(consumer, 3)
-            await admin.delete_topics([place.topic])
-            await eventually(lambda: _is_unknown(admin, place.topic))
+            await place.delete()
             await eventually(lambda: consumer.partitions_for_topic(place.topic) is None)
             with pytest.raises(BrokerError, match="the topic is deleted"):
                 async with asyncio.timeout(10):
@@ -135,8 +112,7 @@ async def test_offsets_of_a_deleted_topic_do_not_hold_up_the_good_bye(make_place
         await take(consumer, 3)
         if not is_noticed:
             proxy.drop(MetadataRequest)
-        await admin.delete_topics([place.topic])
-        await eventually(lambda: _is_unknown(admin, place.topic))  # until then a commit succeeds
+        await place.delete()  # until then a commit succeeds
         if is_noticed:
             await eventually(lambda: ears.heard(events.RebalanceStarted)[1:])
         report = await consumer.stop(timeout_ms=4_000)
@@ -145,8 +121,3 @@ async def test_offsets_of_a_deleted_topic_do_not_hold_up_the_good_bye(make_place
         assert listener.calls[1:] == [("revoked", frozenset({place.tp()}))]
         (answer,) = await admin.describe_consumer_groups([place.group])
         assert not answer.to_object()["groups"][0]["members"]
-
-
-async def _is_unknown(admin, topic):
-    (found,) = await admin.describe_topics([topic])
-    return found["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 from aiogroup import Consumer, Event, Records, TopicPartition
 from aiogroup.devkafka import Cluster
+from aiogroup.protocol.errors import ErrorCode
 
 QUICK: dict[str, Any] = {
     "session_timeout_ms": 3_000,
@@ -144,9 +145,38 @@ class Place:
             found = await admin.list_consumer_group_offsets(self.group)
         return all(self.tp(at) in found and found[self.tp(at)].offset == each for at, each in enumerate(offsets))
 
+    # A broker answers these for its controller, and hears of the change a moment later: each returns when it has.
+
     async def add_partitions(self, total: int) -> None:
         async with self.admin() as admin:
             await admin.create_partitions({self.topic: NewPartitions(total)})
+            await eventually(lambda: self._is_led(admin, total))
+
+    async def delete(self) -> None:
+        """Delete the topic."""
+        async with self.admin() as admin:
+            await admin.delete_topics([self.topic])
+
+            async def is_gone() -> bool:
+                (found,) = await admin.describe_topics([self.topic])
+                return found["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+            await eventually(is_gone)
+
+    async def make(self, partitions: int = 1) -> None:
+        """Create the topic again."""
+        async with self.admin() as admin:
+
+            async def is_made() -> bool:
+                answer = await admin.create_topics([NewTopic(self.topic, partitions, 1)])
+                return answer.topic_errors[0][1] == ErrorCode.NONE
+
+            await eventually(is_made)
+            await eventually(lambda: self._is_led(admin, partitions))
+
+    async def _is_led(self, admin: AIOKafkaAdminClient, total: int) -> bool:
+        (found,) = await admin.describe_topics([self.topic])
+        return sum(each["leader"] >= 0 for each in found["partitions"]) == total
 
 
 async def take(consumer: Consumer, count: int, within_s: float = 10) -> list[str]:
