@@ -82,22 +82,21 @@ async def test_a_commit_of_a_deleted_topic_ends_soon(make_place, is_by_pattern):
     """Of a record that is in hand, so that the group's hand-over waits for it."""
     place = make_place()
     await place.produce(range(3))
-    async with place.admin() as admin:
-        consumer = place.unsubscribed(enable_auto_commit=False, metadata_max_age_ms=300)
-        if is_by_pattern:
-            consumer.subscribe(pattern=f"{place.topic}.*")
-        else:
-            consumer.subscribe([place.topic])
-        async with consumer:
-            await take(consumer, 3)
-            await place.delete()
-            await eventually(lambda: consumer.partitions_for_topic(place.topic) is None)
-            with pytest.raises(BrokerError, match="the topic is deleted"):
-                async with asyncio.timeout(10):
-                    await consumer.commit()
-            async with asyncio.timeout(20):
-                while consumer.assignment():
-                    await consumer.getmany(timeout_ms=100)
+    consumer = place.unsubscribed(enable_auto_commit=False, metadata_max_age_ms=300)
+    if is_by_pattern:
+        consumer.subscribe(pattern=f"{place.topic}.*")
+    else:
+        consumer.subscribe([place.topic])
+    async with consumer:
+        await take(consumer, 3)
+        await place.delete()
+        await eventually(lambda: consumer.partitions_for_topic(place.topic) is None)
+        with pytest.raises(BrokerError, match="the topic is deleted"):
+            async with asyncio.timeout(10):
+                await consumer.commit()
+        async with asyncio.timeout(20):
+            while consumer.assignment():
+                await consumer.getmany(timeout_ms=100)
 
 
 @pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "not noticed"])
