@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from aiogroup.devkafka import Cluster
-from tests.support.brokers import EmbeddedCluster, is_real, scope_of_cluster
+from tests.support.brokers import EmbeddedCluster, is_real, scope_of_cluster, skip_without_jars
 from tests.support.kafka import Place
 from tests.support.nodes import bring_back
 from tests.support.programs import Running
@@ -63,6 +63,17 @@ def spark_session():
     session = start_spark()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", params=by_one_worker("java_tools"))
+def java_tools():
+    """Kafka's own tools, in one JVM for all tests."""
+    skip_without_jars()
+    pytest.importorskip("py4j", reason="comes with PySpark")
+    from tests.support.one_jvm import one_jvm
+
+    with one_jvm() as jvm:
+        yield jvm
 
 
 @pytest.fixture

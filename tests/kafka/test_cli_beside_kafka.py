@@ -8,8 +8,6 @@ import pytest
 
 from aiogroup import Consumer
 from aiogroup.__main__ import main
-from aiogroup.devkafka import Cluster
-from tests.support.brokers import EmbeddedCluster
 from tests.support.java_tools import GROUPS, run
 from tests.support.kafka import eventually
 
@@ -27,13 +25,28 @@ async def place(make_place):
     return made
 
 
-async def kafkas_tool(cluster: Cluster | EmbeddedCluster, *arguments):
+@pytest.fixture
+def kafkas_lines(kafka_cluster, java_tools):
+    """The lines that Kafka's tool prints."""
+
+    async def tool(*arguments):
+        code, lines = await asyncio.to_thread(run, java_tools, kafka_cluster, GROUPS, arguments)
+        assert code == 0, lines
+        return [line for line in lines if line and not line.startswith("!")]
+
+    return tool
+
+
+@pytest.fixture
+def kafkas(kafkas_lines):
     """The columns and the rows of Kafka's tool."""
-    code, lines = await asyncio.to_thread(run, cluster, GROUPS, arguments, None)
-    assert code == 0, lines
-    rows = [line.split() for line in lines if line and not line.startswith("!")]
-    at = next(number for number, row in enumerate(rows) if row[:1] == ["GROUP"])
-    return rows[at], rows[at + 1 :]
+
+    async def tool(*arguments):
+        rows = [line.split() for line in await kafkas_lines(*arguments)]
+        at = next(number for number, row in enumerate(rows) if row[:1] == ["GROUP"])
+        return rows[at], rows[at + 1 :]
+
+    return tool
 
 
 @pytest.fixture
@@ -55,8 +68,8 @@ def without_slash(rows):
     return sorted([cell.removeprefix("/") for cell in row] for row in rows)
 
 
-async def described_alike(cluster, place, ours):
-    columns, rows = await kafkas_tool(cluster, "--describe", "--group", place.group)
+async def described_alike(place, kafkas, ours):
+    columns, rows = await kafkas("--describe", "--group", place.group)
     our_columns, our_rows = await ours("describe", place.group)
     assert our_columns[: len(columns)] == columns
     # Ours has a line for a member without partitions, too, which Kafka's tool shows in another table.
@@ -64,12 +77,12 @@ async def described_alike(cluster, place, ours):
     return our_rows
 
 
-async def test_describe_a_group_without_members(kafka_cluster, place, ours):
-    rows = await described_alike(kafka_cluster, place, ours)
+async def test_describe_a_group_without_members(place, kafkas, ours):
+    rows = await described_alike(place, kafkas, ours)
     assert [row[2:6] for row in rows] == [["0", "1", "4", "3"], ["1", "4", "4", "0"]]
 
 
-async def test_describe_a_group_with_members_of_which_one_reads_nothing(kafka_cluster, place, ours):
+async def test_describe_a_group_with_members_of_which_one_reads_nothing(kafka_cluster, place, kafkas, ours):
     def member(name, **more):
         return Consumer(
             place.topic,
@@ -93,14 +106,14 @@ async def test_describe_a_group_with_members_of_which_one_reads_nothing(kafka_cl
             return sorted(len(each.assignment()) for each in members) == [0, 1, 1, 1]
 
         await eventually(has_settled, within_s=60)
-        rows = await described_alike(kafka_cluster, place, ours)
+        rows = await described_alike(place, kafkas, ours)
     assert len(rows) == 4
     assert {row[8] for row in rows} == {"a", "b", "c", "d"}
     assert {row[9] for row in rows} == {"one", "-"}
 
 
-async def test_the_lag_is_everywhere_the_same(kafka_cluster, place, ours):
-    columns, rows = await kafkas_tool(kafka_cluster, "--describe", "--group", place.group)
+async def test_the_lag_is_everywhere_the_same(place, kafkas, ours):
+    columns, rows = await kafkas("--describe", "--group", place.group)
     lag_of = columns.index("LAG")
     our_columns, our_rows = await ours("lag", place.group)
     total = next(row for row in our_rows if row[0] == "TOTAL")
@@ -123,20 +136,17 @@ async def test_the_lag_is_everywhere_the_same(kafka_cluster, place, ours):
     ],
     ids=" ".join,
 )
-async def test_the_new_offsets_of_a_reset_are_the_same(kafka_cluster, place, ours, where):
+async def test_the_new_offsets_of_a_reset_are_the_same(place, kafkas, ours, where):
     asked = ("--reset-offsets", "--group", place.group, "--topic", place.topic, *where, "--dry-run")
-    _, rows = await kafkas_tool(kafka_cluster, *asked)
+    _, rows = await kafkas(*asked)
     _, our_rows = await ours("reset", place.group, "--topic", place.topic, *where)
     assert sorted(row[1:4] for row in rows) == sorted([row[0], row[1], row[3]] for row in our_rows)
 
 
-async def test_what_kafkas_tool_exports_is_read(kafka_cluster, place, ours, tmp_path):
-    asked = ("--reset-offsets", "--group", place.group, "--topic", place.topic, "--shift-by", "0", "--export")
-    code, lines = await asyncio.to_thread(
-        run, kafka_cluster, GROUPS, (*asked[:4], f"{place.topic}:0,1", *asked[5:], "--dry-run"), None
-    )
-    assert code == 0
+async def test_what_kafkas_tool_exports_is_read(place, kafkas_lines, ours, tmp_path):
+    which = ("--group", place.group, "--topic", f"{place.topic}:0,1")
+    lines = await kafkas_lines("--reset-offsets", *which, "--shift-by", "0", "--export", "--dry-run")
     file = tmp_path / "offsets.csv"
-    file.write_text("".join(f"{line}\n" for line in lines if not line.startswith("!")))
+    file.write_text("".join(f"{line}\n" for line in lines))
     _, rows = await ours("reset", place.group, "--from-file", str(file))
     assert [row[1:4] for row in rows] == [["0", "1", "1"], ["1", "4", "4"]]

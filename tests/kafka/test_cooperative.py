@@ -139,7 +139,7 @@ async def test_members_come_and_go_and_every_record_is_processed_once(kafka_clus
     seen = [(record.partition, record.offset) for member in members for record in member.records]
     assert len(seen) == len(set(seen)), "a record was handed out twice"
     one_owner(*members)
-    assert not any(member.count("lost") or member.error for member in members)
+    assert [member.tail() for member in members if member.count("lost") or member.error] == []
 
 
 async def test_what_leaves_waits_for_its_record_and_what_stays_does_not(kafka_cluster, topic, group):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import subprocess
 import sys
 import threading
 
@@ -13,6 +12,7 @@ import pytest
 
 from aiogroup import TopicPartition
 from aiogroup.fetching.records.batches import Batch
+from tests.support.java_tools import PERFORMANCE, run
 from tests.support.reading import alone, fill, producing, read
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
@@ -33,28 +33,20 @@ async def test_each_codec_of_aiokafka(kafka_cluster, unique_name, codec):
     assert all(record.key is None and not record.headers and record.timestamp_type == 0 for record in records)
 
 
-def _java_fill(cluster, topic: str, codec: str, count: int, size: int) -> subprocess.Popen[str]:
-    return cluster.java(
-        "org.apache.kafka.tools.ProducerPerformance",
-        *("--topic", topic, "--num-records", str(count), "--record-size", str(size), "--throughput", "-1"),
-        *("--producer-props", f"bootstrap.servers={cluster.bootstrap_servers}"),
-        *(f"compression.type={codec}", "linger.ms=50", "batch.size=200000"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+async def _java_fill(tools, cluster, topic: str, codec: str, count: int, size: int) -> None:
+    records = ("--topic", topic, "--num-records", str(count), "--record-size", str(size), "--throughput", "-1")
+    settings = ("--command-property", f"compression.type={codec}", "linger.ms=50", "batch.size=200000")
+    code, lines = await asyncio.to_thread(run, tools, cluster, PERFORMANCE, records + settings)
+    assert code == 0, lines
 
 
-async def test_each_codec_of_java(kafka_cluster, unique_name):
-    tps, tools = [], []
+async def test_each_codec_of_java(java_tools, kafka_cluster, unique_name):
+    tps = []
     for codec in ("none", *filter(None, CODECS)):
         tp = TopicPartition(unique_name(f"java-{codec}"), 0)
         kafka_cluster.create_topic(tp.topic)
         tps.append(tp)
-        tools.append(_java_fill(kafka_cluster, tp.topic, codec, 3_000, 200))
-    for tool in tools:
-        said, _ = await asyncio.to_thread(tool.communicate, timeout=120)
-        assert tool.returncode == 0, said
+        await _java_fill(java_tools, kafka_cluster, tp.topic, codec, 3_000, 200)
     consumer = alone(kafka_cluster.bootstrap_servers)
     consumer.assign(tps)
     async with consumer:
@@ -182,12 +174,10 @@ asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-async def test_a_slow_consumer_over_a_long_backlog_stays_within_its_bound(kafka_cluster, unique_name):
+async def test_a_slow_consumer_over_a_long_backlog_stays_within_its_bound(java_tools, kafka_cluster, unique_name):
     servers, topic = kafka_cluster.bootstrap_servers, unique_name("backlog")
     kafka_cluster.create_topic(topic, 16)
-    tool = _java_fill(kafka_cluster, topic, "none", 20_000, 10_000)
-    said, _ = await asyncio.to_thread(tool.communicate, timeout=120)
-    assert tool.returncode == 0, said
+    await _java_fill(java_tools, kafka_cluster, topic, "none", 20_000, 10_000)
     measured = await asyncio.create_subprocess_exec(
         sys.executable, "-c", MEASURE, servers, topic, "20000", stdout=asyncio.subprocess.PIPE
     )

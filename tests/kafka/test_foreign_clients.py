@@ -6,7 +6,6 @@ The same assertions hold on the embedded broker and on Kafka, so that each is ju
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 
 import confluent_kafka
@@ -20,6 +19,7 @@ from confluent_kafka.aio import AIOConsumer, AIOProducer
 
 from aiogroup import Consumer
 from tests.support.brokers import EmbeddedCluster
+from tests.support.java_tools import CONSUMER, PRODUCER, VERIFIABLE_PRODUCER, run
 from tests.support.kafka import eventually
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
@@ -174,49 +174,46 @@ JAVAS = [b"%d" % number for number in range(COUNT)]
 """What the verifiable producer writes; the console's writes the lines that it is given."""
 
 
-async def by_javas_console(cluster, topic, codec, _directory):
-    options = ("--compression-codec", codec or "none")
-    await java(cluster, "ConsoleProducer", "--topic", topic, *options, given=b"".join(each + b"\n" for each in JAVAS))
+class Java:
+    """Kafka's own clients, as its tools."""
 
+    def __init__(self, tools, cluster, directory):
+        self._tools, self._cluster, self._directory = tools, cluster, directory
 
-async def by_javas_verifiable(cluster, topic, codec, directory):
-    config = directory / "producer.properties"
-    config.write_text(f"compression.type={codec or 'none'}\n")
-    options = ("--max-messages", str(COUNT), "--command-config", str(config))
-    await java(cluster, "VerifiableProducer", "--topic", topic, *options)
+    async def by_console(self, topic, codec):
+        options = ("--compression-codec", codec or "none")
+        await self._run(PRODUCER, "--topic", topic, *options, given="".join(f"{each.decode()}\n" for each in JAVAS))
 
+    async def by_verifiable(self, topic, codec):
+        config = self._directory / "producer.properties"
+        config.write_text(f"compression.type={codec or 'none'}\n")
+        await self._run(
+            VERIFIABLE_PRODUCER, "--topic", topic, "--max-messages", str(COUNT), "--command-config", str(config)
+        )
 
-async def with_javas_console(cluster, topics, group, count):
-    which = ("--include", "|".join(topics), "--group", group, "--from-beginning")
-    until = ("--max-messages", str(count), "--timeout-ms", str(LIMIT_S * 1_000))
-    printed = await java(cluster, "consumer.ConsoleConsumer", *which, *until)
-    return sorted(printed.splitlines())
+    async def with_console(self, topics, group, count):
+        which = ("--include", "|".join(topics), "--group", group, "--from-beginning")
+        until = ("--max-messages", str(count), "--timeout-ms", str(LIMIT_S * 1_000))
+        printed = await self._run(CONSUMER, *which, *until)
+        return sorted(line.encode() for line in printed)
 
-
-async def java(cluster, tool, *arguments, given=b""):
-    """What a tool prints."""
-
-    def run():
-        servers = ("--bootstrap-server", cluster.bootstrap_servers)
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = cluster.java(f"org.apache.kafka.tools.{tool}", *servers, *arguments, **pipes)
-        output, errors = process.communicate(given, timeout=4 * LIMIT_S)
-        assert process.returncode == 0, errors.decode()
-        return output
-
-    return await asyncio.to_thread(run)
+    async def _run(self, tool, *arguments, given=None):
+        code, lines = await asyncio.to_thread(run, self._tools, self._cluster, tool, arguments, given)
+        assert code == 0, lines
+        return [line for line in lines if not line.startswith("!")]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-async def test_what_java_writes_others_read_and_what_others_write_java_reads(
-    kafka_cluster, servers, unique_name, group, tmp_path, codec
+async def test_java_and_the_others_read_each_other(
+    java_tools, kafka_cluster, servers, unique_name, group, tmp_path, codec
 ):
+    java = Java(java_tools, kafka_cluster, tmp_path)
     topics = [unique_name("foreign") for _ in range(5)]
     for each in topics:
         kafka_cluster.create_topic(each, 1)
     console, verifiable, *others = topics
-    await by_javas_console(kafka_cluster, console, codec, tmp_path)
-    await by_javas_verifiable(kafka_cluster, verifiable, codec, tmp_path)
+    await java.by_console(console, codec)
+    await java.by_verifiable(verifiable, codec)
     for produce, topic in zip(PRODUCERS, others, strict=True):
         await produce(servers, topic, codec)
     assert [codecs_in(kafka_cluster, each) for each in topics] in ([{codec}] * 5, [None] * 5)
@@ -225,7 +222,7 @@ async def test_what_java_writes_others_read_and_what_others_write_java_reads(
         found = await read(servers, [*javas], f"{group}-{read.__name__}", 2 * COUNT)
         assert found == javas, read.__name__
     everything = sorted([*JAVAS, *JAVAS, *VALUES, *VALUES, *VALUES])
-    assert await with_javas_console(kafka_cluster, topics, f"{group}-java", len(everything)) == everything
+    assert await java.with_console(topics, f"{group}-java", len(everything)) == everything
 
 
 @pytest.mark.parametrize("read", [with_confluent, with_confluents_aio])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import time
 
-import pytest
-
 from aiogroup.embedded.messages.ranges import RANGES
 from tests.support.brokers import EmbeddedCluster
 from tests.support.java_tools import golden, run_all
@@ -31,13 +29,12 @@ def as_the_embedded_broker_offers(lines):
             yield f"{api[0]} UNSUPPORTED{',' if line.endswith(',') else ''}"
 
 
-@pytest.mark.long
-def test_the_tools_print_the_same(breakable_cluster, tmp_path):
+def test_the_tools_print_the_same(java_tools, breakable_cluster, tmp_path):
     """On a node of its own, as they change its settings."""
     expected = golden()
     if isinstance(breakable_cluster, EmbeddedCluster):
         code, *lines = expected[APIS]
         expected[APIS] = [code, *sorted(as_the_embedded_broker_offers(lines))]
-    found = run_all(breakable_cluster, f"{time.time_ns():x}", tmp_path)
+    found = run_all(java_tools, breakable_cluster, f"{time.time_ns():x}", tmp_path)
     assert {name: told for name, told in found.items() if told != expected[name]} == {}
     assert found.keys() == expected.keys()

@@ -14,17 +14,17 @@ SETTINGS = {"enable_auto_commit": False, "auto_offset_reset": "earliest", "heart
 LAG = "kafka_consumer_fetch_manager_records_lag"
 
 
-async def kafkas(cluster, group):
+async def kafkas(jvm, cluster, group):
     """Committed offset, end and lag of each partition, as Kafka's tool shows them."""
     arguments = ("--describe", "--group", group)
-    code, lines = await asyncio.to_thread(run, cluster, GROUPS, arguments, None)
+    code, lines = await asyncio.to_thread(run, jvm, cluster, GROUPS, arguments)
     assert code == 0, lines
     rows = [line.split() for line in lines if line and not line.startswith("!")]
     at = next(number for number, row in enumerate(rows) if row[:1] == ["GROUP"])
     return {row[2]: tuple(float(cell) for cell in row[3:6]) for row in rows[at + 1 :]}
 
 
-async def test_offsets_and_lag_are_kafkas(kafka_cluster, make_place, capsys):
+async def test_offsets_and_lag_are_kafkas(java_tools, kafka_cluster, make_place, capsys):
     place = make_place(3)
     for partition in range(3):
         await place.produce(range(4 + partition), partition)
@@ -33,7 +33,7 @@ async def test_offsets_and_lag_are_kafkas(kafka_cluster, make_place, capsys):
         assert (await consumer.getmany(place.tp(0), timeout_ms=30_000)).count == 4
         await consumer.commit({place.tp(0): 4, place.tp(1): 0, place.tp(2): 2})
         body = await exposition([consumer])
-        theirs = await kafkas(kafka_cluster, place.group)
+        theirs = await kafkas(java_tools, kafka_cluster, place.group)
         lags = {str(tp.partition): lag for tp, lag in consumer.lags().items()}
         total = await consumer.lag()
     ours = {}

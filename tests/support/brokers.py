@@ -63,6 +63,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.thorough)
 
 
+def skip_without_jars() -> None:
+    """The embedded broker needs none: its tests do not fetch them."""
+    if not (jars.cache_dir() / f"kafka-{jars.KAFKA_VERSION}.json").exists():
+        pytest.skip("needs Kafka's jars: python -m aiogroup.devkafka fetch")
+
+
 class EmbeddedCluster(Broker):
     """An embedded broker with the calls of a cluster of devkafka."""
 
@@ -78,8 +84,7 @@ class EmbeddedCluster(Broker):
 
     def java(self, main_class: str, *arguments: str, **popen: Any) -> subprocess.Popen[Any]:
         """Run a tool of Kafka's jars until the broker is closed. Where they were not fetched the test is left out."""
-        if not (jars.cache_dir() / f"kafka-{jars.KAFKA_VERSION}.json").exists():
-            pytest.skip("needs Kafka's jars: python -m aiogroup.devkafka fetch")
+        skip_without_jars()
         popen.setdefault("stdin", subprocess.DEVNULL)
         tool = subprocess.Popen(jvm.tool(main_class, *arguments), **popen)
         self._tools.append(tool)

@@ -49,9 +49,9 @@ witness of each behaviour is enough; `make test-kafka` runs all on real Kafka.""
 
 THOROUGH = {
     "test_fetching_records.py::test_a_slow_consumer_over_a_long_backlog_stays_within_its_bound": "test_bound.py",
-    "test_foreign_clients.py::test_what_java_writes_others_read_and_what_others_write_java_reads[gzip]": "[zstd]",
-    "test_foreign_clients.py::test_what_java_writes_others_read_and_what_others_write_java_reads[lz4]": "[zstd]",
-    "test_foreign_clients.py::test_what_java_writes_others_read_and_what_others_write_java_reads[snappy]": "[zstd]",
+    "test_foreign_clients.py::test_java_and_the_others_read_each_other[@java_tools-gzip]": "[@java_tools-zstd]",
+    "test_foreign_clients.py::test_java_and_the_others_read_each_other[@java_tools-lz4]": "[@java_tools-zstd]",
+    "test_foreign_clients.py::test_java_and_the_others_read_each_other[@java_tools-snappy]": "[@java_tools-zstd]",
     "test_installed.py::test_fetch_makes_ready_what_up_starts": "test_fetch_finds_ready_what_is_there",
     "test_java_members.py::test_a_rolling_change_from_java_to_ours_and_back": "test_members_are_frozen_and_killed",
     "test_java_members.py::test_java_and_we_share_a_group[dynamic-default]": "[dynamic-cooperative-sticky]",
@@ -62,7 +62,6 @@ THOROUGH = {
     "test_java_members.py::test_java_and_we_share_a_group[static-default]": "[static-range]",
     "test_java_members.py::test_java_and_we_share_a_group[static-roundrobin]": "[static-range]",
     "test_java_members.py::test_java_and_we_share_a_group[static-sticky]": "[static-range]",
-    "test_java_tools.py::test_the_tools_print_the_same": "test_cli_beside_kafka.py",
     "test_spark_drain.py::test_a_compacted_topic": "test_ranges_are_read_exactly",
     "test_spark_drain.py::test_two_drivers_share_the_partitions": "tests/recovery/test_nothing_is_skipped.py",
     "test_spark_errors.py::test_a_function_that_raises_is_one_line": "test_spark_drain.py",

@@ -22,6 +22,9 @@ CONFIGS = "kafka.admin.ConfigCommand"
 OFFSETS = f"{PACKAGE}.GetOffsetShell"
 CONSUMER = f"{PACKAGE}.consumer.ConsoleConsumer"
 PRODUCER = f"{PACKAGE}.ConsoleProducer"
+PERFORMANCE = f"{PACKAGE}.ProducerPerformance"
+VERIFIABLE_PRODUCER = f"{PACKAGE}.VerifiableProducer"
+VERIFIABLE_CONSUMER = f"{PACKAGE}.VerifiableConsumer"
 HIDDEN = (
     (re.compile(r"(?:127\.0\.0\.1|localhost):\d+"), "SERVERS"),
     (re.compile(r"127\.0\.0\.1"), "HOST"),
@@ -125,25 +128,25 @@ def steps(mark, directory):
         ("create another", TOPICS, ("--create", "--topic", f"verified-{mark}"), None),
         (
             "verifiable producer",
-            f"{PACKAGE}.VerifiableProducer",
+            VERIFIABLE_PRODUCER,
             ("--topic", f"verified-{mark}", "--max-messages", "5"),
             None,
         ),
         (
             "verifiable consumer",
-            f"{PACKAGE}.VerifiableConsumer",
+            VERIFIABLE_CONSUMER,
             ("--topic", f"verified-{mark}", "--group-id", f"verified-{mark}", "--max-messages", "5"),
             None,
         ),
         (
             "measure",
-            f"{PACKAGE}.ProducerPerformance",
+            PERFORMANCE,
             ("--topic", f"verified-{mark}", "--num-records", "500", "--record-size", "100", "--throughput", "-1"),
             None,
         ),
         (
             "measure in transactions",
-            f"{PACKAGE}.ProducerPerformance",
+            PERFORMANCE,
             (
                 *(
                     "--topic",
@@ -175,23 +178,20 @@ def steps(mark, directory):
     )
 
 
-def run(cluster, tool, arguments, given):
-    """(exit code, lines of standard output)."""
-    address = "--bootstrap-server"
-    servers = (address, cluster.bootstrap_servers)
-    if tool.endswith("ProducerPerformance"):
-        servers = ("--command-property", f"bootstrap.servers={cluster.bootstrap_servers}")
-    process = cluster.java(
-        tool,
-        *servers,
-        *arguments,
-        stdin=subprocess.PIPE if given else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    output, errors = process.communicate(given, timeout=LIMIT_S)
-    return process.returncode, [*output.splitlines(), *(f"! {line}" for line in errors.splitlines())]
+def run(jvm, cluster, tool, arguments, given=None):
+    """(exit code, lines of standard output and, with a mark, of standard error)."""
+    everything = ("--bootstrap-server", cluster.bootstrap_servers, *arguments)
+    if tool in (VERIFIABLE_PRODUCER, VERIFIABLE_CONSUMER):
+        code, output, errors = in_a_jvm_of_its_own(cluster, tool, everything)
+    else:
+        code, output, errors = jvm.run(tool, everything, given)
+    return code, [*output.splitlines(), *(f"! {line}" for line in errors.splitlines())]
+
+
+def in_a_jvm_of_its_own(cluster, tool, arguments):
+    process = cluster.java(tool, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    output, errors = process.communicate(timeout=LIMIT_S)
+    return process.returncode, output, errors
 
 
 def printed(lines, mark):
@@ -216,11 +216,11 @@ def sizes_in(line):
                 yield f"{node['broker']} {folder['logDir']} {each['partition']} {each['size'] > 0} {each['offsetLag']}"
 
 
-def run_all(cluster, mark, directory, tell=lambda _line: None):
+def run_all(jvm, cluster, mark, directory, tell=lambda _line: None):
     """What each tool printed, by the name of its step."""
     found = {}
     for name, tool, arguments, given in steps(mark, directory):
-        code, lines = run(cluster, tool, arguments, given)
+        code, lines = run(jvm, cluster, tool, arguments, given)
         if name.startswith("list"):
             lines = [line for line in lines if mark in line]
         elif name == "measure":
@@ -238,9 +238,12 @@ def golden():
 def record():
     """Write anew what the tools print of Kafka."""
     from aiogroup.devkafka import Cluster
+    from tests.support.one_jvm import one_jvm
 
-    with Cluster() as cluster:
-        found = run_all(cluster, f"{time.time_ns():x}", cluster.directory, lambda line: sys.stderr.write(line + "\n"))
+    with Cluster() as cluster, one_jvm() as jvm:
+        found = run_all(
+            jvm, cluster, f"{time.time_ns():x}", cluster.directory, lambda line: sys.stderr.write(line + "\n")
+        )
     GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
 
 

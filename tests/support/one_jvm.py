@@ -1,0 +1,126 @@
+"""Kafka's tools one after the other in one JVM: each ends without the second of CPU that a JVM takes to start.
+
+They are called by py4j, which comes with PySpark.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import reduce
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import CallbackServerParameters, GatewayParameters, JavaGateway
+from py4j.protocol import Py4JJavaError
+
+from aiogroup.devkafka import jars, jvm
+
+LIMIT_S = 120
+PACKAGE = "org.apache.kafka.common.utils"
+
+
+class OneJvm:
+    """Runs the `main` of a tool; what would end a JVM of its own ends the tool alone.
+
+    The verifiable clients are not among them: they print their last lines when their JVM ends.
+    """
+
+    def __init__(self, gateway: JavaGateway) -> None:
+        self._gateway, self._java = gateway, gateway.jvm.java
+        self._lock = threading.Lock()
+        self._codes: list[int] = []
+        self._hooks: list[Any] = []
+        # These streams stay for good: Scala and the loggers keep those that they find first.
+        self._streams = [self._java.io.ByteArrayOutputStream() for _ in range(2)]
+        output, errors = (self._java.io.PrintStream(each, True) for each in self._streams)
+        self._java.lang.System.setOut(output)
+        self._java.lang.System.setErr(errors)
+        kafkas = gateway.jvm.org.apache.kafka.common.utils.Exit
+        kafkas.setExitProcedure(_Procedure(self._codes))
+        kafkas.setHaltProcedure(_Procedure(self._codes))
+        kafkas.setShutdownHookAdder(_ShutdownHookAdder(self._hooks))
+
+    def run(self, tool: str, arguments: Sequence[str], given: str | None = None) -> tuple[int, str, str]:
+        """(exit code, standard output, standard error) of the class `tool` with `given` as standard input."""
+        with self._lock:
+            self._java.lang.System.setIn(self._java.io.ByteArrayInputStream((given or "").encode()))
+            failure = ""
+            try:
+                reduce(getattr, tool.split("."), self._gateway.jvm).main(self._array(arguments))
+            except Py4JJavaError as error:
+                failure = str(error)
+                self._codes.append(1)
+            while self._hooks:
+                self._hooks.pop().run()
+            # `main` goes on where it would have ended a JVM of its own: the first code is the one that counts.
+            code = next(iter(self._codes), 0)
+            self._codes.clear()
+            output, errors = (each.toString() for each in self._streams)
+            for each in self._streams:
+                each.reset()
+            return code, output, errors + failure
+
+    def _array(self, arguments: Sequence[str]) -> Any:
+        made = self._gateway.new_array(self._gateway.jvm.java.lang.String, len(arguments))
+        for at, argument in enumerate(arguments):
+            made[at] = argument
+        return made
+
+
+@contextmanager
+def one_jvm() -> Iterator[OneJvm]:
+    with ExitStack() as stack:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        process = stack.enter_context(subprocess.Popen(_command(), text=True, **pipes))
+        stack.callback(process.kill)
+        assert process.stdout is not None
+        port, token = int(process.stdout.readline()), process.stdout.readline().strip()
+        gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(port=port, auth_token=token, read_timeout=LIMIT_S),
+            callback_server_parameters=CallbackServerParameters(port=0, daemonize=True, daemonize_connections=True),
+        )
+        stack.callback(gateway.shutdown)
+        loopback = gateway.jvm.java.net.InetAddress.getLoopbackAddress()
+        gateway.java_gateway_server.resetCallbackClient(loopback, gateway.get_callback_server().get_listening_port())
+        yield OneJvm(gateway)
+
+
+def _command() -> list[str]:
+    java, classpath = jars.java(), jars.classpath()
+    py4j = Path(sys.prefix, "share", "py4j", f"py4j{version('py4j')}.jar")
+    options = jvm.quick(java, classpath, "tools")  # whose cache holds the classes of Kafka's jars, which come first
+    command = jvm.run(java, os.pathsep.join((classpath, str(py4j))), "256m", *options)
+    # It ends when its standard input does: with us, however we end.
+    return [*command, "py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0"]
+
+
+class _Procedure:
+    """What Kafka calls in place of ending the JVM."""
+
+    def __init__(self, codes: list[int]) -> None:
+        self._codes = codes
+
+    def execute(self, code: int, _message: str | None) -> None:
+        self._codes.append(code)
+
+    class Java:
+        implements = (f"{PACKAGE}.Exit$Procedure",)
+
+
+class _ShutdownHookAdder:
+    """Keeps what is to be done when the JVM ends."""
+
+    def __init__(self, hooks: list[Any]) -> None:
+        self._hooks = hooks
+
+    def addShutdownHook(self, _name: str, hook: Any) -> None:  # noqa: N802 (Kafka's name)
+        self._hooks.append(hook)
+
+    class Java:
+        implements = (f"{PACKAGE}.Exit$ShutdownHookAdder",)
