@@ -69,7 +69,8 @@ class Departure:
             # The group waits for a member that does not leave: the stages before keep time for LeaveGroup.
             await stages.run("commit", self._commit(stages), stages.left_ms() // 2)
             callbacks = ownership.callbacks
-            await stages.run("revoked callback", callbacks.revoked(callbacks.announced), stages.left_ms())
+            if callbacks.announced:  # otherwise the round has just ended, and nobody was told of what it gave
+                await stages.run("revoked callback", callbacks.revoked(callbacks.announced), stages.left_ms())
             await stages.run("commit", self._commit(stages), stages.left_ms())
             # While the partitions are ours. LeaveGroup has another connection than commits, and then none is accepted.
             await stages.run("commits on their way", self._wait_for_commits(stages))
