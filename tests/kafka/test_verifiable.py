@@ -67,6 +67,7 @@ async def ended(tool, by=None):
 
 @pytest.mark.parametrize("commits", [True, False], ids=["explicit commits", "auto-commit"])
 async def test_one_member(bench, commits):
+    bench.forks = False
     await produce(bench, 400)
     member = bench.consumer(commits=commits)
     await all_read(bench, 400, member)
@@ -241,6 +242,7 @@ async def sent_by(bench, *arguments, java=False, by=None):
 @pytest.mark.parametrize("java", [False, True], ids=["ours", "Java's"])
 @pytest.mark.parametrize("acks", ["-1", "1", "0"])
 async def test_the_producer_tells_what_was_acked(bench, java, acks):
+    bench.forks = False
     arguments = ("--max-messages", "300", "--acks", acks, "--value-prefix", "7", "--repeating-keys", "3")
     _, code, acked = await sent_by(bench, *arguments, java=java)
     assert code == 0

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
-import subprocess
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.forked import Forked
 
 
 class MemberProcess:
@@ -41,11 +39,7 @@ class MemberProcess:
         path.touch()
         self._errors = path.with_suffix(".err")
         with self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, __file__, json.dumps(options)],
-                stderr=errors,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
+            self.process = Forked("tests.support.member_process", json.dumps(options), stdout=errors, stderr=errors)
 
     def kill(self):
         """SIGKILL: nothing more is written, committed or said to the group."""

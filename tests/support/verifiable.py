@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import subprocess
@@ -15,15 +14,15 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from itertools import chain
-from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer
 
 from tests.support.contract import COOPERATIVE, ContractError, Group, member_for, one_owner
+from tests.support.forked import Forked
 from tests.support.group_members import until
 from tests.support.nodes import load
+from tests.support.sources import ROOT
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = "org.apache.kafka.clients.consumer."
 RANGE = PACKAGE + "RangeAssignor"
 STRATEGIES = {
@@ -148,6 +147,8 @@ class Bench:
         self.members = []
         self.producers = []
         self.loads = []
+        self.forks = True
+        """Ours are forked; otherwise they begin as `python -m aiogroup.verifiable`."""
         self.times_read = Counter()
         self.uncommitted = set()
         """(partition, offset)s: how often each was read, and which were told as not committed."""
@@ -218,10 +219,10 @@ class Bench:
         if java:
             main = f"org.apache.kafka.tools.Verifiable{name.capitalize()}"
             return lambda **popen: self.place.cluster.java(main, *arguments, **popen)
-        command = [sys.executable, "-m", "aiogroup.verifiable", name, *arguments]
-        return lambda **popen: subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, "PYTHONWARNINGS": "error"}, **popen
-        )
+        command = ["aiogroup.verifiable", name, *arguments]
+        if self.forks:
+            return lambda **popen: Forked(*command, **popen)
+        return lambda **popen: subprocess.Popen([sys.executable, "-W", "error", "-m", *command], cwd=ROOT, **popen)
 
     async def shared(self, *members, seconds=40, each_has=True):
         """These hold every partition exactly once, and each of them one at least."""

@@ -1,0 +1,196 @@
+"""Processes that are forked from one that has imported aiogroup, for tests that start many.
+
+Of the 0.3 s of CPU that `python -m` takes until its module begins, nearly all goes to imports.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from functools import cache
+from typing import IO, Any
+
+from tests.support.sources import ROOT
+
+IMPORTED = ("aiogroup.verifiable.consumer", "aiogroup.verifiable.producer")
+LIMIT_S = 60
+MESSAGE_BYTES = 1 << 16
+
+
+class Forked:
+    """What `subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=ROOT)` gives, with warnings as errors.
+
+    Standard input is empty. `stdout` is `subprocess.PIPE` or a file, `stderr` a file or this process's own.
+    """
+
+    def __init__(self, module: str, *arguments: str, stdout: IO[Any] | int, stderr: IO[Any] | None = None) -> None:
+        self.returncode: int | None = None
+        self.stdout: IO[bytes] | None = None
+        self._waits = threading.Lock()
+        told, tells = os.pipe()
+        ours = [tells]
+        if stdout == subprocess.PIPE:
+            read, write = os.pipe()
+            self.stdout = os.fdopen(read, "rb")
+            ours.append(write)
+        else:
+            write = stdout if isinstance(stdout, int) else stdout.fileno()
+        self._told = os.fdopen(told, "rb", buffering=0)
+        try:
+            self.pid = _server().fork([module, *arguments], [write, 2 if stderr is None else stderr.fileno(), tells])
+        finally:
+            for each in ours:
+                os.close(each)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, below 0 for the signal that ended it.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not ended within `timeout` seconds.
+        """
+        late = subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        if not self._waits.acquire(timeout=-1 if timeout is None else timeout):
+            raise late
+        try:
+            if self.returncode is None:
+                if not select.select([self._told], [], [], timeout)[0]:
+                    raise late
+                self.returncode = int(self._told.read())
+                self._told.close()
+            return self.returncode
+        finally:
+            self._waits.release()
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class _Server:
+    """The process that is forked; it ends, with all that it forked, when this one does."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(LIMIT_S)
+        self._lock = threading.Lock()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.forked", str(theirs.fileno())],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONWARNINGS": "error"},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        atexit.register(self._end)
+
+    def fork(self, command: list[str], files: list[int]) -> int:
+        """The pid of the process that runs `command`: the module and its arguments."""
+        with self._lock:
+            socket.send_fds(self._socket, [json.dumps(command).encode()], files)
+            return int(self._socket.recv(MESSAGE_BYTES))
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait(LIMIT_S)
+
+
+@cache
+def _server() -> _Server:
+    return _Server()
+
+
+def _serve(asked: socket.socket) -> None:
+    """Fork when asked to; tell what ended with which code."""
+    for each in IMPORTED:
+        importlib.import_module(each)
+    gc.freeze()  # so that no child copies these pages to count references
+    dies, death = os.pipe()
+    os.set_blocking(death, False)
+    signal.set_wakeup_fd(death)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: pytest gets it, and ends
+    living: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([asked, dies], [], [])
+        if dies in ready:
+            os.read(dies, MESSAGE_BYTES)
+            _tell_of_the_dead(living)
+        if asked in ready:
+            message, files, _, _ = socket.recv_fds(asked, MESSAGE_BYTES, 3)
+            if not message:
+                break
+            pid = os.fork()
+            if not pid:
+                signal.set_wakeup_fd(-1)
+                for each in (asked.fileno(), dies, death, *living.values()):
+                    os.close(each)
+                _run(json.loads(message), *files)
+            output, errors, living[pid] = files
+            os.close(output)
+            os.close(errors)
+            with suppress(BrokenPipeError):
+                asked.send(b"%d" % pid)
+    for pid in living:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _tell_of_the_dead(living: dict[int, int]) -> None:
+    while living:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        with os.fdopen(living.pop(pid), "wb", buffering=0) as tells, suppress(BrokenPipeError):
+            tells.write(b"%d" % os.waitstatus_to_exitcode(status))
+
+
+def _run(command: list[str], output: int, errors: int, tells: int) -> None:
+    """In the child: run the module as `python -m` does, and end."""
+    code = 1
+    try:
+        for number in (signal.SIGCHLD, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.default_int_handler)
+        os.dup2(output, 1)
+        os.dup2(errors, 2)
+        for each in (output, errors, tells):
+            os.close(each)
+        sys.argv = command
+        runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else bool(ended.code)
+    except BaseException:  # noqa: BLE001 (as Python does with what nobody caught)
+        traceback.print_exc()
+    finally:
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as socket_of_tests:
+        _serve(socket_of_tests)
