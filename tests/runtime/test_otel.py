@@ -18,7 +18,15 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, Sampler, SamplingResult
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    ALWAYS_ON,
+    Decision,
+    ParentBased,
+    ParentBasedTraceIdRatio,
+    Sampler,
+    SamplingResult,
+)
 
 from aiogroup import Consumer, LogContext
 from aiogroup.embedded import Broker
@@ -307,6 +315,43 @@ async def test_a_record_that_is_sampled_out_costs_no_span_and_keeps_the_trace(br
             assert not span.is_recording()
             assert span.get_span_context().trace_id == TRACE_ID
             break
+
+
+class OfSomebodyElse(ParentBased):
+    """A sampler that the SDK does not know: only it can say what it samples."""
+
+
+KEEPS, KEEPS_INNER = {"remote_parent_not_sampled": ALWAYS_ON}, {"local_parent_not_sampled": ALWAYS_ON}
+
+
+@pytest.mark.parametrize(
+    ("sampler", "flags", "has_span", "has_inner"),
+    [
+        (ParentBased(ALWAYS_ON), b"00", False, False),
+        (ParentBasedTraceIdRatio(1), b"00", False, False),
+        (ParentBased(ALWAYS_ON), b"01", True, True),
+        (ParentBased(ALWAYS_ON, **KEEPS), b"00", True, True),
+        (ParentBased(ParentBased(ALWAYS_OFF), **KEEPS), b"00", True, True),
+        (ParentBased(ALWAYS_ON, **KEEPS_INNER), b"00", True, True),
+        (OfSomebodyElse(ALWAYS_ON), b"00", True, False),
+        (ALWAYS_ON, b"00", True, True),
+        (ALWAYS_OFF, b"00", True, False),
+    ],
+)
+async def test_a_span_that_the_sampler_can_only_drop_is_not_begun(broker, sampler, flags, has_span, has_inner):
+    """What the body begins is of the producer's trace all the same, and sampled as the sampler has it."""
+    broker.produce("orders", b"", headers=[("traceparent", FROM_PRODUCER[0][1][:-2] + flags), FROM_PRODUCER[1]])
+    provider = TracerProvider(sampler=sampler)
+    async with consumer_of(broker, Tracing(provider)) as consumer:
+        async for _ in consumer:
+            current = trace.get_current_span().get_span_context()
+            assert (current.trace_id, current.is_remote) == (TRACE_ID, not has_span)
+            assert baggage.get_baggage("tenant") == "blue"
+            inner = provider.get_tracer("body").start_span("inner")
+            assert (inner.get_span_context().trace_id, inner.is_recording()) == (TRACE_ID, has_inner)
+            break
+    assert trace.get_current_span() is trace.INVALID_SPAN
+    assert baggage.get_baggage("tenant") is None
 
 
 async def test_metrics_have_the_conventions_names_and_units(broker):
