@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import threading
-import traceback
 from contextlib import suppress
 from functools import cache
 from typing import IO, Any
@@ -124,7 +123,7 @@ def _server() -> _Server:
 
 
 def _serve(asked: socket.socket) -> None:
-    """Fork when asked to; tell what ended with which code."""
+    """Fork when asked to; tell what ended with which code. In each child: run the module, and return."""
     for each in IMPORTED:
         importlib.import_module(each)
     gc.freeze()  # so that no child copies these pages to count references
@@ -145,10 +144,11 @@ def _serve(asked: socket.socket) -> None:
                 break
             pid = os.fork()
             if not pid:
-                signal.set_wakeup_fd(-1)
-                for each in (asked.fileno(), dies, death, *living.values()):
-                    os.close(each)
-                _run(json.loads(message), *files)
+                asked.close()
+                _begin(files, [dies, death, *living.values()])
+                sys.argv = json.loads(message)
+                runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+                return
             output, errors, living[pid] = files
             os.close(output)
             os.close(errors)
@@ -167,28 +167,16 @@ def _tell_of_the_dead(living: dict[int, int]) -> None:
             tells.write(b"%d" % os.waitstatus_to_exitcode(status))
 
 
-def _run(command: list[str], output: int, errors: int, tells: int) -> None:
-    """In the child: run the module as `python -m` does, and end."""
-    code = 1
-    try:
-        for number in (signal.SIGCHLD, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.default_int_handler)
-        os.dup2(output, 1)
-        os.dup2(errors, 2)
-        for each in (output, errors, tells):
-            os.close(each)
-        sys.argv = command
-        runpy.run_module(command[0], run_name="__main__", alter_sys=True)
-        code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else bool(ended.code)
-    except BaseException:  # noqa: BLE001 (as Python does with what nobody caught)
-        traceback.print_exc()
-    finally:
-        with suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+def _begin(files: list[int], of_others: list[int]) -> None:
+    """In the child: what a process that `subprocess` starts has."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    output, errors, _ = files
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    for each in files + of_others:
+        os.close(each)
 
 
 if __name__ == "__main__":
