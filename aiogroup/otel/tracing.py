@@ -144,10 +144,10 @@ def _follows_producers(tracer: trace.Tracer) -> bool:
     if sampler is None or type(sampler).__module__ != "opentelemetry.sdk.trace.sampling":
         return False
     described = sampler.get_description()
-    return all(
-        described.count(f"{parent}:") == described.count(f"{parent}:AlwaysOffSampler") == 1
-        for parent in ("remoteParentNotSampled", "localParentNotSampled")
-    )
+    remote, local = "remoteParentNotSampled:AlwaysOffSampler,", "localParentNotSampled:AlwaysOffSampler}"
+    # A sampler within it has a description within this one, and the same names in it.
+    is_alone = described.count("remoteParentNotSampled:") == 1
+    return is_alone and described.startswith("ParentBased{") and remote in described and described.endswith(local)
 
 
 def _is_sampled_out(inside: context.Context) -> bool:
@@ -198,6 +198,6 @@ def _text(value: object) -> str | None:
     if not isinstance(value, (bytes, bytearray, memoryview)):
         return None
     try:
-        return str(value, "utf-8")
+        return bytes(value).decode()
     except UnicodeDecodeError:
         return None

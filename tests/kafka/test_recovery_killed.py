@@ -81,9 +81,9 @@ async def test_5_a_frozen_process_that_comes_back_changes_nothing(make_place):
             said.append(int(line))
 
     listening = asyncio.create_task(listen())
-    await eventually(lambda: len(said) >= 100)
-    frozen.send_signal(signal.SIGSTOP)
     try:
+        await eventually(lambda: len(said) >= 100)
+        frozen.send_signal(signal.SIGSTOP)
         last, code = await outcome(start(place, auto_commit=True, end=end))
         assert code == 0
         assert await written(place) == (end, "")

@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import (
     ALWAYS_OFF,
     ALWAYS_ON,
+    AlwaysRecordSampler,
     Decision,
     ParentBased,
     ParentBasedTraceIdRatio,
@@ -334,6 +335,7 @@ KEEPS, KEEPS_INNER = {"remote_parent_not_sampled": ALWAYS_ON}, {"local_parent_no
         (ParentBased(ParentBased(ALWAYS_OFF), **KEEPS), b"00", True, True),
         (ParentBased(ALWAYS_ON, **KEEPS_INNER), b"00", True, True),
         (OfSomebodyElse(ALWAYS_ON), b"00", True, False),
+        (AlwaysRecordSampler(ParentBased(ALWAYS_ON)), b"00", True, True),
         (ALWAYS_ON, b"00", True, True),
         (ALWAYS_OFF, b"00", True, False),
     ],

@@ -31,7 +31,8 @@ MESSAGE_BYTES = 1 << 16
 class Forked:
     """What `subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=ROOT)` gives, with warnings as errors.
 
-    Standard input is empty. `stdout` is `subprocess.PIPE` or a file, `stderr` a file or this process's own.
+    Standard input is empty. `stdout` is `subprocess.PIPE` or a file, `stderr` a file or this process's own. The
+    environment is the one that the first of them found.
     """
 
     def __init__(self, module: str, *arguments: str, stdout: IO[Any] | int, stderr: IO[Any] | None = None) -> None:
@@ -49,6 +50,11 @@ class Forked:
         self._told = os.fdopen(told, "rb", buffering=0)
         try:
             self.pid = _server().fork([module, *arguments], [write, 2 if stderr is None else stderr.fileno(), tells])
+        except BaseException:
+            self._told.close()
+            if self.stdout is not None:
+                self.stdout.close()
+            raise
         finally:
             for each in ours:
                 os.close(each)
@@ -66,7 +72,7 @@ class Forked:
             if self.returncode is None:
                 if not select.select([self._told], [], [], timeout)[0]:
                     raise late
-                self.returncode = int(self._told.read())
+                self.returncode = int(self._told.read() or -signal.SIGKILL)  # nothing: the server killed it, and ended
                 self._told.close()
             return self.returncode
         finally:
@@ -93,7 +99,7 @@ class _Server:
     """The process that is forked; it ends, with all that it forked, when this one does."""
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, theirs = socket.socketpair()
         self._socket.settimeout(LIMIT_S)
         self._lock = threading.Lock()
         with theirs:
@@ -109,8 +115,13 @@ class _Server:
     def fork(self, command: list[str], files: list[int]) -> int:
         """The pid of the process that runs `command`: the module and its arguments."""
         with self._lock:
-            socket.send_fds(self._socket, [json.dumps(command).encode()], files)
-            return int(self._socket.recv(MESSAGE_BYTES))
+            try:
+                socket.send_fds(self._socket, [json.dumps(command).encode() + b"\n"], files)
+                return int(self._socket.recv(MESSAGE_BYTES))
+            except BaseException:  # what it answers later would be taken for the next one's pid
+                self._socket.close()
+                _server.cache_clear()
+                raise
 
     def _end(self) -> None:
         self._socket.close()
@@ -122,8 +133,8 @@ def _server() -> _Server:
     return _Server()
 
 
-def _serve(asked: socket.socket) -> None:
-    """Fork when asked to; tell what ended with which code. In each child: run the module, and return."""
+def _serve(asked: socket.socket) -> list[str]:
+    """Fork when asked to; tell what ended with which code. It returns in each child: the module and its arguments."""
     for each in IMPORTED:
         importlib.import_module(each)
     gc.freeze()  # so that no child copies these pages to count references
@@ -133,29 +144,46 @@ def _serve(asked: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: pytest gets it, and ends
     living: dict[int, int] = {}
-    while True:
-        ready, _, _ = select.select([asked, dies], [], [])
-        if dies in ready:
-            os.read(dies, MESSAGE_BYTES)
-            _tell_of_the_dead(living)
-        if asked in ready:
-            message, files, _, _ = socket.recv_fds(asked, MESSAGE_BYTES, 3)
-            if not message:
-                break
-            pid = os.fork()
-            if not pid:
-                asked.close()
-                _begin(files, [dies, death, *living.values()])
-                sys.argv = json.loads(message)
-                runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-                return
-            output, errors, living[pid] = files
-            os.close(output)
-            os.close(errors)
-            with suppress(BrokenPipeError):
-                asked.send(b"%d" % pid)
-    for pid in living:
-        os.kill(pid, signal.SIGKILL)
+    try:
+        while True:
+            ready, _, _ = select.select([asked, dies], [], [])
+            if dies in ready:
+                os.read(dies, MESSAGE_BYTES)
+                _tell_of_the_dead(living)
+            if asked in ready:
+                command, files = _receive(asked)
+                pid = os.fork()
+                if not pid:
+                    of_server = [dies, death, *living.values()]
+                    living.clear()
+                    asked.close()
+                    _begin(files, of_server)
+                    return command
+                output, errors, living[pid] = files
+                os.close(output)
+                os.close(errors)
+                with suppress(BrokenPipeError):  # the tests have just ended
+                    asked.send(b"%d" % pid)
+    finally:
+        for pid in living:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _receive(asked: socket.socket) -> tuple[list[str], list[int]]:
+    """The next command, and its files.
+
+    Raises:
+        SystemExit: the tests have ended.
+    """
+    try:
+        line, files, _, _ = socket.recv_fds(asked, MESSAGE_BYTES, 3)
+        while line and not line.endswith(b"\n"):
+            line += asked.recv(MESSAGE_BYTES)
+    except ConnectionResetError:
+        line = b""
+    if not line:
+        sys.exit()
+    return json.loads(line), files
 
 
 def _tell_of_the_dead(living: dict[int, int]) -> None:
@@ -181,4 +209,5 @@ def _begin(files: list[int], of_others: list[int]) -> None:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as socket_of_tests:
-        _serve(socket_of_tests)
+        sys.argv = _serve(socket_of_tests)
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -34,6 +34,7 @@ class OneJvm:
     def __init__(self, gateway: JavaGateway) -> None:
         self._gateway, self._java = gateway, gateway.jvm.java
         self._lock = threading.Lock()
+        self._running: str | None = None
         self._codes: list[int] = []
         self._hooks: list[Any] = []
         # These streams stay for good: Scala and the loggers keep those that they find first.
@@ -49,6 +50,8 @@ class OneJvm:
     def run(self, tool: str, arguments: Sequence[str], given: str | None = None) -> tuple[int, str, str]:
         """(exit code, standard output, standard error) of the class `tool` with `given` as standard input."""
         with self._lock:
+            assert self._running is None, f"{self._running} did not end, and would be heard beside {tool}"
+            self._running = tool
             self._java.lang.System.setIn(self._java.io.ByteArrayInputStream((given or "").encode()))
             failure = ""
             try:
@@ -64,6 +67,7 @@ class OneJvm:
             output, errors = (each.toString() for each in self._streams)
             for each in self._streams:
                 each.reset()
+            self._running = None
             return code, output, errors + failure
 
     def _array(self, arguments: Sequence[str]) -> Any:
@@ -80,9 +84,13 @@ def one_jvm() -> Iterator[OneJvm]:
         process = stack.enter_context(subprocess.Popen(_command(), text=True, **pipes))
         stack.callback(process.kill)
         assert process.stdout is not None
-        port, token = int(process.stdout.readline()), process.stdout.readline().strip()
+        late = threading.Timer(LIMIT_S, process.kill)
+        late.start()
+        port, token = process.stdout.readline(), process.stdout.readline().strip()
+        late.cancel()
+        assert token, f"{process.args} did not begin to serve"
         gateway = JavaGateway(
-            gateway_parameters=GatewayParameters(port=port, auth_token=token, read_timeout=LIMIT_S),
+            gateway_parameters=GatewayParameters(port=int(port), auth_token=token, read_timeout=LIMIT_S),
             callback_server_parameters=CallbackServerParameters(port=0, daemonize=True, daemonize_connections=True),
         )
         stack.callback(gateway.shutdown)
