@@ -135,17 +135,17 @@ class Tracing:
 
 
 def _follows_producers(tracer: trace.Tracer) -> bool:
-    """Whether its sampler drops whatever belongs to a trace that its producer sampled out: then half of the time that
-    such a record takes would go into spans that nobody sees.
+    """Whether the tracer's sampler drops every span of a trace that the producer sampled out. Such a span is not begun:
+    it would take half of the record's time, and nobody would see it.
 
-    Only the SDK's own samplers are known to, by the description that the specification gives them.
+    The answer is yes only for a sampler of the SDK whose description says so; the specification fixes its form.
     """
     sampler = getattr(tracer, "sampler", None)
     if sampler is None or type(sampler).__module__ != "opentelemetry.sdk.trace.sampling":
         return False
     described = sampler.get_description()
     remote, local = "remoteParentNotSampled:AlwaysOffSampler,", "localParentNotSampled:AlwaysOffSampler}"
-    # A sampler within it has a description within this one, and the same names in it.
+    # A description contains those of the samplers that it is made of, which may have the same names in them.
     is_alone = described.count("remoteParentNotSampled:") == 1
     return is_alone and described.startswith("ParentBased{") and remote in described and described.endswith(local)
 

@@ -69,7 +69,7 @@ class Departure:
             # The group waits for a member that does not leave: the stages before keep time for LeaveGroup.
             await stages.run("commit", self._commit(stages), stages.left_ms() // 2)
             callbacks = ownership.callbacks
-            if callbacks.announced:  # otherwise the round has just ended, and nobody was told of what it gave
+            if callbacks.announced:  # empty between the end of a round and its assigned callback
                 await stages.run("revoked callback", callbacks.revoked(callbacks.announced), stages.left_ms())
             await stages.run("commit", self._commit(stages), stages.left_ms())
             # While the partitions are ours. LeaveGroup has another connection than commits, and then none is accepted.

@@ -104,7 +104,7 @@ def _command() -> list[str]:
     py4j = Path(sys.prefix, "share", "py4j", f"py4j{version('py4j')}.jar")
     options = jvm.quick(java, classpath, "tools")  # whose cache holds the classes of Kafka's jars, which come first
     command = jvm.run(java, os.pathsep.join((classpath, str(py4j))), "256m", *options)
-    # It ends when its standard input does: with us, however we end.
+    # The JVM ends when its standard input is closed, and so when this process ends, however it ends.
     return [*command, "py4j.GatewayServer", "--enable-auth", "--die-on-broken-pipe", "0"]
 
 
