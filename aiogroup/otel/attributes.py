@@ -44,7 +44,7 @@ class AttributesOfRecords:
 
     def of(self, record: Record, whose: Whose) -> dict[str, Any]:
         last, by_partition = self._last
-        if whose != last:
+        if whose is not last and whose != last:
             by_partition = {}
             self._last = whose, by_partition
         found = by_partition.get(record.tp)

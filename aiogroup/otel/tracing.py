@@ -69,7 +69,7 @@ class Tracing:
         outer, links = context.get_current(), None
         inside = outer
         if record.headers:
-            if self._is_parent and not trace.get_current_span(outer).get_span_context().is_valid:
+            if self._is_parent and not (outer and trace.get_current_span(outer).get_span_context().is_valid):
                 inside = propagate.extract(record.headers, outer, _GETTER)
                 if self._follows_producers and _is_sampled_out(inside):
                     token = context.attach(inside)
@@ -152,7 +152,7 @@ def _follows_producers(tracer: trace.Tracer) -> bool:
 
 def _is_sampled_out(inside: context.Context) -> bool:
     producer = trace.get_current_span(inside).get_span_context()
-    return producer.is_valid and not producer.trace_flags.sampled
+    return not producer.trace_flags & trace.TraceFlags.SAMPLED and producer.is_valid
 
 
 def _links(records: Iterable[Record]) -> Iterator[trace.Link]:
@@ -198,6 +198,6 @@ def _text(value: object) -> str | None:
     if not isinstance(value, (bytes, bytearray, memoryview)):
         return None
     try:
-        return bytes(value).decode()
+        return str(value, "utf-8")
     except UnicodeDecodeError:
         return None
