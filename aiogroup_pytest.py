@@ -23,6 +23,11 @@ __all__ = ["MakeBroker", "aiogroup_broker", "make_aiogroup_broker", "virtual_bro
 
 EXPECTED: Final = "expected_troubles"
 VIRTUAL: Final = "virtual_time"
+REAL_TIME: Final = (
+    f"@pytest.mark.{VIRTUAL}: the test ran in real time, in an event loop that was there before or is not pytest's. "
+    "anyio keeps one event loop as long as an async fixture lives whose scope is larger than a function: give it the "
+    "scope of a function. unittest has a loop of its own: call aiogroup.embedded.run_virtual there"
+)
 EXCHANGES_COUNT: Final = 10
 LINE_LENGTH: Final = 300
 
@@ -312,10 +317,28 @@ def _missing(item: pytest.Item) -> str:
     return f"{EXPECTED}: {', '.join(missing)} did not happen" if missing else ""
 
 
+def _in_virtual_time() -> Generator[None, None, None]:
+    """The call of a marked test, which has to run in a virtual loop."""
+    from aiogroup.embedded import VirtualLoop  # noqa: PLC0415 (not for tests in real time)
+
+    before = VirtualLoop.runs_count
+    try:
+        yield
+    except Exception as error:
+        if VirtualLoop.runs_count == before:
+            error.add_note(REAL_TIME)
+        raise
+    if VirtualLoop.runs_count == before:
+        pytest.fail(REAL_TIME, pytrace=False)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a test that passed although its brokers refused something."""
-    yield
+    """Fail a test that passed although its brokers refused something, or although it ran in real time."""
+    if item.get_closest_marker(VIRTUAL) is not None and iscoroutinefunction(getattr(item, "function", None)):
+        yield from _in_virtual_time()
+    else:
+        yield
     if _LENT in item.stash and (why := _unexpected(item) or _missing(item)):
         pytest.fail(why, pytrace=False)
 

@@ -329,9 +329,50 @@ def test_other():
 """
 
 
-def run(folder, *options):
-    """pytest in a folder with the module above, with no plug-in but those that are named."""
-    folder.joinpath("test_it.py").write_text(VIRTUAL)
+OTHER_LOOPS = """
+import asyncio, unittest
+import pytest
+
+@pytest.fixture(scope="module")
+def anyio_backend():
+    return "asyncio"
+
+@pytest.fixture(scope="module")
+async def database():
+    yield "it keeps anyio's event loop"
+
+async def test_before(database):
+    pass
+
+@pytest.mark.virtual_time
+async def test_silent():
+    await asyncio.sleep(0)
+
+@pytest.mark.virtual_time
+async def test_clock(virtual_broker):
+    await virtual_broker.clock.pass_s(3_600)
+
+@pytest.mark.virtual_time
+async def test_call(virtual_broker):
+    virtual_broker.create_topic("orders")
+
+@pytest.mark.virtual_time
+async def test_unreached(virtual_broker):
+    await asyncio.get_running_loop().create_connection(asyncio.Protocol, *virtual_broker.bootstrap_servers.split(":"))
+
+async def test_behind(database):
+    pass
+
+@pytest.mark.virtual_time
+class TestOther(unittest.IsolatedAsyncioTestCase):
+    async def test_of_unittest(self):
+        await asyncio.sleep(0)
+"""
+
+
+def run(folder, *options, module=VIRTUAL):
+    """pytest in a folder with a module, with no plug-in but those that are named."""
+    folder.joinpath("test_it.py").write_text(module)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "aiogroup_pytest", *options],
         cwd=folder,
@@ -362,6 +403,23 @@ def test_a_broker_of_the_wrong_time_is_told(tmp_path):
     }, told
     assert "virtual_time cannot reach a broker in a thread: it has the fixture virtual_broker" in told
     assert "nobody has asked anything: what runs in the test's own event loop reaches this broker" in told
+
+
+def test_a_marked_test_that_runs_in_real_time_fails_and_is_told_why(tmp_path):
+    told = run(tmp_path, "-p", "anyio.pytest_plugin", "-o", "anyio_mode=auto", module=OTHER_LOOPS).stdout
+    assert re.findall(r"^(PASSED|FAILED|ERROR) test_it\.py::(?:\w+::)?test_(\w+)", told, re.MULTILINE) == [
+        ("PASSED", "before"),
+        ("PASSED", "behind"),
+        ("FAILED", "silent"),
+        ("FAILED", "clock"),
+        ("FAILED", "call"),
+        ("FAILED", "unreached"),
+        ("FAILED", "of_unittest"),
+    ], told
+    assert len(re.findall(r"^(?:E +)?@pytest.mark.virtual_time: the test ran in real time", told, re.MULTILINE)) == 5
+    assert "VirtualTimeError: another event loop runs here, in real time" in told
+    assert "BrokerRefusal: another event loop runs here, in real time" in told
+    assert "node1.virtual.invalid" in told
 
 
 def test_another_name_of_the_plug_in_is_refused(tmp_path):

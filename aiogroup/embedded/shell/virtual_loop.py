@@ -28,6 +28,10 @@ INSTANT_S = 1e-6
 """The simulation's whole groups have a few hundred turns in so short a time."""
 UNSEEN_THREADS_S = 1.0
 """How long a loop with nothing to do waits for threads that it did not start, such as anyio's."""
+OTHER_LOOP = (
+    "another event loop runs here, in real time, than that of the embedded broker: in pytest, give async fixtures the "
+    "scope of a function, since anyio keeps one event loop as long as one of a larger scope lives"
+)
 ROUNDING_MS = 1e-3
 """Instants of the loop are seconds as floats: what is this little below a whole millisecond has reached it."""
 
@@ -96,16 +100,30 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             that the broker stamps have the same timestamps in each run.
     """
 
+    runs_count = 0
+    """How often a loop of this class has begun to run; for the plug-in, which sees by it whether a test had one."""
+
     def __init__(self, begin_ms: int | None = None) -> None:
         self.begin_ms = time.time_ns() // 1_000_000 if begin_ms is None else begin_ms
         self.numbers = count()
         self.networks: list[Network] = []
+        self.networks_numbers = count()
+        self.at_close: list[Callable[[], None]] = []
         self.jobs_count = 0
         """Jobs of the executor that run, or wait for a thread."""
         self._now_s = START_S
         self._executor: Executor | None = None
         super().__init__(_Clock(self))
         self.set_task_factory(_make_task)
+
+    def run_forever(self) -> None:
+        VirtualLoop.runs_count += 1
+        super().run_forever()
+
+    def close(self) -> None:
+        super().close()
+        while self.at_close:
+            self.at_close.pop()()
 
     # Time.
 
@@ -304,8 +322,10 @@ class Clock:
         """Let time pass: whatever is due meanwhile happens, and in its order.
 
         Raises:
-            VirtualTimeError: it is no time that could pass.
+            VirtualTimeError: it is no time that could pass, or the caller runs in another event loop.
         """
         if isinstance(duration_s, bool) or not isinstance(duration_s, int | float) or not 0 <= duration_s < math.inf:
             raise VirtualTimeError(f"pass_s({duration_s!r}): a number of seconds, and time never runs back")
+        if asyncio.get_running_loop() is not self._loop:
+            raise VirtualTimeError(OTHER_LOOP)
         await asyncio.sleep(duration_s)

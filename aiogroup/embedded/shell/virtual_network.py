@@ -9,11 +9,12 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.shell.thread import Place
-from aiogroup.embedded.shell.virtual_loop import Clock, VirtualLoop
+from aiogroup.embedded.shell.virtual_loop import OTHER_LOOP, Clock, VirtualLoop
 from aiogroup.embedded.shell.virtual_time import virtual_time
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ __all__ = ["InVirtualLoop", "VirtualLine", "VirtualNetwork"]
 TICK_S = 1e-6
 """Timers of one instant fire in any order; the messages of a connection arrive in theirs."""
 FIRST_PORT = 9_092
+NODES_OF_A_BROKER = 100
+"""Their ports follow each other, and those of the loop's next broker begin this much higher."""
 HOST = "node{}.virtual.invalid"
 """No resolver knows it: what is not in the loop does not reach some other broker by mistake (RFC 2606)."""
 SIZE_BYTES = 4
@@ -205,11 +208,19 @@ class VirtualNetwork:
     # Its life.
 
     def open(self) -> None:
-        """Give the nodes their addresses, and let the loop's clients reach them."""
-        first = FIRST_PORT + 100 * len(self.loop.networks)
+        """Give the nodes their addresses, and let the loop's clients reach them. No two brokers of a loop have one
+        address, not even one after the other, unless a port was asked for.
+
+        Raises:
+            BrokerRefusal: another broker of this loop has the port that was asked for.
+        """
+        first = FIRST_PORT + NODES_OF_A_BROKER * next(self.loop.networks_numbers)
         for number, node in enumerate(self.cluster.nodes):
-            node.host, node.port = HOST.format(node.node_id), node.port or first + number
-            self._nodes[node.host, node.port] = node
+            host, port = HOST.format(node.node_id), node.port or first + number
+            if any(each.has(host, port) for each in self.loop.networks):
+                raise BrokerRefusal(f"port {port} is another broker's in this loop: without `port` it gets one")
+            node.host, node.port = host, port
+            self._nodes[host, port] = node
         self.loop.networks.append(self)
 
     def close(self) -> None:
@@ -414,6 +425,9 @@ class InVirtualLoop(Place):
         super().check()
         if not self.is_here():
             raise BrokerRefusal("in virtual time only the loop's own thread may call the embedded broker")
+        with suppress(RuntimeError):
+            if asyncio.get_running_loop() is not self.shell.loop:
+                raise BrokerRefusal(OTHER_LOOP)
 
     def close(self) -> None:
         """Break all connections. Called in the loop's thread."""

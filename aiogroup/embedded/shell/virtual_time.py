@@ -11,14 +11,15 @@ from functools import partial
 from importlib import import_module
 from itertools import count
 from types import ModuleType, SimpleNamespace
-from typing import Any, NoReturn, TypeVar
-from unittest import mock
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from aiogroup.embedded.shell.virtual_loop import VirtualLoop, VirtualTimeError
 
 __all__ = ["run_virtual", "virtual_time"]
 
 T = TypeVar("T")
+_Layer: TypeAlias = "dict[tuple[Any, str], object]"
+"""What is replaced by what: an attribute of a module or a class by its new value."""
 
 CLOCKS = (
     "aiokafka.client",
@@ -54,6 +55,37 @@ class _Rising:
         return self._last_s
 
 
+class _Replacements:
+    """What stands in the place of what, for every loop whose time is virtual now.
+
+    The newest loop's stands there. They may end in any order: what an older one replaced does not come back, and what
+    was there before the first one does when the last one has ended.
+    """
+
+    def __init__(self) -> None:
+        self._layers: list[_Layer] = []
+        self._originals: dict[tuple[Any, str], Any] = {}
+
+    def add(self, layer: _Layer) -> None:
+        for place, name in layer:
+            self._originals.setdefault((place, name), getattr(place, name))
+        self._layers.append(layer)
+        self._apply()
+
+    def remove(self, layer: _Layer) -> None:
+        self._layers = [each for each in self._layers if each is not layer]
+        self._apply()
+
+    def _apply(self) -> None:
+        for at, original in self._originals.items():
+            setattr(*at, next((each[at] for each in reversed(self._layers) if at in each), original))
+        if not self._layers:
+            self._originals.clear()
+
+
+_replacements = _Replacements()
+
+
 @contextlib.contextmanager
 def virtual_time(loop: VirtualLoop, *modules: ModuleType) -> Iterator[None]:
     """Replace `time` in the clients' modules that ask it, and in `modules`, by the loop's clock.
@@ -64,24 +96,31 @@ def virtual_time(loop: VirtualLoop, *modules: ModuleType) -> Iterator[None]:
     clock = SimpleNamespace(
         monotonic=_Rising(loop).time, time=loop.wall_s, time_ns=lambda: loop.now_ms() * NANOSECONDS_IN_A_MS
     )
+    layer: _Layer = {(own, "time"): clock for own in modules}
+
+    def replace(module: str, name: str, new: object) -> None:
+        if _found(module, name):
+            layer[import_module(module), name] = new
+
+    for module in CLOCKS:
+        replace(module, "time", clock)
+    replace("aiogroup.runtime.recovery.catch_up_fetchers", "TURN_MS", TURN_MS)
+    replace("aiogroup.runtime.recovery.catch_up", "secrets", SimpleNamespace(token_bytes=random.randbytes))
+    for each in _found("aiogroup.runtime.membership.heartbeat_thread", "HeartbeatThread"):
+        layer[each, "__init__"] = _refuse_thread
     with contextlib.ExitStack() as stack:
-
-        def patch(module: str, name: str, new: object) -> None:
-            if _found(module, name):
-                stack.enter_context(mock.patch.object(import_module(module), name, new))
-
-        for module in CLOCKS:
-            patch(module, "time", clock)
-        for own in modules:
-            stack.enter_context(mock.patch.object(own, "time", clock))
-        patch("aiogroup.runtime.recovery.catch_up_fetchers", "TURN_MS", TURN_MS)
-        patch("aiogroup.runtime.recovery.catch_up", "secrets", SimpleNamespace(token_bytes=random.randbytes))
-        for each in _found("aiogroup.runtime.membership.heartbeat_thread", "HeartbeatThread"):
-            stack.enter_context(mock.patch.object(each, "__init__", _refuse_thread))
         for module, name in UNORDERED:
             for each in _found(module, name):
                 stack.enter_context(_numbered(each))
-        yield
+        _replacements.add(layer)
+        end = partial(_replacements.remove, layer)
+        loop.at_close.append(end)  # the loop may be closed before its brokers are
+        try:
+            yield
+        finally:
+            end()
+            if not loop.is_closed():
+                loop.at_close.remove(end)
 
 
 def _found(module: str, name: str) -> list[Any]:
