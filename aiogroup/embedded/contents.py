@@ -13,6 +13,9 @@ from aiogroup.embedded.running import Running
 
 __all__ = ["Contents"]
 
+LAST_MS = 2**63 - 1
+"""What a record's time has room for."""
+
 
 class Contents(Running):
     """The calls of `Broker` about topics and records."""
@@ -129,8 +132,7 @@ class Contents(Running):
         given = _headers(headers)
         _look_at_bytes("value", value)
         _look_at_bytes("key", key)
-        if timestamp_ms is not None:
-            whole_number("timestamp_ms", timestamp_ms)
+        _look_at_time(timestamp_ms)
 
         def produce(now_ms: int) -> int:
             return self._logs.produce(
@@ -157,13 +159,12 @@ class Contents(Running):
         Raises:
             BrokerRefusal: as for `produce`. What was appended before stays.
         """
-        if isinstance(values, str | bytes | bytearray):
+        if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):
             raise BrokerRefusal("produce_many takes an iterable of values: one value goes to produce()")
         given = list(values)  # a generator may take its time, and the broker must not wait for it
         given_headers = _headers(headers)
         _look_at_bytes("key", key)
-        if timestamp_ms is not None:
-            whole_number("timestamp_ms", timestamp_ms)
+        _look_at_time(timestamp_ms)
         for value in given:
             _look_at_bytes("value", value)
 
@@ -211,7 +212,8 @@ class Contents(Running):
         was stored is waited for as after a restart, for a whole session.
 
         Raises:
-            BrokerRefusal: it needs nodes that are not there, or more than `max_bytes`.
+            BrokerRefusal: it needs nodes that are not there, another `static_membership`, or more than `max_bytes`.
+                Nothing has changed then.
         """
         if not isinstance(snapshot, Snapshot):
             raise BrokerRefusal(f"restore takes what snapshot() has returned, not {type(snapshot).__name__}")
@@ -223,8 +225,15 @@ def _look_at_bytes(what: str, data: object) -> None:
         raise BrokerRefusal(f"a {what} is bytes, not {type(data).__name__}: encode it")
 
 
+def _look_at_time(timestamp_ms: object) -> None:
+    if timestamp_ms is not None and whole_number("timestamp_ms", timestamp_ms, at_least=0) > LAST_MS:
+        raise BrokerRefusal(f"timestamp_ms={timestamp_ms}: it is at most {LAST_MS}")
+
+
 def _headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
+    if not isinstance(pairs, Iterable):
+        raise BrokerRefusal(f"headers are pairs of a name and bytes, and {pairs!r} is none")
     given: list[tuple[str, bytes | None]] = []
     for each in pairs:
         if not isinstance(each, tuple | list) or len(each) != 2 or not isinstance(each[0], str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiogroup.embedded.machine.logs.compaction import compact, expire
-from aiogroup.embedded.machine.refusals import BrokerRefusal, group_named
+from aiogroup.embedded.machine.refusals import BrokerRefusal, group_named, whole_number
 from aiogroup.embedded.running import Running
 from aiogroup.embedded.views import MemberView
 
@@ -25,9 +25,7 @@ class Controls(Running):
 
         def act(now_ms: int) -> None:
             found = self._partition(topic, partition)
-            if to_offset < 0:
-                raise BrokerRefusal(f"to_offset={to_offset}: offsets are counted from 0")
-            if not to_offset < found.log.end_offset:
+            if not _offset(to_offset) < found.log.end_offset:
                 held = f"{topic}-{partition} ends with {found.log.end_offset}"
                 raise BrokerRefusal(f"{held}: nothing is lost by cutting it at {to_offset}")
             live = self._cluster.nodes.live(found.replicas)
@@ -91,6 +89,9 @@ class Controls(Running):
             BrokerRefusal: there is no such partition, the offset lies behind its end, or its records do not expire.
         """
 
+        if to_offset is not None:
+            _offset(to_offset)
+
         def act(now_ms: int) -> None:
             for each in self._partitions(topic, partition):
                 if to_offset is None:
@@ -113,8 +114,7 @@ class Controls(Running):
         """
         group_named(group)
         self._look_for_node(node_id)
-        if loading_ms < 0:
-            raise BrokerRefusal(f"loading_ms={loading_ms}: 0 is at once")
+        whole_number("loading_ms", loading_ms, at_least=0)
         self._call(lambda now_ms: self._cluster.coordinators.move(group, node_id, loading_ms, now_ms))
 
     def move_transactions(self, transactional_id: str, node_id: int, loading_ms: int = 0) -> None:
@@ -123,7 +123,10 @@ class Controls(Running):
         Raises:
             BrokerRefusal: there is no such node, or it is down.
         """
+        if not isinstance(transactional_id, str):
+            raise BrokerRefusal(f"a transactional id is a text, and {transactional_id!r} is none")
         self._look_for_node(node_id)
+        whole_number("loading_ms", loading_ms, at_least=0)
         seats = self._cluster.transactions.seats
         self._call(lambda now_ms: seats.move(transactional_id, node_id, loading_ms, now_ms))
 
@@ -135,6 +138,7 @@ class Controls(Running):
             BrokerRefusal: the group has not committed anything, or not within the last 1,000 entries of its log.
         """
         group_named(group)
+        whole_number("last", last)
         self._call(lambda now_ms: self._cluster.coordinators.lose_commits(group, last, now_ms))
 
     def expel(self, group: str, member: str | MemberView) -> None:
@@ -193,3 +197,10 @@ class Controls(Running):
             BrokerRefusal: the broker does not run.
         """
         self._call(lambda _now_ms: None)
+
+
+def _offset(to_offset: object) -> int:
+    offset = whole_number("to_offset", to_offset)
+    if offset < 0:
+        raise BrokerRefusal(f"to_offset={offset}: offsets are counted from 0")
+    return offset

@@ -129,6 +129,7 @@ class Watching(Running):
             raise BrokerRefusal("wait() would stop the loop in which the broker runs: `await broker.until(...)`")
 
         _look_at(condition)
+        _look_at_limit(timeout_s)
 
         def holds() -> bool:
             found = condition.holds(self) if isinstance(condition, Condition) else condition()
@@ -146,6 +147,7 @@ class Watching(Running):
         __tracebackhide__ = True
         self._running().check_process()
         _look_at(condition)
+        _look_at_limit(timeout_s)
 
         async def holds() -> bool:
             found = condition.holds(self) if isinstance(condition, Condition) else condition()
@@ -172,6 +174,11 @@ class Watching(Running):
         last = self._call(lambda _now_ms: [str(each)[:MOST_CHARS] for each in self._cluster.watch.last(EXCHANGES_TOLD)])
         lines += [f"the last {len(last)} exchanges:", *last] if last else ["nobody has asked anything"]
         return "\n  ".join(lines)
+
+
+def _look_at_limit(timeout_s: object) -> None:
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s >= 0:
+        raise BrokerRefusal(f"timeout_s={timeout_s!r}: a number of seconds")
 
 
 def _look_at(condition: object) -> None:

@@ -313,10 +313,10 @@ class AdminTalk(Talk):
                 eligible = [*one.eligible_leader_replicas], [*one.last_known_elr]
                 self.said(one.partition_index, code_of(one), one.leader_id, one.leader_epoch, *told, *eligible)
 
-    def elect(self, *topics, kind=0, version=2):
+    def elect(self, *topics, kind=0, version=2, timeout_ms=5_000):
         """`topics`: (name, partitions); none: all."""
         asked = tuple(ElectableTopic(self.name(name), tuple(partitions)) for name, *partitions in topics) or None
-        answer = self.broker.send(ElectLeadersRequest(kind, asked, 5_000), version)
+        answer = self.broker.send(ElectLeadersRequest(kind, asked, timeout_ms), version)
         told = [
             [self.plain(topic.topic), each.partition_id, code_of(each)]
             for topic in answer.replica_election_results
@@ -663,6 +663,7 @@ def elections(talk):
     for version in (0, 1, 2):
         talk.elect(("led", 0, 1), version=version)
         talk.elect(version=version)
+        talk.elect(("led", 0), version=version, timeout_ms=0)
     talk.elect(("led", 0), ("none", 0), ("led", 7), ("led", -1))
     talk.elect(("led", 0), ("none", 0), kind=1)
     talk.elect(("led", 0), kind=9)

@@ -517,6 +517,20 @@ def a_pending_id_may_leave(s):
     assert a.joined().generation_id == 2
 
 
+def a_pending_id_takes_no_name(s):
+    a, c = s.actor("a", "one"), s.actor("c")
+    stable(s, a)
+    assert c.join().error_code == 79
+    for name in ("one", "two"):
+        c.instance_id = name
+        assert c.join().error_code == -1
+    c.instance_id = None
+    assert c.join() is None
+    assert a.beat() == 27
+    assert a.join().generation_id == 2
+    assert c.joined().error_code == 0
+
+
 def a_pending_id_allows_simple_commits(s):
     a = s.actor("a")
     assert a.join().error_code == 79

@@ -94,6 +94,7 @@ class Cluster:
         self.settings = settings
         self.ids = ids = Ids(rng)
         self.cluster_id = ids.cluster_id()
+        self.static_membership = static_membership
         self.timers = timers = Timers()
         session_ms = settings["broker.session.timeout.ms"]
         self.nodes = Nodes(nodes, timers, failover_ms=failover_ms, session_ms=session_ms, racks=racks)

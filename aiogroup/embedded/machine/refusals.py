@@ -11,14 +11,17 @@ class BrokerRefusal(Exception):  # noqa: N818 (it is no error of a client: the e
     """The embedded broker does not do what a call of Python asks for; the message says what helps."""
 
 
-def whole_number(name: str, value: object) -> int:
+def whole_number(name: str, value: object, *, at_least: int | None = None) -> int:
     """An argument of a call that is a whole number.
 
     Raises:
-        BrokerRefusal: it is none; a text or a float would fail later, in a place that says nothing to the caller.
+        BrokerRefusal: it is none, or too small; a text or a float would fail later, in a place that says nothing to the
+            caller.
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise BrokerRefusal(f"{name}={value!r}: a whole number, not {type(value).__name__}")
+    if at_least is not None and value < at_least:
+        raise BrokerRefusal(f"{name}={value}: it is at least {at_least}")
     return value
 
 

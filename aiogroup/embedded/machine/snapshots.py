@@ -31,6 +31,8 @@ class Snapshot:
     _groups: tuple[tuple[str, GroupLog], ...]
     _transactional_ids: tuple[TransactionalId, ...]
     _settings: tuple[tuple[ConfigSource, dict[str, str]], ...]
+    _form: tuple[str, int]
+    """Which static membership there was, and how many coordinator partitions."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -56,20 +58,32 @@ def take(cluster: Cluster) -> Snapshot:
     topics = tuple(_copied(topic, budget) for topic in cluster.topics)
     groups = tuple((group_id, log.copy()) for seat in cluster.coordinators for group_id, log in seat.log.items())
     settings = tuple((source, dict(texts)) for source, texts in cluster.settings.changed.items())
-    return Snapshot(budget.used_bytes, topics, groups, transactional_ids, settings)
+    return Snapshot(budget.used_bytes, topics, groups, transactional_ids, settings, _form_of(cluster))
 
 
 def restore(cluster: Cluster, snapshot: Snapshot, now_ms: int) -> None:
     """Put a state in the place of all topics and groups. Every connection breaks, as when brokers start anew.
 
     Raises:
-        BrokerRefusal: it is that of a cluster with other nodes, or has no room in `max_bytes`.
+        BrokerRefusal: it is that of a cluster with other nodes or another form of static membership, or has no room in
+            `max_bytes`. Nothing has changed then.
     """
     if snapshot.size_bytes > cluster.budget.max_bytes:
         raise BrokerRefusal(f"the snapshot has {snapshot.size_bytes} bytes, more than max_bytes")
     for node_id in _nodes_of(snapshot):
         if cluster.nodes.get(node_id) is None:
             raise BrokerRefusal(f"the snapshot needs a node {node_id}: make the broker with nodes={node_id} or more")
+    (form, partitions_count), own = snapshot._form, _form_of(cluster)
+    if form != own[0]:
+        raise BrokerRefusal(
+            f"the snapshot is of a broker with static_membership={form!r}, and this one has {own[0]!r}: "
+            "each keeps names in another place"
+        )
+    if form == "draft" and partitions_count != own[1]:
+        raise BrokerRefusal(
+            f"the snapshot has its names in {partitions_count} partitions: make the broker with "
+            f'properties={{"offsets.topic.num.partitions": "{partitions_count}"}}'
+        )
     cluster.disconnect(None)
     for node in cluster.nodes:
         cluster.fetching.forget(node.node_id)
@@ -85,6 +99,10 @@ def restore(cluster: Cluster, snapshot: Snapshot, now_ms: int) -> None:
                 each.elect(next(iter(cluster.nodes.live(each.replicas)), -1), now_ms)
     cluster.transactions.put_back(snapshot._transactional_ids)
     cluster.coordinators.replace_logs({group_id: log.copy() for group_id, log in snapshot._groups}, now_ms)
+
+
+def _form_of(cluster: Cluster) -> tuple[str, int]:
+    return cluster.static_membership, cluster.settings.coordinator_partitions
 
 
 def _nodes_of(snapshot: Snapshot) -> Iterator[int]:

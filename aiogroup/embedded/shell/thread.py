@@ -139,9 +139,18 @@ class InThread(Place):
             self._tcp.cluster.troubles.note("bug", what, self._tcp.now_ms())
 
     def close(self) -> None:
-        """Close all sockets, end the thread."""
+        """Close all sockets, end the thread.
+
+        Raises:
+            BrokerRefusal: this is the thread.
+        """
         if self.is_closed or os.getpid() != self._process_id:
             return
+        if self.is_here():
+            raise BrokerRefusal(
+                "close() waits for the broker's thread, and this function is called in it: close the broker in the "
+                "test, and let the function kill its nodes, or set an event"
+            )
         self.is_closed = True
         loop = self.shell.loop
         loop.call_soon_threadsafe(loop.stop)

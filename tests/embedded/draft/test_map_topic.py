@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from aiogroup import Consumer
-from aiogroup.embedded import Broker, run_virtual, stable
+from aiogroup.embedded import Broker, BrokerRefusal, damaged, run_virtual, stable
 
 TOPIC = "static_member_map"
 
@@ -59,6 +59,13 @@ def test_nobody_else_writes_to_it():
             await producer.start()
             with pytest.raises(KafkaError):
                 await asyncio.wait_for(producer.send_and_wait(TOPIC, b"{}", key=b"billing", partition=0), 60)
+            for write in (
+                lambda: broker.produce(TOPIC, b"{}", key=b"billing"),
+                lambda: broker.produce_many(TOPIC, [b"{}"]),
+                lambda: broker.append(TOPIC, 0, damaged(values=[b"{}"])),
+            ):
+                with pytest.raises(BrokerRefusal, match="only the group coordinators write to static_member_map"):
+                    write()
             assert broker.records(TOPIC) == []
             await producer.stop()
 

@@ -123,6 +123,17 @@ async def test_a_function_that_raises_is_a_trouble(broker):
     assert "BrokerRefusal" in str(trouble)
 
 
+async def test_a_broker_in_a_thread_is_not_closed_in_that_thread(broker):
+    broker.when("generation", broker.close)
+    async with consumer_of(broker):
+        await broker.until(stable("billing", members=1))
+    (trouble,) = broker.troubles
+    assert "close the broker in the test" in str(trouble)
+    broker.close()
+    with pytest.raises(BrokerRefusal, match="closed"):
+        broker.disconnect()
+
+
 @pytest.mark.parametrize(
     ("moment", "act", "settings", "told"),
     [

@@ -8,6 +8,7 @@ from aiokafka.errors import KafkaError
 
 from aiogroup import Consumer
 from aiogroup.embedded import Broker, BrokerRefusal, committed, stable
+from aiogroup.embedded.messages.ranges import RANGES
 from aiogroup.protocol.errors import ErrorCode
 
 
@@ -60,6 +61,11 @@ def test_what_could_never_hit_is_refused(broker):
         ("Fetch has no group", {"api": "Fetch", "group": "billing"}),
         ("ApiVersions has no partition: it names nothing", {"api": "ApiVersions", "partition": 1}),
         ("FindCoordinator changes nothing", {"api": "FindCoordinator", "after": True}),
+        ("EndTxn has no topic: it names nothing", {"api": "EndTxn", "topic": "orders"}),
+        ("AddOffsetsToTxn has no topic or member", {"api": "AddOffsetsToTxn", "topic": "orders", "member": "m"}),
+        ("DeleteGroups has no topic", {"api": "DeleteGroups", "topic": "orders"}),
+        ("DescribeConfigs has no group", {"api": "DescribeConfigs", "group": "billing"}),
+        ("ListTransactions changes nothing", {"api": "ListTransactions", "after": True}),
         ("did you mean 'Heartbeat'", {"api": "Hartbeat"}),
         ("times=0", {"api": "Fetch", "times": 0}),
         ("there is no node 3: there are 1, 2", {"api": "Fetch", "node": 3}),
@@ -69,6 +75,25 @@ def test_what_could_never_hit_is_refused(broker):
     ]:
         with pytest.raises(BrokerRefusal, match=wanted):
             broker.error(**{"code": ErrorCode.NOT_COORDINATOR, **named})
+
+
+def test_of_each_api_that_is_served_is_known_what_its_codes_are_about(broker):
+    for request in RANGES:
+        broker.error(request, ErrorCode.NOT_COORDINATOR).remove()
+
+
+async def test_a_function_that_looks_whether_an_error_is_meant_may_remove_it(broker):
+    def clear(_exchange):
+        broker.clear()
+        return True
+
+    refused = broker.error("Metadata", ErrorCode.LEADER_NOT_AVAILABLE, topic="orders", when=clear)
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    await producer.start()
+    await producer.send_and_wait("orders", b"0", partition=0)
+    await producer.stop()
+    assert refused.used_count == 1
+    assert broker.troubles == []
 
 
 def test_a_handle_may_outlive_its_broker():

@@ -67,6 +67,30 @@ async def test_the_same_state_in_another_broker(broker):
         little.restore(state)
 
 
+@pytest.mark.parametrize(
+    ("kept", "other", "told"),
+    [
+        ({}, {"static_membership": "draft"}, "static_membership='kafka', and this one has 'draft'"),
+        ({"static_membership": "draft"}, {}, "static_membership='draft', and this one has 'kafka'"),
+        (
+            {"static_membership": "draft", "properties": {"offsets.topic.num.partitions": "3"}},
+            {"static_membership": "draft"},
+            r"in 3 partitions: make the broker with properties=\{\"offsets.topic.num.partitions\": \"3\"\}",
+        ),
+    ],
+    ids=["to the draft", "from the draft", "other partitions"],
+)
+async def test_names_that_are_kept_elsewhere_are_refused_and_nothing_changes(kept, other, told):
+    with Broker(**kept) as broker, Broker(**other) as another:
+        broker.create_topic("orders")
+        another.create_topic("bills")
+        another.produce("bills", b"1")
+        with pytest.raises(BrokerRefusal, match=told):
+            another.restore(broker.snapshot())
+        assert [each.value for each in another.records("bills")] == [b"1"]
+        another.restore(another.snapshot())
+
+
 async def test_clients_are_cut_off(broker):
     state = broker.snapshot()
     consumer = Consumer("orders", group_id="billing", bootstrap_servers=broker.bootstrap_servers)

@@ -42,6 +42,8 @@ BROKERS, CONTROLLERS = 1, 2
 """Types of endpoints."""
 PREFERRED, UNCLEAN = 0, 1
 """Types of elections."""
+CODE_OF_ALL_SINCE = 1
+"""Before, ElectLeaders had no code of the whole request: it stands at each partition alone."""
 NO_LEADER = -1
 
 
@@ -173,7 +175,8 @@ class Topology:
                 why = None if whole else self._why_not_elected(name, index, code)
                 results.append((name, PartitionResult(index, code, why)))
         by_topic = tuple(ReplicaElectionResult(name, (result,)) for name, result in results)
-        exchange.answer(ElectLeadersResponse(error_code=whole, replica_election_results=by_topic), now_ms)
+        told = whole if exchange.version >= CODE_OF_ALL_SINCE else ErrorCode.NONE
+        exchange.answer(ElectLeadersResponse(error_code=told, replica_election_results=by_topic), now_ms)
 
     def _electable(self, request: ElectLeadersRequest) -> Iterator[tuple[str, int]]:
         if request.topic_partitions is None:

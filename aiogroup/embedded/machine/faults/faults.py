@@ -97,10 +97,10 @@ class Faults:
         return self._code(exchange, place, among, after=True) if self._faults else ErrorCode.NONE
 
     def _code(self, exchange: Exchange, place: Place, among: Collection[ErrorCode] | None, *, after: bool) -> ErrorCode:
-        for fault in self._faults:
+        for fault in tuple(self._faults):  # a `when` may remove some
             if (among is None or fault.code in among) and fault.fits(exchange, place, after=after):
                 fault.used_count += 1
                 if fault.used_count == fault.times:
-                    self._faults.remove(fault)  # what is used up is to cost nothing any more
+                    self.remove(fault)  # what is used up is to cost nothing any more
                 return fault.code
         return ErrorCode.NONE

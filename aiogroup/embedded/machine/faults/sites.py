@@ -45,8 +45,24 @@ _SITES = {
     "CreateTopics": Site(_TOPICS),
     "DeleteTopics": Site(_TOPICS),
     "CreatePartitions": Site(_TOPICS),
+    "AlterConfigs": Site(_TOPICS),
+    "IncrementalAlterConfigs": Site(_TOPICS),
+    "DescribeConfigs": Site(_TOPICS, has_effect=False),
+    "ListConfigResources": Site(_NOTHING, has_effect=False),
+    "DescribeCluster": Site(_NOTHING, has_effect=False),
+    "DescribeTopicPartitions": Site(_TOPICS, has_effect=False),
+    "ListPartitionReassignments": Site(_NOTHING, has_effect=False),
+    "ElectLeaders": Site(_PARTITIONS),
+    "DeleteGroups": Site(_GROUPS),
+    "OffsetDelete": Site(_PARTITIONS | _GROUPS),
+    "AddPartitionsToTxn": Site(_PARTITIONS),
+    "AddOffsetsToTxn": Site(_GROUPS),
+    "TxnOffsetCommit": Site(_PARTITIONS | _MEMBERS),
+    "EndTxn": Site(_NOTHING),
+    "DescribeTransactions": Site(_NOTHING, has_effect=False),
+    "ListTransactions": Site(_NOTHING, has_effect=False),
 }
-"""An API that is not here may be given any place."""
+"""Every API that the embedded broker serves."""
 
 
 def look_at_site(api: str, place: Place, *, after: bool) -> None:
@@ -55,9 +71,7 @@ def look_at_site(api: str, place: Place, *, after: bool) -> None:
     Raises:
         BrokerRefusal: the message says what the API's codes are about.
     """
-    site = _SITES.get(api)
-    if site is None:
-        return
+    site = _SITES[api]
     given = [name for name in ("topic", "partition", "group", "member") if getattr(place, name) is not None]
     if wrong := [name for name in given if name not in site.named]:
         about = f"its codes are about {' and '.join(sorted(site.named))}" if site.named else "it names nothing of these"

@@ -64,15 +64,17 @@ class GroupDeletion:
         topics = []
         for topic in request.topics:
             indexes = [each.partition_index for each in topic.partitions]
-            codes = {index: self._refusal(exchange, topic.name, index) for index in indexes}
+            places = {index: Place(topic.name, index, request.group_id) for index in indexes}
+            codes = {index: self._refusal(exchange, topic.name, index, place) for index, place in places.items()}
             left = [index for index, refusal in codes.items() if not refusal]
             codes.update(coordinator.delete_offsets(request.group_id, topic.name, left))
+            codes.update({index: codes[index] or self._faults.denial(exchange, places[index]) for index in left})
             deleted = tuple(OffsetDeleteResponsePartition(index, codes[index]) for index in indexes)
             topics.append(OffsetDeleteResponseTopic(topic.name, deleted))
         code = self._faults.denial(exchange, place)
         exchange.answer(OffsetDeleteResponse(error_code=code, topics=() if code else tuple(topics)), now_ms)
 
-    def _refusal(self, exchange: Exchange, topic: str, index: int) -> ErrorCode:
+    def _refusal(self, exchange: Exchange, topic: str, index: int, place: Place) -> ErrorCode:
         if self._topics.partition(topic, index) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return self._faults.refusal(exchange, Place(topic=topic, partition=index))
+        return self._faults.refusal(exchange, place)

@@ -177,6 +177,10 @@ class Form:
         """The name under which somebody without an id joins; `None`: it joins as a dynamic member."""
         return request.group_instance_id
 
+    def confirms(self, request: JoinGroupRequest) -> bool:
+        """Whether a newcomer may join by this with the id that it was given: ids are given to those without a name."""
+        return request.group_instance_id is None
+
     def enter(self, join: Entering, member_id: str) -> None:
         """Somebody without a name joins as a new member, with an id that it was given."""
         join.add(member_id)

@@ -51,6 +51,8 @@ class Join:
             self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif not request.member_id:
             self._newcomer()
+        elif request.member_id in group.pending and not group.form.confirms(request):
+            self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "")  # Kafka's coordinator fails at it
         elif request.member_id in group.pending:
             group.no_longer_expects(request.member_id)
             group.form.enter(self, request.member_id)

@@ -87,7 +87,7 @@ class DirectLogs:
         """
         at_ms = now_ms if timestamp_ms is None else timestamp_ms
         record = Record(0, at_ms, key, value, tuple(headers))
-        return self._append(self._partition(topic, partition), [record], now_ms)
+        return self._append(self._writable(topic, partition), [record], now_ms)
 
     def produce_many(
         self,
@@ -118,7 +118,7 @@ class DirectLogs:
             BrokerRefusal: as for `produce`. What was appended before stays.
         """
         partitions_count = len(self._topic(topic).partitions)
-        chosen = None if partition is None else self._partition(topic, partition)
+        chosen = None if partition is None else self._writable(topic, partition)
         at_ms, all_headers = now_ms if timestamp_ms is None else timestamp_ms, tuple(headers)
         places: list[tuple[int, int]] = []
         batches: dict[int, _Filling] = {}
@@ -128,7 +128,7 @@ class DirectLogs:
             turn = turn if chosen is not None else (turn + 1) % partitions_count
             filling = batches.get(index)
             if filling is None:
-                partition_of = self._partition(topic, index)
+                partition_of = self._writable(topic, index)
                 filling = batches[index] = _Filling(partition_of, partition_of.log.end_offset)
             elif filling.size_bytes >= BATCH_BYTES:
                 self._append(filling.partition, filling.records, now_ms)
@@ -151,7 +151,7 @@ class DirectLogs:
         Raises:
             BrokerRefusal: it is shorter than a batch's header, would take no offset, or does not fit into max_bytes.
         """
-        kept = self._partition(topic, partition)
+        kept = self._writable(topic, partition)
         if len(batch) < HEADER_BYTES:
             raise BrokerRefusal(f"{len(batch)} bytes are no record batch: its header alone has {HEADER_BYTES}")
         if header_of(batch).last_offset_delta < 0:
@@ -180,6 +180,12 @@ class DirectLogs:
         if not 0 <= whole_number("partition", index) < len(partitions):
             raise BrokerRefusal(f"{name} has {len(partitions)} partitions, and none with the number {index}")
         return partitions[index]
+
+    def _writable(self, name: str, index: int) -> Partition:
+        found = self._partition(name, index)
+        if found.topic.is_internal:
+            raise BrokerRefusal(f"only the group coordinators write to {name}: what it says follows from the members")
+        return found
 
     def _append(self, partition: Partition, records: list[Record], now_ms: int) -> int:
         topic = partition.topic

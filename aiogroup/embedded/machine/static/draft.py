@@ -222,6 +222,9 @@ class DraftForm(Form):
             return request.group_instance_id or None
         return None
 
+    def confirms(self, _request: JoinGroupRequest) -> bool:
+        return True  # its name may have been ignored when it asked for an id
+
     def enter(self, join: Entering, member_id: str) -> None:
         name = self.name_of(join.request)
         if name is None:
