@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from contextvars import Token
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ from opentelemetry import context, propagate, trace
 from opentelemetry.propagators.textmap import Getter
 
 from aiogroup.otel.attributes import PARTITION, SCHEMA_URL, TOPIC, AttributesOfRecords, attributes_of
+from aiogroup.telemetry.record_observer import Current, drop_what_is_over
 
 if TYPE_CHECKING:
     from aiogroup.records import Record, Records
@@ -67,27 +67,29 @@ class Tracing:
 
     def begin_record(self, record: Record, whose: Whose) -> End:
         outer, links = context.get_current(), None
+        if outer:  # the span of a record may be there that ended elsewhere
+            drop_what_is_over()
+            outer = context.get_current()
         inside = outer
         if record.headers:
             if self._is_parent and not (outer and trace.get_current_span(outer).get_span_context().is_valid):
                 inside = propagate.extract(record.headers, outer, _GETTER)
                 if self._follows_producers and _is_sampled_out(inside):
-                    token = context.attach(inside)
-                    return lambda error: _restore(token)
+                    return _made_current(inside, outer).end
             else:
                 links = tuple(_links((record,)))
         name = f"process {record.topic}"
         span = self._tracer.start_span(name, inside, trace.SpanKind.CONSUMER, self._known.of(record, whose), links)
-        token = context.attach(trace.set_span_in_context(span, inside))
+        current = _made_current(trace.set_span_in_context(span, inside), outer)
         if not span.is_recording():  # mostly it is sampled out, by its trace
-            return lambda error: _restore(token)
+            return current.end
         span.set_attributes(self._of_record(record))
 
         def end(error: str | None) -> None:
             if error is not None:
                 _fail(span, error)
             span.end()
-            _restore(token)
+            current.end()
 
         return end
 
@@ -177,14 +179,12 @@ def _links(records: Iterable[Record]) -> Iterator[trace.Link]:
             yield trace.Link(producer, of_record)
 
 
-def _restore(token: Token[context.Context]) -> None:
-    """Make current what was so before, unless this is another context than that of `attach`, as where another task
-    dropped the loop. `detach` would log an error there.
+def _made_current(inside: context.Context, outer: context.Context) -> Current:
+    """The outer context is attached again in the end. `detach` would log an error in another context than that of
+    `attach`, as where another task dropped the loop.
     """
-    try:
-        token.var.reset(token)
-    except ValueError:
-        return
+    context.attach(inside)
+    return Current(context.attach, outer)
 
 
 def _fail(span: trace.Span, error: str) -> None:

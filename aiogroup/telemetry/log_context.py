@@ -8,7 +8,7 @@ from typing import Any
 
 from aiogroup.records import Record
 from aiogroup.telemetry.event import Event
-from aiogroup.telemetry.record_observer import End, Whose
+from aiogroup.telemetry.record_observer import Current, End, Whose, drop_what_is_over
 
 __all__ = ["LogContext"]
 
@@ -27,15 +27,12 @@ class LogContext:
     def begin_record(self, record: Record, whose: Whose) -> End:
         import structlog.contextvars  # noqa: PLC0415 (costs 40 ms at import)
 
+        drop_what_is_over()
         tokens = structlog.contextvars.bind_contextvars(
             topic=record.topic, partition=record.partition, offset=record.offset, lane=record.lane,
             generation=whose.generation,
         )  # fmt: skip
-
-        def end(error: str | None) -> None:
-            _restore(tokens)
-
-        return end
+        return Current(_restore, tokens).end
 
 
 def _restore(tokens: Mapping[str, Token[Any]]) -> None:
@@ -43,5 +40,9 @@ def _restore(tokens: Mapping[str, Token[Any]]) -> None:
 
     try:
         structlog.contextvars.reset_contextvars(**tokens)
-    except ValueError:  # another context, which never had these values: the iterator was dropped by another task
-        return
+    except (ValueError, RuntimeError):  # in a copy of the context in which they were set
+        for name, token in tokens.items():
+            if token.old_value is Token.MISSING:
+                structlog.contextvars.unbind_contextvars(name)
+            else:
+                token.var.set(token.old_value)

@@ -1,14 +1,21 @@
-"""The type of an observer that follows each record that the application handles."""
+"""The type of an observer that follows each record that the application handles, and what such observers make current.
+
+What they make current lies one inside of the other, in each context: a task may read a record of one consumer while it
+handles that of another one. When the outer record ends, what its body has made current ends with it in this context. A
+record may also end in another context, as where an async generator that holds the loop is dropped: then what it made
+current here gives way to the next record.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from aiogroup.records import Record, Records
 from aiogroup.telemetry.event import Event
 
-__all__ = ["NOT_PROCESSED", "End", "RecordObserver", "Whose", "record_observers"]
+__all__ = ["NOT_PROCESSED", "Current", "End", "RecordObserver", "Whose", "drop_what_is_over", "record_observers"]
 
 NOT_PROCESSED: Final = "not_processed"
 
@@ -55,3 +62,52 @@ class RecordObserver(Protocol):
 
 def record_observers(observers: Iterable[Any]) -> tuple[RecordObserver, ...]:
     return tuple(each for each in observers if callable(getattr(each, "begin_record", None)))
+
+
+class Current:
+    """What one observer makes current for one record, from now on. `end` is what its `begin_record` returns.
+
+    Args:
+        restore: called with `before` it makes current what was so before.
+        before: what that is.
+    """
+
+    __slots__ = ("before", "is_over", "outer", "restore")
+
+    def __init__(self, restore: Callable[[Any], object], before: object) -> None:
+        self.outer = _innermost.get()
+        self.restore = restore
+        self.before = before
+        self.is_over = False
+        _innermost.set(self)
+
+    def end(self, _error: str | None = None) -> None:
+        """The record has ended. In this context, what was current before it is current again."""
+        self.is_over = True
+        if self is _innermost.get():
+            _innermost.set(self.outer)
+            self.restore(self.before)
+        elif self in (here := list(_all_here())):
+            for each in here[: here.index(self) + 1]:
+                each.give_back()
+
+    def give_back(self) -> None:
+        _innermost.set(self.outer)
+        self.restore(self.before)
+
+
+_innermost: ContextVar[Current | None] = ContextVar("aiogroup_innermost", default=None)
+
+
+def drop_what_is_over() -> None:
+    """Make current what was so before records that ended in another context; for `begin_record`, before it looks."""
+    while (innermost := _innermost.get()) is not None and innermost.is_over:
+        innermost.give_back()
+
+
+def _all_here() -> Iterator[Current]:
+    """Those of this context, the innermost first."""
+    current = _innermost.get()
+    while current is not None:
+        yield current
+        current = current.outer
