@@ -25,7 +25,7 @@ from aiogroup.errors import ConfigError, ConsumerStoppedError, IllegalStateError
 from aiogroup.runtime.loop.clock import sleep_ms
 from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Observer
+from aiogroup.telemetry.event import Observer, repr_of
 from aiogroup.telemetry.observers import checked_observers
 
 __all__ = ["Service"]
@@ -238,7 +238,7 @@ class Service:
 
     def _tell_of_all(self, task: str, error: BaseException) -> None:
         for each in self._lives:
-            each.emit(events.TaskFailed(task, repr(error)))
+            each.emit(events.TaskFailed(task, repr_of(error)))
 
     def _begin_stop(self) -> None:
         supervisor = self._supervisor
