@@ -22,7 +22,7 @@ class Loop:
             that has ended unnoticed reads nothing.
 
     Raises:
-        ConfigError: an argument is not a function. A consumer cannot be given, as it belongs to one event loop.
+        ConfigError: an argument is of another kind. A consumer cannot be given, as it belongs to one event loop.
     """
 
     def __init__(
@@ -32,6 +32,8 @@ class Loop:
             raise ConfigError(f"Loop: {make!r} is no function that makes a consumer: write lambda: Consumer(...)")
         if not callable(body):
             raise ConfigError(f"Loop: the body {body!r} is no async function that takes the consumer")
+        if not isinstance(may_end, bool):
+            raise ConfigError(f"Loop: may_end={may_end!r}: True or False is needed")
         self._make = make
         self.body = body
         self.may_end = may_end

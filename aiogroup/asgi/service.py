@@ -9,11 +9,12 @@ import traceback
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 
 import anyio
 
 from aiogroup.asgi.application import Access, Application, Receive, Scope, Send
+from aiogroup.asgi.arguments import check_arguments
 from aiogroup.asgi.life import Follow, Life, Policy, WhenDead, WhenFenced
 from aiogroup.asgi.loop import Loop
 from aiogroup.asgi.metrics import Metrics
@@ -21,7 +22,7 @@ from aiogroup.asgi.page.state import State, Work
 from aiogroup.asgi.probes import Ready, Snapshot
 from aiogroup.asgi.signals import hearing_sigterm
 from aiogroup.asgi.supervised import SupervisedLoop
-from aiogroup.errors import ConfigError, ConsumerStoppedError, IllegalStateError
+from aiogroup.errors import ConsumerStoppedError, IllegalStateError
 from aiogroup.runtime.loop.clock import sleep_ms
 from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.telemetry import events
@@ -68,7 +69,7 @@ class Service:
         loops: the loops, by the name that `service[name]`, the log and the probes give them.
 
     Raises:
-        ConfigError: no loop, or an argument that is none of those above.
+        ConfigError: no loop, a loop with the name of an argument, or an argument that is none of those above.
     """
 
     def __init__(
@@ -87,28 +88,7 @@ class Service:
         health_file: str | os.PathLike[str] | None = None,
         **loops: Loop,
     ) -> None:
-        for name, given, choice in (
-            ("when_dead", when_dead, WhenDead),
-            ("when_fenced", when_fenced, WhenFenced),
-            ("ready", ready, Ready),
-        ):
-            if given not in get_args(choice):
-                raise ConfigError(f"{name}={given!r}: one of {', '.join(map(repr, get_args(choice)))} is needed")
-        for name, number in (("stop_timeout_ms", stop_timeout_ms), ("unready_after_ms", unready_after_ms)):
-            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise ConfigError(f"{name}={number!r}: a number of milliseconds, at least 0, is needed")
-        if access is not None and not callable(access):
-            raise ConfigError(f"access={access!r}: a function that takes the request's scope is needed")
-        if page and access is None:
-            raise ConfigError(
-                "page=True needs access, a function that says who may see it: behind a proxy in the same pod every "
-                "client has the address 127.0.0.1, so no default would be safe"
-            )
-        if not loops:
-            raise ConfigError("a service without a loop does nothing: give one, as Service(audit=Loop(...))")
-        for name, loop in loops.items():
-            if not isinstance(loop, Loop):
-                raise ConfigError(f"{name}={loop!r}: a Loop is needed, or this is no argument of Service")
+        check_arguments(locals(), loops)
         self._given = loops
         self._observers = checked_observers(observers)
         self._policy = Policy(when_dead, when_fenced, stop_timeout_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import multiprocessing
 import os
 import signal
@@ -50,12 +51,27 @@ def plays(script):
         ({"stop_timeout_ms": True}, "stop_timeout_ms=True"),
         ({"unready_after_ms": 1.5}, "unready_after_ms=1.5"),
         ({"access": "everybody"}, "access='everybody'"),
+        ({"drain_on_signal": 1}, "drain_on_signal=1: True or False"),
+        ({"page": "no"}, "page='no': True or False"),
+        ({"metrics": None}, "metrics=None: True or False"),
+        ({"health_file": 3}, "health_file=3: a path"),
+        ({"health_file": b"/tmp/alive"}, "health_file=b'/tmp/alive': a path"),
     ],
 )
 def test_arguments_that_are_wrong_are_named(arguments, names):
     loops = {} if not arguments or "audit" in arguments else {"audit": Loop(lambda: Consumer("orders"), read)}
     with pytest.raises(ConfigError, match=names):
         Service(**arguments, **loops)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [each.name for each in inspect.signature(Service).parameters.values() if each.kind is each.KEYWORD_ONLY],
+)
+def test_a_loop_with_the_name_of_an_argument_is_refused(name):
+    loop = Loop(lambda: Consumer("orders"), read)
+    with pytest.raises(ConfigError, match=f"{name} is an argument of Service.* another name"):
+        Service(audit=loop, **{name: loop})
 
 
 def test_a_loop_takes_functions():
@@ -66,6 +82,8 @@ def test_a_loop_takes_functions():
         Loop(lambda: consumer, "read")
     with pytest.raises(ConfigError, match=r"no aiogroup\.Consumer"):
         Loop(lambda: "consumer", read).make()
+    with pytest.raises(ConfigError, match="may_end='no': True or False"):
+        Loop(lambda: consumer, read, may_end="no")
 
 
 # Start and end.
