@@ -219,6 +219,7 @@ class Life:
                 self.consumer = self.last = self._loop.make()
                 self.emit = emit_of(self.consumer, self._followers(self.consumer))
             except Exception as error:  # noqa: BLE001 (as if the consumer had been made, and had failed)
+                self.end = End(HealthStatus.FAILED, name_and_text(error))
                 restart_in_ms = self.restarts.wait_ms(now_ms())
                 self._tell(HealthStatus.FAILED, error, restart_in_ms)
             else:

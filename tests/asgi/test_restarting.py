@@ -397,6 +397,9 @@ def test_a_function_that_fails_at_a_restart_is_asked_again():
 
             service = Service(billing=Loop(sometimes, raising_once))
             async with service.running():
+                await broker.until(lambda: len(made) == 2, timeout_s=60)
+                assert service["billing"].health().status == "failed"
+                assert service["billing"].health().why == "OSError: no credentials now"
                 await broker.until(lambda: service["billing"].restarts_count == 1, timeout_s=60)
                 await broker.until(lambda: service["billing"].health().is_ready, timeout_s=60)
             assert len(made) == 4
