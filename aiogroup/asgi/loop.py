@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError
+from aiogroup.telemetry.health import HealthStatus
 
 __all__ = ["Loop"]
 
@@ -15,7 +16,7 @@ class Loop:
 
     Args:
         make: makes a consumer that is not started. It is called when the service starts, in the server's event loop,
-            and again for each restart.
+            and again for each restart; a consumer lives once, so each call makes a new one.
         body: gets the consumer, started, and reads it until it is stopped. An exception that it raises ends this
             consumer, and the record in hand comes again.
         may_end: whether the body may return before the service stops. If not, that counts as a failure, since a loop
@@ -42,9 +43,15 @@ class Loop:
         """A new consumer, which is not started.
 
         Raises:
-            ConfigError: a setting is wrong, or the function made something else.
+            ConfigError: a setting is wrong, or the function made something else, or gave a consumer again.
         """
         made = self._make()
         if not isinstance(made, Consumer):
             raise ConfigError(f"Loop: the function made {made!r}, which is no aiogroup.Consumer")
+        status = made.health().status
+        if status is not HealthStatus.STARTING:
+            raise ConfigError(
+                f"Loop: the function made a consumer that is {status} already; a consumer lives once, so the function "
+                "must make a new one each time it is called, as lambda: Consumer(...) does"
+            )
         return made

@@ -407,6 +407,32 @@ def test_a_function_that_fails_at_a_restart_is_asked_again():
     run_virtual(script())
 
 
+def test_a_function_that_gives_the_same_consumer_again_fails_at_each_restart_until_livez_fails():
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            consumer = maker(broker)()
+            service = Service(billing=Loop(lambda: consumer, raise_at_once))
+            with logged() as entries:
+                async with service.running():
+                    await broker.until(lambda: service["billing"].health().status == "failed", timeout_s=60)
+                    assert service["billing"].health().why == "ValueError: "
+                    await broker.clock.pass_s(8)
+                    why = "ConfigError: Loop: the function made a consumer that is stopped already"
+                    assert service["billing"].health().why.startswith(why)
+                    assert await probed(service) == ("failed", 200, 503)
+                    await broker.clock.pass_s(8)
+                    assert await probed(service) == ("failed", 503, 503)
+                with pytest.raises(ConfigError, match="a new one each time it is called"):
+                    async with service.running():
+                        raise AssertionError("it has begun")
+            failures = [fields for name, fields in entries if name == "loop_failed"]
+            assert [each["why"] for each in failures] == ["body_raised", *["consumer_failed"] * 4]
+            assert [each["restart_in_ms"] for each in failures] == [1_000, 2_000, 4_000, 8_000, 16_000]
+
+    run_virtual(script())
+
+
 async def read(consumer):
     async for _ in consumer:
         pass
