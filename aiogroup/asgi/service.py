@@ -140,7 +140,8 @@ class Service:
         if self._health_file is not None:
             self._health_file.touch()
         self._lives = list(lives.values())
-        self._loops = {name: SupervisedLoop(each) for name, each in lives.items()}
+        for name, each in lives.items():
+            self._loops[name].begin(each)
         supervisor = self._supervisor = Supervisor(self._on_task_failed)
         await supervisor.start()
         try:

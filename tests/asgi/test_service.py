@@ -120,6 +120,27 @@ def test_it_runs_once_at_a_time_and_again_after_its_end():
     plays(script)
 
 
+def test_a_loop_that_was_looked_up_before_the_start_shows_each_life():
+    async def script(broker):
+        service = Service(billing=Loop(lambda: consumer_of(broker), read))
+        billing = service["billing"]
+        for _ in range(2):
+            async with service.running():
+                assert billing.health().status == "starting"
+                await broker.until(lambda: billing.health().is_ready)
+                assert service["billing"] is billing
+                assert list(billing.lags()) == [("orders", 0)]
+                assert broker.group("billing").members != ()
+                seen.append(billing.consumer)
+                await broker.clock.pass_s(10)
+                assert billing.health().since_ms >= 10_000
+            assert billing.health().status == "stopped"
+        assert seen[0] is not seen[1]
+
+    seen = []
+    plays(script)
+
+
 def test_all_consumers_stop_side_by_side():
     async def script(broker):
         async def slow(consumer):
