@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import traceback
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final, Literal
@@ -15,6 +14,7 @@ from aiogroup.asgi.loop import Loop
 from aiogroup.asgi.probes import UNASSIGNED
 from aiogroup.asgi.restarts import Restarts, doubled_ms
 from aiogroup.asgi.signals import is_sigterm_taken, send_sigterm
+from aiogroup.asgi.stacks import stack_of
 from aiogroup.consumer import Consumer
 from aiogroup.errors import (
     AiogroupError,
@@ -274,7 +274,7 @@ class Life:
             why = "body_ended"
         else:
             why = "consumer_failed" if isinstance(failure, AiogroupError) else "body_raised"
-        lines = "".join(traceback.format_exception(failure))
+        lines = stack_of(failure)
         self.emit(events.LoopFailed(self._name, why, repr_of(failure), lines, restart_in_ms, in_hand))
 
 
