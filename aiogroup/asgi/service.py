@@ -8,6 +8,7 @@ import os
 import traceback
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from aiogroup.asgi.signals import hearing_sigterm
 from aiogroup.asgi.supervised import SupervisedLoop
 from aiogroup.errors import ConsumerStoppedError, IllegalStateError
 from aiogroup.runtime.loop.clock import sleep_ms
-from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.loop.supervisor import Supervisor, start_task
 from aiogroup.telemetry import events
 from aiogroup.telemetry.event import Observer, repr_of
 from aiogroup.telemetry.observers import checked_observers
@@ -111,6 +112,7 @@ class Service:
         self._loops = {name: SupervisedLoop() for name in loops}
         self._supervisor: Supervisor | None = None
         self._stops: set[asyncio.Future[None]] = set()
+        self._ending: asyncio.Task[None] | None = None
 
     # In the application.
 
@@ -155,10 +157,10 @@ class Service:
             with hearing_sigterm(self._begin_stop) if self._drains_on_signal else nullcontext():
                 yield
         finally:
+            # In a task of its own: whoever is cancelled here, even twice, leaves it running.
+            self._ending = start_task("end of the service", partial(self._stop, supervisor))
             with anyio.CancelScope(shield=True):
-                await self._stop(supervisor)
-                if self._metrics is not None:
-                    await self._metrics.end()
+                await asyncio.shield(self._ending)
 
     def __getitem__(self, name: str) -> SupervisedLoop:
         """The loop of this name.
@@ -227,16 +229,20 @@ class Service:
             self._stops = {supervisor.begin("stop", each.stop) for each in self._lives}
 
     async def _stop(self, supervisor: Supervisor) -> None:
-        self._begin_stop()
-        await asyncio.wait(self._stops)
-        if supervisor.failure is not None:  # no task was begun any more
-            for each in self._lives:
-                await each.stop()
-        if not await supervisor.close(CANCELLED_MS):
-            for name, each in zip(self._given, self._lives, strict=True):
-                if not each.has_ended:
-                    each.emit(events.BodyNotEnded(name, self._policy.stop_timeout_ms))
-        self._stops, self._supervisor = set(), None
+        try:
+            self._begin_stop()
+            await asyncio.wait(self._stops)
+            if supervisor.failure is not None:  # no task was begun any more
+                for each in self._lives:
+                    await each.stop()
+            if not await supervisor.close(CANCELLED_MS):
+                for name, each in zip(self._given, self._lives, strict=True):
+                    if not each.has_ended:
+                        each.emit(events.BodyNotEnded(name, self._policy.stop_timeout_ms))
+        finally:
+            self._stops, self._supervisor = set(), None
+            if self._metrics is not None:
+                await self._metrics.end()
 
     def _on_task_failed(self, name: str, error: BaseException) -> None:
         """All tasks end with one that died, as when the application cancels every task: nothing starts them again."""

@@ -141,6 +141,29 @@ def test_a_loop_that_was_looked_up_before_the_start_shows_each_life():
     plays(script)
 
 
+def test_a_lifespan_that_is_cancelled_twice_stops_all_the_same_and_the_service_runs_again():
+    async def script(broker):
+        async def lifespan():
+            async with service.running():
+                await asyncio.Event().wait()
+
+        service = Service(billing=Loop(lambda: consumer_of(broker), read))
+        billing = service["billing"]
+        for _ in range(2):
+            task = asyncio.create_task(lifespan())
+            await broker.until(lambda: billing.health().is_ready)
+            task.cancel()
+            await broker.until(lambda: billing.health().status == "stopping")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await broker.until(lambda: billing.health().status == "stopped")
+            assert broker.group("billing").members == ()
+            await broker.until(lambda: not [each for each in asyncio.all_tasks() if "service" in each.get_name()])
+
+    plays(script)
+
+
 def test_all_consumers_stop_side_by_side():
     async def script(broker):
         async def slow(consumer):
