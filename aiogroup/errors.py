@@ -348,8 +348,9 @@ class RecordDeserializationError(CorruptRecordError):
     """A record could not be deserialized. All records before it were delivered, and the position stays on it.
 
     `topic`, `partition` and `offset` name the record, `key` and `value` are its bytes if they could be read, and `lane`
-    is "live" or "catch-up" (KIP-333). `__cause__` is the deserializer's error. `await consumer.skip()` goes on after
-    the record, as `seek(tp, offset + 1)` does.
+    is "live" or "catch-up" (KIP-333). `__cause__` is the deserializer's error; the message has only its class, since
+    what it says often shows the record. `await consumer.skip()` goes on after the record, as `seek(tp, offset + 1)`
+    does.
     """
 
     def __init__(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
+import math
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final, Literal
+
+import anyio
 
 from aiogroup.asgi.loop import Loop
 from aiogroup.asgi.probes import UNASSIGNED
 from aiogroup.asgi.restarts import Restarts, doubled_ms
 from aiogroup.asgi.signals import is_sigterm_taken, send_sigterm
+from aiogroup.asgi.stacks import stack_of
 from aiogroup.consumer import Consumer
 from aiogroup.errors import (
     AiogroupError,
@@ -23,7 +26,7 @@ from aiogroup.errors import (
 )
 from aiogroup.runtime.loop.clock import FOREVER_MS, Signal, now_ms
 from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Emit, Observer
+from aiogroup.telemetry.event import Emit, Observer, name_and_text, repr_of
 from aiogroup.telemetry.health import HealthStatus
 from aiogroup.telemetry.log import Log
 from aiogroup.telemetry.observers import Observers
@@ -135,9 +138,9 @@ class Life:
 
     def on_task_failed(self, name: str, error: BaseException) -> None:
         """A task of the service died, and all of them with it."""
-        why = f"the task {name!r} of the service ended: {error!r}"
+        why = f"the task {name!r} of the service ended: {repr_of(error)}"
         self.end = End(HealthStatus.FAILED, why, needs_new_process=True)
-        self.emit(events.TaskFailed(name, repr(error)))
+        self.emit(events.TaskFailed(name, repr_of(error)))
 
     # One consumer.
 
@@ -151,9 +154,9 @@ class Life:
         except ConsumerStoppedError as error:  # as `getone` raises it where `async for` ends
             return None if self._is_stopped(consumer) else error
         except asyncio.CancelledError as error:
-            if (task := asyncio.current_task()) is None or task.cancelling():
-                raise
-            failure = RuntimeError("the body awaited something that was cancelled")
+            if anyio.current_effective_deadline() == -math.inf:
+                raise  # the service has cancelled all of its tasks
+            failure = RuntimeError(_uncancelled())
             failure.__cause__ = error
             return failure
         except (KeyboardInterrupt, SystemExit):
@@ -203,7 +206,7 @@ class Life:
         """Note and report how this consumer ended. Returns in how many ms another one begins, or `None`."""
         is_fenced = isinstance(failure, FencedInstanceIdError) or consumer.health().status is HealthStatus.FENCED
         status = HealthStatus.FENCED if is_fenced else HealthStatus.FAILED
-        self.end = End(status, f"{type(failure).__name__}: {failure}")
+        self.end = End(status, name_and_text(failure))
         goes_on = self._policy.when_dead == "restart" and not is_fenced and not self.is_stopping
         restart_in_ms = self.restarts.wait_ms(now_ms()) if goes_on else None
         self._tell(status, failure, restart_in_ms, _in_hand(consumer))
@@ -216,6 +219,7 @@ class Life:
                 self.consumer = self.last = self._loop.make()
                 self.emit = emit_of(self.consumer, self._followers(self.consumer))
             except Exception as error:  # noqa: BLE001 (as if the consumer had been made, and had failed)
+                self.end = End(HealthStatus.FAILED, name_and_text(error))
                 restart_in_ms = self.restarts.wait_ms(now_ms())
                 self._tell(HealthStatus.FAILED, error, restart_in_ms)
             else:
@@ -270,8 +274,18 @@ class Life:
             why = "body_ended"
         else:
             why = "consumer_failed" if isinstance(failure, AiogroupError) else "body_raised"
-        lines = "".join(traceback.format_exception(failure))
-        self.emit(events.LoopFailed(self._name, why, repr(failure), lines, restart_in_ms, in_hand))
+        lines = stack_of(failure)
+        self.emit(events.LoopFailed(self._name, why, repr_of(failure), lines, restart_in_ms, in_hand))
+
+
+def _uncancelled() -> str:
+    """Whose cancellation ended a body in a service that goes on; the loop's task is free of it then."""
+    task = asyncio.current_task()
+    if task is None or not task.cancelling():
+        return "the body awaited something that was cancelled"
+    while task.uncancel():
+        pass
+    return "the body's task was cancelled, but the service goes on"
 
 
 def _in_hand(consumer: Consumer) -> tuple[str, ...]:

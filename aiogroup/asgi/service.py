@@ -8,12 +8,14 @@ import os
 import traceback
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 
 import anyio
 
 from aiogroup.asgi.application import Access, Application, Receive, Scope, Send
+from aiogroup.asgi.arguments import check_arguments
 from aiogroup.asgi.life import Follow, Life, Policy, WhenDead, WhenFenced
 from aiogroup.asgi.loop import Loop
 from aiogroup.asgi.metrics import Metrics
@@ -21,11 +23,11 @@ from aiogroup.asgi.page.state import State, Work
 from aiogroup.asgi.probes import Ready, Snapshot
 from aiogroup.asgi.signals import hearing_sigterm
 from aiogroup.asgi.supervised import SupervisedLoop
-from aiogroup.errors import ConfigError, ConsumerStoppedError, IllegalStateError
+from aiogroup.errors import ConsumerStoppedError, IllegalStateError
 from aiogroup.runtime.loop.clock import sleep_ms
-from aiogroup.runtime.loop.supervisor import Supervisor
+from aiogroup.runtime.loop.supervisor import Supervisor, start_task
 from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Observer
+from aiogroup.telemetry.event import Observer, repr_of
 from aiogroup.telemetry.observers import checked_observers
 
 __all__ = ["Service"]
@@ -68,7 +70,7 @@ class Service:
         loops: the loops, by the name that `service[name]`, the log and the probes give them.
 
     Raises:
-        ConfigError: no loop, or an argument that is none of those above.
+        ConfigError: no loop, a loop with the name of an argument, or an argument that is none of those above.
     """
 
     def __init__(
@@ -87,28 +89,7 @@ class Service:
         health_file: str | os.PathLike[str] | None = None,
         **loops: Loop,
     ) -> None:
-        for name, given, choice in (
-            ("when_dead", when_dead, WhenDead),
-            ("when_fenced", when_fenced, WhenFenced),
-            ("ready", ready, Ready),
-        ):
-            if given not in get_args(choice):
-                raise ConfigError(f"{name}={given!r}: one of {', '.join(map(repr, get_args(choice)))} is needed")
-        for name, number in (("stop_timeout_ms", stop_timeout_ms), ("unready_after_ms", unready_after_ms)):
-            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise ConfigError(f"{name}={number!r}: a number of milliseconds, at least 0, is needed")
-        if access is not None and not callable(access):
-            raise ConfigError(f"access={access!r}: a function that takes the request's scope is needed")
-        if page and access is None:
-            raise ConfigError(
-                "page=True needs access, a function that says who may see it: behind a proxy in the same pod every "
-                "client has the address 127.0.0.1, so no default would be safe"
-            )
-        if not loops:
-            raise ConfigError("a service without a loop does nothing: give one, as Service(audit=Loop(...))")
-        for name, loop in loops.items():
-            if not isinstance(loop, Loop):
-                raise ConfigError(f"{name}={loop!r}: a Loop is needed, or this is no argument of Service")
+        check_arguments(locals(), loops)
         self._given = loops
         self._observers = checked_observers(observers)
         self._policy = Policy(when_dead, when_fenced, stop_timeout_ms)
@@ -131,6 +112,7 @@ class Service:
         self._loops = {name: SupervisedLoop() for name in loops}
         self._supervisor: Supervisor | None = None
         self._stops: set[asyncio.Future[None]] = set()
+        self._ending: asyncio.Task[None] | None = None
 
     # In the application.
 
@@ -160,7 +142,8 @@ class Service:
         if self._health_file is not None:
             self._health_file.touch()
         self._lives = list(lives.values())
-        self._loops = {name: SupervisedLoop(each) for name, each in lives.items()}
+        for name, each in lives.items():
+            self._loops[name].begin(each)
         supervisor = self._supervisor = Supervisor(self._on_task_failed)
         await supervisor.start()
         try:
@@ -174,10 +157,10 @@ class Service:
             with hearing_sigterm(self._begin_stop) if self._drains_on_signal else nullcontext():
                 yield
         finally:
+            # In a task of its own: whoever is cancelled here, even twice, leaves it running.
+            self._ending = start_task("end of the service", partial(self._stop, supervisor))
             with anyio.CancelScope(shield=True):
-                await self._stop(supervisor)
-                if self._metrics is not None:
-                    await self._metrics.end()
+                await asyncio.shield(self._ending)
 
     def __getitem__(self, name: str) -> SupervisedLoop:
         """The loop of this name.
@@ -238,7 +221,7 @@ class Service:
 
     def _tell_of_all(self, task: str, error: BaseException) -> None:
         for each in self._lives:
-            each.emit(events.TaskFailed(task, repr(error)))
+            each.emit(events.TaskFailed(task, repr_of(error)))
 
     def _begin_stop(self) -> None:
         supervisor = self._supervisor
@@ -246,16 +229,20 @@ class Service:
             self._stops = {supervisor.begin("stop", each.stop) for each in self._lives}
 
     async def _stop(self, supervisor: Supervisor) -> None:
-        self._begin_stop()
-        await asyncio.wait(self._stops)
-        if supervisor.failure is not None:  # no task was begun any more
-            for each in self._lives:
-                await each.stop()
-        if not await supervisor.close(CANCELLED_MS):
-            for name, each in zip(self._given, self._lives, strict=True):
-                if not each.has_ended:
-                    each.emit(events.BodyNotEnded(name, self._policy.stop_timeout_ms))
-        self._stops, self._supervisor = set(), None
+        try:
+            self._begin_stop()
+            await asyncio.wait(self._stops)
+            if supervisor.failure is not None:  # no task was begun any more
+                for each in self._lives:
+                    await each.stop()
+            if not await supervisor.close(CANCELLED_MS):
+                for name, each in zip(self._given, self._lives, strict=True):
+                    if not each.has_ended:
+                        each.emit(events.BodyNotEnded(name, self._policy.stop_timeout_ms))
+        finally:
+            self._stops, self._supervisor = set(), None
+            if self._metrics is not None:
+                await self._metrics.end()
 
     def _on_task_failed(self, name: str, error: BaseException) -> None:
         """All tasks end with one that died, as when the application cancels every task: nothing starts them again."""

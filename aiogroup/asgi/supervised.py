@@ -19,13 +19,21 @@ NOT_BEGUN: Final = Health(HealthStatus.STARTING, "the service has not begun", 0,
 
 
 class SupervisedLoop:
-    """What `service[name]` is. Before the service begins it has no life, and so neither a consumer nor a clock."""
+    """What `service[name]` is, the same object for as long as there is the service.
 
-    def __init__(self, life: Life | None = None) -> None:
-        self._life = life
+    Before the service begins it has no life, and so neither a consumer nor a clock; after its end it has the last one.
+    """
+
+    def __init__(self) -> None:
+        self._life: Life | None = None
         self._since = Since()
         self._flowing_since = Since()
         self._assigned_in: int | None = None  # by its number: the consumer that was seen with an assignment
+
+    def begin(self, life: Life) -> None:
+        """Show this life from now on: the service begins, perhaps in another event loop, whose clock is another one."""
+        self._life = life
+        self._since, self._flowing_since, self._assigned_in = Since(), Since(), None
 
     @property
     def consumer(self) -> Consumer | None:

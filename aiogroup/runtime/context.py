@@ -22,6 +22,7 @@ from aiogroup.runtime.loop.supervisor import Supervisor
 from aiogroup.runtime.loop.threads import Threads
 from aiogroup.runtime.net.link import Link
 from aiogroup.telemetry import events
+from aiogroup.telemetry.event import repr_of
 from aiogroup.telemetry.events import Emit
 from aiogroup.telemetry.meter import Meter
 from aiogroup.values import dataclass
@@ -177,7 +178,7 @@ class Context:
             _callback_runs.reset(token)
 
     def _on_task_failed(self, name: str, error: BaseException) -> None:
-        self.emit(events.TaskFailed(name, repr(error)))
+        self.emit(events.TaskFailed(name, repr_of(error)))
         self.inbox.fail(error)
 
     async def know(self, topics: Collection[str]) -> None:

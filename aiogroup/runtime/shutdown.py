@@ -11,6 +11,7 @@ from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.runtime.loop.stages import Stages
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
+from aiogroup.telemetry.event import repr_of
 
 __all__ = ["Shutdown", "StopReport"]
 
@@ -56,7 +57,8 @@ class Shutdown:
             not_committed = await group.leave(stages, leave_group=self._leave_group)
         finally:
             await stages.close(self._engine.close())
-        problems = (*stages.problems, *(f"not raised any more: {error!r}" for error in context.inbox.take_rest()))
+        not_raised = (f"not raised any more: {repr_of(error)}" for error in context.inbox.take_rest())
+        problems = (*stages.problems, *not_raised)
         report = StopReport(not_committed, in_hand, problems)
         context.emit(events.ConsumerStopped(report.is_clean, now_ms() - stages.started_at_ms))
         return report

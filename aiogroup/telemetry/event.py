@@ -1,4 +1,4 @@
-"""The base class of events, and the type of an observer that gets them.
+"""The base class of events, the type of an observer that gets them, and texts of what the application raised.
 
 The class name in snake case is the log key, the fields are the log's fields, and `level` is the log level.
 """
@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Literal, Protocol
 
 from aiogroup.values import dataclass
 
-__all__ = ["Emit", "Event", "Observer"]
+__all__ = ["Emit", "Event", "Observer", "name_and_text", "repr_of"]
 
 Level = Literal["debug", "info", "warning", "error"]
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
@@ -45,3 +45,20 @@ class Observer(Protocol):
 
 
 Emit = Callable[[Event], None]
+
+
+def name_and_text(error: BaseException) -> str:
+    """The class of an error and what it says, also of one whose own `__str__` raises."""
+    try:
+        text = str(error)
+    except Exception as raised:  # noqa: BLE001 (it is faulty as it is)
+        text = f"<no text: str() raised {type(raised).__name__}>"
+    return f"{type(error).__name__}: {text}"
+
+
+def repr_of(value: object) -> str:
+    """The `repr` of an object of the application; if that raises, the one that every object has."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 (it is faulty as it is)
+        return object.__repr__(value)

@@ -12,7 +12,7 @@ from typing import Final
 
 from aiogroup.errors import ConfigError
 from aiogroup.telemetry import events
-from aiogroup.telemetry.event import Event, Observer
+from aiogroup.telemetry.event import Event, Observer, repr_of
 
 __all__ = ["CAUSED_LIMIT", "Observers", "checked_observers"]
 
@@ -75,7 +75,7 @@ class Observers:
             return  # the same observer was given twice, and is left out already
         self._observers = [each for each in self._observers if each is not faulty]
         lines = "".join(traceback.format_exception(error))
-        failed = events.ObserverFailed(_repr(faulty), event.name, _repr(error), lines)
+        failed = events.ObserverFailed(repr_of(faulty), event.name, repr_of(error), lines)
         self._waiting.append(failed)
         if not any(each is self._log for each in self._observers):
             _write_to_stderr(failed)
@@ -106,10 +106,3 @@ def _write_to_stderr(failed: events.ObserverFailed) -> None:
     with suppress(Exception):
         if logging.lastResort is not None:
             logging.lastResort.handle(record)
-
-
-def _repr(value: object) -> str:
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001 (it is faulty as it is)
-        return object.__repr__(value)

@@ -21,7 +21,7 @@ TP = TopicPartition("orders", 0)
 
 def maker(broker, **settings):
     given = {"group_id": "billing", "bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
-    return lambda: Consumer("orders", **given, **settings)
+    return lambda: Consumer("orders", **{**given, **settings})
 
 
 def test_a_body_that_raises_is_run_again_after_1_2_and_4_seconds_with_the_same_record():
@@ -286,6 +286,49 @@ def test_a_body_that_awaits_what_was_cancelled_has_failed():
     run_virtual(script())
 
 
+@pytest.mark.parametrize(
+    ("ends", "why"),
+    [
+        ("without a text", "MuteError: <no text: str() raised AttributeError>"),
+        ("without a repr", "BlankError: None"),
+        ("cancelled", "RuntimeError: the body's task was cancelled, but the service goes on"),
+    ],
+)
+def test_however_a_body_ends_it_is_run_again_and_the_other_loops_go_on(ends, why):
+    class MuteError(Exception):
+        def __str__(self):
+            return self.args[0].decode()
+
+    class BlankError(Exception):
+        def __repr__(self):
+            return self.args[0].decode()
+
+    async def end(_):
+        if ends == "cancelled":
+            asyncio.current_task().cancel()
+            await asyncio.Event().wait()
+        raise (MuteError if ends == "without a text" else BlankError)(None)
+
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            service = Service(bad=Loop(maker(broker, group_id="bad"), end), good=Loop(maker(broker), read))
+            with logged() as entries:
+                async with service.running():
+                    await broker.until(lambda: service["bad"].restarts_count == 2, timeout_s=60)
+                    await broker.until(lambda: service["good"].health().is_ready, timeout_s=60)
+                    await broker.until(lambda: service["bad"].health().status == "failed", timeout_s=60)
+                    assert service["bad"].health().why == why
+                    assert service["good"].restarts_count == 0
+                    assert (await get(service, "/livez")).status == 200
+            failures = [fields for name, fields in entries if name == "loop_failed"]
+            assert {(each["consumer"], each["why"]) for each in failures} == {("bad", "body_raised")}
+            assert [each["restart_in_ms"] for each in failures[:2]] == [1_000, 2_000]
+            assert "task_failed" not in [name for name, _ in entries]
+
+    run_virtual(script())
+
+
 def test_when_a_task_of_the_service_is_cancelled_from_outside_both_probes_fail_and_the_group_is_left_at_the_end():
     async def script():
         async with Broker(seed=1) as broker:
@@ -354,9 +397,38 @@ def test_a_function_that_fails_at_a_restart_is_asked_again():
 
             service = Service(billing=Loop(sometimes, raising_once))
             async with service.running():
+                await broker.until(lambda: len(made) == 2, timeout_s=60)
+                assert service["billing"].health().status == "failed"
+                assert service["billing"].health().why == "OSError: no credentials now"
                 await broker.until(lambda: service["billing"].restarts_count == 1, timeout_s=60)
                 await broker.until(lambda: service["billing"].health().is_ready, timeout_s=60)
             assert len(made) == 4
+
+    run_virtual(script())
+
+
+def test_a_function_that_gives_the_same_consumer_again_fails_at_each_restart_until_livez_fails():
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            consumer = maker(broker)()
+            service = Service(billing=Loop(lambda: consumer, raise_at_once))
+            with logged() as entries:
+                async with service.running():
+                    await broker.until(lambda: service["billing"].health().status == "failed", timeout_s=60)
+                    assert service["billing"].health().why == "ValueError: "
+                    await broker.clock.pass_s(8)
+                    why = "ConfigError: Loop: the function made a consumer that is stopped already"
+                    assert service["billing"].health().why.startswith(why)
+                    assert await probed(service) == ("failed", 200, 503)
+                    await broker.clock.pass_s(8)
+                    assert await probed(service) == ("failed", 503, 503)
+                with pytest.raises(ConfigError, match="a new one each time it is called"):
+                    async with service.running():
+                        raise AssertionError("it has begun")
+            failures = [fields for name, fields in entries if name == "loop_failed"]
+            assert [each["why"] for each in failures] == ["body_raised", *["consumer_failed"] * 4]
+            assert [each["restart_in_ms"] for each in failures] == [1_000, 2_000, 4_000, 8_000, 16_000]
 
     run_virtual(script())
 

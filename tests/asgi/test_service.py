@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import multiprocessing
 import os
 import signal
@@ -50,12 +51,27 @@ def plays(script):
         ({"stop_timeout_ms": True}, "stop_timeout_ms=True"),
         ({"unready_after_ms": 1.5}, "unready_after_ms=1.5"),
         ({"access": "everybody"}, "access='everybody'"),
+        ({"drain_on_signal": 1}, "drain_on_signal=1: True or False"),
+        ({"page": "no"}, "page='no': True or False"),
+        ({"metrics": None}, "metrics=None: True or False"),
+        ({"health_file": 3}, "health_file=3: a path"),
+        ({"health_file": b"/tmp/alive"}, "health_file=b'/tmp/alive': a path"),
     ],
 )
 def test_arguments_that_are_wrong_are_named(arguments, names):
     loops = {} if not arguments or "audit" in arguments else {"audit": Loop(lambda: Consumer("orders"), read)}
     with pytest.raises(ConfigError, match=names):
         Service(**arguments, **loops)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [each.name for each in inspect.signature(Service).parameters.values() if each.kind is each.KEYWORD_ONLY],
+)
+def test_a_loop_with_the_name_of_an_argument_is_refused(name):
+    loop = Loop(lambda: Consumer("orders"), read)
+    with pytest.raises(ConfigError, match=f"{name} is an argument of Service.* another name"):
+        Service(audit=loop, **{name: loop})
 
 
 def test_a_loop_takes_functions():
@@ -66,6 +82,8 @@ def test_a_loop_takes_functions():
         Loop(lambda: consumer, "read")
     with pytest.raises(ConfigError, match=r"no aiogroup\.Consumer"):
         Loop(lambda: "consumer", read).make()
+    with pytest.raises(ConfigError, match="may_end='no': True or False"):
+        Loop(lambda: consumer, read, may_end="no")
 
 
 # Start and end.
@@ -98,6 +116,50 @@ def test_it_runs_once_at_a_time_and_again_after_its_end():
             assert await probed(service) == ("stopped", 200, 503)
             assert broker.group("billing").members == ()
         assert consumers[0] is not consumers[1]
+
+    plays(script)
+
+
+def test_a_loop_that_was_looked_up_before_the_start_shows_each_life():
+    async def script(broker):
+        service = Service(billing=Loop(lambda: consumer_of(broker), read))
+        billing = service["billing"]
+        for _ in range(2):
+            async with service.running():
+                assert billing.health().status == "starting"
+                await broker.until(lambda: billing.health().is_ready)
+                assert service["billing"] is billing
+                assert list(billing.lags()) == [("orders", 0)]
+                assert broker.group("billing").members != ()
+                seen.append(billing.consumer)
+                await broker.clock.pass_s(10)
+                assert billing.health().since_ms >= 10_000
+            assert billing.health().status == "stopped"
+        assert seen[0] is not seen[1]
+
+    seen = []
+    plays(script)
+
+
+def test_a_lifespan_that_is_cancelled_twice_stops_all_the_same_and_the_service_runs_again():
+    async def script(broker):
+        async def lifespan():
+            async with service.running():
+                await asyncio.Event().wait()
+
+        service = Service(billing=Loop(lambda: consumer_of(broker), read))
+        billing = service["billing"]
+        for _ in range(2):
+            task = asyncio.create_task(lifespan())
+            await broker.until(lambda: billing.health().is_ready)
+            task.cancel()
+            await broker.until(lambda: billing.health().status == "stopping")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await broker.until(lambda: billing.health().status == "stopped")
+            assert broker.group("billing").members == ()
+            await broker.until(lambda: not [each for each in asyncio.all_tasks() if "service" in each.get_name()])
 
     plays(script)
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 
 import pytest
 
-from aiogroup import Consumer
+from aiogroup import Consumer, RecordDeserializationError
 from aiogroup.asgi import Loop, Service
 from aiogroup.embedded import Broker, run_virtual
 from aiogroup.protocol.consumer_protocol import Assignment, TopicPartitions, encode_assignment
 from aiogroup.runtime.loop import clock
-from tests.support.asgi import get
+from tests.support.asgi import get, get_raw, logged
 
 MINUTE_S = 60
 
@@ -98,6 +99,41 @@ def test_an_event_of_the_service_is_there_too_and_those_of_the_next_consumer():
             await broker.clock.pass_s(1)
             between = (await state_of(service))["loops"]["billing"]
             assert (between["state"], between["group"], between["subscription"]) == ("failed", "billing", ["orders"])
+
+    plays(script)
+
+
+def test_what_a_deserializer_says_of_a_record_is_shown_nowhere_and_the_body_gets_it():
+    def as_number(value):
+        return int(value)
+
+    async def script(broker):
+        async def reading(consumer):
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(read(consumer))
+            except* RecordDeserializationError as errors:
+                caught.append(errors.exceptions[0])
+                raise
+
+        caught = []
+        broker.produce("orders", b"card 4111-1111")
+        service = service_of(broker, reading, value_deserializer=as_number)
+        with logged() as entries:
+            async with service.running():
+                await broker.until(lambda: caught, MINUTE_S)
+                await broker.until(lambda: service["billing"].consumer is None, MINUTE_S)
+                told = [await get_raw(service, "/state"), await get_raw(service, "/livez", query=b"verbose")]
+                await broker.until(lambda: len(caught) == 2, MINUTE_S)
+        assert "4111" in str(caught[0].__cause__)
+        assert {each.status for each in told} == {200}
+        for text in (*(each.body.decode() for each in told), *(str(fields) for _, fields in entries)):
+            assert "4111" not in text
+        (poison, *_) = [fields["why"] for name, fields in entries if name == "poison_record"]
+        assert poison.startswith("orders-0 at offset 0: the value deserializer raised ValueError;")
+        (failed, *_) = [fields for name, fields in entries if name == "loop_failed"]
+        assert "in as_number" in failed["traceback"]
+        assert "in reading" in failed["traceback"]
 
     plays(script)
 

@@ -68,7 +68,8 @@ def test_a_deserializer_that_raises(which, max_records):
     assert (error.topic, error.partition, error.offset) == ("orders", 3, 5)
     assert (error.key, error.value) == (b"5", b"5")
     assert (type(error.__cause__), error.__cause__.args) == (LookupError, ("no schema",))
-    assert f"{which} deserializer" in str(error)
+    assert f"the {which} deserializer raised LookupError;" in str(error)
+    assert "no schema" not in str(error), "its text often shows the record"
     assert isinstance(error, CorruptRecordError)
 
 

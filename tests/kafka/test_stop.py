@@ -260,6 +260,25 @@ async def test_what_a_callback_raised_at_the_end_is_in_the_report(make_place):
     assert report.problems == ("not raised any more: ZeroDivisionError('no more calls to raise it from')",)
 
 
+async def test_an_error_of_a_callback_needs_no_repr(make_place):
+    class BlankError(Exception):
+        def __repr__(self):
+            return self.args[0].decode()
+
+    async def fail(_):
+        raise BlankError(None)
+
+    place, listener, ears = make_place(), Listener(), Ears()
+    listener.inside["revoked"] = fail
+    consumer = listening(place, listener, observers=[ears])
+    await consumer.start()
+    report = await consumer.stop()
+    (problem,) = report.problems
+    (failed,) = ears.heard(events.ListenerFailed)
+    assert "BlankError object at" in problem
+    assert "BlankError object at" in failed.error
+
+
 async def test_async_with_stops_also_on_cancellation(make_place):
     place, listener, ears = make_place(), Listener(), Ears()
     await place.produce(range(3))

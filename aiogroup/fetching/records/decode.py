@@ -399,7 +399,9 @@ class PartitionDecoder:
                 if value is not None and settings.value_deserializer is not None:
                     record.value = settings.value_deserializer(value)
             except Exception as error:  # noqa: BLE001 (the application's code)
-                message, raw = f"the {what} deserializer raised {error!r}", (*records[index + 1 :], *self._raw)
+                # What it says often shows the record, and this message goes to logs and pages: it stays in the cause.
+                message = f"the {what} deserializer raised {type(error).__name__}"
+                raw = (*records[index + 1 :], *self._raw)
                 self._raw = ()
                 self._poison = _Poison(
                     record.offset, record.offset + 1, message, error, key, value, self._batch, reader, raw

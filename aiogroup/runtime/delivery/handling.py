@@ -14,6 +14,7 @@ from aiogroup.records import Record, Records
 from aiogroup.runtime.loop.clock import running_loop, steady_ns, wall_ns
 from aiogroup.structs import TopicPartition
 from aiogroup.telemetry import events
+from aiogroup.telemetry.event import repr_of
 from aiogroup.telemetry.events import Emit
 from aiogroup.telemetry.record_observer import NOT_PROCESSED, End, RecordObserver, Whose
 
@@ -133,7 +134,7 @@ class Handling:
         if any(each is faulty for each in self._observers):
             self._observers = tuple(each for each in self._observers if each is not faulty)
             lines = "".join(traceback.format_exception(error))
-            self._emit(events.ObserverFailed(type(faulty).__qualname__, method, repr(error), lines))
+            self._emit(events.ObserverFailed(type(faulty).__qualname__, method, repr_of(error), lines))
 
 
 class _Handled:

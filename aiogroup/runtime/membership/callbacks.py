@@ -14,6 +14,7 @@ from aiogroup.runtime.loop.clock import now_ms
 from aiogroup.structs import TopicPartition
 from aiogroup.subscription import Subscription
 from aiogroup.telemetry import events
+from aiogroup.telemetry.event import repr_of
 
 __all__ = ["Callbacks"]
 
@@ -72,7 +73,7 @@ class Callbacks:
             with self._context.in_callback():
                 await call_listener(listener, callback, frozenset(tps))
         except Exception as error:  # noqa: BLE001 (it does not stop the rebalance; the next call raises it)
-            self._context.emit(events.ListenerFailed(callback, repr(error)))
+            self._context.emit(events.ListenerFailed(callback, repr_of(error)))
             self._context.inbox.put(error)
             self._context.changed.pulse()
         finally:
