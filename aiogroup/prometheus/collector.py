@@ -120,7 +120,10 @@ class Collector:
         return await self._threads.compute(self._text, accept, running_loop())
 
     def _text(self, accept: str, loop: AbstractEventLoop) -> tuple[bytes, str]:
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version that is no number, which prometheus-client does not expect
+            encode, content_type = choose_encoder("")
         if self._registered is None:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]

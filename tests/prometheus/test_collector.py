@@ -253,6 +253,14 @@ async def test_openmetrics_is_spoken_to_who_asks_for_it(make, collector):
     assert plain.startswith("text/plain")
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
+async def test_who_asks_for_a_version_that_is_no_number_gets_the_plain_text(make, scraped, collector, kind):
+    collector.add("billing", make("orders"))
+    body, content_type = await collector.text(f"{kind};version=abc")
+    assert content_type.startswith("text/plain; version=0.0.4")
+    assert scraped(body)("aiogroup_series_dropped") == 0
+
+
 async def test_the_loop_runs_between_the_steps_of_a_scrape(make, broker):
     broker.create_topic("wide", 1_000)
     turns = 0
