@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
@@ -43,7 +44,11 @@ def service(answer):
             for name, value in more:
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
+            parts = (
+                body if isinstance(body, Iterator) else [body if isinstance(body, bytes) else json.dumps(body).encode()]
+            )
+            for part in parts:
+                self.wfile.write(part)
 
         def log_message(self, *arguments):
             pass
@@ -192,6 +197,23 @@ def test_a_service_that_hangs_is_given_up_after_the_time_out(capsys):
         code, _, _ = run(capsys, url, "-f", "--timeout-ms", "1200")
         is_over.set()
     assert (code, len(asked)) == (1, 2)
+
+
+def test_a_service_that_answers_byte_by_byte_is_given_up_after_the_time_out(capsys):
+    is_over = Event()
+
+    def drip():
+        for _ in range(40):
+            if is_over.wait(0.1):
+                return
+            yield b" "
+        yield json.dumps({"events": EVENTS}).encode()
+
+    with service(lambda *_: (200, drip())) as url:
+        code, lines, told = run(capsys, url, "--timeout-ms", "500")
+        is_over.set()
+    assert (code, lines) == (1, [])
+    assert told.endswith("/state did not answer within --timeout-ms 500\n")
 
 
 def test_new_events_are_followed_until_the_service_is_gone_for_the_time_out(capsys):

@@ -7,8 +7,9 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import Future
 from http.client import HTTPException, HTTPMessage
-from threading import Event
+from threading import Event, Thread
 from typing import IO, Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -80,7 +81,7 @@ class _Service:
         if self._process in self._last:
             query = {"after": self._last[self._process], "process": self._process}
         url = f"{given.url}/state" + (f"?{urlencode(query)}" if query else "")
-        state = _state(url, dict(given.header), given.timeout_ms / 1_000)
+        state = _state(url, dict(given.header), given.timeout_ms)
         events = state.get("events") if isinstance(state, dict) else None
         if not isinstance(state, dict) or not isinstance(events, list):
             raise NotDoneError(f"{given.url}/state has no list of events: is aiogroup's Service mounted there?")
@@ -92,18 +93,41 @@ class _Service:
                 yield each
 
 
-def _state(url: str, headers: dict[str, str], limit_s: float) -> object:
+def _state(url: str, headers: dict[str, str], timeout_ms: int) -> object:
     request = urllib.request.Request(url, headers={"Accept": "application/json", **headers})  # noqa: S310 (checked)
     try:
-        with _opener().open(request, timeout=limit_s) as answer:
-            return json.loads(answer.read(MOST_BYTES))
+        body = _body(request, timeout_ms / 1_000)
     except urllib.error.HTTPError as error:
+        error.close()
         why = {401: "pass --header 'Authorization: ...'", 403: "access is closed to you: pass --header"}
         raise NotDoneError(f"{url} answered {error.code}: {why.get(error.code, error.reason)}") from None
+    except TimeoutError:
+        raise NotDoneError(f"{url} did not answer within --timeout-ms {timeout_ms}") from None
     except (OSError, HTTPException) as error:
         raise NotDoneError(f"{url} did not answer: {getattr(error, 'reason', None) or error}") from None
-    except ValueError:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
         raise NotDoneError(f"{url} did not answer with JSON: is aiogroup's Service mounted there?") from None
+
+
+def _body(request: urllib.request.Request, limit_s: float) -> bytes:
+    """The body of the answer; a `TimeoutError` when it is not there in time.
+
+    A socket's time-out bounds the wait for each next byte, so the whole answer is read by a thread. One that is given
+    up ends with the server's answer, or with this process.
+    """
+    answered: Future[bytes] = Future()
+
+    def ask() -> None:
+        try:
+            with _opener().open(request, timeout=limit_s) as answer:
+                answered.set_result(answer.read(MOST_BYTES))
+        except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
+            answered.set_exception(error)
+
+    Thread(target=ask, name="aiogroup events", daemon=True).start()
+    return answered.result(limit_s)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
