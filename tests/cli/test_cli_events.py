@@ -216,6 +216,35 @@ def test_a_service_that_answers_byte_by_byte_is_given_up_after_the_time_out(caps
     assert told.endswith("/state did not answer within --timeout-ms 500\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["http://127.0.0.1/", "--header", "X: \u043a\u043b\u044e\u0447"], "a header is ASCII"),
+        (["http://127.0.0.1/", "--header", "X Y: hunter2"], "a header is written 'NAME: VALUE'"),
+        (["http://127.0.0.1/\u043a"], "percent-encode"),
+        (["http://\u043a.example/"], "IDNA"),
+        (["http://bob:hunter2@127.0.0.1/"], "pass --header 'Authorization: ...'"),
+        (["ftp://bob:hunter2@127.0.0.1/"], "pass --header 'Authorization: ...'"),
+        (["http://127.0.0.1/aiogroup?token=hunter2"], "not the URL of a service"),
+        (["http://127.0.0.1:hunter2/"], "not the URL of a service"),
+        (["http://127.0.0.1/a b"], "not the URL of a service"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_without_its_secrets(capsys, arguments, why):
+    with pytest.raises(SystemExit) as ended:
+        main(["events", *arguments])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert why in told.splitlines()[-1]
+    assert "hunter2" not in told
+
+
+def test_a_host_that_no_name_can_have_is_told(capsys):
+    code, _, told = run(capsys, f"http://{'a' * 64}.example/")
+    assert code == 1
+    assert "cannot be asked" in told
+
+
 def test_new_events_are_followed_until_the_service_is_gone_for_the_time_out(capsys):
     asked = []
 

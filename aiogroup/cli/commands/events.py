@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 LOOK_S: Final = 1.0
 MOST_BYTES: Final = 8 * 1024 * 1024
 """The service keeps at most 1 MB of events and samples."""
+NO_URL: Final = "this is not the URL of a service, such as http://host:8000/aiogroup"
+HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -105,6 +108,8 @@ def _state(url: str, headers: dict[str, str], timeout_ms: int) -> object:
         raise NotDoneError(f"{url} did not answer within --timeout-ms {timeout_ms}") from None
     except (OSError, HTTPException) as error:
         raise NotDoneError(f"{url} did not answer: {getattr(error, 'reason', None) or error}") from None
+    except ValueError as error:
+        raise NotDoneError(f"{url} cannot be asked: {error}") from None
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -162,18 +167,28 @@ def _is_wanted(event: dict[str, Any], level: str) -> bool:
 
 
 def _url(text: str) -> str:
+    """The URL; no error repeats it, since it may hold a password."""
     try:
         parts = urlsplit(text)
-        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
+        host, port = parts.hostname, parts.port
     except ValueError:
-        is_good = False
-    if not is_good:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the URL of a service, such as http://host:8000/aiogroup")
+        raise argparse.ArgumentTypeError(NO_URL) from None
+    if "@" in parts.netloc:
+        raise argparse.ArgumentTypeError(
+            "a user and a password are not sent from a URL: leave them out, and pass --header 'Authorization: ...'"
+        )
+    if not text.isascii():
+        raise argparse.ArgumentTypeError("a URL is ASCII: percent-encode its path, and write its host with xn-- (IDNA)")
+    is_good = parts.scheme in ("http", "https") and bool(host) and port != 0
+    if not is_good or parts.query or parts.fragment or not text.isprintable() or " " in text:
+        raise argparse.ArgumentTypeError(NO_URL)
     return text.rstrip("/").removesuffix("/state")
 
 
 def _header(text: str) -> tuple[str, str]:
     name, separator, value = text.partition(":")
-    if not separator or not name.strip() or not text.isprintable():
+    if not text.isascii():
+        raise argparse.ArgumentTypeError("a header is ASCII: encode its value as the service expects it")
+    if not separator or not HEADER_NAME.fullmatch(name.strip()) or not text.isprintable():
         raise argparse.ArgumentTypeError("a header is written 'NAME: VALUE'")
     return name.strip(), value.strip()
