@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -197,6 +198,19 @@ def test_a_service_that_hangs_is_given_up_after_the_time_out(capsys):
         code, _, _ = run(capsys, url, "-f", "--timeout-ms", "1200")
         is_over.set()
     assert (code, len(asked)) == (1, 2)
+
+
+def test_a_reader_that_has_had_enough_ends_it_also_where_no_event_comes():
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-m", "aiogroup", "events", "-f"]
+    with service(remembered) as url, subprocess.Popen([*command, url], **pipes) as running:
+        try:
+            assert len([running.stdout.readline() for _ in EVENTS]) == len(EVENTS)
+            running.stdout.close()
+            assert running.wait(60) == 0
+            assert running.stderr.read() == ""
+        finally:
+            running.kill()
 
 
 def test_a_service_that_answers_byte_by_byte_is_given_up_after_the_time_out(capsys):

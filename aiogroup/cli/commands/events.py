@@ -15,7 +15,7 @@ from typing import IO, Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from aiogroup.cli.exits import Exit, NotDoneError
-from aiogroup.cli.printing import document, say_on, tell
+from aiogroup.cli.printing import check_reader, document, say_on, tell
 from aiogroup.runtime.loop.clock import steady_ms
 
 __all__ = ["add"]
@@ -68,6 +68,7 @@ def run(given: argparse.Namespace) -> int:
         if not given.follow:
             return Exit.DONE
         never.wait(LOOK_S)
+        check_reader()
 
 
 class _Service:
