@@ -55,7 +55,7 @@ def load_properties(path: Path) -> dict[str, str]:
     """Read a file as `Properties.load(InputStream)` does: its bytes are Latin-1.
 
     Raises:
-        ValueError: the file has a malformed `\\u` escape. OSError: the file cannot be read.
+        ConfigError: the file has a malformed `\\u` escape. OSError: the file cannot be read.
     """
     return parse_properties(path.read_bytes().decode("latin-1"))
 
@@ -64,38 +64,45 @@ def parse_properties(text: str) -> dict[str, str]:
     """Keys and values by the rules of java.util.Properties; of two equal keys the last one counts.
 
     Raises:
-        ValueError: there is a malformed `\\u` escape.
+        ConfigError: there is a malformed `\\u` escape. It names the line and the key, and never the value, which may be
+            a password.
     """
     found = {}
-    for line in _logical_lines(re.split(r"\r\n|\r|\n", text)):
+    for number, line in _logical_lines(re.split(r"\r\n|\r|\n", text)):
         match = _KEY.fullmatch(line)
         if match is not None:
-            found[_unescaped(match[1])] = _unescaped(match[2])
+            key = _unescaped(match[1], f"the key in line {number} of the properties")
+            found[key] = _unescaped(match[2], f"the value of {key!r} in line {number} of the properties")
     return found
 
 
-def _logical_lines(lines: Iterable[str]) -> Iterable[str]:
-    """Lines joined where they end with an odd number of backslashes; comments cannot be continued."""
-    begun = None
-    for each in lines:
+def _logical_lines(lines: Iterable[str]) -> Iterable[tuple[int, str]]:
+    """Lines joined where they end with an odd number of backslashes, each with the number of its first one; comments
+    cannot be continued.
+    """
+    begun, first = None, 0
+    for number, each in enumerate(lines, 1):
         line = each.lstrip(" \t\f")
         if begun is None and (not line or line[0] in "#!"):
             continue
-        begun = line if begun is None else begun + line
+        begun, first = (line, number) if begun is None else (begun + line, first)
         if (len(line) - len(line.rstrip("\\"))) % 2:
             begun = begun[:-1]
             continue
-        yield begun
+        yield first, begun
         begun = None
     if begun is not None:
-        yield begun
+        yield first, begun
 
 
-def _unescaped(text: str) -> str:
+def _unescaped(text: str, where: str) -> str:
     def character(match: re.Match[str]) -> str:
         code = match[1]
         if code == "u":
-            raise ValueError(f"malformed \\uXXXX encoding in {text!r}")
+            raise ConfigError(
+                f"{where} has a malformed \\uXXXX escape: write \\\\ for a backslash, and \\\\\\\\ for one within the "
+                "quotes of sasl.jaas.config"
+            )
         return chr(int(code[1:], 16)) if code[0] == "u" else _ESCAPES.get(code, code)
 
     # Two \u escapes may together be one character beyond U+FFFF.

@@ -43,8 +43,33 @@ def test_the_format_is_javas(text, expected):
 
 
 def test_a_malformed_escape_is_an_error_as_in_java():
-    with pytest.raises(ValueError, match="malformed"):
+    with pytest.raises(ConfigError, match="malformed"):
         parse_properties("a=\\u12")
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (
+            '# no\nsasl.jaas.config=\\\n Plain username="corp\\user1" password="hunter2";',
+            "'sasl.jaas.config' in line 2",
+        ),
+        ("a=1\n\nhunter2\\user1", "the key in line 3"),
+        ("hunter2\\u12\\", "the key in line 1"),
+    ],
+)
+def test_a_malformed_escape_is_named_without_a_value(text, where):
+    with pytest.raises(ConfigError) as raised:
+        parse_properties(text)
+    assert where in str(raised.value)
+    assert r"write \\ for a backslash" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_the_advised_backslashes_are_read_as_one():
+    jaas = r'sasl.jaas.config=Plain username="corp\\\\user1" password="hunter2";'
+    settings, _ = consumer_settings(parse_properties(f"security.protocol=SASL_PLAINTEXT\n{jaas}"))
+    assert settings["sasl_plain_username"] == r"corp\user1"
 
 
 def test_a_file_is_latin_1(tmp_path):

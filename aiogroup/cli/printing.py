@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TextIO
@@ -17,6 +18,7 @@ __all__ = [
     "OutputLostError",
     "address",
     "broker_as_json",
+    "check_reader",
     "document",
     "duration",
     "member_as_json",
@@ -134,6 +136,22 @@ def say_on(text: str) -> None:
     """
     say(text)
     if output.lost is not None:
+        raise OutputLostError
+
+
+def check_reader() -> None:
+    """While there is nothing to print: end as the next `say_on` would where the reader of a pipe, as `head`, has gone.
+
+    Raises:
+        OutputLostError: nobody reads what is printed.
+    """
+    try:
+        polled = select.poll()
+        polled.register(sys.stdout, 0)  # an error or the other side's end is told without being asked for
+    except (AttributeError, OSError, ValueError):  # Windows has no poll, and not every output is a file
+        return
+    if polled.poll(0):
+        output.lost = ""
         raise OutputLostError
 
 

@@ -66,17 +66,17 @@ def read_file(text: str, group_id: str) -> Mapping[TopicPartition, int]:
         NotDoneError: a line is written in another way, or none is about this group.
     """
     found = {}
-    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
-        if not row or (len(row) == 4 and row[0] != group_id):
-            continue
-        try:
-            _, topic, partition, offset = row if len(row) == 4 else (group_id, *row)
-            found[TopicPartition(topic.strip(), _number(partition))] = _number(offset)
-        except ValueError:
-            line = ",".join(row)
-            raise NotDoneError(
-                f"line {number} of the file is {line!r}: topic,partition,offset is needed, as --export writes it"
-            ) from None
+    rows = csv.reader(io.StringIO(text))
+    try:
+        for row in rows:
+            if row and (len(row) != 4 or row[0] == group_id):
+                _, topic, partition, offset = row if len(row) == 4 else (group_id, *row)
+                found[TopicPartition(topic.strip(), _number(partition))] = _number(offset)
+    except (ValueError, csv.Error) as error:
+        what = f"cannot be read ({error})" if isinstance(error, csv.Error) else f"is {','.join(row)!r}"
+        raise NotDoneError(
+            f"line {rows.line_num} of the file {what}: topic,partition,offset is needed, as --export writes it"
+        ) from None
     if not found:
         raise NotDoneError(f"the file has no offset for group {group_id!r}")
     return found

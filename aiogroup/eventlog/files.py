@@ -141,15 +141,17 @@ class FileWriter:
             self._file.close()
 
     def _take(self) -> list[bytes]:
-        """The next lines. If some were dropped, a line that says so comes first."""
+        """The next lines, no more than fit into a file. If some were dropped, a line that says so comes first."""
         lines: list[bytes] = []
         with self._lock:
             dropped_count = self.dropped_count - self._told_count
             total_count = self._told_count = self.dropped_count
         if dropped_count:
             lines.append(self._dropped_line(dropped_count, total_count))
-        size = 0
+        size = sum(map(len, lines))
         while self._queue and size < BATCH_BYTES:
+            if lines and size + len(self._queue[0]) > self._rotation.max_bytes:
+                break
             lines.append(self._queue.popleft())
             size += len(lines[-1])
         return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError
@@ -21,6 +21,9 @@ STALE_MS: Final = 60_000
 """A loop that is blocked takes no snapshots: one of this age is not shown any more."""
 ASKED_MS: Final = 600_000
 """Snapshots are taken each second for this time after a scrape that could not wait."""
+_Key: TypeAlias = tuple[str | None, str]
+_showing: Final = threading.Lock()
+"""Two threads may scrape at the same time."""
 
 
 class Source:
@@ -41,6 +44,9 @@ class Source:
         self._taken: tuple[int, Figures | None] | None = None
         self._asked_until_ms = 0
         self._alarm = Alarm(self._on_alarm)
+        self._own: _Key | None = None
+        self.shown: _Key | None = None
+        """The group, and the client id under which it is shown: not always its own. It stays between two consumers."""
 
     @property
     def restarts_count(self) -> int | None:
@@ -108,6 +114,26 @@ class Source:
     def end(self) -> None:
         self._asked_until_ms = 0
         self._alarm.cancel()
+
+    def reading(self, among: Iterable[Source]) -> Reading | None:
+        """The last snapshot, under a client id that no other one among these has in its group.
+
+        That is its own one, or one which ends with its name. It keeps it until it is removed, or until a consumer with
+        another group or client id takes the place: a counter that changed its name would fall for Prometheus.
+        """
+        figures = self.last
+        if figures is None:
+            return None
+        own = figures.group_id, figures.client_id
+        with _showing:
+            if self.shown is None or self._own != own:
+                taken = {each.shown for each in among if each is not self}
+                shown, count = own, 1
+                while shown in taken:
+                    shown = own[0], f"{own[1]}-{self.name}{'' if count == 1 else f'-{count}'}"
+                    count += 1
+                self._own, self.shown = own, shown
+            return Reading(figures, self.shown[1], self.restarts_count)
 
     # One snapshot.
 
@@ -185,18 +211,13 @@ class Sources:
             if source.is_here:
                 await source.take()
 
-    def readings(self, seen: set[tuple[str | None, str]]) -> Iterator[Reading]:
-        """The last snapshot of each. A group with a client id that was `seen` gets an id which ends with its name."""
+    def readings(self, among: Iterable[Source]) -> Iterator[Reading]:
+        """The last snapshot of each; `among` are all that are shown in the same place, these too."""
+        others = tuple(among)
         for source in self:
-            figures = source.last
-            if figures is None:
-                continue
-            client_id, count = figures.client_id, 1
-            while (figures.group_id, client_id) in seen:
-                client_id = f"{figures.client_id}-{source.name}{'' if count == 1 else f'-{count}'}"
-                count += 1
-            seen.add((figures.group_id, client_id))
-            yield Reading(figures, client_id, source.restarts_count)
+            reading = source.reading(others)
+            if reading is not None:
+                yield reading
 
 
 def bring_up_to_date(sources: Iterable[Source]) -> None:

@@ -110,7 +110,7 @@ class FiguresMetering:
 
     def _made(self) -> Rows:
         rows: Rows = {}
-        for reading, series in bounded(self._sources.readings(set()), self._max_series):
+        for reading, series in bounded(self._sources.readings(self._sources), self._max_series):
             whose = (reading.figures.group_id or "", reading.client_id)
             for name, labels, value in series:
                 pairs = zip((*OF_ALL, *FAMILIES[name].labels), (*whose, *labels), strict=True)

@@ -1,5 +1,7 @@
 """The entry point of `opentelemetry-instrument`: every consumer that is made afterwards has `Tracing` and `Metering`.
 
+Where the application gives a consumer one of them itself, that one alone is used: two would count each record twice.
+
 Needs opentelemetry-instrumentation, which that command brings.
 """
 
@@ -13,6 +15,8 @@ from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type:
 
 from aiogroup.consumer import Consumer
 from aiogroup.otel import Metering, Tracing
+from aiogroup.telemetry.event import Observer
+from aiogroup.telemetry.observers import checked_observers
 
 __all__ = ["AiogroupInstrumentor"]
 
@@ -32,8 +36,13 @@ class AiogroupInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
         @wraps(init)
         def observed(self: Consumer, *topics: Any, observers: Any = (), **more: Any) -> None:  # noqa: ANN401
-            added = (Tracing(tracer_provider, **tracing), Metering(meter_provider))
-            init(self, *topics, observers=(*observers, *added), **more)
+            own = checked_observers(observers)
+            added: list[Observer] = []
+            if not any(isinstance(each, Tracing) for each in own):
+                added.append(Tracing(tracer_provider, **tracing))
+            if not any(isinstance(each, Metering) for each in own):
+                added.append(Metering(meter_provider))
+            init(self, *topics, observers=(*own, *added), **more)
 
         Consumer.__init__ = observed  # type: ignore[method-assign]
 

@@ -6,6 +6,7 @@ import logging
 import os
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -26,6 +27,8 @@ __all__ = ["Collector", "exposition"]
 MULTIPROCESS: Final = "PROMETHEUS_MULTIPROC_DIR"
 _logger: Final = logging.getLogger("aiogroup")
 _told: Final[set[str]] = set()
+_written: Final[set[Sources]] = set()
+"""Of all collectors in multiprocess mode: they write into the same files of the process."""
 
 
 class Collector:
@@ -65,6 +68,7 @@ class Collector:
         self._registered: Registered | None = None
         if MULTIPROCESS in os.environ if multiprocess is None else multiprocess:
             self._process_sums = ProcessSums(CollectorRegistry())  # what is scraped are files, of all processes
+            _written.add(self._sources)
             _tell_once()
         else:
             self._registered = Registered.add(self._registry, self._sources, max_series)
@@ -79,9 +83,9 @@ class Collector:
         """Show a consumer from now on. Call it in the consumer's event loop.
 
         `name` is your own name for it. It is seen only where another consumer has the same group and the same client
-        id: then it is appended to the client id. Where the consumer is made anew after a failure, give a function that
-        returns the one of now, or `None` between two; or the loop of an `aiogroup.asgi.Service`, which has figures
-        then, too.
+        id: then it is appended to the client id of the one that is seen later, until that is removed. Where the
+        consumer is made anew after a failure, give a function that returns the one of now, or `None` between two; or
+        the loop of an `aiogroup.asgi.Service`, which has figures then, too.
 
         Raises:
             ConfigError: the name is in use.
@@ -100,6 +104,7 @@ class Collector:
         """Show nothing more, and leave the registry. A collector cannot be used again."""
         self._sources.clear()
         self._write_sums()
+        _written.discard(self._sources)
         if self._registered is not None:
             Registered.remove(self._registry, self._sources)
             self._registered = None
@@ -115,7 +120,10 @@ class Collector:
         return await self._threads.compute(self._text, accept, running_loop())
 
     def _text(self, accept: str, loop: AbstractEventLoop) -> tuple[bytes, str]:
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version that is no number, which prometheus-client does not expect
+            encode, content_type = choose_encoder("")
         if self._registered is None:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
@@ -125,7 +133,7 @@ class Collector:
 
     def _write_sums(self) -> None:
         if self._process_sums is not None:
-            self._process_sums.write(self._sources.readings(set()))
+            self._process_sums.write(self._sources.readings(chain.from_iterable(tuple(_written))))
 
 
 async def exposition(consumers: Iterable[Consumer], *, max_series: int = 5_000) -> bytes:

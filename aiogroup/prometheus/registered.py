@@ -76,11 +76,11 @@ class Registered:
     def collect(self) -> Iterator[Metric]:
         """The figures; the registry calls this, in whatever thread."""
         shown, taken_in = self._max_series, self._here.taken_in
-        bring_up_to_date(source for source in chain.from_iterable(shown) if source.loop is not taken_in)
+        among = tuple(chain.from_iterable(shown))
+        bring_up_to_date(source for source in among if source.loop is not taken_in)
         rows: dict[str, list[tuple[tuple[str, ...], Value]]] = {}
-        seen: set[tuple[str | None, str]] = set()
         for sources, max_series in shown.items():
-            for reading, series in bounded(sources.readings(seen), max_series):
+            for reading, series in bounded(sources.readings(among), max_series):
                 whose = (reading.figures.group_id or "", reading.client_id)
                 for name, labels, value in series:
                     rows.setdefault(name, []).append(((*whose, *labels), value))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
@@ -43,7 +45,11 @@ def service(answer):
             for name, value in more:
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
+            parts = (
+                body if isinstance(body, Iterator) else [body if isinstance(body, bytes) else json.dumps(body).encode()]
+            )
+            for part in parts:
+                self.wfile.write(part)
 
         def log_message(self, *arguments):
             pass
@@ -192,6 +198,65 @@ def test_a_service_that_hangs_is_given_up_after_the_time_out(capsys):
         code, _, _ = run(capsys, url, "-f", "--timeout-ms", "1200")
         is_over.set()
     assert (code, len(asked)) == (1, 2)
+
+
+def test_a_reader_that_has_had_enough_ends_it_also_where_no_event_comes():
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-m", "aiogroup", "events", "-f"]
+    with service(remembered) as url, subprocess.Popen([*command, url], **pipes) as running:
+        try:
+            assert len([running.stdout.readline() for _ in EVENTS]) == len(EVENTS)
+            running.stdout.close()
+            assert running.wait(60) == 0
+            assert running.stderr.read() == ""
+        finally:
+            running.kill()
+
+
+def test_a_service_that_answers_byte_by_byte_is_given_up_after_the_time_out(capsys):
+    is_over = Event()
+
+    def drip():
+        for _ in range(40):
+            if is_over.wait(0.1):
+                return
+            yield b" "
+        yield json.dumps({"events": EVENTS}).encode()
+
+    with service(lambda *_: (200, drip())) as url:
+        code, lines, told = run(capsys, url, "--timeout-ms", "500")
+        is_over.set()
+    assert (code, lines) == (1, [])
+    assert told.endswith("/state did not answer within --timeout-ms 500\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["http://127.0.0.1/", "--header", "X: \u043a\u043b\u044e\u0447"], "a header is ASCII"),
+        (["http://127.0.0.1/", "--header", "X Y: hunter2"], "a header is written 'NAME: VALUE'"),
+        (["http://127.0.0.1/\u043a"], "percent-encode"),
+        (["http://\u043a.example/"], "IDNA"),
+        (["http://bob:hunter2@127.0.0.1/"], "pass --header 'Authorization: ...'"),
+        (["ftp://bob:hunter2@127.0.0.1/"], "pass --header 'Authorization: ...'"),
+        (["http://127.0.0.1/aiogroup?token=hunter2"], "not the URL of a service"),
+        (["http://127.0.0.1:hunter2/"], "not the URL of a service"),
+        (["http://127.0.0.1/a b"], "not the URL of a service"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_without_its_secrets(capsys, arguments, why):
+    with pytest.raises(SystemExit) as ended:
+        main(["events", *arguments])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert why in told.splitlines()[-1]
+    assert "hunter2" not in told
+
+
+def test_a_host_that_no_name_can_have_is_told(capsys):
+    code, _, told = run(capsys, f"http://{'a' * 64}.example/")
+    assert code == 1
+    assert "cannot be asked" in told
 
 
 def test_new_events_are_followed_until_the_service_is_gone_for_the_time_out(capsys):

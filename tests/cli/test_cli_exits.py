@@ -62,6 +62,14 @@ async def test_a_reader_that_has_had_enough_ends_it_quietly(broker, commit):
         assert running.stderr.read() == ""
 
 
+def test_a_reader_that_has_had_enough_ends_it_also_where_no_record_comes(broker):
+    with started(broker, "tail", "orders", "-f", "-p", "0") as running:
+        assert len([running.stdout.readline() for _ in range(10)]) == 10
+        running.stdout.close()
+        assert running.wait(LIMIT_S) == 0
+        assert running.stderr.read() == ""
+
+
 async def test_looks_are_one_document_a_line(broker, commit):
     await commit({("orders", 0): 4})
     with started(broker, "lag", "billing", "--watch", "--interval-ms", "20", "-o", "json", "--max-lag", "6") as running:

@@ -114,15 +114,25 @@ async def test_where_to(run, commit, broker, to, new):
     assert (told.code, told.json["is_executed"], broker.committed("billing")[TP]) == (0, True, new)
 
 
-async def test_what_is_exported_can_be_taken_back(run, commit, broker, tmp_path):
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+async def test_what_is_exported_can_be_taken_back(run, commit, broker, tmp_path, encoding):
     await commit({("orders", 0): 4, ("orders", 1): 1})
     exported = await run("reset", "billing", "--all-topics", "--to-current", "--export")
     assert (exported.code, exported.out) == (0, "orders,0,4\norders,1,1\n")
     file = tmp_path / "offsets.csv"
-    file.write_text(exported.out)
+    file.write_text(exported.out, encoding=encoding)
     assert (await run("reset", "billing", "--all-topics", "--to-latest", "--execute")).code == 0
     assert (await run("reset", "billing", "--from-file", str(file), "--execute")).code == 0
     assert broker.committed("billing") == {TP: 4, ("orders", 1): 1}
+
+
+async def test_a_file_with_a_field_that_is_too_long_is_told(run, tmp_path):
+    file = tmp_path / "offsets.csv"
+    file.write_text(f"orders,0,4\n{'x' * 131_073},1,1\n")
+    told = await run("reset", "billing", "--from-file", str(file))
+    assert (told.code, told.out) == (1, "")
+    assert "line 2 of the file cannot be read (field larger than" in told.err
+    assert "topic,partition,offset is needed" in told.err
 
 
 async def test_a_group_that_is_not_there_yet_is_made(run, broker):

@@ -65,6 +65,22 @@ async def test_a_full_file_is_followed_by_another_and_the_oldest_go(tmp_path, mo
     assert found == list(range(found[0], 50))
 
 
+async def test_lines_that_are_written_together_are_spread_over_files(tmp_path):
+    async with EventLog(tmp_path / "events.jsonl", rotate_bytes=1_000, keep=300) as log:
+        for number in range(299):
+            log.on_event(told(number))
+        log.on_event(told("x" * 290))
+    assert max(path.stat().st_size for path in tmp_path.iterdir()) <= 1_000
+    assert [each["why"] for each in lines_in(tmp_path)] == [*map(str, range(299)), "x" * 290]
+
+
+async def test_a_line_that_is_longer_than_a_file_has_one_of_its_own(tmp_path):
+    async with EventLog(tmp_path / "events.jsonl", rotate_bytes=100, keep=300) as log:
+        for number in range(50):
+            log.on_event(told(number))
+    assert [len(path.read_bytes().splitlines()) for path in tmp_path.iterdir()] == [1] * 50
+
+
 @pytest.mark.parametrize("set_by_ms", [0, -3_600_000, 3_600_000])
 async def test_an_old_file_is_followed_by_another_however_the_clock_is_set(tmp_path, monkeypatch, set_by_ms):
     now = [5_000]

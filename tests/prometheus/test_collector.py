@@ -197,6 +197,38 @@ async def test_two_consumers_of_one_name_are_two_series(make, scraped, collector
     assert {each.labels["client_id"] for each in states} == {"aiogroup", "aiogroup-audit", "other"}
 
 
+async def test_a_consumer_keeps_its_series_while_the_other_of_its_name_is_replaced(make, scraped, collector):
+    async with make("orders") as first, make("orders") as second:
+        now = {"a": first, "b": second}
+        collector.add("a", lambda: now["a"])
+        collector.add("b", lambda: now["b"])
+
+        async def shown():
+            states = scraped((await collector.text())[0]).all("aiogroup_state")
+            return {each.labels["client_id"] for each in states}
+
+        assert await shown() == {"aiogroup", "aiogroup-b"}
+        now["a"] = None
+        assert await shown() == {"aiogroup-b"}
+        now["a"] = make("orders")
+        assert await shown() == {"aiogroup", "aiogroup-b"}
+        now["b"] = make("orders", client_id="other")
+        assert await shown() == {"aiogroup", "other"}
+        collector.remove("a")
+        now["b"] = make("orders")
+        assert await shown() == {"aiogroup"}
+
+
+async def test_a_consumer_keeps_its_series_when_another_collector_ends(make, scraped, collector, registry):
+    last = Collector(registry)
+    collector.add("billing", make("orders"))
+    last.add("audit", make("orders"))
+    for shown in ({"aiogroup", "aiogroup-audit"}, {"aiogroup-audit"}):
+        states = scraped((await last.text())[0]).all("aiogroup_state")
+        assert {each.labels["client_id"] for each in states} == shown
+        await collector.close()
+
+
 async def test_what_is_removed_is_not_shown(make, scraped, collector, registry):
     collector.add("billing", make("orders"))
     with pytest.raises(ConfigError, match="'billing' already"):
@@ -219,6 +251,14 @@ async def test_openmetrics_is_spoken_to_who_asks_for_it(make, collector):
     assert "aiogroup_state" in {each.name for each in openmetrics(body.decode())}
     _, plain = await collector.text()
     assert plain.startswith("text/plain")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
+async def test_who_asks_for_a_version_that_is_no_number_gets_the_plain_text(make, scraped, collector, kind):
+    collector.add("billing", make("orders"))
+    body, content_type = await collector.text(f"{kind};version=abc")
+    assert content_type.startswith("text/plain; version=0.0.4")
+    assert scraped(body)("aiogroup_series_dropped") == 0
 
 
 async def test_the_loop_runs_between_the_steps_of_a_scrape(make, broker):

@@ -34,10 +34,35 @@ asyncio.run(main())
 """
 
 
-def run(broker, folder, number):
+SEVERAL = """
+import asyncio, sys
+from aiogroup import Consumer, TopicPartition
+from aiogroup.prometheus import Collector
+
+servers = sys.argv[1]
+
+async def main():
+    collectors = Collector(), Collector()
+    given = {"bootstrap_servers": servers, "auto_offset_reset": "earliest"}
+    async with Consumer(**given) as first, Consumer(**given) as second, Consumer(**given) as third:
+        for name, collector, consumer in zip("abc", (*collectors, collectors[0]), (first, second, third)):
+            consumer.assign([TopicPartition("orders", number) for number in range(2)])
+            await consumer.getmany(timeout_ms=1_000)
+            collector.add(name, consumer)
+        await collectors[0].text()
+        body, _ = await collectors[1].text()
+        sys.stdout.write(body.decode())
+        for collector in collectors:
+            await collector.close()
+
+asyncio.run(main())
+"""
+
+
+def run(broker, folder, number, process=PROCESS):
     """The process that reads this partition; what it shows of all processes, and what it says."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PROMETHEUS_MULTIPROC_DIR": str(folder)}
-    command = [sys.executable, "-c", PROCESS, broker.bootstrap_servers, str(number)]
+    command = [sys.executable, "-c", process, broker.bootstrap_servers, str(number)]
     ended = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=True
     )
@@ -60,6 +85,13 @@ def test_the_sums_of_two_processes(broker, scraped, tmp_path):
     for sample in second.samples:
         assert not sample.labels.keys() & {"topic", "partition", "pid"}, sample
     assert not [each for each in second.samples if each.name.endswith("_bucket")]
+
+
+def test_consumers_of_one_name_in_one_process_are_all_counted(broker, scraped, tmp_path):
+    shown = scraped(run(broker, tmp_path, 0, SEVERAL)[0])
+    assigned = shown.all("kafka_consumer_coordinator_assigned_partitions")
+    assert [each.value for each in assigned] == [2, 2, 2]
+    assert {each.labels["client_id"] for each in assigned} == {"aiogroup", "aiogroup-b", "aiogroup-c"}
 
 
 def test_what_is_not_known_makes_a_sum_unknown(tmp_path):

@@ -33,6 +33,7 @@ from aiogroup import Consumer, LogContext
 from aiogroup.embedded import Broker
 from aiogroup.native import Cursor
 from aiogroup.otel import LINKS_LIMIT, SCHEMA_URL, Metering, Tracing
+from aiogroup.otel.instrumentor import AiogroupInstrumentor
 from aiogroup.runtime.loop import clock
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -422,6 +423,24 @@ async def test_instrumented_consumers_are_traced_and_no_others(broker, spans):
     async with consumer_of(broker) as consumer:
         assert type(aiter(consumer)) is Cursor
     assert len(spans.ended("process orders")) == 1
+
+
+async def test_what_an_instrumented_consumer_was_given_is_not_added_again(broker, spans):
+    broker.produce("orders", b"")
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    instrumentor = AiogroupInstrumentor()
+    instrumentor.instrument(tracer_provider=spans.provider, meter_provider=provider)
+    try:
+        traced = consumer_of(broker, Tracing(spans.provider), Metering(provider))
+    finally:
+        instrumentor.uninstrument()
+    async with traced:
+        await traced.getone()
+    assert len(spans.ended("process orders")) == 1
+    (scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
+    (consumed,) = (each for each in scope.metrics if each.name == "messaging.client.consumed.messages")
+    assert [each.value for each in consumed.data.data_points] == [1]
 
 
 def test_importing_aiogroup_imports_no_part_of_opentelemetry():

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import Future
 from http.client import HTTPException, HTTPMessage
-from threading import Event
+from threading import Event, Thread
 from typing import IO, Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from aiogroup.cli.exits import Exit, NotDoneError
-from aiogroup.cli.printing import document, say_on, tell
+from aiogroup.cli.printing import check_reader, document, say_on, tell
 from aiogroup.runtime.loop.clock import steady_ms
 
 __all__ = ["add"]
@@ -22,6 +24,8 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 LOOK_S: Final = 1.0
 MOST_BYTES: Final = 8 * 1024 * 1024
 """The service keeps at most 1 MB of events and samples."""
+NO_URL: Final = "this is not the URL of a service, such as http://host:8000/aiogroup"
+HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +68,7 @@ def run(given: argparse.Namespace) -> int:
         if not given.follow:
             return Exit.DONE
         never.wait(LOOK_S)
+        check_reader()
 
 
 class _Service:
@@ -80,7 +85,7 @@ class _Service:
         if self._process in self._last:
             query = {"after": self._last[self._process], "process": self._process}
         url = f"{given.url}/state" + (f"?{urlencode(query)}" if query else "")
-        state = _state(url, dict(given.header), given.timeout_ms / 1_000)
+        state = _state(url, dict(given.header), given.timeout_ms)
         events = state.get("events") if isinstance(state, dict) else None
         if not isinstance(state, dict) or not isinstance(events, list):
             raise NotDoneError(f"{given.url}/state has no list of events: is aiogroup's Service mounted there?")
@@ -92,18 +97,43 @@ class _Service:
                 yield each
 
 
-def _state(url: str, headers: dict[str, str], limit_s: float) -> object:
+def _state(url: str, headers: dict[str, str], timeout_ms: int) -> object:
     request = urllib.request.Request(url, headers={"Accept": "application/json", **headers})  # noqa: S310 (checked)
     try:
-        with _opener().open(request, timeout=limit_s) as answer:
-            return json.loads(answer.read(MOST_BYTES))
+        body = _body(request, timeout_ms / 1_000)
     except urllib.error.HTTPError as error:
+        error.close()
         why = {401: "pass --header 'Authorization: ...'", 403: "access is closed to you: pass --header"}
         raise NotDoneError(f"{url} answered {error.code}: {why.get(error.code, error.reason)}") from None
+    except TimeoutError:
+        raise NotDoneError(f"{url} did not answer within --timeout-ms {timeout_ms}") from None
     except (OSError, HTTPException) as error:
         raise NotDoneError(f"{url} did not answer: {getattr(error, 'reason', None) or error}") from None
-    except ValueError:
+    except ValueError as error:
+        raise NotDoneError(f"{url} cannot be asked: {error}") from None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
         raise NotDoneError(f"{url} did not answer with JSON: is aiogroup's Service mounted there?") from None
+
+
+def _body(request: urllib.request.Request, limit_s: float) -> bytes:
+    """The body of the answer; a `TimeoutError` when it is not there in time.
+
+    A socket's time-out bounds the wait for each next byte, so the whole answer is read by a thread. One that is given
+    up ends with the server's answer, or with this process.
+    """
+    answered: Future[bytes] = Future()
+
+    def ask() -> None:
+        try:
+            with _opener().open(request, timeout=limit_s) as answer:
+                answered.set_result(answer.read(MOST_BYTES))
+        except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
+            answered.set_exception(error)
+
+    Thread(target=ask, name="aiogroup events", daemon=True).start()
+    return answered.result(limit_s)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -138,18 +168,28 @@ def _is_wanted(event: dict[str, Any], level: str) -> bool:
 
 
 def _url(text: str) -> str:
+    """The URL; no error repeats it, since it may hold a password."""
     try:
         parts = urlsplit(text)
-        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
+        host, port = parts.hostname, parts.port
     except ValueError:
-        is_good = False
-    if not is_good:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the URL of a service, such as http://host:8000/aiogroup")
+        raise argparse.ArgumentTypeError(NO_URL) from None
+    if "@" in parts.netloc:
+        raise argparse.ArgumentTypeError(
+            "a user and a password are not sent from a URL: leave them out, and pass --header 'Authorization: ...'"
+        )
+    if not text.isascii():
+        raise argparse.ArgumentTypeError("a URL is ASCII: percent-encode its path, and write its host with xn-- (IDNA)")
+    is_good = parts.scheme in ("http", "https") and bool(host) and port != 0
+    if not is_good or parts.query or parts.fragment or not text.isprintable() or " " in text:
+        raise argparse.ArgumentTypeError(NO_URL)
     return text.rstrip("/").removesuffix("/state")
 
 
 def _header(text: str) -> tuple[str, str]:
     name, separator, value = text.partition(":")
-    if not separator or not name.strip() or not text.isprintable():
+    if not text.isascii():
+        raise argparse.ArgumentTypeError("a header is ASCII: encode its value as the service expects it")
+    if not separator or not HEADER_NAME.fullmatch(name.strip()) or not text.isprintable():
         raise argparse.ArgumentTypeError("a header is written 'NAME: VALUE'")
     return name.strip(), value.strip()

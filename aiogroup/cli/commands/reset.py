@@ -67,7 +67,8 @@ def check(given: argparse.Namespace) -> str | None:
 
 async def run(given: argparse.Namespace) -> int:
     """Print what changes, and change it if that was asked for and does no harm."""
-    file = None if given.from_file is None else read_file(given.from_file.read_text(), given.group)
+    # Some editors begin a file with a mark of its encoding (utf-8-sig), which is no part of the first topic's name.
+    file = None if given.from_file is None else read_file(given.from_file.read_text("utf-8-sig"), given.group)
     async with asked(settings_of(given)) as asking:
         look, changes = await asking.within(f"reset {given.group}", _plan(asking, given, file))
         refusals = [*_refusals(given, look, changes)]

@@ -14,7 +14,7 @@ from aiogroup.cli.arguments import count_of, duration_ms, instant_ms, partitions
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit, NotDoneError
-from aiogroup.cli.printing import document, say_on, shown
+from aiogroup.cli.printing import check_reader, document, say_on, shown
 from aiogroup.errors import named
 from aiogroup.printable import clean
 from aiogroup.protocol.messages.list_offsets import EARLIEST, LATEST
@@ -68,6 +68,7 @@ async def _read(consumer: Consumer, given: argparse.Namespace, left: dict[TopicP
     told_count, heard_at_ms = 0, now_ms()
     while given.follow or left:
         most = min(500, given.most - told_count) if given.most else 500
+        check_reader()
         records = await consumer.getmany(timeout_ms=LOOK_MS, max_records=most)
         for record in records.all():
             if given.follow or record.offset < left.get(record.tp, 0):
