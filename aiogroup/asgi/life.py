@@ -30,6 +30,7 @@ from aiogroup.telemetry.event import Emit, Observer, name_and_text, repr_of
 from aiogroup.telemetry.health import HealthStatus
 from aiogroup.telemetry.log import Log
 from aiogroup.telemetry.observers import Observers
+from aiogroup.telemetry.record_observer import drop_what_is_over
 from aiogroup.values import dataclass
 
 __all__ = ["End", "Life", "Policy", "WhenDead", "WhenFenced", "emit_of"]
@@ -149,6 +150,7 @@ class Life:
         try:
             if not await self._start(consumer):
                 return None
+            drop_what_is_over()  # the body of the consumer before ran in this context, too
             await self._loop.body(consumer)
             return self._why_ended(consumer)
         except ConsumerStoppedError as error:  # as `getone` raises it where `async for` ends

@@ -7,8 +7,9 @@ import json
 from itertools import pairwise
 
 import pytest
+import structlog
 
-from aiogroup import Consumer, TopicPartition
+from aiogroup import Consumer, LogContext, TopicPartition
 from aiogroup.asgi import Loop, Service
 from aiogroup.embedded import Broker, run_virtual
 from aiogroup.errors import ConfigError
@@ -59,6 +60,34 @@ def test_a_body_that_raises_is_run_again_after_1_2_and_4_seconds_with_the_same_r
             assert "in raising" in failures[0]["traceback"]
             assert {each["in_hand"] for each in failures} == {("orders-0@0",)}
             assert broker.troubles == []
+
+    run_virtual(script())
+
+
+def test_a_body_begins_without_the_fields_of_the_record_that_the_one_before_failed_at():
+    """Also where it reads by a generator of its own, which Python closes in another task."""
+
+    async def records_of(consumer):
+        async for record in consumer:
+            yield record
+
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            broker.produce("orders", b"poison")
+            at_begin, in_body = [], []
+
+            async def raising(consumer):
+                at_begin.append(structlog.contextvars.get_contextvars())
+                async for record in records_of(consumer):
+                    in_body.append(structlog.contextvars.get_contextvars()["offset"])
+                    assert record.offset, "the first record cannot be charged"
+
+            service = Service(billing=Loop(maker(broker, observers=[LogContext()]), raising))
+            async with service.running():
+                await broker.until(lambda: len(in_body) == 3, timeout_s=60)
+            assert at_begin[:3] == [{}] * 3
+            assert in_body == [0] * 3
 
     run_virtual(script())
 
