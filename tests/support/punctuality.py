@@ -9,17 +9,25 @@ STEP_S = 0.05
 
 
 class Lateness:
-    """`ms` is how late the loop was so far, all in all."""
+    """`ms` is how late the loop was so far, all in all: also before `watch` ran for the first time, and just now."""
 
     def __init__(self):
-        self.ms = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._past_ms = 0.0
+        self._due_at = self._loop.time()
+
+    @property
+    def ms(self):
+        return self._past_ms + self._late_ms()
+
+    def _late_ms(self):
+        return max(0.0, self._loop.time() - self._due_at) * 1_000
 
     async def watch(self):
-        loop = asyncio.get_running_loop()
         while True:
-            due_at = loop.time() + STEP_S
+            self._past_ms += self._late_ms()
+            self._due_at = self._loop.time() + STEP_S
             await asyncio.sleep(STEP_S)
-            self.ms += max(0.0, loop.time() - due_at) * 1_000
 
 
 @asynccontextmanager
