@@ -142,11 +142,12 @@ class _Handled:
     context of the loop.
     """
 
-    __slots__ = ("_handling", "_held", "_records", "_task")
+    __slots__ = ("_handling", "_held", "_loop", "_records", "_task")
 
     def __init__(self, handling: Handling, records: AsyncIterator[Record]) -> None:
         self._handling = handling
         self._records = records
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the consumer: it is looked up once
         self._task: Task | None = None
         self._held: Held | None = None
 
@@ -154,7 +155,9 @@ class _Handled:
         return self
 
     async def __anext__(self) -> Record:
-        task = _current_task()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        task = asyncio.current_task(self._loop)
         self._handling.end(task)
         record = await anext(self._records)
         self._held = self._handling.begin(task, record)
