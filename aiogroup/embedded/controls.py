@@ -25,7 +25,7 @@ class Controls(Running):
 
         def act(now_ms: int) -> None:
             found = self._partition(topic, partition)
-            if not _offset(to_offset) < found.log.end_offset:
+            if not whole_number("to_offset", to_offset, at_least=0) < found.log.end_offset:
                 held = f"{topic}-{partition} ends with {found.log.end_offset}"
                 raise BrokerRefusal(f"{held}: nothing is lost by cutting it at {to_offset}")
             live = self._cluster.nodes.live(found.replicas)
@@ -90,7 +90,7 @@ class Controls(Running):
         """
 
         if to_offset is not None:
-            _offset(to_offset)
+            whole_number("to_offset", to_offset, at_least=0)
 
         def act(now_ms: int) -> None:
             for each in self._partitions(topic, partition):
@@ -197,10 +197,3 @@ class Controls(Running):
             BrokerRefusal: the broker does not run.
         """
         self._call(lambda _now_ms: None)
-
-
-def _offset(to_offset: object) -> int:
-    offset = whole_number("to_offset", to_offset)
-    if offset < 0:
-        raise BrokerRefusal(f"to_offset={offset}: offsets are counted from 0")
-    return offset

@@ -107,7 +107,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.begin_ms = time.time_ns() // 1_000_000 if begin_ms is None else begin_ms
         self.numbers = count()
         self.networks: list[Network] = []
-        self.networks_numbers = count()
+        self.network_numbers = count()
         self.at_close: list[Callable[[], None]] = []
         self.jobs_count = 0
         """Jobs of the executor that run, or wait for a thread."""

@@ -214,7 +214,7 @@ class VirtualNetwork:
         Raises:
             BrokerRefusal: another broker of this loop has the port that was asked for.
         """
-        first = FIRST_PORT + NODES_OF_A_BROKER * next(self.loop.networks_numbers)
+        first = FIRST_PORT + NODES_OF_A_BROKER * next(self.loop.network_numbers)
         for number, node in enumerate(self.cluster.nodes):
             host, port = HOST.format(node.node_id), node.port or first + number
             if any(each.has(host, port) for each in self.loop.networks):

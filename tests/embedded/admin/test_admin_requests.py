@@ -217,16 +217,17 @@ def test_a_fault_comes_before_or_after_a_deletion(make_talk):
     assert offsets == [[["read", 0, 5]], [], []]
 
 
-def test_a_fault_at_one_partition_keeps_its_offset(make_talk):
-    talk = make_talk()
+@pytest.mark.parametrize(("after", "left"), [(False, [["read", 1, 6]]), (True, [])])
+def test_a_fault_at_one_partition_keeps_its_offset_unless_it_comes_after(make_talk, after, left):
+    talk, code = make_talk(), ErrorCode.TOPIC_AUTHORIZATION_FAILED
     talk.create({"name": "read", "count": 2})
     talk.commit("one", ("read", 0), ("read", 1))
-    place = Place(topic="read-pure", partition=1)
-    cluster_of(talk).faults.add(Fault(OffsetDeleteRequest.api_name(), ErrorCode.TOPIC_AUTHORIZATION_FAILED, place))
+    place = Place(topic="read-pure", partition=1, group="one-pure")
+    cluster_of(talk).faults.add(Fault(OffsetDeleteRequest.api_name(), code, place, after=after))
     talk.delete_offsets("one", ("read", 0, 1))
     assert talk.transcript[-1][3] == [["read", 0, "NONE"], ["read", 1, "TOPIC_AUTHORIZATION_FAILED"]]
     talk.committed("one")
-    assert talk.transcript[-1][3] == [["read", 1, 6]]
+    assert talk.transcript[-1][3] == left
 
 
 def test_a_deleted_group_stays_deleted_when_its_coordinator_moves(make_talk):
