@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from aiogroup.embedded.__main__ import FIRST_LINE, main
+from aiogroup.embedded.messages.producer_ids import InitProducerIdRequest
 from aiogroup.protocol.framing import decode_response, encode_request
 from aiogroup.protocol.messages.api_versions import ApiVersionsRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
@@ -93,6 +94,18 @@ def test_it_serves_until_sigterm_and_tells_what_is_asked_in_vain():
         running.send_signal(signal.SIGTERM)
         assert running.stdout.read() == "ended\n"
         assert running.wait(LIMIT_S) == 0
+
+
+def test_a_producer_that_outlives_the_broker_shares_its_id_with_nobody():
+    # It begins with what it sent last: under an id of its own that is a producer whose records were deleted.
+    request = encode_request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000), 4, 1, "mine")
+    ids = []
+    for _ in range(2):
+        with command() as (_, lines):
+            answer = ask(int(lines[-1].rpartition(":")[2]), request)
+            ids.append(decode_response(InitProducerIdRequest, 4, answer)[1].producer_id)
+    first, second = ids
+    assert abs(first - second) > 1_000
 
 
 def test_it_ends_at_ctrl_c_while_clients_are_connected():

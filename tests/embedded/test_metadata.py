@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from aiogroup.embedded.machine.faults.faults import Fault, Place
-from aiogroup.embedded.machine.groups.coordinators import java_hash
+from aiogroup.embedded.machine.groups.coordinators import java_bucket, java_hash
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.messages.ranges import RANGES
 from aiogroup.protocol.errors import ErrorCode
@@ -73,6 +73,22 @@ def test_every_version_of_metadata_knows_a_topic(version):
     for request in (asked("orders"), MetadataRequest(topics=None)):
         (topic,) = client.ask(request, version).topics
         assert (topic.error_code, topic.name, len(topic.partitions)) == (0, "orders", 2)
+
+
+@pytest.mark.parametrize(("key_type", "name"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
+def test_an_internal_topic_is_there_once_somebody_has_looked_for_a_coordinator(key_type, name):
+    properties = {"offsets.topic.num.partitions": 4, "transaction.state.log.num.partitions": 4}
+    machine = Machine(nodes=3, properties=properties)
+    client = machine.client()
+    assert client.ask(MetadataRequest(topics=None)).topics == ()
+    for key in ("billing", "shipping"):
+        client.ask(FindCoordinatorRequest(coordinator_keys=(key,), key_type=key_type))
+    (topic,) = client.ask(MetadataRequest(topics=None)).topics
+    assert (topic.name, topic.is_internal, topic.error_code, len(topic.partitions)) == (name, True, 0, 4)
+    (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=("billing",), key_type=key_type)).coordinators
+    assert topic.partitions[java_bucket("billing", 4)].leader_id == found.node_id
+    (by_name,) = client.ask(asked(name)).topics
+    assert by_name == topic
 
 
 def test_topics_that_are_not_there_and_names_that_no_topic_can_have():

@@ -26,6 +26,7 @@ CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 COUNT = 50
 VALUES = [b"%d" % number * 40 for number in range(COUNT)]
 LIMIT_S = 30
+OFFSETS = "__consumer_offsets"
 
 
 @pytest.fixture
@@ -326,6 +327,14 @@ def results(futures):
 
 def refusals(futures):
     return {name: future.exception(LIMIT_S).args[0].name() for name, future in futures.items()}
+
+
+async def test_the_topic_of_the_groups_offsets_is_an_internal_one(confluents_admin, servers, topic, unique_name):
+    async with Consumer(topic, bootstrap_servers=servers, group_id=unique_name("group")) as consumer:
+        await consumer.getmany(timeout_ms=0)
+        await eventually(lambda: OFFSETS in confluents_admin.list_topics(timeout=LIMIT_S).topics)
+        described = results(confluents_admin.describe_topics(confluent_kafka.TopicCollection([OFFSETS, topic])))
+        assert {name: each.is_internal for name, each in described.items()} == {OFFSETS: True, topic: False}
 
 
 async def test_confluents_admin_client_administers_topics(confluents_admin, servers, unique_name):

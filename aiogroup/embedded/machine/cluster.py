@@ -23,6 +23,7 @@ from aiogroup.embedded.machine.groups.deletion import GroupDeletion
 from aiogroup.embedded.machine.groups.listing import GroupListing
 from aiogroup.embedded.machine.groups.requests import GroupRequests
 from aiogroup.embedded.machine.ids import Ids, RandomBits
+from aiogroup.embedded.machine.internal_topics import InternalTopics
 from aiogroup.embedded.machine.logs.log import Budget, Log
 from aiogroup.embedded.machine.logs.produce import Produces
 from aiogroup.embedded.machine.logs.topic_requests import TopicRequests
@@ -127,7 +128,7 @@ class Cluster:
             Offsets(topics, faults),
             Epochs(topics, faults),
             self.group_requests,
-            GroupListing(self.coordinators, seats, faults, troubles),
+            GroupListing(self.coordinators, seats, InternalTopics(topics, self.nodes, settings), faults, troubles),
             TransactionRequests(transactions, topics, faults, ids.producer_id),
             TransactionalOffsets(self.coordinators, transactions, topics, faults),
             GroupDeletion(self.coordinators, topics, faults),

@@ -8,6 +8,8 @@ from uuid import UUID
 
 __all__ = ["Ids", "RandomBits"]
 
+PRODUCER_ID_BITS = 48
+
 
 class RandomBits(Protocol):
     """`random.Random`, as far as the machine uses it."""
@@ -20,7 +22,7 @@ class Ids:
 
     def __init__(self, rng: RandomBits) -> None:
         self._rng = rng
-        self._producers_count = 0
+        self._next_producer_id: int | None = None
 
     def uuid(self) -> UUID:
         """A random UUID (version 4), which is never one of Kafka's reserved ones."""
@@ -39,6 +41,12 @@ class Ids:
         return self._rng.getrandbits(31) or 1
 
     def producer_id(self) -> int:
-        """Kafka hands out blocks of ids, in order."""
-        self._producers_count += 1
-        return self._producers_count
+        """Kafka hands out blocks of ids, in order.
+
+        The first one is drawn by lot: a broker that is started anew knows no sequence numbers, so it must not give out
+        the id of a producer that has outlived the broker before.
+        """
+        if self._next_producer_id is None:
+            self._next_producer_id = self._rng.getrandbits(PRODUCER_ID_BITS)
+        self._next_producer_id += 1
+        return self._next_producer_id

@@ -257,7 +257,6 @@ BROKER: Mapping[str, Kind] = {
     "min.incremental.fetch.session.eviction.ms": Number(120_000, 0),
     "num.partitions": Number(1, 1, INT_MAX),
     "offset.metadata.max.bytes": Number(4_096, 0, INT_MAX),
-    # The word here is coordinator partitions: there is no topic of offsets.
     "offsets.topic.num.partitions": Number(1, 1, INT_MAX),
     "producer.id.expiration.ms": Number(86_400_000, 1, INT_MAX),
     "replica.selector.class": Choice("", ("", "org.apache.kafka.common.replica.RackAwareReplicaSelector")),

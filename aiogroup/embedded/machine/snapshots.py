@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiogroup.embedded.machine.groups.log import GroupLog
+from aiogroup.embedded.machine.internal_topics import OFFSETS, TRANSACTIONS
 from aiogroup.embedded.machine.logs.log import Budget
 from aiogroup.embedded.machine.logs.topics import Partition, Topic
 from aiogroup.embedded.machine.refusals import BrokerRefusal
@@ -55,7 +56,8 @@ def take(cluster: Cluster) -> Snapshot:
         for each in topic.partitions:
             if each.log.last_stable_offset < each.log.end_offset:
                 raise BrokerRefusal(f"a transaction is under way in {topic.name}-{each.index}: wait for its end")
-    topics = tuple(_copied(topic, budget) for topic in cluster.topics)
+    # Kafka's own topics come again with the next question for a coordinator.
+    topics = tuple(_copied(topic, budget) for topic in cluster.topics if topic.name not in (OFFSETS, TRANSACTIONS))
     groups = tuple((group_id, log.copy()) for seat in cluster.coordinators for group_id, log in seat.log.items())
     settings = tuple((source, dict(texts)) for source, texts in cluster.settings.changed.items())
     return Snapshot(budget.used_bytes, topics, groups, transactional_ids, settings, _form_of(cluster))

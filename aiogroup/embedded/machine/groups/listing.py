@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from aiogroup.embedded.machine.exchange import Exchange, Handler
 from aiogroup.embedded.machine.faults.faults import Faults, Place
 from aiogroup.embedded.machine.groups.coordinators import Coordinators
+from aiogroup.embedded.machine.internal_topics import OFFSETS, TRANSACTIONS, InternalTopics
 from aiogroup.embedded.machine.nodes import Node
 from aiogroup.embedded.machine.refusals import Troubles
 from aiogroup.protocol.errors import ErrorCode
@@ -42,10 +43,16 @@ class GroupListing:
     """Serves what clients and administrators ask about groups, at all nodes."""
 
     def __init__(
-        self, coordinators: Coordinators, transactions: Transactions, faults: Faults, troubles: Troubles
+        self,
+        coordinators: Coordinators,
+        transactions: Transactions,
+        internal_topics: InternalTopics,
+        faults: Faults,
+        troubles: Troubles,
     ) -> None:
         self._coordinators = coordinators
         self._transactions = transactions
+        self._internal_topics = internal_topics
         self._faults = faults
         self._troubles = troubles
 
@@ -67,6 +74,8 @@ class GroupListing:
             if key_type == SHARE:
                 what = f"{exchange.client_id} looked for the coordinator of {key}"
                 message = str(self._troubles.note("share groups", what, now_ms))
+        if not code:
+            self._internal_topics.see_to(TRANSACTIONS if key_type == TRANSACTION else OFFSETS, now_ms)
         node = self._transactions.node_of(key) if key_type == TRANSACTION else self._coordinators.node_of(key)
         if not code and node is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE

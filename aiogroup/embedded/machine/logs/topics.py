@@ -153,6 +153,7 @@ class Topics:
         assignments: Sequence[tuple[int, ...]] | None = None,
         config: Mapping[str, str] | None = None,
         is_internal: bool = False,
+        topic_id: UUID | None = None,
     ) -> Topic:
         """Create a topic. The caller has checked that the name is legal and free.
 
@@ -164,9 +165,10 @@ class Topics:
             assignments: in place of these, the replicas of each partition.
             config: what is set for this topic.
             is_internal: clients do not write to it.
+            topic_id: its id; a new one without.
         """
-        place = len(self._by_name)
-        topic = Topic(name, self.new_id(), dict(config or {}), is_internal=is_internal, place=place)
+        place = sum(not each.is_internal for each in self)
+        topic = Topic(name, topic_id or self.new_id(), dict(config or {}), is_internal=is_internal, place=place)
         self.put(topic)
         self.add_partitions(
             topic, partitions_count, now_ms, replication_factor=replication_factor, assignments=assignments

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from aiogroup.embedded.machine.internal_topics import OFFSETS
 from aiogroup.embedded.machine.logs.batches import End, marker
 from aiogroup.embedded.machine.refusals import BrokerRefusal
 from aiogroup.embedded.machine.transactions.states import Expected, State, TransactionalId
@@ -19,10 +20,7 @@ if TYPE_CHECKING:
     from aiogroup.embedded.machine.timers import Timers
     from aiogroup.embedded.machine.transactions.seats import Seat, Seats
 
-__all__ = ["OFFSETS_TOPIC", "Groups", "TransactionCoordinator"]
-
-OFFSETS_TOPIC = "__consumer_offsets"
-"""A transaction names the coordinator partition of a group as a partition of this topic, which is not there."""
+__all__ = ["Groups", "TransactionCoordinator"]
 
 Partitions = dict[tuple[str, int], None]
 
@@ -79,7 +77,7 @@ class TransactionCoordinator:
 
     def offsets_of(self, group_id: str) -> tuple[str, int]:
         """What stands for a group's offsets among the partitions of a transaction."""
-        return OFFSETS_TOPIC, self._groups.number_of(group_id)
+        return OFFSETS, self._groups.number_of(group_id)
 
     # Snapshots.
 
@@ -212,7 +210,7 @@ class TransactionCoordinator:
     def _end(self, seat: Seat, each: TransactionalId, *, is_committed: bool, now_ms: int) -> None:
         for topic, index in each.end(is_committed=is_committed, now_ms=now_ms):
             partition = self._topics.partition(topic, index)
-            if partition is not None:
+            if partition is not None and not partition.topic.is_internal:
                 batch = marker(End(is_committed, seat.epoch), each.producer_id, each.epoch, now_ms)
                 partition.log.append(batch, partition.leader_epoch)
                 partition.appended(len(batch), now_ms)
