@@ -12,7 +12,7 @@ import re
 import ssl
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from importlib.util import find_spec
 from typing import Any, Final, Literal, Unpack
@@ -49,6 +49,19 @@ SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 OBSOLETE: Final = frozenset({"loop", "api_version", "consumer_timeout_ms"})
 """Settings of AIOKafkaConsumer that have no meaning here. They are accepted with a warning, to make moving easy."""
+
+WRITTEN_OTHERWISE: Final = {
+    "auto_commit": "enable_auto_commit=True or False is meant",
+    "broker": "the brokers are bootstrap_servers='host:port,host:port'",
+    "brokers": "the brokers are bootstrap_servers='host:port,host:port'",
+    "deserializer": "there are value_deserializer and key_deserializer",
+    "group": "the group is group_id='name'",
+    "group_protocol": "this consumer speaks Kafka's classic protocol of groups, as every broker does; leave it out",
+    "group_remote_assignor": "the group's members assign the partitions; there is partition_assignment_strategy",
+    "topic": "topics are given as arguments: Consumer('orders', 'returns', ...)",
+    "topics": "topics are given as arguments: Consumer('orders', 'returns', ...)",
+}
+"""Names that other clients have, or that are guessed often, whose nearest neighbour among ours means something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +210,7 @@ class ConsumerConfig:
         """
         known = {each.name for each in dataclasses.fields(cls)}
         for name in settings.keys() - known - OBSOLETE:
-            import difflib  # noqa: PLC0415 (for the message alone)
-
-            near = difflib.get_close_matches(name, known, n=1)
-            raise ConfigError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            raise ConfigError(f"unknown setting {name!r}{_hint(name, known)}")
         for name in settings.keys() & OBSOLETE:
             warnings.warn(
                 f"{name} has no meaning in aiogroup and is ignored", DeprecationWarning, stacklevel=_stacklevel()
@@ -434,6 +444,7 @@ class ConsumerConfig:
                 f"security_protocol={self.security_protocol!r} needs ssl_context (aiokafka.helpers.create_ssl_context "
                 "or ssl.create_default_context)"
             )
+        self._check_security_is_used()
         if not self.security_protocol.startswith("SASL"):
             return
         _require(
@@ -460,6 +471,32 @@ class ConsumerConfig:
                 self.sasl_plain_username is not None and self.sasl_plain_password is not None,
                 f"sasl_mechanism={self.sasl_mechanism!r} needs sasl_plain_username and sasl_plain_password",
             )
+
+    def _check_security_is_used(self) -> None:
+        """Credentials and certificates that the protocol would not use: the records would go unprotected."""
+        given = {
+            "sasl_plain_username": self.sasl_plain_username is not None,
+            "sasl_plain_password": self.sasl_plain_password is not None,
+            "sasl_oauth_token_provider": self.sasl_oauth_token_provider is not None,
+            "sasl_mechanism": self.sasl_mechanism != "PLAIN",
+        }
+        unused = [] if self.security_protocol.startswith("SASL") else [name for name in given if given[name]]
+        if self.ssl_context is not None and not self.security_protocol.endswith("SSL"):
+            unused.append("ssl_context")
+        _require(
+            not unused,
+            f"{', '.join(unused)} has no effect with security_protocol={self.security_protocol!r}: leave it out, or "
+            "choose SASL_SSL (TLS and SASL), SSL (TLS alone) or SASL_PLAINTEXT (SASL without encryption)",
+        )
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    if name in WRITTEN_OTHERWISE:
+        return f": {WRITTEN_OTHERWISE[name]}"
+    import difflib  # noqa: PLC0415 (for the message alone)
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _require(holds: bool, message: str) -> None:

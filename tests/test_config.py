@@ -47,6 +47,14 @@ CONTRADICTIONS = [
     ({"security_protocol": "SSL"}, "security_protocol='SSL'", "ssl_context"),
     ({"security_protocol": "SASL_SSL"}, "security_protocol='SASL_SSL'", "ssl_context"),
     ({"security_protocol": "SASL_PLAINTEXT"}, "sasl_mechanism='PLAIN'", "sasl_plain_username"),
+    ({"sasl_plain_username": "alice", "sasl_plain_password": "x"}, "security_protocol='PLAINTEXT'", "SASL_SSL"),
+    ({"sasl_mechanism": "SCRAM-SHA-512"}, "sasl_mechanism has no effect", "security_protocol='PLAINTEXT'"),
+    (
+        {"sasl_oauth_token_provider": TokenProvider(), "security_protocol": "SSL", "ssl_context": TLS},
+        "sasl_oauth_token_provider has no effect",
+        "security_protocol='SSL'",
+    ),
+    ({"ssl_context": TLS}, "ssl_context has no effect", "security_protocol='PLAINTEXT'"),
     (
         {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"},
         "sasl_mechanism='OAUTHBEARER'",
@@ -182,6 +190,23 @@ def test_longest_text_of_a_request_is_taken():
 def test_unknown_setting_suggests_the_nearest(unknown, meant):
     with pytest.raises(ConfigError, match=rf"'{unknown}'; did you mean '{meant}'\?"):
         ConsumerConfig.of(**{unknown: 1})
+
+
+@pytest.mark.parametrize(
+    ("foreign", "told"),
+    [
+        ("group_protocol", "classic protocol"),
+        ("deserializer", "value_deserializer"),
+        ("broker", "bootstrap_servers"),
+        ("brokers", "bootstrap_servers"),
+        ("topic", "as arguments"),
+        ("group", "group_id"),
+        ("auto_commit", "enable_auto_commit"),
+    ],
+)
+def test_a_name_that_other_clients_have_is_answered_with_what_to_write(foreign, told):
+    with pytest.raises(ConfigError, match=rf"unknown setting '{foreign}'.*{told}"):
+        ConsumerConfig.of(**{foreign: "x"})
 
 
 def test_unknown_setting_without_a_neighbour_is_refused_all_the_same():

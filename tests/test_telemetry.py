@@ -160,7 +160,7 @@ def test_applications_structlog_is_used_as_it_is(structlog_entries):
     Log("billing", "pod-1").on_event(events.HeartbeatMissed("closed"))
     ((level, entry),) = structlog_entries
     assert level == "warning"
-    assert entry["event"] == "heartbeat_missed"
+    assert (entry["event"], entry["logger"]) == ("heartbeat_missed", "aiogroup")
     assert (entry["why"], entry["group"], entry["client_id"]) == ("closed", "billing", "pod-1")
 
 

@@ -18,11 +18,12 @@ _logger: Final = logging.getLogger("aiogroup")
 class Log:
     """An observer that writes each event with its fields, and with the consumer's group and client id.
 
-    If the application has configured structlog, events go there: those at the level of the standard logger `aiogroup`
-    or above, at INFO or above if that logger has no level. Without that limit a structlog without a filter would write
-    every heartbeat. Without structlog, events go to the standard logger `aiogroup`. Its records have the fields as
-    attributes (`extra`), for formatters that write JSON, and as text in their message. Whether structlog is configured
-    is checked at each event: a consumer may be made before the application configures it.
+    If the application has configured structlog, events go there, with `logger="aiogroup"`: those at the level of the
+    standard logger `aiogroup` or above, at INFO or above if that logger has no level. Without that limit a structlog
+    without a filter would write every heartbeat. Without structlog, events go to the standard logger `aiogroup`.
+    Its records have the fields as attributes (`extra`), for formatters that write JSON, and as text in their message.
+    Whether structlog is configured is checked at each event: a consumer may be made before the application configures
+    it.
 
     If a processor or a logger raises, `Observers` treats this observer as faulty and does not call it again.
     """
@@ -34,7 +35,8 @@ class Log:
         level = _LEVELS[event.level]
         if (structlog := _configured_structlog()) is not None:
             if level >= (_logger.level or logging.INFO):
-                getattr(structlog.get_logger("aiogroup"), event.level)(event.name, **self._whose, **event.fields())
+                write = getattr(structlog.get_logger("aiogroup"), event.level)
+                write(event.name, logger="aiogroup", **self._whose, **event.fields())
         elif _logger.isEnabledFor(level):
             fields = {**event.fields(), **self._whose}
             template = f"{event.name} %s"  # one for each event, as some log services group messages by their template
