@@ -323,6 +323,8 @@ class Consumer:
         one up to which a lane was delivered in this ownership. If it is not known yet where the lanes of a partition
         begin that was assigned again, the commit waits for that.
 
+        A `stop` that waits for what another task handles (`drain`) still takes that task's commits.
+
         Raises:
             CommitFailedError: some partitions belong to another member now (`not_owned`); the others are committed.
             RebalanceInProgressError, KafkaTimeoutError, ConnectionLostError: not done in `default_api_timeout_ms`;
@@ -332,10 +334,11 @@ class Consumer:
             IllegalOperation: there is no group.
             ValueError, TypeError: not offsets, or no lane delivered up to there. Nothing is sent.
         """
-        await self._running().committing(self._commit(offsets), offsets)
+        await self._committing().committing(self._commit(offsets), offsets)
 
     async def _commit(self, offsets: Offsets | None) -> None:
-        engine, group = self._running(), self._grouped("commit")
+        engine = self._committing()
+        group = engine.group.needed_for("commit")
         until_ms = now_ms() + self.config.default_api_timeout_ms
         if offsets is None:
             await group.committer.commit_all(until_ms - now_ms())
@@ -783,6 +786,12 @@ class Consumer:
     def _running(self) -> Engine:
         self._check_alive()
         return self._started()
+
+    def _committing(self) -> Engine:
+        """As `_running`. A stop that waits for what the application handles lets it commit that, too."""
+        if self._engine is not None and self._engine.context.is_draining:
+            return self._engine
+        return self._running()
 
     def _asked(self, partitions: tuple[TopicPartition, ...] = ()) -> Engine:
         """As `_running`, for requests for records."""

@@ -123,6 +123,8 @@ class Context:
     inbox: Inbox = field(init=False)
     is_stopped: bool = False
     """The application has called `stop`: nothing new is begun, and requests get nothing more."""
+    is_draining: bool = False
+    """A stop waits for what the application handles: it may still commit that."""
     changed: Signal = field(default_factory=Signal)
     """Something the application may wait for: records, an error, a rebalance that ended, the end."""
     fetchable: Signal = field(default_factory=Signal)

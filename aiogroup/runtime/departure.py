@@ -49,6 +49,7 @@ class Departure:
 
     async def come_to_rest(self, stages: Stages) -> None:
         """Wait until no rebalance is under way and no callback is running; no new rebalance begins."""
+        await self._committer.let_commit(self._context.assignment)
         await stages.run("a join that was running", self._wait_for_join(), stages.left_ms() // 2)
         self._rebalance.is_ending = True
         await stages.run("a callback that was running", self._wait_for_callback(), stages.left_ms())

@@ -47,15 +47,18 @@ class Shutdown:
         context, stages = self._context, self._stages
         group: Leaver = self._engine.group
         self._engine.requests.stop()
+        context.is_draining = self._drain
         not_committed: dict[TopicPartition, int] = {}
         in_hand: dict[TopicPartition, int] = {}
         try:
             await stages.run("hand-over", self._wait_for_hand_over(), stages.timeout // 2)
             await group.come_to_rest(stages)
+            context.is_draining = False
             group.end_tasks()
             in_hand = context.delivery.in_hand()
             not_committed = await group.leave(stages, leave_group=self._leave_group)
         finally:
+            context.is_draining = False
             await stages.close(self._engine.close())
         not_raised = (f"not raised any more: {repr_of(error)}" for error in context.inbox.take_rest())
         problems = (*stages.problems, *not_raised)

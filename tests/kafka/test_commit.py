@@ -98,7 +98,7 @@ async def test_rule_5_a_partition_that_left_and_came_back_is_another_ownership(m
     async with place.consumer(auto_ack=False, **MANUAL, observers=[ears]) as consumer:
         records = [await consumer.getone() for _ in range(4)]
         consumer.unsubscribe()  # the application asks for it itself: nothing waits for what is in hand
-        await eventually(lambda: not consumer.assignment())
+        await eventually(lambda: ears.heard(events.PartitionsRevoked))
         with pytest.raises(CommitFailedError) as caught:
             await consumer.commit({place.tp(): 4})
         assert caught.value.not_owned == {place.tp()}

@@ -124,11 +124,14 @@ class Ownership:
             if not still():
                 return False
             if is_in_time:
+                await self._committer.let_commit(leaving)
                 await self.callbacks.revoked(tps)
+            until_ms = now_ms() + min(COMMIT_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms)
             if self._context.config.enable_auto_commit:
-                timeout = min(COMMIT_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms)
-                await self._committer.commit_processed(leaving, timeout)
-                await checkpoint_if_cancelled()
+                await self._committer.commit_processed(leaving, until_ms - now_ms())
+            # What the application has begun to commit in this ownership can be committed in no later one.
+            await self._committer.settled(until_ms - now_ms())
+            await checkpoint_if_cancelled()
             if not is_in_time:
                 await self._lose_late(frozenset(tps), leaving)
                 return True

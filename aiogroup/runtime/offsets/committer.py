@@ -57,6 +57,10 @@ T = TypeVar("T")
 REFRESH_MS: Final = 30_000
 """How often offsets that expire are committed again: half of the shortest time for which a broker can keep them."""
 
+TURNS_FOR_COMMIT: Final = 20
+"""How many turns of the loop the application is given between its last acknowledgement and its commit: the end of a
+task reaches the one that waits for several tasks in two or three, and this happens in layers.
+"""
 PATIENCE_MS: Final = 5_000
 """The shortest wait for the answer to an auto-commit: giving up closes the connection that all commits share."""
 
@@ -186,6 +190,18 @@ class Committer:
             await self._emitting_failure(entries, self._commit_counted(commit, retries))
 
         context.supervisor.spawn("commit", carry_out)
+
+    async def let_commit(self, partitions: Iterable[Partition]) -> None:
+        """Let the application commit what it has just acknowledged, before the partitions are given up.
+
+        Its last acknowledgement ends the wait of a rebalance or a stop. Often the task that commits comes to its turn a
+        little later, as it waits for the tasks that acknowledge.
+        """
+        config = self._context.config
+        for _ in range(0 if config.auto_ack or config.enable_auto_commit else TURNS_FOR_COMMIT):
+            if not self.processed(partitions):
+                return
+            await asyncio.sleep(0)
 
     async def settled(self, timeout: int) -> bool:
         """Wait until no commit is under way, at most `timeout` milliseconds; True when none is.
