@@ -297,8 +297,7 @@ class Line:
                     found.error_code, row.name, f"looking for the coordinator of {self._group_id!r}: {row.message}",
                     retriable=remedy is Remedy.RETRY,
                 )  # fmt: skip
-        if found.node_id not in self._context.link.cluster.brokers:
-            await self._context.link.fetch_metadata(self._context.link.cluster.topics)
+        self._context.link.know_address(found.node_id, found.host, found.port)
         self.node_id = found.node_id
         self._was_found = True
         self._context.emit(events.CoordinatorFound(found.node_id))

@@ -1,4 +1,4 @@
-"""Acknowledged, and committed at once: a rebalance that waited for the acknowledgements takes the commit too (rule 6)."""
+"""Acknowledged, and committed at once: a rebalance that waited for that takes the commit, too (delivery.md, rule 6)."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ Theory of operation
 The thread runs the heartbeat task and the poll watchdog, which else run in the main loop, over a `Line` of its own.
 The member itself stays in the main loop; the thread has a `ThreadMember` in its place. Two things cross the border:
 
-- From the main loop to the thread: a `MemberSnapshot` after each change of identity, state or coordinator. It is one
-  immutable value with one reference, so the thread never reads half of an old one and half of a new one. The instant
-  at which the application was last seen (`PollClock.running_since_ms`) is one value too, read without a lock.
+- From the main loop to the thread: a `MemberSnapshot` after each change of identity, state, coordinator or brokers. It
+  is one immutable value with one reference, so the thread never reads half of an old one and half of a new one. The
+  instant at which the application was last seen (`PollClock.running_since_ms`) is one value too, read without a lock.
 - From the thread to the main loop: facts, all of which are kept until the main loop takes them, and events, of which
   the newest are kept. The main loop applies them before anything that the application does next, and drops facts about
   an older identity.
@@ -204,11 +204,13 @@ class HeartbeatThread:
         thread = start_thread("aiogroup heartbeat", self._loop, self._live, self._on_ended)
         coordinator.on_changed, coordinator.leave_by = self.publish, self.leave
         coordinator.has_news = self._news.is_waiting
+        self._context.link.on_brokers = self.publish
         try:
             await self._failed.wait()
         finally:
             coordinator.on_changed, coordinator.leave_by = lambda: None, None
             coordinator.has_news = lambda: False
+            self._context.link.on_brokers = lambda: None
             self.end()
             with anyio.CancelScope(shield=True), suppress(TimeoutError):
                 async with timeout_ms(END_MS):

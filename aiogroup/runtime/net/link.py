@@ -3,6 +3,10 @@
 Kafka answers one request at a time per connection. So JoinGroup, which may stay unanswered for minutes, heartbeats,
 commits and fetches have a channel each. Connecting has a lock per connection, a time-out and a backoff. In aiokafka's
 client one lock is for all connections, so a broker that hangs in its handshake holds up the others.
+
+A connection to a node leads to the address that the newest answer has named for it, of Metadata or of FindCoordinator.
+When that changes, the connections of the node are closed, and attempts to reach the former address end: another node
+may have that address by now, and would be asked in this one's place (`Link._take`).
 """
 
 from __future__ import annotations
@@ -13,7 +17,9 @@ import random
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
+
+import anyio
 
 from aiogroup.cluster import Broker, Cluster, PartitionInfo, TopicInfo
 from aiogroup.config import ConsumerConfig
@@ -48,14 +54,18 @@ AUTHENTICATION_ERRORS: Final = (
     "IllegalSaslStateError",
 )
 
+Address: TypeAlias = tuple[str, int]
+
 
 class _Slot:
     """The place of one connection: at most one attempt to connect at a time, and none before `retry_at_ms`."""
 
-    __slots__ = ("connection", "failures_count", "lock", "retry_at_ms")
+    __slots__ = ("address", "attempt", "connection", "failures_count", "lock", "retry_at_ms")
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
+        self.address: Address | None = None  # of the connection, or of the attempt that is under way
+        self.attempt: anyio.CancelScope | None = None
         self.lock = asyncio.Lock()
         self.failures_count = 0
         self.retry_at_ms = 0
@@ -63,6 +73,18 @@ class _Slot:
     @property
     def is_open(self) -> bool:
         return self.connection is not None and self.connection.is_open
+
+    def move_to(self, address: Address) -> None:
+        """The node is at this address now: what leads to another one is closed."""
+        if self.address in (None, address):
+            return
+        self.address = None
+        self.failures_count = self.retry_at_ms = 0
+        if self.attempt is not None:
+            self.attempt.cancel()
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
 
 class Link:
@@ -75,6 +97,7 @@ class Link:
         self.cluster = Cluster()
         self.is_heartbeat_late: Callable[[], bool] = lambda: False
         self.on_metadata: Callable[[Cluster], None] = lambda _: None
+        self.on_brokers: Callable[[], None] = lambda: None
         self._config = config
         self._bootstrap = {
             -1 - index: Broker(-1 - index, host, port) for index, (host, port) in enumerate(config.bootstrap_addresses)
@@ -105,18 +128,31 @@ class Link:
                 return slot.connection
             if self.is_closed:
                 raise ConsumerStoppedError("the consumer is stopped")
-            broker = self.cluster.brokers.get(node_id) or self._bootstrap.get(node_id)
-            if broker is None:
-                raise ConnectionLostError(f"{self._named(node_id)} is not in the cluster's metadata")
-            await sleep_ms(max(0, slot.retry_at_ms - now_ms()))
+            while True:
+                broker = self.cluster.brokers.get(node_id) or self._bootstrap.get(node_id)
+                if broker is None:
+                    raise ConnectionLostError(f"{self._named(node_id)} is not in the cluster's metadata")
+                if (connection := await self._attempt(slot, broker)) is not None:
+                    return connection
+
+    async def _attempt(self, slot: _Slot, broker: Broker) -> Connection | None:
+        """One attempt to connect; `None` if the node was found to have another address meanwhile."""
+        slot.address = broker.host, broker.port
+        slot.attempt = attempt = anyio.CancelScope()
+        with attempt:
             try:
+                await sleep_ms(max(0, slot.retry_at_ms - now_ms()))
                 slot.connection = await self._open(broker)
             except BaseException:
-                slot.failures_count += 1
-                slot.retry_at_ms = now_ms() + self._config.backoff_ms(slot.failures_count)
+                if not attempt.cancel_called:
+                    slot.failures_count += 1
+                    slot.retry_at_ms = now_ms() + self._config.backoff_ms(slot.failures_count)
                 raise
+            finally:
+                slot.attempt = None
             slot.failures_count = 0
             return slot.connection
+        return None
 
     async def send(
         self,
@@ -199,8 +235,25 @@ class Link:
                 slot.connection = None
 
     def know(self, brokers: Mapping[int, Broker]) -> None:
-        """Use these brokers, which another client (the main loop's) has learnt."""
-        self.cluster = dataclasses.replace(self.cluster, brokers=brokers)
+        """Use these brokers, which another client (the main loop's) or another answer than Metadata has named."""
+        self._take(dataclasses.replace(self.cluster, brokers=brokers))
+
+    def know_address(self, node_id: int, host: str, port: int) -> None:
+        """Use this address of a node: FindCoordinator's answer is newer than the metadata."""
+        known = self.cluster.brokers.get(node_id)
+        if known is None or (known.host, known.port) != (host, port):
+            broker = Broker(node_id, host, port, None if known is None else known.rack)
+            self.know({**self.cluster.brokers, node_id: broker})
+
+    def _take(self, cluster: Cluster) -> None:
+        """The only way in which another cluster becomes known: connections follow the addresses of their nodes."""
+        former, self.cluster = self.cluster, cluster
+        if former.brokers == cluster.brokers:
+            return
+        for (node_id, _), slot in self._slots.items():
+            if (broker := cluster.brokers.get(node_id)) is not None:
+                slot.move_to((broker.host, broker.port))
+        self.on_brokers()
 
     def nodes(self, *, near: bool = False) -> list[int]:
         """The nodes to ask what any broker knows, in random order: those that failed least, known brokers first.
@@ -283,7 +336,7 @@ class Link:
         response: MetadataResponse = await self.ask_any(request, timeout)
         snapshot = _cluster(response, is_of_all=topics is None)
         if snapshot.brokers:
-            self.cluster = self.cluster.updated(snapshot)
+            self._take(self.cluster.updated(snapshot))
             self.on_metadata(snapshot)
         return snapshot
 
