@@ -454,7 +454,7 @@ class ConsumerConfig:
         if self.sasl_mechanism == "OAUTHBEARER":
             _require(
                 callable(getattr(self.sasl_oauth_token_provider, "token", None)),
-                "sasl_mechanism='OAUTHBEARER' needs sasl_oauth_token_provider (an aiokafka AbstractTokenProvider)",
+                "sasl_mechanism='OAUTHBEARER' needs sasl_oauth_token_provider: an object with async def token() -> str",
             )
             _require(
                 not self.heartbeat_thread,

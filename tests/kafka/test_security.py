@@ -131,6 +131,16 @@ async def test_each_listener_is_read_in_a_group_and_nothing_is_reported(
     _assert_hidden(everything_logged, ears, consumer, PASSWORD, *([provider.given] if provider else []))
 
 
+async def test_a_token_provider_may_be_of_any_class(secure, unique_name):
+    class Tokens:
+        async def token(self):
+            return await Token().token()
+
+    settings = _settings(secure, "SASL_PLAINTEXT", "OAUTHBEARER", sasl_oauth_token_provider=Tokens())
+    async with Consumer("secured", group_id=unique_name("group"), **settings) as consumer:
+        assert (await asyncio.wait_for(consumer.getone(), 10)).value == b"0"
+
+
 def test_tls_on_uvloop(secure, unique_name):
     """Which has a TLS of its own."""
 

@@ -14,7 +14,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
-from aiokafka.conn import AIOKafkaConnection, CloseReason, OAuthAuthenticator
+from aiokafka.conn import (  # type: ignore[attr-defined]  # the provider's home is where applications' classes come from
+    AbstractTokenProvider,
+    AIOKafkaConnection,
+    CloseReason,
+    OAuthAuthenticator,
+)
 from aiokafka.errors import KafkaConnectionError
 
 from aiogroup.config import ConsumerConfig
@@ -42,6 +47,19 @@ class TokenError(Exception):
     """The application's token provider raised. Only the type of its error is given, since the text may hold the
     token.
     """
+
+
+class _Tokens(AbstractTokenProvider):
+    """aiokafka takes no provider of another class; the application's may be any object with `async def token()`."""
+
+    def __init__(self, provider: Any) -> None:  # noqa: ANN401 (checked by the config)
+        self._provider = provider
+
+    async def token(self) -> str:
+        return await self._provider.token()  # type: ignore[no-any-return]
+
+    def extensions(self) -> Mapping[str, str]:
+        return getattr(self._provider, "extensions", dict)()
 
 
 class _Oauth(OAuthAuthenticator):
@@ -131,7 +149,7 @@ class Connection(AIOKafkaConnection):
             sasl_plain_password=config.sasl_plain_password,
             sasl_kerberos_service_name=config.sasl_kerberos_service_name,
             sasl_kerberos_domain_name=config.sasl_kerberos_domain_name,
-            sasl_oauth_token_provider=config.sasl_oauth_token_provider,
+            sasl_oauth_token_provider=_Tokens(config.sasl_oauth_token_provider),
             **kwargs,
         )
         self._features: dict[str, int] | None = None
