@@ -39,7 +39,7 @@ from aiogroup.runtime.figures import figures_of, metrics_of
 from aiogroup.runtime.group import Group
 from aiogroup.runtime.inside import Inside
 from aiogroup.runtime.inspection import health_of
-from aiogroup.runtime.loop.clock import now_ms, wall_ms
+from aiogroup.runtime.loop.clock import now_ms, running_loop, wall_ms
 from aiogroup.runtime.loop.supervisor import load_anyio
 from aiogroup.runtime.offsets.leader_offsets import EARLIEST, LATEST
 from aiogroup.runtime.shutdown import Shutdown, StopReport
@@ -95,6 +95,7 @@ class Consumer:
         self._engine: Engine | None = None
         self._starting: Engine | None = None
         self._stopping: asyncio.Future[StopReport] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._since = Since()
         # The request for records whose offsets were made fit for a transaction, and the ownerships that they are of.
         self._given_to_transaction: tuple[int, frozenset[tuple[TopicPartition, int]]] = (-1, frozenset())
@@ -119,6 +120,7 @@ class Consumer:
         self._check_not_stopped()
         if self._engine is not None or self._starting is not None:
             raise IllegalStateError("the consumer was started already")
+        self._loop = asyncio.get_running_loop()
         engine = self._starting = build(
             self.config, self._assignors, self._subscription, self._emit, self._record_observers
         )
@@ -159,6 +161,7 @@ class Consumer:
         _check_timeout(timeout_ms, "stop")
         if self._is_in_callback:
             raise IllegalStateError("stop() cannot be called inside a rebalance callback; return from it first")
+        self._check_loop()
         if self._stopping is not None:
             return await asyncio.shield(self._stopping)
         self._stopping = asyncio.get_running_loop().create_future()
@@ -210,6 +213,7 @@ class Consumer:
 
     @is_request
     async def __anext__(self) -> Record:
+        self._check_loop()
         engine = self._started()
         return await engine.given(anext(engine.context.delivery.cursor))
 
@@ -780,10 +784,12 @@ class Consumer:
         return self._engine
 
     def _iterated(self) -> Engine | None:
+        self._check_loop()
         self._check_not_stopped()
         return self._engine
 
     def _running(self) -> Engine:
+        self._check_loop()
         self._check_alive()
         return self._started()
 
@@ -798,6 +804,18 @@ class Consumer:
         if self._engine is not None and self._engine.context.is_stopped:
             self._engine.requests.ask_too_late(frozenset(partitions))
         return self._running()
+
+    def _check_loop(self) -> None:
+        try:
+            here = running_loop()
+        except RuntimeError:
+            return  # no loop runs here: the call is one that waits for nothing
+        if self._loop not in (None, here):
+            raise IllegalStateError(
+                f"this consumer was started in another event loop, {self._loop!r}, and is used in {here!r}: its "
+                "sockets and tasks belong to the first. Make a consumer in each loop, or call it by "
+                "asyncio.run_coroutine_threadsafe(consumer.getone(), loop)"
+            )
 
     def _check_not_stopped(self) -> None:
         if self._stopping is not None and not self._is_in_callback:
