@@ -183,8 +183,8 @@ BUGS = (
     Bug(
         "joins before it commits",
         OWNERSHIP,
-        "                await self._committer.commit_processed(leaving, timeout)",
-        "                await self._committer.commit_processed([], timeout)",
+        "await self._committer.commit_processed(leaving, until_ms - now_ms())",
+        "await self._committer.commit_processed([], until_ms - now_ms())",
         ("quick", "late"),
         (9,),
     ),
