@@ -795,6 +795,7 @@ class Consumer:
 
     def _committing(self) -> Engine:
         """As `_running`. A stop that waits for what the application handles lets it commit that, too."""
+        self._check_loop()
         if self._engine is not None and self._engine.context.is_draining:
             return self._engine
         return self._running()

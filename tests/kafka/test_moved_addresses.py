@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
 
+from aiogroup.cluster import Broker
+from aiogroup.config import ConsumerConfig
 from aiogroup.protocol.messages.fetch import FetchRequest
 from aiogroup.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aiogroup.protocol.messages.heartbeat import HeartbeatRequest
 from aiogroup.protocol.messages.join_group import JoinGroupRequest
 from aiogroup.protocol.messages.metadata import MetadataRequest
 from aiogroup.protocol.messages.offset_commit import OffsetCommitRequest
+from aiogroup.runtime.net.link import FETCH, Link
 from aiogroup.testing import Proxy
 from aiogroup.testing.addresses import teller_of
 from tests.support.kafka import eventually, take
@@ -80,3 +84,27 @@ async def test_the_coordinator_is_where_find_coordinator_says(two_addresses):
         await consumer.enforce_rebalance()
         await eventually(lambda: new.count(JoinGroupRequest))
         assert former.count(JoinGroupRequest) == joins
+
+
+async def test_an_attempt_at_the_former_address_ends(kafka_cluster):
+    """Which takes the connection and says nothing: by its own time-out the attempt would last for ten seconds."""
+    asked, is_over = asyncio.Event(), asyncio.Event()
+
+    async def keep_silent(reader, writer):
+        asked.set()
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        is_over.set()
+
+    host, _, port = kafka_cluster.bootstrap_servers.split(",")[0].rpartition(":")
+    silent = await asyncio.start_server(keep_silent, host)
+    former = Broker(1, *silent.sockets[0].getsockname()[:2])
+    async with silent, Link(ConsumerConfig(bootstrap_servers=kafka_cluster.bootstrap_servers)) as link:
+        link.know({1: former})
+        connecting = asyncio.create_task(link.connect(1, FETCH))
+        await asyncio.wait_for(asked.wait(), 10)
+        link.know_address(1, host, int(port))
+        connection = await asyncio.wait_for(connecting, 5)
+        assert (connection.is_open, connection.port) == (True, int(port))
+        await asyncio.wait_for(is_over.wait(), 5)

@@ -29,7 +29,7 @@ class InternalTopics:
         self._nodes = nodes
         self._settings = settings
 
-    def see_to(self, name: str, now_ms: int) -> None:
+    def ensure(self, name: str, now_ms: int) -> None:
         """Create the topic if it is not there. Each coordinator leads the partition that is its own."""
         if self._topics.get(name) is not None:
             return

@@ -142,7 +142,7 @@ class Link:
         with attempt:
             try:
                 await sleep_ms(max(0, slot.retry_at_ms - now_ms()))
-                slot.connection = await self._open(broker)
+                connection = await self._open(broker)
             except BaseException:
                 if not attempt.cancel_called:
                     slot.failures_count += 1
@@ -150,8 +150,10 @@ class Link:
                 raise
             finally:
                 slot.attempt = None
-            slot.failures_count = 0
-            return slot.connection
+            if not attempt.cancel_called:
+                slot.connection, slot.failures_count = connection, 0
+                return connection
+            connection.close()  # it was open before the cancellation reached it
         return None
 
     async def send(

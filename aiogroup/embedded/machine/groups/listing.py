@@ -75,7 +75,7 @@ class GroupListing:
                 what = f"{exchange.client_id} looked for the coordinator of {key}"
                 message = str(self._troubles.note("share groups", what, now_ms))
         if not code:
-            self._internal_topics.see_to(TRANSACTIONS if key_type == TRANSACTION else OFFSETS, now_ms)
+            self._internal_topics.ensure(TRANSACTIONS if key_type == TRANSACTION else OFFSETS, now_ms)
         node = self._transactions.node_of(key) if key_type == TRANSACTION else self._coordinators.node_of(key)
         if not code and node is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
