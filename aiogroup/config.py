@@ -21,7 +21,15 @@ from aiogroup.errors import ConfigError, InvalidTopicError
 from aiogroup.settings import ConsumerSettings
 from aiogroup.values import dataclass
 
-__all__ = ["FROM_EARLIEST", "ConsumerConfig", "ResetPolicy", "check_topic_name", "parse_reset_policy", "why_not_sent"]
+__all__ = [
+    "FROM_EARLIEST",
+    "TO_NEAREST",
+    "ConsumerConfig",
+    "ResetPolicy",
+    "check_topic_name",
+    "parse_reset_policy",
+    "why_not_sent",
+]
 
 TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 DURATION: Final = re.compile(
@@ -66,9 +74,12 @@ WRITTEN_OTHERWISE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ResetPolicy:
-    """Where to start without a committed offset: `earliest`, `latest`, `none`, or `duration_ms` before the present."""
+    """Where to start without a committed offset: `earliest`, `latest`, `none`, or `duration_ms` before the present.
 
-    kind: Literal["earliest", "latest", "none", "by_duration"]
+    `nearest` is for a position that the log does not hold any more: the end of the log that is next to it.
+    """
+
+    kind: Literal["earliest", "latest", "none", "by_duration", "nearest"]
     duration_ms: int = 0
 
     @property
@@ -78,6 +89,7 @@ class ResetPolicy:
 
 
 FROM_EARLIEST: Final = ResetPolicy("earliest")
+TO_NEAREST: Final = ResetPolicy("nearest")
 
 
 def parse_reset_policy(text: str, setting: str = "auto_offset_reset") -> ResetPolicy:
@@ -161,6 +173,7 @@ class ConsumerConfig:
     auto_ack: bool = True
     auto_offset_reset: str = "latest"
     new_partition_reset: str = "earliest"
+    out_of_range_reset: str = "nearest"  # "policy" is Java's way
     isolation_level: str = "read_uncommitted"
 
     enable_parallel_rebalance: bool = False  # KIP-333: recover without falling behind
@@ -227,6 +240,8 @@ class ConsumerConfig:
         self._check_recovery()
         parse_reset_policy(self.auto_offset_reset)
         parse_reset_policy(self.new_partition_reset, "new_partition_reset")
+        if self.out_of_range_reset not in ("nearest", "policy"):
+            raise ConfigError(f"out_of_range_reset={self.out_of_range_reset!r}: use 'nearest' or 'policy'")
 
     @property
     def instance_id(self) -> str | None:

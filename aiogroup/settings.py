@@ -38,6 +38,7 @@ class ConsumerSettings(TypedDict, total=False):
     auto_ack: bool
     auto_offset_reset: str
     new_partition_reset: str
+    out_of_range_reset: str
     isolation_level: str
 
     enable_parallel_rebalance: bool

@@ -167,6 +167,7 @@ class Delivery:
         whole buffer is dropped.
         """
         self.forget([partition])
+        partition.reset.sought = offset
         pieces = partition.buffer.pieces
         is_in_thread = bool(pieces) and pieces[0] is self.supply.inflating
         can_keep = keeps_buffer and leader_epoch == NO_EPOCH and not is_in_thread

@@ -39,15 +39,18 @@ _VALIDATING: Final = PositionState.VALIDATING
 class Reset:
     """How the position is found if no committed offset gives it: by `policy`, for the reason `why`.
 
-    `was_applied` says that the present position came in this way, and not from a commit or a seek.
+    `was_applied` says that the present position came in this way, and not from a commit or a seek. `lost` is the
+    position that the log did not hold, -1 if that is not the reason. `sought` is the last offset of a seek.
     """
 
-    __slots__ = ("policy", "was_applied", "why")
+    __slots__ = ("lost", "policy", "sought", "was_applied", "why")
 
     def __init__(self, policy: ResetPolicy) -> None:
         self.policy = policy
         self.why = ""
         self.was_applied = False
+        self.lost = -1
+        self.sought = -1
 
 
 class Partition(Lane):
@@ -139,11 +142,11 @@ class Partition(Lane):
         self.target.retry_now()
         return True
 
-    def await_reset(self, policy: ResetPolicy, why: str = "") -> None:
-        """The position must be looked up by this reset policy."""
+    def await_reset(self, policy: ResetPolicy, why: str = "", lost: int = -1) -> None:
+        """The position must be looked up by this reset policy. `lost` is the one that the log does not hold."""
         self.drop_buffer()
         self.error = None
-        self.reset.policy, self.reset.why = policy, why
+        self.reset.policy, self.reset.why, self.reset.lost = policy, why, lost
         self.move(PositionState.RESET)
 
     def stick(self, error: AiogroupError) -> None:

@@ -266,7 +266,11 @@ class PositionFromPolicy(Event):
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset(Event):
-    """The log did not hold a position any more, and the policy moved it: records are skipped or come again."""
+    """The log did not hold a position any more, and the policy moved it: records are skipped or come again.
+
+    `skipped_count` is the number of offsets between the former position and the new one. With the policy `nearest`
+    retention removed these before they were read.
+    """
 
     LEVEL: ClassVar[Level] = "warning"
     topic: str
@@ -274,6 +278,7 @@ class OffsetReset(Event):
     offset: int
     policy: str
     why: str
+    skipped_count: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,19 +144,74 @@ async def test_by_duration_starts_at_the_first_record_of_that_time(kafka_cluster
 # Out of range, by retention.
 
 
-@pytest.mark.parametrize(("policy", "expected"), [("earliest", 6), ("latest", 10)])
-async def test_what_retention_removed_is_left_by_policy(kafka_cluster, unique_name, tp, policy, expected):
+async def _first_after_reset(servers, tp, consumer, ears):
+    """The offset of the next record, once the position was reset and one more record was written; and the event."""
+    waiting = asyncio.ensure_future(consumer.getone())
+    await eventually(lambda: ears.heard(OffsetReset))
+    await fill(servers, tp, [b"new"])
+    offset = (await asyncio.wait_for(waiting, 10)).offset
+    (told,) = ears.heard(OffsetReset)
+    assert told.offset == offset
+    return offset, told
+
+
+NEAREST, BY_POLICY = {}, {"out_of_range_reset": "policy"}
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+@pytest.mark.parametrize(
+    ("policy", "how", "expected", "said"),
+    [
+        ("earliest", NEAREST, 6, ("nearest", 3)),
+        ("latest", NEAREST, 6, ("nearest", 3)),
+        ("by_duration:PT1H", NEAREST, 6, ("nearest", 3)),
+        ("earliest", BY_POLICY, 6, ("earliest", 3)),
+        ("latest", BY_POLICY, 10, ("latest", 7)),
+    ],
+)
+async def test_a_committed_position_that_retention_passed_goes_to_the_start_of_the_log(
+    kafka_cluster, unique_name, tp, policy, how, expected, said, auto_commit
+):
     servers, group, ears = kafka_cluster.bootstrap_servers, unique_name("group"), Ears()
     await fill(servers, tp, TEN)
     await _commit(servers, tp, group, 3)
     await _delete_before(servers, tp, 6)
-    async with _member(servers, tp, group, auto_offset_reset=policy, observers=[ears]) as consumer:
-        waiting = asyncio.ensure_future(consumer.getone())
-        await eventually(lambda: ears.heard(OffsetReset))
-        await fill(servers, tp, [b"new"])
-        assert (await asyncio.wait_for(waiting, 10)).offset == expected
-    (told,) = ears.heard(OffsetReset)
-    assert (told.offset, told.why) == (expected, "offset 3 is out of range")
+    settings = {"auto_offset_reset": policy, "enable_auto_commit": auto_commit, **how}
+    async with _member(servers, tp, group, observers=[ears], **settings) as consumer:
+        offset, told = await _first_after_reset(servers, tp, consumer, ears)
+    assert offset == expected
+    assert (told.policy, told.skipped_count, told.why) == (*said, "offset 3 is out of range")
+
+
+@pytest.mark.parametrize(
+    ("how", "expected", "said"), [(NEAREST, 10, "nearest"), (BY_POLICY, 0, "earliest")], ids=["nearest", "policy"]
+)
+async def test_a_committed_position_beyond_the_log_goes_to_its_end(kafka_cluster, unique_name, tp, how, expected, said):
+    servers, group, ears = kafka_cluster.bootstrap_servers, unique_name("group"), Ears()
+    await fill(servers, tp, TEN)
+    await _commit(servers, tp, group, 500)
+    async with _member(servers, tp, group, auto_offset_reset="earliest", observers=[ears], **how) as consumer:
+        offset, told = await _first_after_reset(servers, tp, consumer, ears)
+    assert (offset, told.policy, told.skipped_count) == (expected, said, 0)
+
+
+@pytest.mark.parametrize("move", ["seek", "seek_to_committed"])
+async def test_whoever_moves_to_what_retention_removed_goes_on_at_the_start_of_the_log(
+    kafka_cluster, unique_name, tp, move
+):
+    servers, group, ears = kafka_cluster.bootstrap_servers, unique_name("group"), Ears()
+    await fill(servers, tp, TEN)
+    await _commit(servers, tp, group, 2)
+    settings = {"auto_offset_reset": "latest", "enable_auto_commit": False, "observers": [ears]}
+    async with _member(servers, tp, group, **settings) as consumer:
+        assert (await consumer.getone()).offset == 2
+        await _delete_before(servers, tp, 6)
+        if move == "seek":
+            consumer.seek(tp, 1)
+        else:
+            await consumer.seek_to_committed()
+        offset, told = await _first_after_reset(servers, tp, consumer, ears)
+    assert (offset, told.policy) == (6, "nearest")
 
 
 async def test_what_retention_removed_is_an_error_without_a_policy(kafka_cluster, unique_name, tp):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from aiogroup.config import FROM_EARLIEST, parse_reset_policy
+from aiogroup.config import FROM_EARLIEST, TO_NEAREST, parse_reset_policy
 from aiogroup.errors import OffsetOutOfRangeError
 from aiogroup.fetching.asking.answers import is_out_of_range
 from aiogroup.fetching.lane import Lane
@@ -43,7 +43,9 @@ class LaneRules(Protocol):
 
 
 class LiveRules:
-    """The rules of the live lanes: an offset out of range is handled by the reset policy."""
+    """The rules of the live lanes: from an offset out of range they go to the nearest end of the log, or by the reset
+    policy.
+    """
 
     lane = LIVE
     channel = FETCH
@@ -71,10 +73,11 @@ class LiveRules:
         # The low-water mark of a token (KIP-333): the records that the log still holds after it are ours alone to read.
         committed = lane.committed
         is_low_water = committed is not None and committed.offset == offset and is_ours(committed.metadata)
-        policy = FROM_EARLIEST if is_low_water else self._policy
+        is_nearest = self._policy.decides and context.config.out_of_range_reset == "nearest"
+        policy = FROM_EARLIEST if is_low_water else TO_NEAREST if is_nearest else self._policy
         if not policy.decides:
             lane.stick(OffsetOutOfRangeError(lane.tp, offset))
             context.changed.pulse()
             return
         context.delivery.forget([lane])
-        self._positions.reset(lane, policy, why=f"offset {offset} is out of range")
+        self._positions.reset(lane, policy, why=f"offset {offset} is out of range", lost=offset)

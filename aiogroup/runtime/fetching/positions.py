@@ -59,6 +59,7 @@ class Positions:
         self._context = context
         self._offsets = offsets
         self._committer = committer
+        self._policy = parse_reset_policy(context.config.auto_offset_reset)
         self._new_policy = parse_reset_policy(context.config.new_partition_reset)
         # Partitions that are being looked up, with their `changes_count` at the request.
         self._asked: dict[Partition, int] = {}
@@ -311,13 +312,15 @@ class Positions:
         context.group_changed.pulse()  # none of its records is in hand any more
         context.changed.pulse()
 
-    def reset(self, partition: Partition, policy: ResetPolicy, *, why: str) -> None:
-        """Start over by the reset policy: look up the position, or have the application set it."""
+    def reset(self, partition: Partition, policy: ResetPolicy, *, why: str, lost: int = -1) -> None:
+        """Start over by the reset policy: look up the position, or have the application set it. `lost` is the position
+        that the log does not hold.
+        """
         if not policy.decides:
             partition.stick(NoOffsetForPartitionError(partition.tp))
             self._context.changed.pulse()
             return
-        partition.await_reset(policy, why)
+        partition.await_reset(policy, why, lost)
         self._context.positions_wanted.pulse()
 
     async def _resolve_policy(self, partitions: list[Partition], until_ms: int, most_attempts: int | None) -> None:
@@ -328,17 +331,22 @@ class Positions:
         def note(found: Offsets) -> None:
             for tp, answer in found.items():
                 partition, changes_count = asked[tp]
-                if answer.offset < 0 and wanted[tp] != LATEST:
-                    wanted[tp] = LATEST  # no record is as new as the timestamp
+                is_moved = partition.target.changes_count != changes_count
+                further = None if is_moved else self._further(partition, wanted[tp], answer.offset)
+                if further is not None:
+                    wanted[tp] = further
                     continue
+                offset = answer.offset
+                if partition.reset.policy.kind == "nearest" and wanted[tp] == LATEST:
+                    offset = min(offset, partition.reset.lost)  # the log may have grown past it meanwhile
                 del wanted[tp]
-                if partition.target.changes_count == changes_count:
+                if not is_moved:
                     if partition.reset.why == NOT_COMMITTED:
-                        started[tp] = partition.reset.policy.kind, answer.offset
+                        started[tp] = partition.reset.policy.kind, offset
                         is_new = self._was_missing.get(partition) and partition.reset.policy is self._new_policy
                         if is_new and self._new_policy.kind == "earliest":
                             self._context.emit(events.NewPartitionFromEarliest(tp.topic, tp.partition))
-                    self._start_at(partition, answer.offset)
+                    self._start_at(partition, offset)
 
         retries = Retries(self._context.config, until_ms, most_attempts=most_attempts)
         while wanted:
@@ -354,14 +362,32 @@ class Positions:
             if not await retries.back_off():
                 raise KafkaTimeoutError(f"no offsets for {named(wanted)} yet: {why}")
 
+    def _further(self, partition: Partition, asked: int, offset: int) -> int | None:
+        """What its leader must be asked, too, as it answered `offset` when it was `asked` for a time or a mark."""
+        reset = partition.reset
+        if asked == LATEST:
+            return None
+        if reset.policy.kind != "nearest":
+            return LATEST if offset < 0 else None  # no record is as new as the timestamp
+        if reset.lost <= offset:
+            return None  # retention has removed what was next
+        committed = partition.committed
+        if reset.lost != reset.sought or (committed is not None and committed.offset == reset.lost):
+            return LATEST
+        reset.policy = self._policy  # nobody was ever at the offset that the application sought
+        return _timestamp(self._policy)
+
     def _start_at(self, partition: Partition, offset: int) -> None:
         if partition.lanes is not None:
             partition.lanes.return_to(offset)
         partition.start_at(offset, leader=leader_of(self._context.link.cluster, partition.tp), was_reset=True)
         partition.bar(Bar.HELD, when=self.is_committed_at_once)
-        tp, policy = partition.tp, partition.reset.policy
-        if partition.reset.why != NOT_COMMITTED:
-            self._context.emit(events.OffsetReset(tp.topic, tp.partition, offset, policy.kind, partition.reset.why))
+        tp, reset = partition.tp, partition.reset
+        if reset.why != NOT_COMMITTED:
+            skipped_count = max(0, offset - reset.lost) if reset.lost >= 0 else 0
+            self._context.emit(
+                events.OffsetReset(tp.topic, tp.partition, offset, reset.policy.kind, reset.why, skipped_count)
+            )
         self._context.fetchable.pulse()
         self._context.changed.pulse()
 
@@ -372,7 +398,7 @@ def _is_wanted(partition: Partition) -> bool:
 
 def _timestamp(policy: ResetPolicy) -> int:
     match policy.kind:
-        case "earliest":
+        case "earliest" | "nearest":
             return EARLIEST
         case "by_duration":
             return max(0, wall_ms() - policy.duration_ms)
