@@ -389,6 +389,10 @@ async def prepared(scenes: list[Scene]):
             if case.grouped:
                 await patiently(case.consumer.commit)
 
+    async def told_of_all(case: Case) -> None:
+        """`highwater()` asks no broker: the answer to a fetch must have brought it."""
+        await eventually(lambda: case.consumer.highwater(case.tp) == WRITTEN, PATIENCE_S)
+
     cases = [case for scene in scenes for case in [*scene.stays, *scene.moves]]
     begins = [case for scene in scenes for case in scene.begins]
     try:
@@ -396,6 +400,7 @@ async def prepared(scenes: list[Scene]):
         await produce(scenes, range(COMMITTED))
         await asyncio.gather(*(ready(case) for case in cases))
         await produce(scenes, range(COMMITTED, WRITTEN))
+        await asyncio.gather(*(told_of_all(case) for case in cases))
         yield
     finally:
         await asyncio.gather(*(case.consumer.stop(timeout_ms=STOP_MS) for case in [*cases, *begins]))
