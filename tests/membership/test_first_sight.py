@@ -54,6 +54,20 @@ def test_an_error_that_does_not_say_that_there_is_no_topic_says_nothing():
     assert policies(seen(Cluster(errors={"orders": 29}), cluster(2))) == ["latest", "latest", "earliest"]
 
 
+def test_in_a_topic_of_which_the_group_had_commits_a_partition_without_one_is_new():
+    first_sight = seen(cluster(2))
+    assert first_sight.unknown(["orders", "returns"]) == {"orders", "returns"}
+    first_sight.note_commits(["orders", "returns"], {"orders", "payments"})
+    assert policies(first_sight) == ["earliest"] * 3
+    assert first_sight.policy_of(TopicPartition("returns", 0)).kind == "latest"
+    assert first_sight.unknown(["orders", "payments"]) == {"payments"}
+
+
+@pytest.mark.parametrize("default", ["earliest", "none"])
+def test_what_the_group_has_committed_is_not_asked_for_where_it_changes_nothing(default):
+    assert FirstSight(ResetPolicy(default), of_new=EARLIEST).unknown(["orders"]) == frozenset()
+
+
 def test_a_topic_that_began_to_match_is_new():
     first_sight = seen()
     first_sight.note_appeared(["orders"])

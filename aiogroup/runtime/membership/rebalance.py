@@ -118,6 +118,7 @@ class Rebalance:
         if not membership.identity.is_member:
             await ownership.lose(why.text)
         await self._match_topics(since_ms)
+        await self._look_for_commits()
         await self._settle_commits(keeps=effect.keeps)
 
     async def _match_topics(self, since_ms: int) -> None:
@@ -126,6 +127,21 @@ class Rebalance:
         """
         limit_ms = min(MATCH_BEFORE_JOIN_MS, self._context.config.effective_rebalance_timeout_ms // 3)
         await self._refresher.match_since(since_ms, now_ms() + limit_ms)
+
+    async def _look_for_commits(self) -> None:
+        """Find out of which topics the group has commits before this member joins with them for the first time."""
+        config = self._context.config
+        topics = self.first_sight.unknown(self._coordinator.membership.topics)
+        if not topics:
+            return
+        limit_ms = min(config.request_timeout_ms, config.effective_rebalance_timeout_ms) // 3
+        try:
+            found = await self._committer.committed.fetch(None, now_ms() + limit_ms)
+            committed = {tp.topic for tp, each in found.items() if each is not None}
+        except AiogroupError as error:  # JoinGroup says the same if it lasts; in doubt no record is passed over
+            self._context.emit_rebalance_failed(f"what the group has committed is not known: {error}")
+            committed = set(topics)
+        self.first_sight.note_commits(topics, committed)
 
     async def _settle_commits(self, *, keeps: bool) -> None:
         """Wait for the commits under way: after JoinGroup the coordinator refuses commits under the old generation.

@@ -30,8 +30,11 @@ class CommittedOffsets:
         self._context = context
         self._coordinator = coordinator
 
-    async def fetch(self, tps: Collection[TopicPartition], until_ms: int) -> dict[TopicPartition, Committed | None]:
-        """The committed offsets, `None` where there is none. An error never counts as "nothing committed".
+    async def fetch(
+        self, tps: Collection[TopicPartition] | None, until_ms: int
+    ) -> dict[TopicPartition, Committed | None]:
+        """The committed offsets, `None` where there is none. An error never counts as "nothing committed". Without
+        `tps` all that the group has, as they are now: also while a transaction is about to commit others.
 
         Raises:
             AiogroupError: the coordinator did not answer until `until_ms`, or refused.
@@ -48,13 +51,13 @@ class CommittedOffsets:
                 raise retries.last_error("the look-up of committed offsets", last)
 
     async def _fetch_once(
-        self, tps: Collection[TopicPartition], until_ms: int
+        self, tps: Collection[TopicPartition] | None, until_ms: int
     ) -> tuple[dict[TopicPartition, Committed | None], AiogroupError | None]:
         group_id = self._coordinator.identity.group_id
-        ids = {tp.topic: self._context.link.cluster.topic_id(tp.topic) for tp in tps}
+        ids = {tp.topic: self._context.link.cluster.topic_id(tp.topic) for tp in tps or ()}
         request = committed_request(group_id, tps, ids)
         limit_ms = max(1, min(until_ms - now_ms(), self._context.config.request_timeout_ms))
-        at_most = BY_NAME if None in ids.values() else None
+        at_most = BY_NAME if tps is None or None in ids.values() else None
         response = await self._coordinator.exchange(COMMIT, limit_ms, lambda: request, at_most=at_most)
         assert response is not None
         answer = committed_in(response, ids)
@@ -64,7 +67,7 @@ class CommittedOffsets:
             if remedy_for(Rpc.OFFSET_FETCH, code) is Remedy.REFRESH:
                 await self._context.link.look_again(ids, limit_ms)
             return {}, self._mend(code, f"the committed offset of {tp}", tp.topic)
-        if missing := set(tps) - answer.found.keys():
+        if missing := set(tps or ()) - answer.found.keys():
             return {}, BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {sorted(missing)}", retriable=True)
         return answer.found, None
 
