@@ -8,6 +8,9 @@ commit covered it, or it was acknowledged. Acknowledgements come in any order; o
 
     committable = the lowest offset in hand, or the position when nothing is
 
+Acknowledgements behind a gap are noted, and now and then they are taken out of what is in hand. So the memory is that
+of the records which are still in hand, however long one of them holds the committable offset back.
+
 Offsets that hold no record for the application (control batches, aborted transactions, compaction) are never in hand,
 so the committable offset passes them together with the position.
 
@@ -17,11 +20,15 @@ still come from the application's tasks, then change nothing.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 __all__ = ["Ledger"]
+
+MOST_NOTED: Final = 1_000
+"""How many acknowledgements behind a gap are noted before they are taken out; more where many runs are in hand."""
 
 
 class Ledger:
@@ -42,7 +49,8 @@ class Ledger:
 
     @property
     def in_hand_count(self) -> int:
-        """Records that were delivered and are not processed; those acknowledged after a gap count too."""
+        """Records that were delivered and are not processed."""
+        self._take_out_acked()
         return sum(map(len, self._runs)) - self._done_count
 
     @property
@@ -67,6 +75,8 @@ class Ledger:
             return
         self._acked.add(offset)
         self._pass_acked()
+        if len(self._acked) > MOST_NOTED and len(self._acked) > len(self._runs) // 2:
+            self._take_out_acked()
 
     def process_all(self) -> None:
         """Everything in hand is processed."""
@@ -101,6 +111,24 @@ class Ledger:
             self._done_count += 1
             if self._done_count == len(runs[0]):
                 self._pass_run()
+
+    def _take_out_acked(self) -> None:
+        """Leave in the runs only what is in hand. The gap at the front stays, so the committable offset does, too."""
+        acked, self._acked = sorted(self._acked), set()
+        if not acked:
+            return
+        runs: deque[Sequence[int]] = deque()
+        for number, run in enumerate(self._runs):
+            at = self._done_count if number == 0 else 0
+            for offset in acked[bisect_left(acked, run[at]) : bisect_right(acked, run[-1])]:
+                found = bisect_left(run, offset, at)
+                if run[found] == offset:
+                    if found > at:
+                        runs.append(run[at:found])
+                    at = found + 1
+            if at < len(run):
+                runs.append(run[at:])
+        self._runs, self._done_count = runs, 0
 
     def _pass_run(self) -> None:
         self._runs.popleft()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,6 +68,44 @@ def test_seek_takes_back_what_is_in_hand():
     assert (ledger.committable, ledger.position, ledger.in_hand_count) == (1, 1, 0)
     ledger.ack(4)
     assert ledger.committable == 1
+
+
+@pytest.mark.parametrize("size", [1, 500])
+@pytest.mark.parametrize("kept", [{0}, {0, 70_001}])
+def test_what_is_acknowledged_behind_a_gap_takes_no_memory(size, kept):
+    """One record stays in hand for days, and all others are processed."""
+    ledger, count = Ledger(0), 100_000
+    tracemalloc.start()
+    try:
+        for first in range(0, count, size):
+            offsets = range(first, first + size)
+            ledger.deliver(offsets if size > 1 else [first], first + size)
+            for offset in offsets:
+                if offset not in kept:
+                    ledger.ack(offset)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 400_000
+    assert (ledger.committable, ledger.position, ledger.in_hand_count) == (0, count, len(kept))
+    for offset in kept:
+        ledger.ack(offset)
+    assert (ledger.committable, ledger.has_unprocessed) == (count, False)
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(st.permutations(range(40)), st.integers(1, 7), st.integers(0, 8))
+def test_acknowledgements_that_are_taken_out_count(order, size, most):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aiogroup.offsets.ledger.MOST_NOTED", most)
+        ledger, open_offsets = Ledger(0), set(range(40))
+        for first in range(0, 40, size):
+            ledger.deliver(range(first, min(first + size, 40)), min(first + size, 40))
+        for offset in order:
+            ledger.ack(offset)
+            open_offsets.discard(offset)
+            assert ledger.committable == min(open_offsets, default=40)
+            assert ledger.has_unprocessed == bool(open_offsets)
 
 
 def test_acknowledgement_after_the_ownership_ended_changes_nothing():
@@ -132,5 +173,4 @@ def test_ledger_agrees_with_the_plainest_book(steps):
         assert ledger.position == book.position
         assert ledger.committable == book.committable
         assert ledger.has_unprocessed == bool(book.open_offsets)
-        behind = [offset for offset in book.ticks if book.open_offsets and offset >= book.committable]
-        assert ledger.in_hand_count == len(behind)
+        assert ledger.in_hand_count == len(book.open_offsets)
