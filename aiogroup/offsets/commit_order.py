@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Final
 from uuid import UUID
 
 from aiogroup.membership.identity import Identity
 from aiogroup.offsets.commit_plan import CommitEntry
+from aiogroup.protocol.errors import ErrorCode
 from aiogroup.structs import TopicPartition
 
 __all__ = ["Commit", "CommitOrder"]
+
+MOST_BYTES: Final = 256 * 1024
+LEAST_BYTES: Final = 8 * 1024
+"""Even the smallest `max.message.bytes` in use takes this, and it holds the longest metadata of one partition."""
+ENTRY_BYTES: Final = 100
+"""What the coordinator writes for a partition, without the topic's name and the metadata, is less than this."""
+UNWRITTEN: Final = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_COMMIT_OFFSET_SIZE})
+"""What a coordinator says of each partition if the batch that it would write for the request is too long."""
+UNWRITTEN_COUNT: Final = 3
+"""How often it says UNKNOWN_SERVER_ERROR of a short request before metadata are made shorter: a broker that restarts
+says the same.
+"""
 
 
 class Commit:
@@ -20,12 +34,13 @@ class Commit:
     does not change during the call. `topic_ids` are the ids of the offsets' topics, as far as they are known.
     Partitions in `recreated` are of a topic that was deleted: the topic that has its name now holds other records. For
     those in `stale` the last answer said that the metadata may be out of date. Those in `decided` were committed, or
-    refused for good. `not_owned` are those that were dropped because their ownership had ended.
+    refused for good. `not_owned` are those that were dropped because their ownership had ended. `unwritten_count` is
+    how often the coordinator could not write a request that was short already.
     """
 
     __slots__ = (
         "decided", "is_member", "is_over", "not_owned", "pending", "recreated", "sent", "sent_as", "stale", "topic_ids",
-        "tps",
+        "tps", "unwritten_count",
     )  # fmt: skip
 
     def __init__(self, entries: Mapping[TopicPartition, CommitEntry]) -> None:
@@ -40,6 +55,7 @@ class Commit:
         self.stale: set[TopicPartition] = set()
         self.decided: set[TopicPartition] = set()
         self.not_owned: set[TopicPartition] = set()
+        self.unwritten_count = 0
 
 
 class CommitOrder:
@@ -47,10 +63,14 @@ class CommitOrder:
 
     An earlier commit that has to be sent again would undo a later one. So the earlier one waits for the later one, and
     is done when the later one is durable.
+
+    A coordinator writes a request as one batch, which must not be longer than the `max.message.bytes` of its topic of
+    offsets. So a request holds a bounded part of a commit, and the rest follows.
     """
 
     def __init__(self) -> None:
         self._commits: dict[TopicPartition, list[Commit]] = {}
+        self._most_bytes = MOST_BYTES
 
     def begin(self, entries: Mapping[TopicPartition, CommitEntry], *, automatic: bool) -> Commit:
         """Put a new commit in order: after all others, or an `automatic` one before the first that covers it.
@@ -66,8 +86,40 @@ class CommitOrder:
         return commit
 
     def due(self, commit: Commit) -> dict[TopicPartition, CommitEntry]:
-        """The entries that may be sent now: those of partitions for which no later commit is under way."""
-        return {tp: entry for tp, entry in commit.pending.items() if self._last(tp) is commit}
+        """The entries that may be sent now: those of partitions for which no later commit is under way, as many as fit
+        into a request.
+        """
+        due: dict[TopicPartition, CommitEntry] = {}
+        size_bytes = 0
+        for tp, entry in commit.pending.items():
+            if self._last(tp) is not commit:
+                continue
+            size_bytes += _size_bytes(tp, entry)
+            if due and size_bytes > self._most_bytes:
+                break
+            due[tp] = entry
+        return due
+
+    def too_long(self, commit: Commit, codes: Collection[int]) -> tuple[Collection[int], Collection[int]]:
+        """Which of these codes, the answers to what was sent, say that it was too long: the request, which will be
+        shorter from now on, and the metadata of each partition.
+        """
+        about_metadata = {ErrorCode.OFFSET_METADATA_TOO_LARGE}
+        if UNWRITTEN.isdisjoint(codes):
+            return (), about_metadata
+        if self._make_shorter(commit):
+            return UNWRITTEN, about_metadata
+        commit.unwritten_count += 1
+        is_lasting = commit.unwritten_count >= UNWRITTEN_COUNT
+        return (), about_metadata | (UNWRITTEN if is_lasting else {ErrorCode.INVALID_COMMIT_OFFSET_SIZE})
+
+    def _make_shorter(self, commit: Commit) -> bool:
+        """Let requests be half as long as what was sent, if that can help."""
+        sent_bytes = sum(_size_bytes(tp, entry) for tp, entry in commit.sent.items())
+        if sent_bytes <= LEAST_BYTES or len(commit.sent) == 1:
+            return False
+        self._most_bytes = min(self._most_bytes, max(LEAST_BYTES, sent_bytes // 2))
+        return True
 
     def acknowledge(self, commit: Commit, tp: TopicPartition) -> None:
         """The commit's offset of `tp` is durable: earlier commits of it are done, unless made in a former ownership."""
@@ -87,6 +139,11 @@ class CommitOrder:
 
     def _last(self, tp: TopicPartition) -> Commit | None:
         return next((commit for commit in reversed(self._commits[tp]) if tp in commit.pending), None)
+
+
+def _size_bytes(tp: TopicPartition, entry: CommitEntry) -> int:
+    text = entry.metadata
+    return ENTRY_BYTES + len(tp.topic) + (len(text) if text.isascii() else len(text.encode()))
 
 
 def _covers(other: CommitEntry | None, entry: CommitEntry) -> bool:

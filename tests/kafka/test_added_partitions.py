@@ -1,5 +1,5 @@
-"""A partition that was added after the group began to read its topic is read from its beginning by whoever gets it first,
-also by a member that joins later; a group that begins to read a topic begins where its policy says.
+"""A partition that was added after the group began to read its topic is read from its beginning by whoever gets it
+first, also by a member that joins later; a group that begins to read a topic begins where its policy says.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from aiogroup.offsets.commit_request import (
     verdict_of,
 )
 from aiogroup.offsets.committed_request import BY_NAME
-from aiogroup.protocol.errors import ErrorCode, lookup
+from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -493,12 +493,13 @@ class Committer:
         refused: list[AiogroupError] = []
         retry: AiogroupError | None = None
         answers = codes_of(response, commit)
+        too_long = self._order.too_long(commit, answers.values())
         for tp, code in answers.items():
             entry = pending.get(tp)
             if entry is None:
                 continue
             row = lookup(code)
-            if code == ErrorCode.OFFSET_METADATA_TOO_LARGE and (shorter := self._shorter(tp, entry)) is not None:
+            if (shorter := self._shorter(tp, entry, code, *too_long)) is not None:
                 pending[tp], retry = shorter, BrokerError(code, row.name, row.message, retriable=True)
                 continue
             is_gone = self._context.link.cluster.lacks(tp.topic)
@@ -525,8 +526,21 @@ class Committer:
             retry = BrokerError(-1, "UNKNOWN_SERVER_ERROR", f"the answer lacks {named(missing)}", retriable=True)
         return committed, refusal_of(refused), retry
 
-    def _shorter(self, tp: TopicPartition, entry: CommitEntry) -> CommitEntry | None:
-        """The same entry with a shorter token, which the broker may accept (KIP-333)."""
+    def _shorter(
+        self,
+        tp: TopicPartition,
+        entry: CommitEntry,
+        code: int,
+        about_request: Collection[int],
+        about_metadata: Collection[int],
+    ) -> CommitEntry | None:
+        """What the coordinator may accept that refused the entry as too long: the same in a shorter request, or with a
+        shorter token (KIP-333).
+        """
+        if code in about_request:
+            return entry
+        if code not in about_metadata:
+            return None
         partition = self._context.assignment.get(tp)
         if partition is None or partition.lanes is None or entry.lanes is None or not entry.metadata:
             return None
