@@ -190,6 +190,7 @@ class ConsumerConfig:
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 8 * 1024 * 1024  # one answer never holds the loop: Java's 50 MiB take 60 ms to copy
     max_partition_fetch_bytes: int = 1024 * 1024
+    max_batch_bytes: int = 128 * 1024 * 1024
     max_buffered_bytes: int = 64 * 1024 * 1024
     check_crcs: bool = True
     key_deserializer: Callable[[bytes], Any] | None = None
@@ -317,8 +318,9 @@ class ConsumerConfig:
             "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "rebalance_timeout_ms",
             "registration_timeout_ms",
             "auto_commit_interval_ms", "max_poll_records", "fetch_max_bytes", "max_partition_fetch_bytes",
-            "max_buffered_bytes", "request_timeout_ms", "default_api_timeout_ms", "metadata_max_age_ms",
-            "connections_max_idle_ms", "parallel_min_backlog", "parallel_buffer_bytes", "parallel_handoff_timeout_ms",
+            "max_batch_bytes", "max_buffered_bytes", "request_timeout_ms", "default_api_timeout_ms",
+            "metadata_max_age_ms", "connections_max_idle_ms", "parallel_min_backlog", "parallel_buffer_bytes",
+            "parallel_handoff_timeout_ms",
         ):  # fmt: skip
             value = getattr(self, name)
             _require(value is None or 1 <= value < 2**31, f"{name}={value}: must lie between 1 and 2147483647")

@@ -27,7 +27,7 @@ _WITHOUT_KEY: Final = frozenset(
     {
         "member_name", "registration_timeout_ms", "expansion_timeout_ms", "rebalance_timeout_ms",
         "raise_on_poll_interval", "leave_on_poll_interval", "auto_ack", "new_partition_reset",
-        "out_of_range_reset", "deliver_while_unreachable",
+        "out_of_range_reset", "max_batch_bytes", "deliver_while_unreachable",
     }
 )  # fmt: skip
 """Settings of ours that no Java client has: in a file such a key has another meaning."""

@@ -55,6 +55,7 @@ class ConsumerSettings(TypedDict, total=False):
     fetch_max_wait_ms: int
     fetch_max_bytes: int
     max_partition_fetch_bytes: int
+    max_batch_bytes: int
     max_buffered_bytes: int
     check_crcs: bool
     key_deserializer: Callable[[bytes], Any] | None

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from aiogroup import TopicPartition
+from aiogroup import RecordDeserializationError, TopicPartition
 from aiogroup.fetching.records.batches import Batch
 from tests.support.java_tools import PERFORMANCE, run
 from tests.support.reading import alone, fill, producing, read
@@ -129,6 +129,25 @@ async def test_a_record_of_five_megabytes(kafka_cluster, unique_name):
     for value in values:
         await fill(servers, tp, [value], max_request_size=6_000_000)
     consumer = alone(servers)
+    consumer.assign([tp])
+    async with consumer:
+        assert [record.value for record in await read(consumer, 3)] == values
+
+
+@pytest.mark.parametrize("codec", [None, "zstd"])
+async def test_a_batch_above_the_limit_names_the_setting_that_lets_it_be_read(kafka_cluster, unique_name, codec):
+    servers, tp = kafka_cluster.bootstrap_servers, TopicPartition(unique_name("long"), 0)
+    kafka_cluster.create_topic(tp.topic, config={"max.message.bytes": "6000000"})
+    values = [b"before", bytes(5_000_000), b"after"]
+    for value in values:
+        await fill(servers, tp, [value], max_request_size=6_000_000, compression_type=codec)
+    consumer = alone(servers, max_batch_bytes=4_000_000)
+    consumer.assign([tp])
+    async with consumer:
+        assert [record.value for record in await read(consumer, 1)] == values[:1]
+        with pytest.raises(RecordDeserializationError, match="more than max_batch_bytes=4000000"):
+            await read(consumer, 1)
+    consumer = alone(servers, max_batch_bytes=5_100_000)
     consumer.assign([tp])
     async with consumer:
         assert [record.value for record in await read(consumer, 3)] == values

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
 
-from aiogroup.fetching.records.codecs import CodecError, inflate
+from aiogroup.fetching.records.codecs import LZ4, CodecError, inflate, with_header_checksum
 from aiogroup.native import Reader, Record
 from aiogroup.native.checksums import crc32c
 from aiogroup.structs import TopicPartition
@@ -63,8 +63,11 @@ def frame_bytes(data: memoryview, pos: int, max_batch_bytes: int) -> int:
     if len(data) - pos < _FRAME.size:
         return _V2.size
     base_offset, length = _FRAME.unpack_from(data, pos)
-    if not _SMALLEST_LENGTH <= length <= max_batch_bytes:
+    if length < _SMALLEST_LENGTH:
         raise BatchError(f"a batch cannot have {length} bytes", base_offset)
+    if length > max_batch_bytes:
+        why = f"the batch says that it has {length} bytes, more than max_batch_bytes={max_batch_bytes}"
+        raise BatchError(why, base_offset)
     return _FRAME.size + int(length)
 
 
@@ -199,7 +202,10 @@ class LegacyBatch:
         if self._value is None:
             raise BatchError("compressed message without a value")
         try:
-            payload = memoryview(inflate(self.codec, memoryview(self._value), max_bytes))
+            packed = memoryview(self._value)
+            if self._magic == 0 and self.codec == LZ4:
+                packed = with_header_checksum(packed)
+            payload = memoryview(inflate(self.codec, packed, max_bytes))
         except CodecError as error:
             raise BatchError(str(error)) from error
         self._value = None

@@ -89,6 +89,7 @@ class Fetchers:
             key_deserializer=config.key_deserializer,
             value_deserializer=config.value_deserializer,
             lane=rules.lane,
+            max_batch_bytes=config.max_batch_bytes,
         )
 
     async def run(self) -> None:
