@@ -366,6 +366,7 @@ class PartitionLanes:
         left_count = count(pending)
         self._owner.emit(events.JobProgressed(tp.topic, tp.partition, count(before) - left_count, left_count))
         self.put_in_order()
+        self._owner.on_fetchable()  # the range that was divided begins to be fetched again, at another offset
         self._owner.on_deliverable()
 
     def _take_back(self, log_start: int | None) -> None:

@@ -234,6 +234,54 @@ async def test_a_late_result_of_a_job_takes_nothing_out_of_the_hand(make_place):
     assert await written(place) == (220, "")
 
 
+@pytest.mark.parametrize("acks", [False, True])
+@pytest.mark.parametrize(
+    "done",
+    [
+        [Range(500, 600)],
+        [Range(50, 60), Range(500, 600)],
+        [Range(100, 200)],
+        [Range(160, 170)],
+        [Range(140, 990)],
+        [Range(900, 1_000)],
+    ],
+    ids=str,
+)
+async def test_what_a_late_result_leaves_of_a_range_is_read_on_while_records_of_it_are_in_hand(make_place, done, acks):
+    place, ears = make_place(), Ears()
+    await leave_at(place, committed=50, end=1_000)
+    where = await where_of(place)
+    settings = {**LEFT, **MANUAL, "parallel_handoff_timeout_ms": 1_000, "auto_ack": not acks, "observers": [ears]}
+    async with place.consumer(**settings) as consumer, asyncio.timeout(40):
+
+        async def take(most):
+            batch = await consumer.getmany(timeout_ms=500, max_records=most)
+            return batch, {record.offset for record in batch.all()}
+
+        seen, batches = set(), []
+        while len(seen) < 100:
+            batch, offsets = await take(100 - len(seen))
+            batches.append(batch)
+            seen |= offsets
+        assert seen == set(range(50, 150))
+        await say_done(place, where, (await token_of(place, where)).id, *done)
+        await eventually(lambda: ears.heard(events.JobProgressed))
+        await consumer.commit({place.tp(): 150})
+        left = set(range(150, 1_000)) - {offset for each in done for offset in range(each.start, each.end)}
+        seen.clear()
+        while not seen >= left:
+            for batch in batches if acks else ():
+                batch.ack()
+            batch, offsets = await take(500)
+            batches = [batch]
+            seen |= offsets
+        assert seen == left
+        if acks:
+            batches[0].ack()
+        await consumer.commit()
+    assert await written(place) == (1_000, "")
+
+
 async def test_a_service_that_restarts_again_and_again_takes_back_what_no_job_moves(make_place):
     place, reading, ears = make_place(), Reading(), Ears()
     await leave_at(place, committed=70, end=120)
