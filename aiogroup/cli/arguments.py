@@ -9,9 +9,20 @@ from datetime import UTC, datetime
 from aiogroup.config import check_topic_name, parse_reset_policy, why_not_sent
 from aiogroup.errors import AiogroupError, ConfigError
 
-__all__ = ["count_of", "duration_ms", "instant_ms", "partitions", "positive", "sendable", "topic"]
+__all__ = ["count_of", "duration_ms", "instant_ms", "name_group", "partitions", "positive", "sendable", "topic"]
 
 SHORT = re.compile(r"(\d+)([smhd])")
+
+
+def name_group(parser: argparse.ArgumentParser) -> None:
+    """The group to look at, and the one whose offsets say what jobs have done of its pending ranges."""
+    parser.add_argument("group", type=sendable, metavar="GROUP")
+    parser.add_argument(
+        "--catchup-group",
+        type=sendable,
+        metavar="GROUP",
+        help="the group in which jobs note what they have done of pending ranges: parallel_group_id, GROUP.catchup",
+    )
 
 
 def count_of(text: str) -> int:

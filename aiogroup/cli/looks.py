@@ -12,14 +12,15 @@ from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.printing import tell
 from aiogroup.cluster import Broker, Cluster
-from aiogroup.errors import GroupNotFoundError
+from aiogroup.errors import GroupAuthorizationError, GroupNotFoundError
 from aiogroup.offsets.commit_plan import Committed
 from aiogroup.protocol.errors import lookup
 from aiogroup.protocol.messages.describe_groups import DescribedGroup
 from aiogroup.protocol.messages.list_groups import ListedGroup
 from aiogroup.protocol.messages.list_offsets import EARLIEST, LATEST
+from aiogroup.recovery.lane_starts import fold
 from aiogroup.recovery.ranges import Ranges, above, count
-from aiogroup.recovery.token import Found, LogId, Token, read_committed
+from aiogroup.recovery.token import DoneRanges, Found, LogId, Token, read_committed, read_done, second_group_mark
 from aiogroup.structs import TopicPartition
 
 __all__ = ["QUIET", "GroupLook", "PartitionLook", "look_at", "look_once", "sum_of"]
@@ -35,7 +36,8 @@ class PartitionLook:
     """One partition. What is `None` is not known: nothing was committed, or the partition's leader did not answer.
 
     `lag` is what Kafka's own tool calls so: the offsets from the committed one to the log's end. With a token (KIP-333)
-    some of these are processed already, `ahead_count`; `left_count` are the others that the log still holds.
+    some of these are processed already, `ahead_count`; `left_count` are the others that the log still holds. `done` is
+    what jobs have noted in the second commit log; the service takes it into its token with its next commit.
     """
 
     tp: TopicPartition
@@ -44,6 +46,7 @@ class PartitionLook:
     log_end: int | None = None
     found: Found = NOTHING
     member: GroupMember | None = None
+    done: DoneRanges | None = None
 
     @property
     def current(self) -> int | None:
@@ -55,7 +58,8 @@ class PartitionLook:
 
     @property
     def pending(self) -> Ranges:
-        return () if self.token is None else self.token.pending
+        """What is pending by the token, without what jobs have done."""
+        return () if self.token is None else fold(self.token.pending, self.token.id, self.done)
 
     @property
     def live(self) -> int | None:
@@ -120,16 +124,23 @@ async def look_once(given: argparse.Namespace) -> GroupLook:
         AiogroupError: as `look_at`.
     """
     async with asked(settings_of(given)) as asking:
-        look = await asking.within(f"{given.what} {given.group}", look_at(asking, given.group))
+        looking = look_at(asking, given.group, catchup_group=given.catchup_group)
+        look = await asking.within(f"{given.what} {given.group}", looking)
     for failure in look.failures:
         tell(failure)
     return look
 
 
 async def look_at(
-    asking: Asking, group_id: str, *, must_exist: bool = True, also: Collection[TopicPartition] = ()
+    asking: Asking,
+    group_id: str,
+    *,
+    must_exist: bool = True,
+    also: Collection[TopicPartition] = (),
+    catchup_group: str | None = None,
 ) -> GroupLook:
-    """Look at the partitions that the group has committed or reads, and those in `also`.
+    """Look at the partitions that the group has committed or reads, and those in `also`. Jobs note what they have done
+    in the offsets of `catchup_group` (KIP-333).
 
     Raises:
         GroupNotFoundError: there is no such group, and it must exist.
@@ -149,6 +160,9 @@ async def look_at(
     starts, _ = await asking.offsets(dict.fromkeys(there, EARLIEST))
     ends, why_no_end = await asking.offsets(dict.fromkeys(there, LATEST))
     why |= why_no_end | {tp: _why_not_there(tp, cluster) for tp in tps if tp not in there}
+    found = {tp: _found(tp, committed.get(tp), cluster) for tp in tps}
+    done, why_not_done = await _done(asking, catchup_group or f"{group_id}.catchup", found, cluster)
+    why |= why_not_done
     return GroupLook(
         group_id,
         **(_listed_words(listed) if isinstance(group, str) else _words(group)),
@@ -161,8 +175,9 @@ async def look_at(
                 committed.get(tp),
                 starts.get(tp),
                 ends.get(tp),
-                _found(tp, committed.get(tp), cluster),
+                found[tp],
                 owners.get(tp),
+                done.get(tp),
             )
             for tp in tps
         ),
@@ -193,12 +208,35 @@ def _words(group: DescribedGroup) -> dict[str, Any]:
     }
 
 
+async def _done(
+    asking: Asking, catchup_group: str, found: Mapping[TopicPartition, Found], cluster: Cluster
+) -> tuple[dict[TopicPartition, DoneRanges], dict[TopicPartition, str]]:
+    """What jobs have done of ranges that are left to them, and why that is not known."""
+    tokens = ((tp, each.token) for tp, each in found.items() if each.token is not None)
+    groups = {tp: token.handoff.second_group for tp, token in tokens if token.handoff is not None}
+    if not groups:
+        return {}, {}
+    mark = second_group_mark(catchup_group)
+    elsewhere = f"its ranges are left to jobs of another group than {catchup_group!r}: name it by --catchup-group"
+    why = {tp: elsewhere for tp, of in groups.items() if of != mark}
+    said: Mapping[TopicPartition, Committed] = {}
+    if len(why) < len(groups):
+        try:
+            said, _ = await asking.committed(catchup_group)
+        except GroupAuthorizationError as error:
+            why |= {tp: f"what jobs have done is not known: {error}" for tp in groups if tp not in why}
+    done = {tp: read_done(said[tp].metadata, _log_id(tp, cluster)) for tp in groups if tp in said}
+    return {tp: each for tp, each in done.items() if each is not None}, why
+
+
+def _log_id(tp: TopicPartition, cluster: Cluster) -> LogId:
+    return LogId(cluster.cluster_id or "", tp.topic, cluster.topics[tp.topic].topic_id, tp.partition)
+
+
 def _found(tp: TopicPartition, committed: Committed | None, cluster: Cluster) -> Found:
-    topic = cluster.topics.get(tp.topic)
-    if committed is None or topic is None:
+    if committed is None or tp.topic not in cluster.topics:
         return NOTHING
-    log_id = LogId(cluster.cluster_id or "", tp.topic, topic.topic_id, tp.partition)
-    return read_committed(committed.offset, committed.metadata, log_id)
+    return read_committed(committed.offset, committed.metadata, _log_id(tp, cluster))
 
 
 def _why_not_there(tp: TopicPartition, cluster: Cluster) -> str:

@@ -71,6 +71,13 @@ class LaneCommits(Protocol):
         """
         ...
 
+    def folded(self) -> CommitEntry | None:
+        """The commit of what jobs have done. Of each lane it says what was committed before, so that it moves none.
+
+        `None` when it is durable already, or when jobs have done nothing.
+        """
+        ...
+
     def processed(self, *, again: bool = False) -> CommitEntry | None:
         """The commit of each lane's processed offset, for auto-commit; `None` when it is durable already."""
         ...

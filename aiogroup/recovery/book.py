@@ -77,6 +77,7 @@ class Book(Generic[R]):
         self._reported = {each.end: each.start for each in self.cursors}
         self._mark = recovery.mark
         self._has_reported = False  # a commit of this ownership was made
+        self._has_folded = False  # a job's result was taken in
         self._make = make
         self._fresh_id = fresh_id
         self._note_of = note_of
@@ -145,6 +146,10 @@ class Book(Generic[R]):
         offsets = self.reported
         self._mark = Mark(self.id, offsets.low_water, offsets.live.processed)
         return self._write(offsets, self.id, self.user, self.seeks_count)
+
+    def commit_folded(self) -> LaneCommit | None:
+        """A commit of what jobs have done, which moves no lane. `None` if nothing was folded in."""
+        return self._report(self.reported) if self._has_folded else None
 
     def commit_processed(self) -> LaneCommit:
         """A commit of the processed offset of each lane."""
@@ -259,7 +264,9 @@ class Book(Generic[R]):
         """
         before = self.pending
         self.cursors = [part for each in self.cursors for part in self._without(each, done)]
-        return self.pending != before
+        is_less = self.pending != before
+        self._has_folded = self._has_folded or is_less
+        return is_less
 
     def _without(self, cursor: R, done: DoneRanges | None) -> list[R]:
         """The cursors that take this cursor's place: they do not read offsets that the job has done.

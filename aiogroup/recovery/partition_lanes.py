@@ -201,6 +201,10 @@ class PartitionLanes:
         commit = self.book.commit_begun()
         return None if commit is None else self._unless_durable(commit)
 
+    def folded(self) -> CommitEntry | None:
+        commit = self.book.commit_folded()
+        return None if commit is None else self._unless_durable(commit)
+
     def processed(self, *, again: bool = False) -> CommitEntry | None:
         return self._entry(self.book.commit_processed(), again=again)
 

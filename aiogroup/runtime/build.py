@@ -65,13 +65,14 @@ def build(
     following = Following(context, subscription)
     refresher = Refresher(context, following)
     leader_offsets = LeaderOffsets(context, refresher)
+    member = None if config.group_id is None else _Member(context, config.group_id, assignors, following)
+    committer = None if member is None else member.committer
     recovery: ParallelRecoveryOrNone = NoParallelRecovery()
     if config.enable_parallel_rebalance:
         from aiogroup.runtime.recovery.parallel import ParallelRecovery  # noqa: PLC0415 (few consumers have it)
 
-        recovery = ParallelRecovery(context, refresher, leader_offsets, beside)
-    member = None if config.group_id is None else _Member(context, config.group_id, assignors, following)
-    positions = Positions(context, leader_offsets, None if member is None else member.committer, recovery.starts)
+        recovery = ParallelRecovery(context, refresher, leader_offsets, beside, committer)
+    positions = Positions(context, leader_offsets, committer, recovery.starts)
     validator = Validator(context, refresher, positions)
     context.link.on_metadata = validator.follow_leaders
     fetchers = Fetchers(context, refresher, assignment, LiveRules(context, positions))

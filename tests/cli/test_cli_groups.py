@@ -9,8 +9,19 @@ import pytest
 
 from aiogroup import Consumer, TopicPartition
 from aiogroup.__main__ import main
+from aiogroup.cli.asking import asked
 from aiogroup.cli.looks import PartitionLook
 from aiogroup.embedded import stable
+from aiogroup.recovery.ranges import Range
+from aiogroup.recovery.token import (
+    DoneRanges,
+    HandOffNote,
+    LogId,
+    Token,
+    second_group_mark,
+    write_committed,
+    write_done,
+)
 from tests.cli.shapes import check
 
 
@@ -179,6 +190,49 @@ async def test_a_token_says_what_is_pending(run, commit, token):
     (of_orders,) = (await run("lag", "billing", "-o", "json")).json["topics"]
     assert (of_orders["lag"], of_orders["ahead_count"], of_orders["left_count"]) == (8, 3, 5)
     assert (await run("lag", "billing", "--max-lag", "5")).code == 0
+
+
+@pytest.fixture
+async def left_to_jobs(broker, commit):
+    """`orders-0` is at 2 of 10, and 2, 3 and 6 are left to jobs. The fixture notes which ranges these have done."""
+    async with asked({"bootstrap_servers": broker.bootstrap_servers}) as asking:
+        cluster = await asking.cluster(["orders"])
+    log_id = LogId(cluster.cluster_id, "orders", cluster.topics["orders"].topic_id, 0)
+    note = HandOffNote(second_group_mark("billing.catchup"), False, (1, 1))
+    token = Token("00" * 8, 8, -1, (Range(2, 4), Range(6, 7)), note)
+    await commit({("orders", 0): (2, write_committed(token, log_id))})
+
+    async def done(*ranges, group="billing.catchup", token_id="00" * 8):
+        await commit({("orders", 0): (0, write_done(DoneRanges(token_id, ranges), log_id))}, group)
+
+    return done
+
+
+async def test_what_jobs_have_done_of_a_range_is_not_pending(run, left_to_jobs):
+    await left_to_jobs(Range(2, 3), Range(6, 7))
+    (of_orders,) = (await run("lag", "billing", "-o", "json")).json["topics"]
+    assert (of_orders["lag"], of_orders["ahead_count"], of_orders["left_count"]) == (8, 5, 3)
+    ranges = await run("ranges", "billing")
+    assert (ranges.code, ranges.err) == (0, "")
+    assert " ".join(ranges.out.splitlines()[1].split()) == "orders 0 2 8 1 5 3-4 usable, left to jobs"
+    assert (await run("ranges", "billing", "-o", "json")).json["partitions"][0]["pending"] == [[3, 4]]
+    described = (await run("describe", "billing", "-o", "json")).json["partitions"][0]["token"]
+    assert described == {"is_usable": True, "pending_count": 1, "ahead_count": 5}
+
+
+async def test_what_was_done_under_another_id_counts_for_nothing(run, left_to_jobs):
+    await left_to_jobs(Range(2, 4), token_id="01" * 8)
+    assert (await run("ranges", "billing", "-o", "json")).json["partitions"][0]["pending"] == [[2, 4], [6, 7]]
+
+
+async def test_a_group_in_which_jobs_of_another_name_note_what_they_do_is_named(run, left_to_jobs):
+    await left_to_jobs(Range(2, 4), group="other")
+    ranges = await run("ranges", "billing", "--catchup-group", "other")
+    assert ranges.code == 1
+    assert (
+        "orders-0: its ranges are left to jobs of another group than 'other': name it by --catchup-group" in ranges.err
+    )
+    assert (await run("ranges", "billing")).code == 0
 
 
 async def test_a_token_that_must_not_be_obeyed_is_told_with_its_reason(run, commit, token):

@@ -73,6 +73,36 @@ async def test_the_head_is_read_and_ranges_are_left_to_the_job_whose_progress_co
     assert await written(place) == (140, "")
 
 
+@pytest.mark.parametrize("parts", [[Range(70, 120)], [Range(70, 90), Range(70, 120)]], ids=["at once", "in parts"])
+async def test_what_a_job_has_done_is_committed_where_nothing_else_is(make_place, parts):
+    """The application commits by hand, and its topic is quiet: the group's lag must not stay at the whole backlog."""
+    place, ears = make_place(), Ears()
+    await leave_at(place, committed=70, end=120)
+    where = await where_of(place)
+    async with place.consumer(**LEFT, **MANUAL, observers=[ears]) as consumer:
+        token = await token_of(place, where)
+        for done in parts:
+            await say_done(place, where, token.id, done)
+            await eventually(lambda end=done.end: place.committed_is(end))
+        assert not consumer.child_consumer_is_alive()
+    assert await written(place) == (120, "")
+
+
+async def test_it_is_committed_without_what_was_read_and_not_committed(make_place):
+    place = make_place()
+    await leave_at(place, committed=70, end=120)
+    where = await where_of(place)
+    async with place.consumer(**LEFT, **MANUAL) as consumer:
+        await place.produce(range(120, 130))
+        seen = []
+        while len(seen) < 10:
+            seen += (await consumer.getmany(timeout_ms=500)).all()
+        await say_done(place, where, (await token_of(place, where)).id, Range(70, 120))
+        await eventually(lambda: place.committed_is(120))
+        await consumer.commit()
+    assert await written(place) == (130, "")
+
+
 async def test_a_jobs_result_under_another_id_counts_for_nothing(make_place):
     place, ears = make_place(), Ears()
     await leave_at(place, committed=70, end=120)

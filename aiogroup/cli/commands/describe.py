@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from aiogroup.admin import GroupMember
-from aiogroup.cli.arguments import sendable
+from aiogroup.cli.arguments import name_group
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.looks import GroupLook, PartitionLook, look_once, sum_of
 from aiogroup.cli.printing import address, broker_as_json, document, member_as_json, say, table
@@ -25,7 +25,7 @@ COLUMNS: Final = (
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
-    parser.add_argument("group", type=sendable, metavar="GROUP")
+    name_group(parser)
     parser.set_defaults(run=run)
 
 
@@ -96,4 +96,4 @@ def _token_as_json(each: PartitionLook) -> dict[str, object] | None:
         return {"is_usable": False, "why": each.found.foreign}
     if each.token is None:
         return None
-    return {"is_usable": True, "pending_count": count(each.token.pending), "ahead_count": each.ahead_count}
+    return {"is_usable": True, "pending_count": count(each.pending), "ahead_count": each.ahead_count}

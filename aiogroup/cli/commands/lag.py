@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final
 
-from aiogroup.cli.arguments import count_of, positive, sendable
+from aiogroup.cli.arguments import count_of, name_group, positive
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
@@ -44,7 +44,7 @@ class _Line:
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
-    parser.add_argument("group", type=sendable, metavar="GROUP")
+    name_group(parser)
     parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
     parser.add_argument(
         "--interval-ms",
@@ -109,7 +109,8 @@ async def _look_if_possible(
 
 
 async def _look(asking: Asking, given: argparse.Namespace, rates: Rates) -> tuple[GroupLook, list[_Line]]:
-    look = await asking.within(f"lag {given.group}", look_at(asking, given.group))
+    looking = look_at(asking, given.group, catchup_group=given.catchup_group)
+    look = await asking.within(f"lag {given.group}", looking)
     at_ms = now_ms()
     lines = [_line(each, rates.note(each, at_ms)) for each in look.partitions]
     return look, lines

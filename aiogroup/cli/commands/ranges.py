@@ -1,4 +1,4 @@
-"""`aiogroup ranges`: what the tokens in a group's commits say (KIP-333)."""
+"""`aiogroup ranges`: what the tokens in a group's commits say, and what jobs have done of it (KIP-333)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Final
 
-from aiogroup.cli.arguments import sendable
+from aiogroup.cli.arguments import name_group
 from aiogroup.cli.exits import Exit
 from aiogroup.cli.looks import PartitionLook, look_once
 from aiogroup.cli.printing import document, say, table, tell
@@ -21,7 +21,7 @@ SHOWN_COUNT: Final = 4
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
-    parser.add_argument("group", type=sendable, metavar="GROUP")
+    name_group(parser)
     parser.set_defaults(run=run)
 
 
@@ -59,8 +59,8 @@ def _as_json(each: PartitionLook) -> dict[str, object]:
         "partition": each.tp.partition,
         "low_water_mark": each.current,
         "live": None if token is None else token.live,
-        "pending": None if token is None else [[span.start, span.end] for span in token.pending],
-        "pending_count": None if token is None else count(token.pending),
+        "pending": None if token is None else [[span.start, span.end] for span in each.pending],
+        "pending_count": None if token is None else count(each.pending),
         "ahead_count": None if token is None else each.ahead_count,
         "is_left_to_jobs": token is not None and token.handoff is not None,
         "is_usable": token is not None,

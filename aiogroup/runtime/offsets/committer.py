@@ -170,6 +170,16 @@ class Committer:
         entries = self.processed(partitions, again=again)
         return not entries or await self._emitting_failure(entries, self.commit(entries, timeout, automatic=True))
 
+    async def commit_folded(self, partitions: Iterable[Partition], timeout: int) -> None:
+        """Commit what jobs have done, also without auto-commit: the group's lag is what its commits say. An error is
+        emitted as an event, not raised.
+        """
+        self._context.delivery.settle()
+        folded = {each.tp: each.lanes.folded() for each in partitions if each.lanes is not None}
+        entries = {tp: entry for tp, entry in folded.items() if entry is not None}
+        if entries and not self._must_wait():
+            await self._emitting_failure(entries, self.commit(entries, timeout, automatic=True))
+
     async def _emitting_failure(self, entries: Entries, committing: Awaitable[None]) -> bool:
         try:
             await committing

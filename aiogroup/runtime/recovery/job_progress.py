@@ -14,6 +14,7 @@ from aiogroup.runtime.context import Context
 from aiogroup.runtime.coordinator import Line
 from aiogroup.runtime.loop.clock import now_ms, sleep_ms
 from aiogroup.runtime.offsets.committed import CommittedOffsets
+from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.runtime.recovery.catch_up import CatchUp
 from aiogroup.telemetry import events
 
@@ -24,10 +25,13 @@ LOOK_MS: Final = 2_000
 
 
 class SecondLog:
-    """Reads the second commit log. `coordinator` speaks to that of its group, which this consumer never joins."""
+    """Reads the second commit log. `coordinator` speaks to that of its group, which this consumer never joins. What it
+    says is committed by `committer`, as that of the group.
+    """
 
-    def __init__(self, context: Context, coordinator: Line, catch_up: CatchUp) -> None:
+    def __init__(self, context: Context, coordinator: Line, catch_up: CatchUp, committer: Committer | None) -> None:
         self._context = context
+        self._committer = committer
         self._committed = CommittedOffsets(context, coordinator)
         self._catch_up = catch_up
 
@@ -56,4 +60,6 @@ class SecondLog:
                         done = found.get(tp)
                         lanes.fold(None if done is None else read_done(done.metadata, lanes.book.log_id))
                 self._catch_up.wanted.pulse()
+            if self._committer is not None:
+                await self._committer.commit_folded(self._context.assignment, self._context.config.request_timeout_ms)
             await sleep_ms(LOOK_MS)

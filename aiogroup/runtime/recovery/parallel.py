@@ -11,6 +11,7 @@ from aiogroup.runtime.coordinator import Line
 from aiogroup.runtime.fetching.fetcher import Fetchers
 from aiogroup.runtime.fetching.positions import LaneStarts
 from aiogroup.runtime.metadata.refresher import Refresher
+from aiogroup.runtime.offsets.committer import Committer
 from aiogroup.runtime.offsets.leader_offsets import LeaderOffsets
 from aiogroup.runtime.recovery.catch_up import CatchUp
 from aiogroup.runtime.recovery.catch_up_fetchers import CatchUpRules
@@ -24,9 +25,15 @@ class ParallelRecovery:
     """A consumer with `enable_parallel_rebalance`. `beside` has the catch-up lanes that are fetched from."""
 
     def __init__(
-        self, context: Context, refresher: Refresher, offsets: LeaderOffsets, beside: LaneTable[RangeCursor]
+        self,
+        context: Context,
+        refresher: Refresher,
+        offsets: LeaderOffsets,
+        beside: LaneTable[RangeCursor],
+        committer: Committer | None,
     ) -> None:
         self._context = context
+        self._committer = committer
         self._catch_up = CatchUp(context, beside, offsets)
         self._fetchers = Fetchers(context, refresher, self._catch_up.fetched, CatchUpRules(context, self._catch_up))
         self.starts: LaneStarts | None = Recoveries(context, refresher, offsets, self._catch_up)
@@ -46,7 +53,7 @@ class ParallelRecovery:
         spawn = context.supervisor.spawn
         if context.config.parallel_handoff:
             outsider = Outsider(Identity(context.config.second_group_id, context.config.instance_id))
-            log = SecondLog(context, Line(context, outsider, needs="DESCRIBE"), catch_up)
+            log = SecondLog(context, Line(context, outsider, needs="DESCRIBE"), catch_up, self._committer)
             await log.check()
             spawn("second commit log", log.run)
         spawn("catch-up", catch_up.run)
