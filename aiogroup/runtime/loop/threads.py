@@ -1,16 +1,19 @@
-"""The only place where threads are born: those that compute, and one that runs an event loop of its own."""
+"""The only place where threads are born: those that compute, those for a call that may hang, and one that runs an event
+loop of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["Threads", "start_thread"]
+__all__ = ["Threads", "call_in_thread", "start_thread"]
 
 T = TypeVar("T")
 COMPUTING: Final = 2
@@ -38,6 +41,29 @@ class Threads:
         """Compute nothing more. What is under way ends by itself."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def call_in_thread(name: str, function: Callable[..., T], *args: object) -> Future[T]:
+    """Call `function` in a thread of its own. It may hang: no other call and no end of the process waits for it.
+
+    The future cannot be cancelled, so several may wait for it (`asyncio.wrap_future`).
+    """
+    from concurrent.futures import Future  # noqa: PLC0415 (as above)
+
+    outcome: Future[T] = Future()
+    outcome.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            outcome.set_result(function(*args))
+        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+            outcome.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError as error:  # the system can start no more threads
+        outcome.set_exception(OSError(errno.EAGAIN, str(error)))
+    return outcome
 
 
 def start_thread(

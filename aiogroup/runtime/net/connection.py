@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import struct
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
@@ -31,6 +32,7 @@ from aiogroup.protocol.messages.fetch import FIRST_BY_ID, FetchRequest
 from aiogroup.protocol.receiver import Receiver
 from aiogroup.protocol.schema import R_co, Request, Response, negotiate
 from aiogroup.runtime.loop.clock import Alarm, now_ms
+from aiogroup.runtime.net.names import Turn, open_socket
 
 __all__ = ["Connection", "OnAnswer", "SocketReceiver"]
 
@@ -187,6 +189,32 @@ class Connection(AIOKafkaConnection):
             self._transport.abort()
 
     _transport: asyncio.WriteTransport | None = None
+
+    async def connect(self, turn: Turn) -> None:  # type: ignore[override]
+        """Open a socket to one of these addresses, ask for the broker's versions, and authenticate.
+
+        Raises:
+            Exception: anything, for hostile bytes.
+        """
+        loop = self._loop
+        self._closed_fut = loop.create_future()
+        reader = asyncio.StreamReader(loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        is_secure = self._security_protocol in ("SSL", "SASL_SSL")
+        transport = await open_socket(lambda: protocol, turn, self._host, self._ssl_context if is_secure else None)
+        self._writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        self._reader, self._protocol = reader, protocol
+        self._read_task = self._create_reader_task()
+        if self._max_idle_ms is not None:
+            self._idle_handle = loop.call_soon(self._idle_check, weakref.ref(self))
+        await self._do_version_lookup()
+        if self._security_protocol.startswith("SASL"):
+            await self._do_sasl_handshake()
+
+    @property
+    def peer(self) -> tuple[str, int] | None:
+        """The address to which the socket leads, where it has one."""
+        return None if self._writer is None else self._writer.get_extra_info("peername")
 
     def _create_reader_task(self) -> asyncio.Future[None]:
         """Install our receiver instead of a reader task, which would copy each answer three times through a

@@ -35,6 +35,7 @@ from aiogroup.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from aiogroup.protocol.schema import R_co, Request
 from aiogroup.runtime.loop.clock import FOREVER_MS, now_ms, sleep_ms, timeout_ms, within_ms
 from aiogroup.runtime.net.connection import Connection, OnAnswer, TokenError
+from aiogroup.runtime.net.names import Names, Turn
 
 __all__ = ["COMMIT", "FETCH", "HEARTBEAT", "JOIN", "METADATA", "Link"]
 
@@ -46,6 +47,8 @@ METADATA: Final = "metadata"
 
 CONNECT_TIMEOUT_MS: Final = 10_000
 """KIP-601's socket.connection.setup.timeout.ms: a broker that takes longer counts as unreachable."""
+LEAST_SHARE_MS: Final = 2_000
+"""The least that an address gets of it in a first attempt; a name with more than five is tried in several attempts."""
 TURNS_FOR_HEARTBEAT: Final = 10
 """How many turns of the loop a late heartbeat is given; its timer, its task and the lock need three."""
 AUTHENTICATION_ERRORS: Final = (
@@ -53,6 +56,9 @@ AUTHENTICATION_ERRORS: Final = (
     "UnsupportedSaslMechanismError",
     "IllegalSaslStateError",
 )
+
+FINAL: Final = (AuthenticationFailedError, ConsumerStoppedError)
+"""Errors with which an attempt to connect ends: another address of the same name would help nothing."""
 
 Address: TypeAlias = tuple[str, int]
 
@@ -104,6 +110,7 @@ class Link:
         }
         self._slots: dict[tuple[int, str], _Slot] = {}
         self._throttled_until_ms: dict[int, int] = {}
+        self._names = Names()
         self._made: set[Connection] = set()
         self.is_closed = False
 
@@ -142,7 +149,7 @@ class Link:
         with attempt:
             try:
                 await sleep_ms(max(0, slot.retry_at_ms - now_ms()))
-                connection = await self._open(broker)
+                connection = await self._open(broker, slot.failures_count)
             except BaseException:
                 if not attempt.cancel_called:
                     slot.failures_count += 1
@@ -371,16 +378,52 @@ class Link:
             if late:
                 await asyncio.wait(late, timeout=0.1)
 
-    async def _open(self, broker: Broker) -> Connection:
+    async def _open(self, broker: Broker, failures_count: int) -> Connection:
+        """Try one address of the broker's name after another, all within `CONNECT_TIMEOUT_MS`."""
         where = self._named(broker.node_id)
         if broker.node_id >= 0:
             where += f" at {broker.host}:{broker.port}"
         limit_ms = min(CONNECT_TIMEOUT_MS, self._config.request_timeout_ms)
+        until_ms = now_ms() + limit_ms
+        turns = await self._turns(broker, where, limit_ms)
+        # With each failure fewer addresses get more time: a slow broker must not be left each time before it answers.
+        least_ms = LEAST_SHARE_MS << min(failures_count, 3)
+        failure: AiogroupError = KafkaTimeoutError(f"connecting to {where} took longer than {limit_ms} ms")
+        for number, turn in enumerate(turns):
+            if (left_ms := until_ms - now_ms()) <= 0:
+                break
+            share_ms = min(left_ms, max(left_ms // (len(turns) - number), least_ms))
+            place = where if len(turns) == 1 else f"{where} ({turn[0][4][0]})"
+            try:
+                return await self._open_at(broker, turn, place, share_ms)
+            except BaseException as error:
+                self._names.note_failure(broker.host, turns, turn)
+                if not isinstance(error, AiogroupError) or isinstance(error, FINAL):
+                    raise
+                failure = error
+        raise failure
+
+    async def _turns(self, broker: Broker, where: str, limit_ms: int) -> list[Turn]:
+        """The addresses of the broker's name.
+
+        Raises:
+            ConnectionLostError, KafkaTimeoutError: it has none, or the system does not say.
+        """
+        try:
+            async with timeout_ms(limit_ms):
+                return await self._names.turns(broker.host, broker.port)
+        except TimeoutError as error:
+            late = f"cannot connect to {where}: the look-up of the name {broker.host!r} took longer than {limit_ms} ms"
+            raise KafkaTimeoutError(late) from error
+        except OSError as error:
+            raise self._failure(error, where, limit_ms) from error
+
+    async def _open_at(self, broker: Broker, turn: Turn, where: str, limit_ms: int) -> Connection:
         connection = Connection(broker.host, broker.port, self._config)
         connection.why_silent = self._why_silent()
         try:
             async with timeout_ms(limit_ms):
-                await connection.connect()
+                await connection.connect(turn)
         except Exception as error:  # noqa: BLE001 (aiokafka's handshake may raise anything for hostile bytes)
             connection.close()
             failure = self._failure(error, where, limit_ms)
@@ -389,6 +432,7 @@ class Link:
             raise
         else:
             if not self.is_closed:
+                self._names.note_success(broker.host, turn, connection.peer)
                 return connection
             connection.close()
             raise ConsumerStoppedError("the consumer is stopped")

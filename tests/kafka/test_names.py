@@ -1,0 +1,176 @@
+"""A broker's name has several addresses, of which some are dead; or its look-up hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from aiogroup import ConnectionLostError, KafkaTimeoutError
+from aiogroup.config import ConsumerConfig
+from aiogroup.runtime.net.link import COMMIT, FETCH, HEARTBEAT, JOIN, METADATA, Link
+from tests.support.kafka import take
+
+NAME = "kafka.test"
+SILENT, REFUSING, LIVE = "127.0.0.2", "127.0.0.3", "127.0.0.1"
+LATE_S = 30
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """The addresses of names, which tests may fill, and the names that were looked up."""
+    system, known, asked = socket.getaddrinfo, {}, []
+
+    def look_up(host, port, *args, **kwargs):
+        if host not in known:
+            return system(host, port, *args, **kwargs)
+        asked.append(host)
+        found = known[host]() if callable(known[host]) else known[host]
+        return [info for each in found for info in system(each, port, *args, **kwargs)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    return known, asked
+
+
+@pytest.fixture
+def dropping():
+    """Make a port of an address drop packets: its queue of connections is full."""
+    with ExitStack() as stack:
+
+        def fill(address, port):
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            full = stack.enter_context(socket.socket(family))
+            full.bind((address, port))
+            full.listen(0)
+            for _ in range(4):
+                each = stack.enter_context(socket.socket(family))
+                each.setblocking(False)
+                each.connect_ex((address, port))
+
+        yield fill
+
+
+@pytest.fixture
+def port(kafka_cluster):
+    return int(kafka_cluster.bootstrap_servers.split(",")[0].rpartition(":")[2])
+
+
+def link_to(port, **settings):
+    return Link(ConsumerConfig(bootstrap_servers=f"{NAME}:{port}", **settings))
+
+
+async def test_the_first_address_drops_packets_and_the_second_is_used(names, dropping, port):
+    dropping(SILENT, port)
+    names[0][NAME] = [SILENT, LIVE]
+    async with link_to(port) as link, asyncio.timeout(LATE_S):
+        connection = await link.connect(-1, METADATA)
+        assert connection.peer == (LIVE, port)
+        began = time.monotonic()
+        for channel in (JOIN, HEARTBEAT, COMMIT, FETCH):
+            assert (await link.connect(-1, channel)).peer == (LIVE, port)
+        assert time.monotonic() - began < 2, "the address that answered is the first one for all channels"
+        names[0][NAME] = [SILENT, REFUSING]
+        link.disconnect(-1, METADATA)
+        with pytest.raises(ConnectionLostError, match=REFUSING):
+            await link.connect(-1, METADATA)
+
+
+async def test_an_attempt_that_is_given_up_early_leaves_another_address_for_the_next(names, dropping, port):
+    """As where several servers are named: each has a part of the time-out only."""
+    dropping(SILENT, port)
+    names[0][NAME] = [SILENT, LIVE]
+    async with link_to(port) as link, asyncio.timeout(LATE_S):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await link.connect(-1, METADATA)
+        assert (await link.connect(-1, METADATA)).peer == (LIVE, port)
+
+
+async def test_an_address_that_takes_connections_and_says_nothing_has_its_turn_only(names, port):
+    names[0][NAME] = [SILENT, LIVE]
+    silent = socket.create_server((SILENT, port))
+    with silent:
+        async with link_to(port, request_timeout_ms=4_000) as link, asyncio.timeout(LATE_S):
+            assert (await link.connect(-1, METADATA)).peer == (LIVE, port)
+
+
+async def test_of_many_addresses_those_that_are_left_have_their_turn_in_the_next_attempt(names, dropping, port):
+    dead = [f"127.0.1.{n}" for n in range(1, 5)]
+    for each in dead:
+        dropping(each, port)
+    names[0][NAME] = [*dead, LIVE]
+    async with link_to(port, request_timeout_ms=4_000) as link, asyncio.timeout(LATE_S):
+        with pytest.raises(KafkaTimeoutError, match=dead[1]):
+            await link.connect(-1, METADATA)
+        for _ in range(3):
+            try:
+                connection = await link.connect(-1, METADATA)
+                break
+            except KafkaTimeoutError:
+                pass
+        assert connection.peer == (LIVE, port)
+
+
+async def test_where_one_family_has_no_way_the_other_is_used_at_once(names, dropping, port):
+    try:
+        dropping("::1", port)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    names[0][NAME] = ["::1", LIVE]
+    async with link_to(port) as link, asyncio.timeout(LATE_S):
+        began = time.monotonic()
+        assert (await link.connect(-1, METADATA)).peer == (LIVE, port)
+        assert time.monotonic() - began < 2
+        assert (await link.connect(-1, JOIN)).peer == (LIVE, port)
+
+
+async def test_a_consumer_reads_by_a_name_of_which_one_address_is_dead(make_place, names, dropping, port):
+    dropping(SILENT, port)
+    names[0][NAME] = [SILENT, LIVE]
+    place = make_place()
+    await place.produce(range(2))
+    async with asyncio.timeout(LATE_S), place.consumer(bootstrap_servers=f"{NAME}:{port}") as consumer:
+        assert await take(consumer, 2) == ["0", "1"]
+
+
+async def test_a_look_up_that_hangs_is_one_and_leaves_the_loops_threads_to_the_application(names, port):
+    go_on = threading.Event()
+
+    def hang():
+        go_on.wait(LATE_S)
+        return [LIVE]
+
+    names[0][NAME] = hang
+    async with link_to(port, request_timeout_ms=1_000) as link, asyncio.timeout(LATE_S):
+        try:
+            channels = (JOIN, HEARTBEAT, COMMIT, FETCH, *map(str, range(40)))
+            asking = [asyncio.create_task(link.connect(-1, each)) for each in channels]
+            began = time.monotonic()
+            await asyncio.sleep(0)
+            assert await asyncio.to_thread(lambda: 7) == 7
+            assert time.monotonic() - began < 0.5
+            with pytest.raises(KafkaTimeoutError, match=f"look-up of the name '{NAME}'"):
+                await link.connect(-1, METADATA)
+            assert {type(each) for each in await asyncio.gather(*asking, return_exceptions=True)} == {KafkaTimeoutError}
+            assert names[1] == [NAME]
+        finally:
+            go_on.set()
+        assert (await link.connect(-1, METADATA)).peer == (LIVE, port)
+
+
+async def test_a_name_that_does_not_exist_is_told_by_what_the_system_says(names, port):
+    def unknown():
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    names[0][NAME] = unknown
+    async with link_to(port) as link:
+        with pytest.raises(ConnectionLostError, match="Name or service not known"):
+            await link.connect(-1, METADATA)
+        names[0]["a" * 70] = []
+    async with Link(ConsumerConfig(bootstrap_servers=f"{'a' * 70}.test:{port}")) as link:
+        with pytest.raises(ConnectionLostError, match="is not the name of a host"):
+            await link.connect(-1, METADATA)
