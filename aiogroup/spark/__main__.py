@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from aiogroup.errors import AiogroupError, ConfigError
 from aiogroup.properties import load_properties
 from aiogroup.spark.access import Access
-from aiogroup.spark.drain import SESSION_TIMEOUT_MS, SLICE_RECORDS, check_sizes, drain, standing_of
+from aiogroup.spark.drain import SESSION_TIMEOUT_MS, SLICE_RECORDS, check_keep, check_sizes, drain, standing_of
 from aiogroup.spark.liveness import command
 from aiogroup.spark.progress import DrainReport
 from aiogroup.spark.reading import TASK_RECORDS
@@ -51,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     goal.add_argument("--to", metavar="parquet:PATH", help="one folder for each slice")
     goal.add_argument("--foreach", metavar="MODULE:FUNCTION", help="called with the DataFrame of each slice")
     draining.add_argument("--min-records", type=int, default=0, help="do nothing if fewer are pending")
+    draining.add_argument(
+        "--keep", metavar="LEVEL", help="keep each slice in Spark, for example MEMORY_AND_DISK, so that it is read once"
+    )
     draining.add_argument("--slice-records", type=int, default=SLICE_RECORDS, help="of each partition in one slice")
     draining.add_argument("--task-records", type=int, default=TASK_RECORDS, help="most that one task reads")
     draining.add_argument("--session-timeout-ms", type=int, default=SESSION_TIMEOUT_MS)
@@ -127,6 +130,7 @@ def _check(parsed: argparse.Namespace) -> _Given:
     if parsed.command == "pending":
         return _Given(access, parsed, None, {}, ())
     check_sizes(access, parsed.slice_records, parsed.task_records, parsed.session_timeout_ms)
+    check_keep(parsed.keep)
     jars = tuple(filter(None, parsed.jars.split(",")))
     if missing := [each for each in jars if not Path(each).is_file()]:
         raise ConfigError(f"--jars: no such jar: {', '.join(missing)}")
@@ -178,6 +182,7 @@ def _drain(given: _Given) -> int:
             slice_records=arguments.slice_records,
             task_records=arguments.task_records,
             session_timeout_ms=arguments.session_timeout_ms,
+            keep=arguments.keep,
             on_progress=_tell,
         )
     finally:

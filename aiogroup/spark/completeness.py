@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import IncompleteError, NotProcessedError
@@ -32,49 +33,114 @@ class Counted:
 
 
 class Watched:
-    """The pieces as a DataFrame whose first action counts the records."""
+    """The pieces as a DataFrame, `frame`, and what the actions that run inside `with watched:` read of it.
 
-    def __init__(self, spark: SparkSession, pieces: Sequence[Piece], access: Access, task_records: int) -> None:
-        from pyspark.sql import Observation  # noqa: PLC0415 (an extra)
+    With `keep`, the name of a storage level, the records are read once, kept by Spark, and counted before.
+
+    Raises:
+        IncompleteError: there are more records than offsets.
+    """
+
+    def __init__(
+        self, spark: SparkSession, pieces: Sequence[Piece], access: Access, task_records: int, keep: str | None = None
+    ) -> None:
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 (an extra)
+        from pyspark.storagelevel import StorageLevel  # noqa: PLC0415 (an extra)
 
         self._spark = spark
         self._pieces = pieces
         self._plain = read_pieces(spark, pieces, access, task_records)
-        self._observation = Observation()
-        self.frame: DataFrame = self._plain.observe(self._observation, F.count(F.lit(1)).alias("records"))
+        self._is_kept = keep is not None
+        if keep is not None:
+            self._plain = self._plain.persist(getattr(StorageLevel, keep))
+        self._actions = _Actions(f"aiogroup-{uuid4().hex[:8]}")
+        self.frame: DataFrame = self._plain.observe(self._actions.name, F.count(F.lit(1)).alias("records"))
 
-    def count(self, *, did_run: bool) -> Counted:
-        """The count, once the records are processed.
+    def __enter__(self) -> Watched:
+        from pyspark.java_gateway import ensure_callback_server_started  # noqa: PLC0415 (an extra)
 
-        If the first action did not count one record for each offset, all pieces are read again to find the gaps.
-        `did_run` says whether any Spark job ran meanwhile: Spark does not observe jobs on `DataFrame.rdd`.
+        ensure_callback_server_started(self._spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+        self._listeners.register(self._actions)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._hear_all()
+        finally:
+            self._listeners.unregister(self._actions)
+
+    def forget(self) -> None:
+        """Spark need not keep the records any more."""
+        if self._is_kept:
+            self._plain.unpersist()
+
+    @property
+    def _listeners(self) -> Any:  # noqa: ANN401 (Java's)
+        return self._spark._jsparkSession.listenerManager()
+
+    def _hear_all(self) -> None:
+        """Wait until Spark has told of all actions that have ended.
 
         Raises:
-            NotProcessedError: nothing was run on the DataFrame, or its first action did not read all of it.
+            IncompleteError: it does not come to it.
+        """
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
+
+        try:
+            self._spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(BUS_TIMEOUT_MS)
+        except Py4JJavaError as error:
+            raise IncompleteError(
+                f"Spark has not told within {BUS_TIMEOUT_MS} ms what process has read, as another listener of this "
+                "session holds it up: run the job again, without that listener"
+            ) from error
+
+    def kept(self) -> Counted | None:
+        """The count of the records that are kept, which are read now; `None` without `keep`."""
+        return self._checked(self._count_again()) if self._is_kept else None
+
+    def count(self, kept: Counted | None, *, did_run: bool) -> Counted:
+        """The count, once the records are processed. `kept` is what `kept()` gave.
+
+        What counts is that one action has read each record of the DataFrame, whatever else was run. More than there are
+        is no fault: Spark reads again what a lost executor had. Unless it was one record for each offset, all pieces
+        are read again to find the gaps. `did_run` says whether any Spark job ran meanwhile.
+
+        Raises:
+            NotProcessedError: nothing was run on the DataFrame, or no action read all of it.
             IncompleteError: there are more records than offsets.
         """
-        expected = sum(map(len, self._pieces))
-        observed = self._observed()
-        if observed == expected:
-            return Counted(observed, (), 0)
-        if observed is None and not did_run:
+        expected, seen = sum(map(len, self._pieces)), self._seen()
+        if seen is None and not did_run:
             raise NotProcessedError("process returned without an action on its DataFrame: write it, or run foreach")
-        counted = self._count_again()
-        if counted.records > expected:
-            raise IncompleteError(f"{counted.records} records came out of {expected} offsets: run the job again")
-        if observed is not None and observed != counted.records:
+        if kept is not None:
+            return kept
+        if seen == expected:
+            return Counted(expected, (), 0)
+        counted = self._checked(self._count_again())
+        if (seen or 0) < counted.records:
             raise NotProcessedError(
-                f"the first action of process read {observed} of {counted.records} records: let it be one over all of "
-                "them (write, foreachPartition), without limit() or show() before"
+                f"no action of process read more than {seen or 0} of the {counted.records} records of its DataFrame: "
+                "let one be over all of them (write, foreachPartition). Spark does not tell what is read by rdd, "
+                "foreach, foreachPartition or toLocalIterator of a DataFrame that was made of it: then give keep, for "
+                'example keep="MEMORY_AND_DISK"'
             )
         return counted
 
-    def _observed(self) -> int | None:
-        """The count of the first action; `None` if Spark observed no action."""
-        self._spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(BUS_TIMEOUT_MS)
-        java = self._observation._jo  # its own `get` waits for ever if nothing was run
-        return int(self._observation.get["records"]) if java is not None and java.future().isCompleted() else None
+    def _checked(self, counted: Counted) -> Counted:
+        expected = sum(map(len, self._pieces))
+        if counted.records > expected:
+            raise IncompleteError(f"{counted.records} records came out of {expected} offsets: run the job again")
+        return counted
+
+    def _seen(self) -> int | None:
+        """How many records the action that read most of them has read; `None` if none is known to have read any."""
+        counts = list(self._actions.counts)
+        # Spark reports no action on an RDD. But one on that of this very DataFrame counts in the DataFrame's own plan.
+        observed = self.frame._jdf.queryExecution().observedMetrics()
+        if observed.contains(self._actions.name) and (own := observed.apply(self._actions.name).getLong(0)):
+            counts.append(own)
+        return max(counts, default=None)
 
     def _count_again(self) -> Counted:
         from pyspark.sql import Window  # noqa: PLC0415 (an extra)
@@ -97,3 +163,22 @@ class Watched:
             gaps += [(piece, gap) for gap in (Gap(piece.start, low), Gap(high + 1, piece.end)) if len(gap)]
         extra = len(gaps) - len(longest)
         return Counted(sum(records for _, records, _, _ in found), tuple(gaps), hole_count + extra)
+
+
+class _Actions:
+    """A QueryExecutionListener: how many records of the DataFrame each action has read."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.counts: list[int] = []
+
+    def onSuccess(self, _function: str, execution: Any, _duration_ns: int) -> None:  # noqa: N802, ANN401 (Java's)
+        observed = execution.observedMetrics()
+        if observed.contains(self.name):
+            self.counts.append(int(observed.apply(self.name).getLong(0)))
+
+    def onFailure(self, _function: str, _execution: Any, _error: Any) -> None:  # noqa: N802, ANN401 (Java's)
+        """It may have read anything."""
+
+    class Java:
+        implements: Final = ["org.apache.spark.sql.util.QueryExecutionListener"]

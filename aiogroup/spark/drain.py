@@ -29,7 +29,7 @@ from aiogroup.structs import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SESSION_TIMEOUT_MS", "SLICE_RECORDS", "check_sizes", "drain", "pending_ranges", "standing_of"]
+__all__ = ["SESSION_TIMEOUT_MS", "SLICE_RECORDS", "check_keep", "check_sizes", "drain", "pending_ranges", "standing_of"]
 
 SLICE_RECORDS: Final = 1_000_000
 SESSION_TIMEOUT_MS: Final = 30_000
@@ -89,6 +89,19 @@ def check_sizes(access: Access, slice_records: int, task_records: int, session_t
     ConsumerConfig.of(**Claims.settings(access, session_timeout_ms))
 
 
+def check_keep(keep: str | None) -> None:
+    """Refuse a storage level that Spark does not know.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    from pyspark.storagelevel import StorageLevel  # noqa: PLC0415 (an extra)
+
+    known = [name for name, level in vars(StorageLevel).items() if isinstance(level, StorageLevel)]
+    if keep is not None and keep not in known:
+        raise ConfigError(f"keep={keep!r}: a storage level of Spark is needed: {', '.join(known)}")
+
+
 def drain(
     spark: SparkSession,
     process: Callable[[DataFrame], object],
@@ -104,15 +117,20 @@ def drain(
     task_records: int = TASK_RECORDS,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
     others_timeout_ms: int = REBALANCE_TIMEOUT_MS,
+    keep: str | None = None,
     on_progress: Callable[[Progress], object] = lambda progress: None,
 ) -> DrainReport:
     """Process everything that is pending, at least once, and commit it as done.
 
     Partitions are claimed by joining the second commit log's group, so that several drivers share them. `process` is
     called with one slice after the other: a DataFrame as that of `read_ranges`, with at most `slice_records` of each
-    claimed partition. It must make its results durable, and its first action must read every record. When it returns,
-    the records are counted against the offsets, and then the slice is committed as done. If anything fails before, the
-    slice stays pending. A task reads at most `task_records`.
+    claimed partition. It must make its results durable, and one of its actions must read every record. When it
+    returns, the records that this action read are counted against the offsets, and then the slice is committed as done.
+    If anything fails before, the slice stays pending. A task reads at most `task_records`.
+
+    With `keep`, the name of one of Spark's storage levels such as "MEMORY_AND_DISK", a slice is read from Kafka once,
+    counted and kept, and `process` may read it as often as it likes and in any way: several sinks, or
+    `frame.select(...).foreachPartition(...)`, of which Spark does not tell what it read.
 
     With fewer than `min_records` pending nothing is done. The other arguments are those of `pending_ranges`. While
     other drivers hold the remaining partitions, it waits for them, until they have made no progress for
@@ -126,9 +144,10 @@ def drain(
     """
     access = Access.of(bootstrap_servers, group_id, topics, properties, consumer, catchup_group_id)
     check_sizes(access, slice_records, task_records, session_timeout_ms)
+    check_keep(keep)
     check_connector(spark)
     with start_blocking_portal() as portal:
-        job = _Job(spark, process, access, portal, slice_records, task_records, on_progress)
+        job = _Job(spark, process, access, portal, slice_records, task_records, keep, on_progress)
         standing = job.look()
         if standing and sum(each.record_count for each in standing.values()) >= min_records:
             claims = Claims(access, session_timeout_ms)
@@ -147,6 +166,7 @@ class _Job:
     portal: BlockingPortal
     slice_records: int
     task_records: int
+    keep: str | None
     on_progress: Callable[[Progress], object]
     begun_at_ms: int = field(default_factory=steady_ms)
     standing: Standing = field(default_factory=Standing)
@@ -223,16 +243,20 @@ class _Job:
         pieces = [piece for each in slices.values() for piece in each.pieces]
         if not pieces:
             return 0, missing
+        watched = Watched(self.spark, pieces, self.reading, self.task_records, self.keep)
         try:
-            watched = Watched(self.spark, pieces, self.reading, self.task_records)
+            kept = watched.kept()
             with self._job_group() as did_run:
-                self.process(watched.frame)
-                counted = watched.count(did_run=did_run())
+                with watched:
+                    self.process(watched.frame)
+                counted = watched.count(kept, did_run=did_run())
         except Exception as error:
             if self._is_overtaken(pieces, error):
                 self.overtaken_by = error
                 return None
             raise
+        finally:
+            watched.forget()
         found = self.portal.call(explain, self.reading, [(piece.tp, gap) for piece, gap in counted.gaps])
         unchecked_count = sum(map(len, pieces)) - counted.records - found.total_count
         return counted.records, missing + found + Missing(unchecked_count=unchecked_count)

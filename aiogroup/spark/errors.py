@@ -132,7 +132,7 @@ class IncompleteError(DrainError):
 
 
 class NotProcessedError(DrainError):
-    """`process` did not read all of its DataFrame: its first action must be over every record."""
+    """`process` did not read all of its DataFrame: one of its actions must be over every record."""
 
 
 class ClaimLostError(DrainError):

@@ -10,6 +10,7 @@ import pytest
 from aiokafka.admin import RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
 
+from aiogroup import ConfigError
 from aiogroup.admin import list_members
 from aiogroup.recovery.token import read_done
 from aiogroup.spark import (
@@ -181,21 +182,100 @@ def test_a_token_that_changes_each_time_ends_the_job(spark, place):
     [
         (lambda frame: 1 / 0, ZeroDivisionError, "division"),
         (lambda frame: frame.where("offset > 3"), NotProcessedError, "without an action"),
-        (lambda frame: frame.limit(3).collect(), NotProcessedError, "read 3 of 50"),
+        (lambda frame: frame.limit(3).collect(), NotProcessedError, "more than 3 of the 50"),
+        (lambda frame: frame.sparkSession.range(1).count(), NotProcessedError, "more than 0 of the 50"),
+        (lambda frame: frame.join(_lookup(frame), "partition"), NotProcessedError, "more than 0 of the 50"),
+        (lambda frame: frame.rdd.take(1), NotProcessedError, "read more than"),
+        (lambda frame: next(frame.toLocalIterator()), NotProcessedError, "read more than"),
+        (lambda frame: frame.select("value").foreachPartition(list), NotProcessedError, "then give keep"),
     ],
-    ids=["raises", "does nothing", "reads a part"],
+    ids=[
+        "raises",
+        "does nothing",
+        "reads a part",
+        "counts something else",
+        "joins what it has counted, and writes nothing",
+        "takes one row",
+        "reads the first row",
+        "cannot be seen",
+    ],
 )
 def test_what_was_not_processed_stays_pending(spark, place, process, error, match):
     run(leave_behind(place, {0: [(0, 50)]}, live=60))
     with pytest.raises(error, match=match):
-        drain(spark, process, **access(place))
+        drain(spark, process, **access(place), task_records=10)
     assert pending_ranges(**access(place))[place.tp(0)].done == ()
 
 
-def test_rows_may_be_worked_on_one_by_one(spark, place):
-    """`DataFrame.rdd` is not observed by Spark: then the records are counted by reading them again."""
+def _lookup(frame):
+    """A table for a join, which was counted before."""
+    lookup = frame.sparkSession.range(3).withColumnRenamed("id", "partition")
+    assert lookup.count() == 3
+    return lookup
+
+
+def _beside_others(frame):
+    frame.isEmpty()
+    frame.first()
+    frame.show(2)
+    frame.sparkSession.range(1).count()
+    return frame.orderBy("offset").groupBy("partition").count().collect()
+
+
+def _made_first(frame):
+    """As Delta's MERGE: what it reads is materialised by another action than that which is written."""
+    made = frame.select("offset").localCheckpoint()
+    return made.where("offset < 3").collect()
+
+
+@pytest.mark.parametrize(
+    "process",
+    [lambda frame: frame.foreachPartition(list), lambda frame: frame.rdd.map(len).sum(), _beside_others, _made_first],
+    ids=["foreachPartition", "rdd", "beside actions on a part", "materialised first"],
+)
+def test_one_action_over_all_records_is_enough_whatever_else_is_run(spark, place, process):
     run(leave_behind(place, {0: [(0, 50)]}, live=60))
-    assert drain(spark, lambda frame: frame.foreachPartition(list), **access(place)).record_count == 50
+    report = drain(spark, process, **access(place))
+    assert (report.record_count, report.left_count) == (50, 0)
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        lambda frame: frame.select("value").foreachPartition(list),
+        lambda frame: (frame.select("offset").rdd.map(len).sum(), frame.where("offset < 3").collect()),
+        lambda frame: frame.collect(),
+    ],
+    ids=["rows of another frame", "two sinks", "one action"],
+)
+def test_what_is_kept_may_be_read_in_any_way_and_is_read_from_kafka_once(spark, place, process):
+    run(leave_behind(place, {0: [(0, 50)], 1: [(10, 20)]}, live=60))
+    report = drain(spark, process, **access(place), keep="MEMORY_AND_DISK")
+    assert (report.record_count, report.left_count) == (60, 0)
+    assert not spark.sparkContext._jsc.getPersistentRDDs()
+
+
+def test_what_is_kept_and_not_used_stays_pending(spark, place):
+    run(leave_behind(place, {0: [(0, 50)]}, live=60))
+    with pytest.raises(NotProcessedError, match="without an action"):
+        drain(spark, lambda frame: None, **access(place), keep="MEMORY_AND_DISK")
+    assert pending_ranges(**access(place))[place.tp(0)].done == ()
+
+
+def test_a_storage_level_that_spark_does_not_know_is_refused(spark, place):
+    with pytest.raises(ConfigError, match=r"keep='MEMORY': a storage level .*MEMORY_AND_DISK"):
+        drain(spark, lambda frame: None, **access(place), keep="MEMORY")
+
+
+def test_records_that_spark_has_read_again_are_no_fault(spark, place):
+    """An executor was lost in a shuffle: the tasks that run again count what they read once more."""
+    run(leave_behind(place, {0: [(0, 50)]}, live=60))
+
+    def read_some_twice(frame):
+        twice = frame.unionByName(frame.where("offset < 10"))
+        twice.collect()
+
+    assert drain(spark, read_some_twice, **access(place)).record_count == 50
 
 
 def test_a_small_backlog_is_left_to_the_service(spark, place):
