@@ -15,8 +15,8 @@ __all__ = ["HandOffWatch"]
 class HandOffWatch:
     """Watches ranges that are left to jobs, and says which of them the member must read itself.
 
-    These are ranges that no job has moved for `timeout_ms`, or that retention is about to reach. Instants are
-    milliseconds since the epoch, as they are kept in the token beyond the life of the member.
+    These are ranges of a partition on which no job has worked for `timeout_ms`, or that retention is about to reach.
+    Instants are milliseconds since the epoch, as they are kept in the token beyond the life of the member.
     """
 
     def __init__(self, timeout_ms: int, since_s: Iterable[tuple[int, int]] = ()) -> None:
@@ -26,12 +26,15 @@ class HandOffWatch:
         self._log_start: int | None = None
         self.taken_back: Ranges = ()
 
-    def note_moved(self, before: Ranges, after: Ranges, now_ms: int, at_s: int = 0) -> None:
-        """A job has done some of `before`, as it wrote in the second `at_s` (0: not known when)."""
+    def note_progress(self, pending: Ranges, now_ms: int, at_s: int = 0) -> None:
+        """A job works on the partition, as it wrote in the second `at_s` (0: not known when, so now).
+
+        It reads one range after the other, and writes that again each minute: no range of `pending` has waited since
+        before.
+        """
         at_ms = min(now_ms, at_s * 1_000) if at_s else now_ms
-        for each in after:
-            if each not in before:
-                self._since_ms[each.end] = at_ms
+        for each in pending:
+            self._since_ms[each.end] = max(at_ms, min(now_ms, self._since_ms.get(each.end, 0)))
 
     def note_waiting(self, ends: Iterable[int], now_ms: int) -> None:
         """The ranges with these ends wait from now on, unless they have been waiting already."""

@@ -355,23 +355,23 @@ class PartitionLanes:
 
     def fold(self, done: DoneRanges | None) -> None:
         """Take a job's result in, and take back ranges that no job moves. The caller has settled the delivery."""
-        if done is not None and done.id == self.book.id:
-            self._fold(done)
+        if done is not None and done.id == self.book.id and (self._fold(done) or done.at_s):
+            self._watch.note_progress(self.book.pending, self._wall_ms(), done.at_s)
         self._take_back(None)
 
-    def _fold(self, done: DoneRanges) -> None:
+    def _fold(self, done: DoneRanges) -> bool:
         before, cursors = self.book.pending, self.cursors
         self._owner.delivery.close_cursor()  # the open iteration may be over records that the job has done
         if not self.book.fold(done):
-            return
+            return False
         self._forget([each for each in cursors if each not in self.cursors])
         pending, tp = self.book.pending, self.live.tp
-        self._watch.note_moved(before, pending, self._wall_ms(), done.at_s)
         left_count = count(pending)
         self._owner.emit(events.JobProgressed(tp.topic, tp.partition, count(before) - left_count, left_count))
         self.put_in_order()
         self._owner.on_fetchable()  # the range that was divided begins to be fetched again, at another offset
         self._owner.on_deliverable()
+        return True
 
     def _take_back(self, log_start: int | None) -> None:
         tp, news = self.live.tp, self._watch.take_back(self.book.pending, self._wall_ms(), log_start)

@@ -26,7 +26,8 @@ repeats records and skips none. So nothing here guesses.
     aiogroup-done/1 <id> done=85-100,110-120 at=1750000600 <checksum>
 
 is the text that a batch job writes into the second commit log: the ranges that it has done, of the token with this id,
-and the second since the epoch at which it wrote that (older jobs leave it out).
+and the second since the epoch at which it wrote that (older jobs leave it out). A job at work writes it again each
+minute, also before anything is done (`done= at=...`; an older aiogroup takes that for no progress).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ TOKEN: Final = (
     "(?P<topic>[0-9a-f]{8})?"  # tokens that were written before 0.2.0 lack it
 )
 USER: Final = rf"(?s) (?P<length>{NUMBER}):(?P<text>.*)"
-DONE: Final = rf"aiogroup-done/1 {ID} done=(?P<done>{RANGES})(?: at=(?P<at>{NUMBER}))? {CHECKSUM}"
+DONE: Final = rf"aiogroup-done/1 {ID} done=(?P<done>{RANGES})?(?: at=(?P<at>{NUMBER}))? {CHECKSUM}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,19 +280,21 @@ def _read_user(tail: str) -> str | None:
 
 
 def write_done(done: DoneRanges, log_id: LogId, limit_chars: int = MAX_COMMIT_METADATA) -> str:
-    """The metadata for the second commit log; "" when nothing is done, or when not even one range fits.
+    """The metadata for the second commit log; "" when it would say nothing, or has no room at all.
 
     Ranges that touch become one. If not all ranges fit, the smallest are left out, and jobs do them again.
     """
     ranges = join(done.done)
     by_size = sorted(ranges, key=lambda each: each.end - each.start)
-    while by_size:
+    while by_size or done.at_s:
         kept = set(by_size)
         body = f"{DONE_PREFIX}{done.id} done={_write_ranges(each for each in ranges if each in kept)}"
         body += f" at={done.at_s}" if done.at_s else ""
         text = f"{body} {_checksum(body, log_id)}{_name_checksum(log_id)}"
         if len(text) <= limit_chars:
             return text
+        if not by_size:
+            break
         del by_size[0]
     return ""
 
@@ -304,9 +307,10 @@ def read_done(metadata: str, log_id: LogId) -> DoneRanges | None:
     if match["checksum"] != _checksum(metadata[: match.start("checksum") - 1], log_id):
         return None
     try:
-        return DoneRanges(match["id"], _read_ranges(match["done"]), min(int(match["at"] or 0), MAX_SECOND))
+        done = _read_ranges(match["done"]) if match["done"] else ()
     except ValueError:
         return None
+    return DoneRanges(match["id"], done, min(int(match["at"] or 0), MAX_SECOND))
 
 
 # Leaves.

@@ -6,14 +6,15 @@ under its generation, so that the commits of a dead or frozen driver do not coun
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from itertools import count
 from types import TracebackType
 from typing import Any, Final, Self
 
 from aiogroup.consumer import Consumer
-from aiogroup.errors import CommitFailedError, RebalanceInProgressError
-from aiogroup.runtime.loop.clock import Signal, now_ms
+from aiogroup.errors import AiogroupError, CommitFailedError, RebalanceInProgressError
+from aiogroup.runtime.loop.clock import Signal, now_ms, sleep_ms
 from aiogroup.spark.access import Access
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
 
@@ -21,6 +22,8 @@ __all__ = ["REBALANCE_TIMEOUT_MS", "Claims"]
 
 REBALANCE_TIMEOUT_MS: Final = 900_000
 """How long the group waits for a driver to end its slice; as long as a service waits before it takes a range back."""
+RENEW_MS: Final = 60_000
+"""How often a driver says that it is at work: a service hears of it long before it takes a range back."""
 NO_LIMIT_MS: Final = 2**31 - 1
 
 
@@ -104,6 +107,15 @@ class Claims:
         except RebalanceInProgressError:
             return frozenset()
         return frozenset(mine)
+
+    async def renew(
+        self, make: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]], numbers: Mapping[TopicPartition, int]
+    ) -> None:
+        """Commit what `make` gives, at once and again each minute, until cancelled: it says that the driver works."""
+        while True:
+            with suppress(AiogroupError):  # the claim may have ended: the commit of what is done will say so
+                await self.commit(make(), numbers)
+            await sleep_ms(RENEW_MS)
 
     # The rebalance callbacks.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -12,7 +13,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, ConfigError
-from aiogroup.recovery.ranges import count, subtract, union
+from aiogroup.recovery.ranges import Ranges, count, subtract, union
 from aiogroup.recovery.token import DoneRanges, write_done
 from aiogroup.runtime.loop.clock import sleep_ms, steady_ms, wall_ms
 from aiogroup.spark.access import Access
@@ -221,7 +222,11 @@ class _Job:
             # The token ids are read after the claim and before the first fetch. At the commit they must be the same.
             slices = cut(self.look(), numbers, self.slice_records)
             if slices:
-                came = self._read(slices)
+                renewing = self.portal.start_task_soon(claims.renew, partial(_at_work, slices), numbers)
+                try:
+                    came = self._read(slices)
+                finally:
+                    renewing.cancel()
                 if came is None or not self._commit(claims, numbers, slices, *came):
                     self.drops_in_a_row += 1
                 else:
@@ -283,7 +288,7 @@ class _Job:
         """Commit the slices whose tokens are still the same as done; returns whether any is durable."""
         standing = self.look()
         entries = {
-            tp: _entry(standing[tp], each)
+            tp: _entry(standing[tp], each.ranges)
             for tp, each in slices.items()
             if tp in standing and standing[tp].token.id == each.id
         }
@@ -328,10 +333,14 @@ class _Job:
                 context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
 
 
-def _entry(pending: Pending, done: Slice) -> OffsetAndMetadata:
-    """All that is done of this token, with the slice `done` now. The offset is only for tools that show lag."""
+def _at_work(slices: Mapping[TopicPartition, Slice]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Of each slice what was done before it, with the present instant: a job works on the partition."""
+    return {tp: _entry(each.pending, ()) for tp, each in slices.items()}
+
+
+def _entry(pending: Pending, news: Ranges) -> OffsetAndMetadata:
+    """All that is done of this token, `news` of it now. The offset is only for tools that show lag."""
     ranges = pending.token.pending
-    left = subtract(subtract(ranges, pending.done), done.ranges)
-    done_ranges = DoneRanges(pending.token.id, subtract(ranges, left), wall_ms() // 1_000)
-    text = write_done(done_ranges, pending.place)
-    return OffsetAndMetadata(left[0].start if left else pending.token.live, text)
+    left = subtract(subtract(ranges, pending.done), news)
+    done = DoneRanges(pending.token.id, subtract(ranges, left), wall_ms() // 1_000)
+    return OffsetAndMetadata(left[0].start if left else pending.token.live, write_done(done, pending.place))

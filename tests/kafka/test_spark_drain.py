@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from aiokafka.admin import RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
+from anyio.from_thread import start_blocking_portal
 
 from aiogroup import ConfigError
 from aiogroup.admin import list_members
@@ -18,13 +19,16 @@ from aiogroup.spark import (
     IncompleteError,
     Missing,
     NotProcessedError,
+    claims,
     drain,
     pending_ranges,
     read_ranges,
 )
 from aiogroup.spark.access import Access
 from aiogroup.spark.gaps import Gap, explain
-from tests.support.kafka import eventually
+from aiogroup.telemetry import events
+from tests.support.kafka import Ears, eventually
+from tests.support.recovery import MODE
 from tests.support.spark import access, commit_explicitly, leave_behind, place_of, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -139,6 +143,37 @@ async def may_share(place):
     """Two members, and the first one has been told to give two of the four partitions up."""
     members = await list_members(f"{place.group}.catchup", bootstrap_servers=place.cluster.bootstrap_servers)
     return len(members) == 2 and sum(len(each.partitions) for each in members) == 2
+
+
+@pytest.mark.parametrize("slice_records", [1_000, 50], ids=["the first slice", "a later slice"])
+def test_a_service_takes_nothing_back_while_a_job_is_at_work(spark, place, monkeypatch, slice_records):
+    """A slice that lasts longer than `parallel_handoff_timeout_ms`: the driver says each minute that it is at work."""
+    monkeypatch.setattr(claims, "RENEW_MS", 500)
+    run(commit_explicitly(place, {place.tp(): OffsetAndMetadata(100, "")}))
+    ears, instants, slices = Ears(), [], []
+    left = {"parallel_handoff": True, "parallel_handoff_timeout_ms": 4_000, "enable_auto_commit": False}
+
+    async def instant():
+        said = await said_done(place)
+        return said is not None and said.at_s
+
+    def process(frame):
+        slices.append(offsets_in(frame))
+        if sum(map(len, slices)) == 100:
+            instants.append(run(eventually(instant)))
+            run(eventually(lambda: is_later(6), within_s=30))
+
+    async def is_later(by_s):
+        return await instant() >= instants[0] + by_s
+
+    with start_blocking_portal() as service:
+        consumer = place.consumer(**MODE, **left, observers=[ears])
+        with service.wrap_async_context_manager(consumer):
+            service.call(eventually, lambda: consumer.assignment())
+            report = drain(spark, process, **access(place), slice_records=slice_records)
+            service.call(eventually, lambda: not consumer.child_consumer_is_alive())
+    assert (report.record_count, report.dropped_count, report.is_complete) == (100, 0, True)
+    assert ears.heard(events.HandOffOverdue) == []
 
 
 def test_a_result_under_another_id_is_dropped_and_repeated(spark, place):

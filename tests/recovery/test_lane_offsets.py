@@ -388,18 +388,25 @@ def test_a_job_folds_into_the_book_and_is_durable_with_the_next_commit():
 # Hand-off.
 
 
-def test_a_range_is_the_members_own_when_no_job_moves_it_or_retention_comes_near():
+def test_a_range_is_the_members_own_when_no_job_works_on_it_or_retention_comes_near():
     watch, one, other = HandOffWatch(1_000), Range(70, 120), Range(150, 190)
     assert watch.overdue((one, other), 0, 10) == ()
-    rest = Range(160, 190)
-    watch.note_moved((one, other), (one, rest), 900)
-    assert watch.overdue((one, rest), 999, 10) == ()
-    assert watch.overdue((one, rest), 1_000, 10) == (one,)
-    assert watch.overdue((rest,), 1_899, 10) == ()
-    assert watch.overdue((rest,), 1_900, 10) == (rest,)
+    assert watch.overdue((one, other), 999, 10) == ()
+    assert watch.overdue((one, other), 1_000, 10) == (one, other)
     near = HandOffWatch(1_000)
     assert near.overdue((one, other), 0, 10) == ()
     assert near.overdue((one, other), 1, 40) == (one,)
+
+
+def test_a_job_that_works_on_one_range_lets_no_other_of_the_partition_become_overdue():
+    watch, one, other = HandOffWatch(1_000), Range(70, 120), Range(150, 190)
+    assert watch.overdue((one, other), 0) == ()
+    rest = Range(100, 120)
+    watch.note_progress((rest, other), 900)  # the job has moved the first
+    assert watch.overdue((rest, other), 1_899) == ()
+    watch.note_progress((rest, other), 1_899, at_s=1)  # it is at work still, as it wrote in the first second
+    assert watch.overdue((rest, other), 1_999) == ()
+    assert watch.overdue((rest, other), 2_000) == (rest, other)
 
 
 def test_a_range_waits_since_the_instant_that_the_token_says_however_often_the_service_restarts():
@@ -418,15 +425,16 @@ def test_a_range_waits_since_the_instant_that_the_token_says_however_often_the_s
     assert watch.since_s((Range(100, 120), Range(190, 220)), 1_900_000) == (1_000, 1_600)
     # A clock that is ahead puts nothing off.
     ahead = HandOffWatch(1_000, [(120, 10**9)])
+    ahead.note_progress((span, other), 5_000, at_s=10**9)
     assert ahead.overdue((span, other), 5_000) == ()
     assert ahead.overdue((span, other), 6_000) == (span, other)
 
 
 def test_a_jobs_progress_counts_from_when_it_was_written_not_from_when_it_is_read_again():
-    span, rest = Range(70, 120), Range(100, 120)
+    rest = Range(100, 120)
     for _ in range(2):  # two lives of a service whose application commits nothing
         watch = HandOffWatch(900_000, [(120, 1_000)])
-        watch.note_moved((span,), (rest,), 2_000_000, at_s=1_500)
+        watch.note_progress((rest,), 2_000_000, at_s=1_500)
         assert watch.since_s((rest,), 2_000_000) == (1_500,)
-    watch.note_moved((rest,), (Range(110, 120),), 2_000_000, at_s=3_000)
+    watch.note_progress((Range(110, 120),), 2_000_000, at_s=3_000)
     assert watch.since_s((Range(110, 120),), 2_000_000) == (2_000,)

@@ -260,6 +260,14 @@ def test_done_ranges_are_never_widened(done, limit_chars):
         assert read_done(text, PLACE) == DoneRanges(TOKEN.id, r.join(done), at_s)
 
 
+def test_a_job_at_work_that_has_done_nothing_yet_says_when_it_wrote_that():
+    text = write_done(DoneRanges(TOKEN.id, (), 1_750_000_000), PLACE)
+    assert read_done(text, PLACE) == DoneRanges(TOKEN.id, (), 1_750_000_000)
+    assert write_done(DoneRanges(TOKEN.id, (), 1_750_000_000), PLACE, len(text) - 1) == ""
+    assert write_done(DoneRanges(TOKEN.id, (Range(85, 100),), 1_750_000_000), PLACE, len(text)) == text
+    assert write_done(DoneRanges(TOKEN.id, ()), PLACE) == ""
+
+
 def test_the_largest_done_ranges_are_those_that_are_kept():
     done = r.read([(0, 5), (10, 1000), (2000, 2001)])
     text = write_done(DoneRanges(TOKEN.id, done), PLACE, limit_chars=80)
