@@ -21,8 +21,11 @@ from aiogroup.spark.errors import (
     RangeBeyondEndError,
     SparkStartError,
     TopicGoneError,
+    TopicRecreatedError,
+    UnsupportedSparkError,
 )
 from aiogroup.spark.gaps import Missing
+from aiogroup.spark.isolation import Failed
 from aiogroup.spark.progress import DrainReport, Progress
 from aiogroup.spark.reading import read_ranges
 from aiogroup.spark.session import make_session
@@ -35,6 +38,7 @@ __all__ = [
     "ConnectorMissingError",
     "DrainError",
     "DrainReport",
+    "Failed",
     "ForeignTokenError",
     "IncompleteError",
     "IsolationLevelError",
@@ -50,6 +54,8 @@ __all__ = [
     "SparkStartError",
     "Standing",
     "TopicGoneError",
+    "TopicRecreatedError",
+    "UnsupportedSparkError",
     "drain",
     "make_session",
     "pending_ranges",

@@ -8,6 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from aiogroup.spark.sinks import load_function, to_parquet
 from aiogroup.spark.standing import Lagging
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,6 +54,12 @@ def _parser() -> argparse.ArgumentParser:
     draining.add_argument("--min-records", type=int, default=0, help="do nothing if fewer are pending")
     draining.add_argument(
         "--keep", metavar="LEVEL", help="keep each slice in Spark, for example MEMORY_AND_DISK, so that it is read once"
+    )
+    draining.add_argument(
+        "--on-error",
+        choices=("stop", "isolate"),
+        default="stop",
+        help="isolate: if a slice fails, commit what of it does not, and end with exit code 4",
     )
     draining.add_argument("--slice-records", type=int, default=SLICE_RECORDS, help="of each partition in one slice")
     draining.add_argument("--task-records", type=int, default=TASK_RECORDS, help="most that one task reads")
@@ -83,7 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
     0 when nothing is pending any more, 1 on an error, 2 for bad arguments (by argparse), 3 when ranges are left, or
-    when the group is behind and no token says what is left to jobs.
+    when the group is behind and no token says what is left to jobs, 4 when what is left has failed (`--on-error
+    isolate`).
     """
     parser = _parser()
     parsed = parser.parse_args(arguments)
@@ -159,7 +167,7 @@ def _drain(given: _Given) -> int:
     for is_patient in (False, True):
         standing = standing_of(access, is_patient=is_patient)
         count = sum(each.record_count for each in standing.values())
-        is_enough = bool(standing) and count >= arguments.min_records
+        is_enough = any(each.ranges for each in standing.values()) and count >= arguments.min_records
         if is_enough or not standing.lagging:
             break
     if standing or not standing.lagging:
@@ -168,10 +176,15 @@ def _drain(given: _Given) -> int:
         return max(3 if count else 0, _tell_lagging(standing.lagging.values()))
     # SIGTERM acts like Ctrl-C: the claim is given back, so that another driver need not wait for the session to end.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    spark = make_session(arguments.master, jars=given.jars, connector=arguments.connector, conf=given.conf)
-    try:
+    with ExitStack() as ending:
+
+        def start() -> SparkSession:
+            spark = make_session(arguments.master, jars=given.jars, connector=arguments.connector, conf=given.conf)
+            ending.callback(spark.stop)
+            return spark
+
         report = drain(
-            spark,
+            start,
             _in_one_line(given),
             bootstrap_servers=access.bootstrap_servers,
             group_id=access.group_id,
@@ -183,12 +196,15 @@ def _drain(given: _Given) -> int:
             task_records=arguments.task_records,
             session_timeout_ms=arguments.session_timeout_ms,
             keep=arguments.keep,
+            on_error=arguments.on_error,
             on_progress=_tell,
         )
-    finally:
-        spark.stop()
     _say(_summary(report))
-    return max(0 if report.is_complete else 3, _tell_lagging(report.lagging.values()))
+    for each in report.failed:
+        why = each.error if isinstance(each.error, _ProcessError) else _first_line(each.error)
+        _tell(f"failed: {each.tp.topic}-{each.tp.partition} {', '.join(map(str, each.ranges))}: {why}")
+    code = 0 if report.is_complete else 4 if report.failed else 3
+    return max(code, _tell_lagging(report.lagging.values()))
 
 
 def _in_one_line(given: _Given) -> Callable[[DataFrame], object]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial, reduce
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from aiogroup.admin import list_members
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import AiogroupError, ConfigError
 from aiogroup.recovery.ranges import Ranges, count, subtract, union
@@ -19,11 +22,12 @@ from aiogroup.runtime.loop.clock import sleep_ms, steady_ms, wall_ms
 from aiogroup.spark.access import Access
 from aiogroup.spark.claims import REBALANCE_TIMEOUT_MS, Claims
 from aiogroup.spark.completeness import Watched
-from aiogroup.spark.errors import ClaimLostError, RangeBeyondEndError
+from aiogroup.spark.errors import ClaimLostError, RangeBeyondEndError, TopicRecreatedError
 from aiogroup.spark.gaps import Missing, explain
+from aiogroup.spark.isolation import isolate
 from aiogroup.spark.progress import DrainReport, Progress
 from aiogroup.spark.reading import TASK_RECORDS, check_connector
-from aiogroup.spark.slices import Piece, Slice, cut
+from aiogroup.spark.slices import Slice, cut
 from aiogroup.spark.standing import Pending, Standing, look, look_at_rest
 from aiogroup.structs import OffsetAndMetadata, TopicPartition
 
@@ -35,9 +39,13 @@ __all__ = ["SESSION_TIMEOUT_MS", "SLICE_RECORDS", "check_keep", "check_sizes", "
 SLICE_RECORDS: Final = 1_000_000
 SESSION_TIMEOUT_MS: Final = 30_000
 IDLE_MS: Final = 1_000
+TELL_MS: Final = 60_000
+"""How often a driver that has nothing to do says whom it waits for."""
 DROPS_IN_A_ROW: Final = 3
 LAGGING_LOOKS: Final = 5
 """How many times to look at a log that ends before a pending range: a new leader may report an old end at first."""
+
+Slices = Mapping[TopicPartition, Slice]
 
 
 def pending_ranges(
@@ -104,7 +112,7 @@ def check_keep(keep: str | None) -> None:
 
 
 def drain(
-    spark: SparkSession,
+    spark: SparkSession | Callable[[], SparkSession],
     process: Callable[[DataFrame], object],
     *,
     bootstrap_servers: str,
@@ -119,9 +127,12 @@ def drain(
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
     others_timeout_ms: int = REBALANCE_TIMEOUT_MS,
     keep: str | None = None,
+    on_error: Literal["stop", "isolate"] = "stop",
     on_progress: Callable[[Progress], object] = lambda progress: None,
 ) -> DrainReport:
     """Process everything that is pending, at least once, and commit it as done.
+
+    `spark` is a session, or a function such as `make_session` that starts one, once there is something to read.
 
     Partitions are claimed by joining the second commit log's group, so that several drivers share them. `process` is
     called with one slice after the other: a DataFrame as that of `read_ranges`, with at most `slice_records` of each
@@ -132,6 +143,10 @@ def drain(
     With `keep`, the name of one of Spark's storage levels such as "MEMORY_AND_DISK", a slice is read from Kafka once,
     counted and kept, and `process` may read it as often as it likes and in any way: several sinks, or
     `frame.select(...).foreachPartition(...)`, of which Spark does not tell what it read.
+
+    With `on_error="isolate"` a slice for which `process` raised is repeated: partition by partition, and what fails in
+    halves. What succeeds is committed, and the rest is told in `DrainReport.failed` and stays pending. If there is no
+    success in 16 attempts, it is not the records that are bad, and the first error is raised.
 
     With fewer than `min_records` pending nothing is done. The other arguments are those of `pending_ranges`. While
     other drivers hold the remaining partitions, it waits for them, until they have made no progress for
@@ -146,11 +161,14 @@ def drain(
     access = Access.of(bootstrap_servers, group_id, topics, properties, consumer, catchup_group_id)
     check_sizes(access, slice_records, task_records, session_timeout_ms)
     check_keep(keep)
-    check_connector(spark)
+    if on_error not in ("stop", "isolate"):
+        raise ConfigError(f"on_error={on_error!r}: 'stop' or 'isolate' is needed")
+    if not callable(spark):
+        check_connector(spark)
     with start_blocking_portal() as portal:
-        job = _Job(spark, process, access, portal, slice_records, task_records, keep, on_progress)
+        job = _Job(spark, process, access, portal, slice_records, task_records, keep, on_error, on_progress)
         standing = job.look()
-        if standing and sum(each.record_count for each in standing.values()) >= min_records:
+        if job.left_count and sum(each.record_count for each in standing.values()) >= min_records:
             claims = Claims(access, session_timeout_ms)
             with portal.wrap_async_context_manager(claims):
                 job.run(claims, others_timeout_ms)
@@ -161,13 +179,14 @@ def drain(
 
 @dataclass(slots=True)
 class _Job:
-    spark: SparkSession
+    spark: SparkSession | Callable[[], SparkSession]
     process: Callable[[DataFrame], object]
     access: Access
     portal: BlockingPortal
     slice_records: int
     task_records: int
     keep: str | None
+    on_error: Literal["stop", "isolate"]
     on_progress: Callable[[Progress], object]
     begun_at_ms: int = field(default_factory=steady_ms)
     standing: Standing = field(default_factory=Standing)
@@ -188,6 +207,23 @@ class _Job:
     def left_count(self) -> int:
         return sum(count(each.ranges) for each in self.standing.values())
 
+    @property
+    def failed(self) -> dict[TopicPartition, Ranges]:
+        """What this job does not try again."""
+        by_tp = groupby(sorted(self.so_far.failed, key=attrgetter("tp")), attrgetter("tp"))
+        return {tp: reduce(union, (each.ranges for each in of_tp)) for tp, of_tp in by_tp}
+
+    def session(self) -> SparkSession:
+        """The session, which is started now if none is yet.
+
+        Raises:
+            DrainError: it does not start, or cannot read Kafka.
+        """
+        if callable(self.spark):
+            self.spark = self.spark()
+            check_connector(self.spark)
+        return self.spark
+
     def look(self) -> Standing:
         """Ask the brokers what is pending, and remember it."""
         for looks_left in reversed(range(LAGGING_LOOKS)):
@@ -204,40 +240,78 @@ class _Job:
     def run(self, claims: Claims, others_timeout_ms: int) -> None:
         """Process slice after slice, until nothing is pending, or the drivers that hold the rest make no progress."""
         left_count, changed_at_ms = -1, steady_ms()
+        told_at_ms: int | None = None
         while True:
             is_busy = self._round(claims)
-            if not self.left_count:
+            if self.left_count == sum(map(count, self.failed.values())):
                 return
             if is_busy or self.left_count != left_count:
                 left_count, changed_at_ms = self.left_count, steady_ms()
             if steady_ms() - changed_at_ms >= others_timeout_ms:
                 return
             if not is_busy:
+                if told_at_ms is None or steady_ms() - told_at_ms >= TELL_MS:
+                    told_at_ms = steady_ms() if self._tell_whom_it_waits_for() else told_at_ms
                 self.portal.call(claims.release, IDLE_MS)
+
+    def _tell_whom_it_waits_for(self) -> bool:
+        """Tell which drivers hold what is left. Returns whether any is known: while partitions move, none is."""
+        try:
+            members = self.portal.call(partial(list_members, self.access.catchup_group_id, **self.access.settings()))
+        except AiogroupError:
+            return False  # what is wrong with the brokers is told by the next round, which needs them
+        held = {each: len(set(each.partitions) & self.standing.keys()) for each in members}
+        waits_for = tuple(
+            f"{each.client_id} at {each.host}, which holds {held_count} partitions"
+            for each, held_count in held.items()
+            if held_count
+        )
+        if waits_for:
+            self.on_progress(self._progress(waits_for))
+        return bool(waits_for)
+
+    def _progress(self, waits_for: tuple[str, ...] = ()) -> Progress:
+        done_count = sum(map(count, self.so_far.done.values()))
+        range_count = sum(len(each.ranges) for each in self.standing.values())
+        elapsed_ms = steady_ms() - self.begun_at_ms
+        return Progress(self.so_far.record_count, done_count, self.left_count, range_count, elapsed_ms, waits_for)
 
     def _round(self, claims: Claims) -> bool:
         """Process one slice of every claimed partition; returns whether there was anything to do."""
         numbers = self.portal.call(claims.hold)
         try:
             # The token ids are read after the claim and before the first fetch. At the commit they must be the same.
-            slices = cut(self.look(), numbers, self.slice_records)
+            slices = cut(self.look(), numbers, self.slice_records, self.failed)
             if slices:
-                renewing = self.portal.start_task_soon(claims.renew, partial(_at_work, slices), numbers)
-                try:
-                    came = self._read(slices)
-                finally:
-                    renewing.cancel()
-                if came is None or not self._commit(claims, numbers, slices, *came):
-                    self.drops_in_a_row += 1
-                else:
-                    self.drops_in_a_row = 0
-                if self.drops_in_a_row == DROPS_IN_A_ROW:
-                    raise ClaimLostError(DROPS_IN_A_ROW) from self.overtaken_by
+                self._work_or_isolate(slices, partial(self._work, claims, numbers))
             return bool(slices)
         finally:
             self.portal.call(claims.release)
 
-    def _read(self, slices: Mapping[TopicPartition, Slice]) -> tuple[int, Missing] | None:
+    def _work_or_isolate(self, slices: Slices, work: Callable[[Slices], bool]) -> None:
+        try:
+            work(slices)
+        except Exception as error:
+            if self.on_error == "stop" or isinstance(error, AiogroupError):
+                raise
+            failed = isolate(slices, error, work)
+            self.so_far = replace(self.so_far, failed=(*self.so_far.failed, *failed))
+
+    def _work(self, claims: Claims, numbers: Mapping[TopicPartition, int], slices: Slices) -> bool:
+        """Process and commit these slices; returns whether any is durable."""
+        at_work = partial(_at_work, {tp: each for tp, each in self.standing.items() if tp in numbers})
+        renewing = self.portal.start_task_soon(claims.renew, at_work, numbers)
+        try:
+            came = self._read(slices)
+        finally:
+            renewing.cancel()
+        is_durable = came is not None and self._commit(claims, numbers, slices, *came)
+        self.drops_in_a_row = 0 if is_durable else self.drops_in_a_row + 1
+        if self.drops_in_a_row == DROPS_IN_A_ROW:
+            raise ClaimLostError(DROPS_IN_A_ROW) from self.overtaken_by
+        return is_durable
+
+    def _read(self, slices: Slices) -> tuple[int, Missing] | None:
         """Let `process` have the records, then count them.
 
         Returns:
@@ -248,7 +322,7 @@ class _Job:
         pieces = [piece for each in slices.values() for piece in each.pieces]
         if not pieces:
             return 0, missing
-        watched = Watched(self.spark, pieces, self.reading, self.task_records, self.keep)
+        watched = Watched(self.session(), pieces, self.reading, self.task_records, self.keep)
         try:
             kept = watched.kept()
             with self._job_group() as did_run:
@@ -256,7 +330,7 @@ class _Job:
                     self.process(watched.frame)
                 counted = watched.count(kept, did_run=did_run())
         except Exception as error:
-            if self._is_overtaken(pieces, error):
+            if self._is_overtaken(slices, error):
                 self.overtaken_by = error
                 return None
             raise
@@ -266,22 +340,31 @@ class _Job:
         unchecked_count = sum(map(len, pieces)) - counted.records - found.total_count
         return counted.records, missing + found + Missing(unchecked_count=unchecked_count)
 
-    def _is_overtaken(self, pieces: Iterable[Piece], error: Exception) -> bool:
-        """Whether retention explains the error. Spark only says that it could not read; the topic's bounds say why."""
+    def _is_overtaken(self, slices: Slices, error: Exception) -> bool:
+        """Whether retention explains the error. Spark only says that it could not read; the topic's bounds say why.
+
+        Raises:
+            TopicRecreatedError, AiogroupError: what explains it, too, and is for good.
+        """
         try:
             standing = self.look()
         except AiogroupError as reason:
             if reason.retriable:
                 return False  # the brokers cannot be asked now, which does not explain the error
             raise reason from error
+        former = {
+            tp.topic for tp, each in slices.items() if standing.topic_ids[tp.topic] != each.pending.place.topic_id
+        }
+        if former:
+            raise TopicRecreatedError(former) from error
         starts = {tp: each.log_start for tp, each in standing.items()}
-        return any(starts.get(piece.tp, 0) > piece.start for piece in pieces)
+        return any(starts.get(piece.tp, 0) > piece.start for each in slices.values() for piece in each.pieces)
 
     def _commit(
         self,
         claims: Claims,
         numbers: Mapping[TopicPartition, int],
-        slices: Mapping[TopicPartition, Slice],
+        slices: Slices,
         records_count: int,
         missing: Missing,
     ) -> bool:
@@ -296,15 +379,12 @@ class _Job:
         self._note(slices, durable, records_count, missing)
         self.look()
         if durable:
-            done_count = sum(map(count, self.so_far.done.values()))
-            range_count = sum(len(each.ranges) for each in self.standing.values())
-            elapsed_ms = steady_ms() - self.begun_at_ms
-            self.on_progress(Progress(self.so_far.record_count, done_count, self.left_count, range_count, elapsed_ms))
+            self.on_progress(self._progress())
         return bool(durable)
 
     def _note(
         self,
-        slices: Mapping[TopicPartition, Slice],
+        slices: Slices,
         durable: frozenset[TopicPartition],
         records_count: int,
         missing: Missing,
@@ -323,7 +403,7 @@ class _Job:
     @contextmanager
     def _job_group(self) -> Iterator[Callable[[], bool]]:
         """Give Spark's jobs of this thread a name; the function that it yields says whether there were any."""
-        context, name = self.spark.sparkContext, f"aiogroup-{uuid4().hex[:8]}"
+        context, name = self.session().sparkContext, f"aiogroup-{uuid4().hex[:8]}"
         before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
         context.setJobGroup(name, f"pending ranges of {self.access.group_id}")
         try:
@@ -333,9 +413,9 @@ class _Job:
                 context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
 
 
-def _at_work(slices: Mapping[TopicPartition, Slice]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Of each slice what was done before it, with the present instant: a job works on the partition."""
-    return {tp: _entry(each.pending, ()) for tp, each in slices.items()}
+def _at_work(standing: Mapping[TopicPartition, Pending]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Of each partition what is done, with the present instant: a job works on it."""
+    return {tp: _entry(each, ()) for tp, each in standing.items()}
 
 
 def _entry(pending: Pending, news: Ranges) -> OffsetAndMetadata:

@@ -22,6 +22,8 @@ __all__ = [
     "RangeBeyondEndError",
     "SparkStartError",
     "TopicGoneError",
+    "TopicRecreatedError",
+    "UnsupportedSparkError",
 ]
 
 
@@ -31,6 +33,10 @@ class DrainError(AiogroupError):
 
 class PySparkMissingError(DrainError, ImportError):
     """PySpark is not installed: `pip install 'aiogroup[spark]'`."""
+
+
+class UnsupportedSparkError(DrainError):
+    """PySpark is older than 4.0, or the session is one of Spark Connect."""
 
 
 class JavaMissingError(DrainError):
@@ -124,6 +130,17 @@ class TopicGoneError(DrainError):
         super().__init__(
             f"no topic {', '.join(map(repr, sorted(self.topics)))} in this cluster: look at the name and at "
             "--bootstrap-server; was it deleted, what was pending of it is gone"
+        )
+
+
+class TopicRecreatedError(DrainError):
+    """The topic was deleted and made anew while it was read: what was pending of it is gone."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self.topics = frozenset(topics)
+        super().__init__(
+            f"topic {', '.join(map(repr, sorted(self.topics)))} was deleted and made anew while it was read: what was "
+            "pending of it is gone. The service finds that out by itself; then run the job again"
         )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from aiogroup.recovery.ranges import Ranges
 from aiogroup.spark.gaps import Missing
+from aiogroup.spark.isolation import Failed
 from aiogroup.spark.standing import Lagging
 from aiogroup.structs import TopicPartition
 
@@ -17,7 +18,7 @@ class Progress:
     """The progress after a slice. The work of other drivers lowers `left_count`, but does not raise `done_count`.
 
     `done_count` and `left_count` are offsets, `range_count` the number of ranges that are left, and `elapsed_ms` the
-    time since the job began.
+    time since the job began. `waits_for` names the drivers that hold what is left, while this one has nothing to do.
     """
 
     record_count: int
@@ -25,6 +26,7 @@ class Progress:
     left_count: int
     range_count: int
     elapsed_ms: int
+    waits_for: tuple[str, ...] = ()
 
     @property
     def per_second(self) -> float:
@@ -37,6 +39,8 @@ class Progress:
         return self.left_count * self.elapsed_ms // max(1, self.done_count)
 
     def __str__(self) -> str:
+        if self.waits_for:
+            return f"{self.left_count:,} offsets left, waiting for {' and '.join(self.waits_for)}"
         total_count = self.done_count + self.left_count
         return (
             f"{self.done_count:,} of {total_count:,} offsets done ({100 * self.done_count // max(1, total_count)} %), "
@@ -52,8 +56,8 @@ class DrainReport:
     `record_count` is the number of their records, and `missing` counts the other offsets by their reason.
     `dropped_count` slices were processed and not committed, as the claim or the token's id had changed: a job repeats
     them. `left_count` offsets are still pending, because there are fewer than `min_records`, or because other drivers
-    have claimed them. `lagging` are partitions in which the group is behind without a token, so that no job can
-    know which ranges are left to it.
+    have claimed them, or because `process` raised when it was given them: those are in `failed`. `lagging` are
+    partitions in which the group is behind without a token, so that no job can know which ranges are left to it.
     """
 
     record_count: int = 0
@@ -64,6 +68,7 @@ class DrainReport:
     left_count: int = 0
     elapsed_ms: int = 0
     lagging: dict[TopicPartition, Lagging] = field(default_factory=dict)
+    failed: tuple[Failed, ...] = ()
 
     @property
     def is_complete(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiogroup.spark.access import Access
 from aiogroup.spark.errors import ConnectorMissingError
+from aiogroup.spark.session import check_classic
 from aiogroup.spark.slices import Piece, layers, pieces_of
 from aiogroup.structs import TopicPartition
 
@@ -86,8 +87,10 @@ def check_connector(spark: SparkSession) -> None:
     """Refuse a session that cannot read Kafka.
 
     Raises:
+        UnsupportedSparkError: it is one of Spark Connect, or PySpark is too old.
         ConnectorMissingError: the session has no Kafka connector.
     """
+    check_classic(spark)
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 (an extra)
 
     jvm = spark.sparkContext._jvm

@@ -8,20 +8,28 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
-from aiogroup.spark.errors import ConnectorMissingError, JavaMissingError, PySparkMissingError, SparkStartError
+from aiogroup.spark.errors import (
+    ConnectorMissingError,
+    DrainError,
+    JavaMissingError,
+    PySparkMissingError,
+    SparkStartError,
+    UnsupportedSparkError,
+)
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-__all__ = ["CONNECTOR", "check_java", "check_pyspark", "make_session"]
+__all__ = ["CONNECTOR", "check_classic", "check_java", "check_pyspark", "make_session"]
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 """The connector that is tested. Spark fetches its dependencies by itself (spark.jars.packages)."""
+OLDEST_MAJOR: Final = 4
 JAVAS: Final = range(17, 24)
 """Spark 4.0 is made for 17 and 21. Since 24 Java has no security manager, by which Hadoop's client finds the user."""
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -43,7 +51,8 @@ def make_session(
     are made here.
 
     Raises:
-        PySparkMissingError, JavaMissingError, ConnectorMissingError, SparkStartError: the message says what to do.
+        PySparkMissingError, UnsupportedSparkError, JavaMissingError, ConnectorMissingError, SparkStartError: the
+            message says what to do.
     """
     check_pyspark()
     from pyspark import SparkConf  # noqa: PLC0415 (an extra)
@@ -54,34 +63,57 @@ def make_session(
     paths = [Path(each) for each in jars]
     if missing := [str(each) for each in paths if not each.is_file()]:
         raise ConnectorMissingError(f"no such jar: {', '.join(missing)}")
-    given = dict(conf or {})
+    given = {**(conf or {}), **({"spark.master": master} if master is not None else {})}
     settings = {
+        "spark.app.name": name,
+        "spark.master": "local[*]",
         "spark.ui.showConsoleProgress": "false",
         **({"spark.jars": ",".join(map(str, paths))} if paths else {"spark.jars.packages": connector}),
         **given,
         JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()} {given.get(JAVA_OPTIONS, '')}",
     }
-    submitted = SparkConf()
-    builder = SparkSession.builder.appName(name)
-    if master is not None or not submitted.contains("spark.master"):
-        builder = builder.master(master or "local[*]")
-    for key, value in settings.items():
-        if key in given or not submitted.contains(key):
-            builder = builder.config(key, value)
-    with _starting():
-        return builder.getOrCreate()
+    wanted = SparkConf()
+    wanted.setAll([(key, value) for key, value in settings.items() if key in given or not wanted.contains(key)])
+    with tempfile.TemporaryFile() as words:
+        try:
+            _start_java(wanted, words)
+            return SparkSession.builder.config(conf=wanted).getOrCreate()
+        except Exception as error:
+            words.seek(0)
+            raise _why_it_did_not_start(error, words.read().decode(errors="replace").splitlines()) from error
 
 
 def check_pyspark() -> None:
-    """Check that PySpark is installed.
+    """Check that PySpark is installed, and that its version is supported.
 
     Raises:
-        PySparkMissingError: it is not.
+        PySparkMissingError: it is not installed.
+        UnsupportedSparkError: it is older than 4.0.
     """
     try:
-        import pyspark  # noqa: F401, PLC0415 (an extra)
+        import pyspark  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise PySparkMissingError("PySpark is not installed: pip install 'aiogroup[spark]'") from error
+    if int(pyspark.__version__.partition(".")[0]) < OLDEST_MAJOR:
+        raise UnsupportedSparkError(
+            f"PySpark 4.0 or newer is needed, and this is {pyspark.__version__}: pip install 'aiogroup[spark]'"
+        )
+
+
+def check_classic(spark: SparkSession) -> None:
+    """Refuse a session that the job cannot work with.
+
+    Raises:
+        UnsupportedSparkError: PySpark is too old, or the session is one of Spark Connect.
+    """
+    check_pyspark()
+    from pyspark.util import is_remote_only  # noqa: PLC0415 (an extra)
+
+    if is_remote_only() or ".connect." in type(spark).__module__:
+        raise UnsupportedSparkError(
+            "this is a session of Spark Connect (spark.remote), and the job needs one whose driver runs in this "
+            "process: run it by spark-submit, or let make_session() start one"
+        )
 
 
 def check_java() -> None:
@@ -106,33 +138,25 @@ def check_java() -> None:
         raise JavaMissingError(f"Spark 4.0 runs on Java 17 to 23, and that of {where} is {version}: {advice}")
 
 
-@contextmanager
-def _starting() -> Iterator[None]:
-    """Hide what Java prints outside of any log while it starts, unless the start fails.
+def _start_java(conf: SparkConf, words: IO[bytes]) -> None:
+    """Start Java, unless it runs already. What it prints outside of any log goes into `words`, and not to the terminal.
 
-    The JVM gets a file as its standard error, and the terminal's standard error, to which its log goes, as its standard
-    output.
+    Its standard output, to which its log goes, is the terminal's standard error.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as kept:
-        output, screen = os.dup(1), os.dup(2)
-        try:
-            os.dup2(screen, 1)
-            os.dup2(kept.fileno(), 2)
-            yield
-        except Exception as error:
-            kept.seek(0)
-            words = kept.read().decode(errors="replace").splitlines()
-            if any("unresolved dependency" in line or "UNRESOLVED DEPENDENCIES" in line for line in words):
-                raise ConnectorMissingError(
-                    "Spark's Kafka connector could not be fetched: check the network and the coordinates of "
-                    "--connector, or name its jars with --jars"
-                ) from error
-            told = "\n".join(line for line in words if line.strip())[-4_000:]
-            raise SparkStartError(f"Spark did not start: {error}\n{told}") from error
-        finally:
-            os.dup2(output, 1)
-            os.dup2(screen, 2)
-            os.close(output)
-            os.close(screen)
+    from pyspark import SparkContext  # noqa: PLC0415 (an extra)
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 (an extra)
+
+    if SparkContext._gateway is None:
+        sys.stderr.flush()
+        gateway = launch_gateway(conf, {"stdout": 2, "stderr": words})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _why_it_did_not_start(error: Exception, words: Sequence[str]) -> DrainError:
+    if any("unresolved dependency" in line or "UNRESOLVED DEPENDENCIES" in line for line in words):
+        return ConnectorMissingError(
+            "Spark's Kafka connector could not be fetched: check the network and the coordinates of --connector, or "
+            "name its jars with --jars"
+        )
+    told = "\n".join(line for line in words if line.strip())[-4_000:]
+    return SparkStartError(f"Spark did not start: {error}\n{told}")

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from aiogroup.recovery.ranges import Range, Ranges, count
+from aiogroup.recovery.ranges import Range, Ranges, count, subtract
 from aiogroup.spark.standing import Pending
 from aiogroup.structs import TopicPartition
 
@@ -45,26 +45,46 @@ class Slice:
         return self.pending.token.id
 
     @property
+    def tp(self) -> TopicPartition:
+        return self.pending.tp
+
+    @property
     def expired_count(self) -> int:
-        return count(self.ranges) - sum(map(len, self.pieces))
+        return count(self.ranges) - len(self)
+
+    def __len__(self) -> int:
+        """The number of offsets to read."""
+        return sum(map(len, self.pieces))
+
+    def divided(self, at: int) -> tuple[Slice, Slice]:
+        """The slice in two: the first `at` offsets to read, and the others."""
+        first = _cut(self.pending, self.ranges, at)
+        return first, _cut(self.pending, subtract(self.ranges, first.ranges), len(self))
 
 
 def cut(
-    standing: Mapping[TopicPartition, Pending], held: Collection[TopicPartition], most: int
+    standing: Mapping[TopicPartition, Pending],
+    held: Collection[TopicPartition],
+    most: int,
+    without: Mapping[TopicPartition, Ranges] | None = None,
 ) -> dict[TopicPartition, Slice]:
-    """The next slice of each held partition with pending ranges, in order, of at most `most` offsets to read."""
+    """The next slice of each held partition with pending ranges, in order, of at most `most` offsets to read.
+
+    The offsets in `without` are in none.
+    """
     slices = {}
     for tp in sorted(held):
         pending = standing.get(tp)
-        if pending is not None and pending.ranges:
-            slices[tp] = _cut(pending, most)
+        left = () if pending is None else subtract(pending.ranges, (without or {}).get(tp, ()))
+        if pending is not None and left:
+            slices[tp] = _cut(pending, left, most)
     return slices
 
 
-def _cut(pending: Pending, most: int) -> Slice:
+def _cut(pending: Pending, left: Ranges, most: int) -> Slice:
     ranges: list[Range] = []
     pieces: list[Piece] = []
-    for each in pending.ranges:
+    for each in left:
         start = min(max(each.start, pending.log_start), each.end)
         end = min(each.end, start + most)
         ranges.append(Range(each.start, end))

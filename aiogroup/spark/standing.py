@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from aiogroup.admin import list_members, members_in
 from aiogroup.cluster import Cluster
@@ -67,7 +68,7 @@ class Standing(dict[TopicPartition, "Pending"]):
     """The ranges that the group has left to jobs, by partition.
 
     `lagging` are partitions with records that the group has not read, and without a token. `isolation_level` is the
-    service's, or the stricter one that the caller named.
+    service's, or the stricter one that the caller named. `topic_ids` tell a topic from a later one of the same name.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Standing(dict[TopicPartition, "Pending"]):
         super().__init__(pending or {})
         self.lagging = dict(lagging or {})
         self.isolation_level = isolation_level
+        self.topic_ids: dict[str, UUID] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,9 @@ async def look(access: Access) -> Standing:
         access = access.at(_isolation_level(access, _notes(access, tokens)))
         done = await _committed(groups, access.catchup_group_id, list(tokens)) if tokens else {}
         offsets = {tp: committed[tp].offset if tp in committed else None for tp in tps}
-        return await _with_bounds(access, offsets, tokens, {tp: each.metadata for tp, each in done.items()})
+        standing = await _with_bounds(access, offsets, tokens, {tp: each.metadata for tp, each in done.items()})
+        standing.topic_ids = {topic: cluster.topics[topic].topic_id for topic in access.topics}
+        return standing
 
 
 def _tokens(

@@ -113,7 +113,7 @@ def test_two_drivers_share_the_partitions(spark, make_place):
         run(place.produce(range(90), partition))
     pending = {partition: [(0, 80)] for partition in range(4)}
     run(leave_behind(place, pending, live=80))
-    kept, reports, begun = (Kept(), Kept()), {}, threading.Event()
+    kept, told, reports, begun = (Kept(), Kept()), ([], []), {}, threading.Event()
 
     def process(number, frame):
         kept[number](frame)
@@ -122,9 +122,8 @@ def test_two_drivers_share_the_partitions(spark, make_place):
             run(eventually(lambda: may_share(place), within_s=60))
 
     def work(number):
-        reports[number] = drain(
-            spark, partial(process, number), **access(place), slice_records=10, session_timeout_ms=3_000
-        )
+        given = {"slice_records": 10, "session_timeout_ms": 3_000, "on_progress": told[number].append}
+        reports[number] = drain(spark, partial(process, number), **access(place), **given)
 
     first, second = (threading.Thread(target=work, args=(number,)) for number in range(2))
     first.start()
@@ -137,6 +136,10 @@ def test_two_drivers_share_the_partitions(spark, make_place):
     # Nothing twice: a partition changes hands between two slices. And the second took what the first did not keep.
     assert sorted(kept[0].all() + kept[1].all()) == expected(pending)
     assert len({partition for partition, _ in kept[1].all()}) == 2
+    # While it waited, the second one said for whom.
+    assert any(
+        "waiting for aiogroup-spark at 127.0.0.1, which holds " in str(each).replace("/", "") for each in told[1]
+    )
 
 
 async def may_share(place):
@@ -283,11 +286,65 @@ def test_one_action_over_all_records_is_enough_whatever_else_is_run(spark, place
     ],
     ids=["rows of another frame", "two sinks", "one action"],
 )
-def test_what_is_kept_may_be_read_in_any_way_and_is_read_from_kafka_once(spark, place, process):
+def test_what_is_kept_may_be_read_in_any_way_and_is_read_from_kafka_once(spark, place, process, capsys):
     run(leave_behind(place, {0: [(0, 50)], 1: [(10, 20)]}, live=60))
-    report = drain(spark, process, **access(place), keep="MEMORY_AND_DISK")
+    frames = []
+
+    def plan_of(frame):
+        frame.select("offset").explain()
+        return capsys.readouterr().out
+
+    def process_kept(frame):
+        frames.append(frame)
+        assert "InMemoryTableScan" in plan_of(frame)
+        process(frame)
+
+    report = drain(spark, process_kept, **access(place), keep="MEMORY_AND_DISK")
     assert (report.record_count, report.left_count) == (60, 0)
-    assert not spark.sparkContext._jsc.getPersistentRDDs()
+    assert "InMemoryTableScan" not in plan_of(frames[0])
+
+
+def _charge(bad, frame):
+    """A `process` that cannot do with some of the records."""
+    if found := sorted(set(offsets_in(frame)) & bad):
+        raise ValueError(f"{len(found)} records are bad")
+
+
+def test_bad_records_do_not_hold_up_the_others(spark, place):
+    run(leave_behind(place, {0: [(0, 50)], 1: [(10, 20), (30, 70)]}, live=70))
+    bad, told = {(1, 15), (1, 69)}, []
+    report = drain(
+        spark, partial(_charge, bad), **access(place), on_error="isolate", slice_records=30, on_progress=told.append
+    )
+    assert (report.record_count, report.left_count, report.is_complete) == (98, 2, False)
+    assert {(each.tp.partition, *each.ranges[0]): str(each.error) for each in report.failed} == {
+        (1, 15, 16): "1 records are bad",
+        (1, 69, 70): "1 records are bad",
+    }
+    assert told[-1].left_count == 2
+    standing = pending_ranges(**access(place))
+    assert {tp.partition: each.ranges for tp, each in standing.items()} == {0: (), 1: ((15, 16), (69, 70))}
+    again = drain(spark, partial(_charge, set()), **access(place))
+    assert (again.record_count, again.is_complete) == (2, True)
+
+
+def test_a_sink_that_is_down_ends_a_job_that_isolates(spark, place):
+    run(leave_behind(place, {0: [(0, 50)], 1: [(0, 50)]}, live=60))
+    attempts = []
+    with pytest.raises(ConnectionError, match="attempt 1"):
+        drain(spark, partial(_down, attempts), **access(place), on_error="isolate")
+    assert len(attempts) == 16
+    assert [each.done for each in pending_ranges(**access(place)).values()] == [(), ()]
+
+
+def _down(attempts, frame):
+    attempts.append(frame)
+    raise ConnectionError(f"attempt {len(attempts)}")
+
+
+def test_an_unknown_way_with_errors_is_refused(spark, place):
+    with pytest.raises(ConfigError, match="on_error='skip': 'stop' or 'isolate'"):
+        drain(spark, lambda frame: None, **access(place), on_error="skip")
 
 
 def test_what_is_kept_and_not_used_stays_pending(spark, place):

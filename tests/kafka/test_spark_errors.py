@@ -15,7 +15,16 @@ from aiokafka.structs import OffsetAndMetadata
 from aiogroup import GroupAuthorizationError, TopicAuthorizationError
 from aiogroup.devkafka import Cluster, jars
 from aiogroup.errors import GroupNotFoundError
-from aiogroup.spark import ForeignTokenError, RangeBeyondEndError, TopicGoneError, drain, pending_ranges
+from aiogroup.spark import (
+    ForeignTokenError,
+    RangeBeyondEndError,
+    TopicGoneError,
+    TopicRecreatedError,
+    UnsupportedSparkError,
+    drain,
+    make_session,
+    pending_ranges,
+)
 from tests.support.kafka import Place
 from tests.support.spark import access, commit_explicitly, conf, leave_behind, run, why_no_spark
 
@@ -98,6 +107,84 @@ def test_a_topic_deleted_meanwhile(spark, place):
 
     with pytest.raises(TopicGoneError, match=f"no topic '{place.topic}'.*deleted"):
         drain(spark, process, **access(place))
+
+
+def test_a_topic_deleted_and_made_anew_meanwhile(spark, place):
+    run(leave_behind(place, {0: [(3, 9)]}, live=10))
+
+    def process(frame):
+        run(place.delete())
+        run(place.make())
+        frame.count()
+
+    with pytest.raises(TopicRecreatedError, match=f"topic '{place.topic}' was deleted and made anew"):
+        drain(spark, process, **access(place))
+
+
+# Spark.
+
+
+def test_nothing_that_is_pending_starts_nothing(place):
+    run(leave_behind(place, {0: [(3, 9)]}, live=10))
+    assert drain(not_to_be_called, never, **access(place), min_records=7).left_count == 6
+    run(commit_explicitly(place, {place.tp(): OffsetAndMetadata(20, "")}))
+    assert drain(not_to_be_called, never, **access(place)).is_complete
+
+
+def not_to_be_called():
+    raise AssertionError("Spark was not to be started")
+
+
+def test_a_session_is_started_when_there_is_something_to_read(spark, place):
+    run(leave_behind(place, {0: [(3, 9)]}, live=10))
+    assert drain(lambda: spark, lambda frame: frame.count(), **access(place)).record_count == 6
+
+
+def test_a_session_of_spark_connect_is_refused(place):
+    class Session:
+        """As far as anybody looks before it is used."""
+
+    Session.__module__ = "pyspark.sql.connect.session"
+    run(leave_behind(place, {0: [(3, 9)]}, live=10))
+    for session in (Session(), Session):
+        with pytest.raises(UnsupportedSparkError, match=r"Spark Connect .*make_session\(\)"):
+            drain(session, never, **access(place))
+
+
+def test_an_old_pyspark_is_refused(place, monkeypatch):
+    monkeypatch.setattr("pyspark.__version__", "3.5.3")
+    run(leave_behind(place, {0: [(3, 9)]}, live=10))
+    for start in (make_session, make_session):
+        with pytest.raises(UnsupportedSparkError, match=r"PySpark 4\.0 or newer is needed, and this is 3\.5\.3"):
+            drain(start, never, **access(place))
+
+
+def test_what_others_print_while_java_starts_is_printed(connector):
+    code = """if True:
+        import sys, threading
+        from aiogroup.spark import make_session
+        from tests.support.spark import conf
+        count, is_over = 0, threading.Event()
+        def tick():
+            global count
+            while not is_over.wait(0.05):
+                count += 1
+                print("tick", flush=True)
+                print("tock", file=sys.stderr, flush=True)
+        ticking = threading.Thread(target=tick)
+        ticking.start()
+        make_session("local[1]", jars=sys.argv[1].split(","), conf=conf()).stop()
+        is_over.set()
+        ticking.join()
+        print(count)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code, connector], capture_output=True, text=True, cwd=ROOT, timeout=200, check=True
+    )
+    *ticks, count = done.stdout.splitlines()
+    assert int(count) > 10
+    assert ticks == ["tick"] * int(count)
+    assert done.stderr.splitlines() == ["tock"] * int(count)
 
 
 # Who may not.
@@ -208,6 +295,18 @@ def test_a_function_that_raises_is_one_line(place, connector):
     assert last.startswith("aiogroup: tests.support.spark:explode raised ZeroDivisionError: this is (spark.py, line ")
     assert last.endswith("the slice is pending still (--traceback shows all of it)")
     assert pending_ranges(**access(place))[place.tp()].done == ()
+
+
+def test_bad_records_are_told_and_the_others_are_committed(place, connector):
+    run(leave_behind(place, {0: [(3, 9)]}, live=20))
+    done = command(place, "--foreach", "tests.support.spark:explode_at_5", "--on-error", "isolate", "--jars", connector)
+    assert done.returncode == 4, done.stderr
+    assert done.stdout.splitlines()[0].startswith("5 records in ")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        f"aiogroup: failed: {place.topic}-0 5-6: tests.support.spark:explode_at_5 raised ValueError: "
+    )
+    assert pending_ranges(**access(place))[place.tp()].ranges == ((5, 6),)
 
 
 def test_a_session_without_the_connector(place, connector, tmp_path):

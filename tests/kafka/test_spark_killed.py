@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,22 @@ def test_a_driver_killed_at_a_step_leaves_what_it_has_not_committed(spark, place
     assert report.is_complete
     assert done_of(place) == {p: tuple(pairs) for p, pairs in PENDING.items()}
     # A slice that is repeated takes the place of what was left of it: in Parquet each offset is there once.
+    assert written(spark, tmp_path / "out") == EXPECTED
+
+
+@pytest.mark.parametrize("step", ["executor", pytest.param("executor-kept", marks=pytest.mark.thorough)])
+def test_an_executor_killed_after_a_shuffle_costs_no_record_and_no_refusal(spark, place, tmp_path, step):
+    """Spark reads again what the executor had: more is counted than there is."""
+    run(leave_behind(place, PENDING, live=100))
+    try:
+        with driver(place, tmp_path / "out", step) as job:
+            said = job.stdout.read()
+            assert job.wait(START_S) == 0
+    finally:
+        shutil.rmtree(Path(find_spec("pyspark").origin).parent / "work", ignore_errors=True)  # of Spark's workers
+    assert (tmp_path / "out.ended").exists()
+    assert said.splitlines()[-1] == "done=5 dropped=0 left=0"
+    assert done_of(place) == {p: tuple(pairs) for p, pairs in PENDING.items()}
     assert written(spark, tmp_path / "out") == EXPECTED
 
 

@@ -136,6 +136,12 @@ async def leave_behind(
     return token_id
 
 
+def explode_at_5(frame) -> None:
+    """A function for `--foreach` that fails for one record."""
+    if any(row.offset == 5 for row in frame.collect()):
+        raise ValueError("offset 5 is no good")
+
+
 async def commit_explicitly(place: Place, entries: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
     async with place.unsubscribed(enable_auto_commit=False) as consumer:
         consumer.assign(list(entries))

@@ -1,6 +1,8 @@
 """A driver as a process of its own, which a test kills or freezes: it says where it stands, and ends itself there.
 
 python -m tests.support.spark_driver BOOTSTRAP GROUP TOPIC PATH STEP
+
+With the steps "executor" and "executor-kept" it is an executor that ends, once, after a shuffle of which it had a part.
 """
 
 from __future__ import annotations
@@ -9,16 +11,34 @@ import os
 import signal
 import sys
 
+from pyspark.sql.functions import udf
+from pyspark.sql.types import LongType
+
 from aiogroup.spark import claims, drain, to_parquet
 from tests.support.spark import start_spark
 
-STEPS = ("claimed", "half-written", "written", "committing", "committed", "frozen")
+STEPS = ("claimed", "half-written", "written", "committing", "committed", "frozen", "executor", "executor-kept")
 SESSION_MS = 3_000
 SLICE = 40
 
 
 def end() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_executor_once(flag: str):
+    """A function for each row. The first one that is called ends the executor that it runs in, the parent of Python."""
+
+    def of_row(offset: int) -> int:
+        if not os.path.exists(flag):  # noqa: PTH110 (an executor has no more than it needs)
+            os.close(os.open(flag, os.O_CREAT))
+            pid = os.getppid()
+            while open(f"/proc/{pid}/comm").read() != "java\n":  # noqa: PTH123, SIM115
+                pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])  # noqa: PTH123, SIM115
+            os.kill(pid, signal.SIGKILL)
+        return offset
+
+    return of_row
 
 
 def main(bootstrap: str, group: str, topic: str, path: str, step: str) -> None:
@@ -40,6 +60,9 @@ def main(bootstrap: str, group: str, topic: str, path: str, step: str) -> None:
         return durable
 
     def process(frame):
+        if step.startswith("executor"):
+            survived = udf(end_executor_once(f"{path}.ended"), LongType())
+            frame = frame.repartition(4, "offset").withColumn("offset", survived("offset"))
         if step == "half-written":
             write(frame.where("offset % 2 = 0"))
             end()
@@ -54,7 +77,7 @@ def main(bootstrap: str, group: str, topic: str, path: str, step: str) -> None:
 
     frozen: list[bool] = []
     claims.Claims.hold, claims.Claims.commit = holding, committing
-    spark = start_spark()
+    spark = start_spark("local-cluster[2,1,1024]") if step.startswith("executor") else start_spark()
     report = drain(
         spark,
         process,
@@ -63,6 +86,7 @@ def main(bootstrap: str, group: str, topic: str, path: str, step: str) -> None:
         topics=topic,
         slice_records=SLICE,
         session_timeout_ms=SESSION_MS,
+        keep="MEMORY_ONLY" if step == "executor-kept" else None,
     )
     spark.stop()
     sys.stdout.write(f"done={report.slice_count} dropped={report.dropped_count} left={report.left_count}\n")
