@@ -102,17 +102,18 @@ def jars() -> list[Path]:
     Raises:
         DevKafkaError: the extra is not installed, or a jar cannot be fetched.
     """
-    return _jars(_KAFKA)
+    return fetched(_KAFKA, artifacts())
 
 
 def spark_jars() -> list[Path]:
     """The jars of Spark's Kafka connector that PySpark lacks, in the same way."""
-    return _jars(f"spark-kafka-{SPARK_VERSION}")
+    of = f"spark-kafka-{SPARK_VERSION}"
+    return fetched(of, artifacts(of))
 
 
-def _jars(of: str) -> list[Path]:
-    wanted = artifacts(of)
-    record = cache_dir() / f"{of}.json"
+def fetched(name: str, wanted: list[str]) -> list[Path]:
+    """The jars of these coordinates, `group:artifact:version`, in the same way. `name` is that of their record."""
+    record = cache_dir() / f"{name}.json"
     cached = _from_cache(record, wanted)
     if cached is not None:
         return cached

@@ -121,9 +121,9 @@ class Watched:
         if (seen or 0) < counted.records:
             raise NotProcessedError(
                 f"no action of process read more than {seen or 0} of the {counted.records} records of its DataFrame: "
-                "let one be over all of them (write, foreachPartition). Spark does not tell what is read by rdd, "
-                "foreach, foreachPartition or toLocalIterator of a DataFrame that was made of it: then give keep, for "
-                'example keep="MEMORY_AND_DISK"'
+                "let one be over all of them (write, foreachPartition). Spark does not tell what is read by Delta's "
+                "MERGE, by a join that leaves nothing, or by rdd, foreach, foreachPartition or toLocalIterator of a "
+                'DataFrame that was made of it: then give keep, for example keep="MEMORY_AND_DISK"'
             )
         return counted
 

@@ -31,6 +31,11 @@ from tests.support.kafka import Place
 ROOT = Path(__file__).parents[2]
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a test is over before C2 pays
 TRAINING_S = 600
+TABLE_JARS = [
+    "io.delta:delta-spark_2.13:4.0.0",
+    "io.delta:delta-storage:4.0.0",
+    "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0",
+]
 
 
 def conf_of(java_options: str) -> dict[str, str]:
@@ -103,6 +108,21 @@ def why_no_spark() -> str:
 
 def start_spark(master: str = "local[2]"):
     return make_session(master, jars=jars.spark_jars(), conf=conf())
+
+
+def start_spark_with_tables(lake: Path):
+    """With Delta and Iceberg. Iceberg's catalog `lake` has its tables in this folder."""
+    tables = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": str(lake),
+    }
+    return make_session(
+        "local[2]", jars=[*jars.spark_jars(), *jars.fetched("lake-tables", TABLE_JARS)], conf={**conf(), **tables}
+    )
 
 
 async def place_of(place: Place, partition: int = 0) -> LogId:
