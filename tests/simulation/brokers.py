@@ -116,6 +116,16 @@ class Brokers(Observer):
         self.do(lambda now_ms: self._logs.append(topic, partition, builder.build(), now_ms))
         self.tell("brokers", f"{count} records in {topic}-{partition}, end {self.ends(topic)[partition]}")
 
+    def expire(self, tp, to_offset):
+        self.tell("brokers", f"{tp.topic}-{tp.partition} begins at {to_offset}")
+        partition = self.cluster.topics.partition(tp.topic, tp.partition)
+
+        def act(now_ms):
+            partition.log.delete_before(to_offset)
+            partition.changed(now_ms)
+
+        self.do(act)
+
     # Faults.
 
     def move_coordinator(self, node, loading_ms):

@@ -110,6 +110,12 @@ class Checker:
             reached += 1
         self.gap_free[tp] = reached
 
+    def on_expired_records(self, tp, to_offset):
+        """Retention has removed what is below: nobody is to process it."""
+        self.may_repeat |= {(tp, each) for each in range(to_offset)}  # who has fetched it hands it out
+        for offset in range(self.gap_free[tp], to_offset):
+            self.note_processed(tp, offset)
+
     def on_given(self, who, granted_at, tp):
         """A record, to (process, which of its ownerships of the partition, and that granted when).
 

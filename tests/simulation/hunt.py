@@ -26,9 +26,11 @@ ENOUGH = 4
 
 def fitting(bug):
     """The seeds of the bug's profiles."""
-    from tests.simulation.world import LANES, LANES_FROM, beginning
+    from tests.simulation.world import LANES, LANES_FROM, LATEST, LATEST_FROM, beginning
 
-    first = LANES_FROM if set(bug.profiles) & LANES.keys() else 0
+    first = 0
+    for profiles, begin in ((LANES, LANES_FROM), (LATEST, LATEST_FROM)):
+        first = begin if set(bug.profiles) & profiles.keys() else first
     return (seed for seed in itertools.count(first) if not bug.profiles or beginning(seed)[-1] in bug.profiles)
 
 

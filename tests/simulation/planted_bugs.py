@@ -24,6 +24,7 @@ class Bug:
     profiles: tuple[str, ...] = ()  # where to look, everywhere if none is named
     seeds: tuple[int, ...] = ()
     more: tuple[tuple[str, str, str], ...] = ()  # other places that would make up for it
+    tests: str = ""  # who finds it in place of the simulation, on the embedded broker
 
     def applied(self):
         """The texts with the bug, by module.
@@ -334,4 +335,45 @@ BUGS = (
         ("recreated",),
         (194,),
     ),
+    Bug(
+        "goes by the policy where retention passed what was committed",
+        "aiogroup/runtime/fetching/lane_rules.py",
+        "policy = FROM_EARLIEST if is_low_water else TO_NEAREST if is_nearest else self._policy",
+        "policy = FROM_EARLIEST if is_low_water else self._policy",
+        ("latest",),
+        (2_000_003,),
+    ),
+    Bug(
+        "takes a partition that was added before it came for an old one",
+        "aiogroup/membership/first_sight.py",
+        "is_new = self._had_commits.get(tp.topic, False) or tp",
+        "is_new = tp",
+        ("latest",),
+        (2_000_004,),
+    ),
 )
+TESTED_BUGS = (
+    Bug(
+        "the heartbeat thread keeps the addresses that it began with",
+        "aiogroup/runtime/membership/heartbeat_thread.py",
+        "self._context.link.on_brokers = self.publish",
+        "pass",
+        tests="tests/kafka/test_moved_addresses.py",
+    ),
+    Bug(
+        "gives a partition up before what was begun to be committed is settled",
+        OWNERSHIP,
+        "            await self._committer.settled(until_ms - now_ms())\n",
+        "",
+        more=((OWNERSHIP, "                await self._committer.let_commit(leaving)\n", ""),),
+        tests="tests/kafka/test_acks_then_commit.py",
+    ),
+    Bug(
+        "does not fetch on what a late result has left of a range",
+        "aiogroup/recovery/partition_lanes.py",
+        "self._owner.on_fetchable()  # the range that was divided",
+        "# the range that was divided",
+        tests="tests/kafka/test_handoff.py",
+    ),
+)
+"""Found by tests on the embedded broker: other threads, jobs, and who commits by hand are not simulated."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import sys
 import pytest
 
 from tests.simulation.hunt import LIST, find, write
-from tests.simulation.planted_bugs import BUGS, REMEDIES, Bug
+from tests.simulation.planted_bugs import BUGS, REMEDIES, TESTED_BUGS, Bug
 from tests.simulation.replanted import LIMIT_S, NeverEndsError, NotInFunctionsError, functions_of, replanted
 from tests.simulation.world import simulate
 from tests.support.sources import ROOT
@@ -64,6 +65,21 @@ def found_by_a_process(bug):
     )
     assert hunt.returncode == 0, (hunt.stdout + hunt.stderr)[-2_000:]
     return int(hunt.stdout.partition(":")[0])
+
+
+@pytest.mark.parametrize("bug", TESTED_BUGS, ids=lambda each: each.name)
+def test_bug_is_found_by_tests(bug):
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.simulation.planting", "-q", "-x", "-p", "no:randomly", bug.tests],
+        cwd=ROOT,
+        env={**os.environ, "PLANTED_BUG": bug.name},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert tests.returncode == pytest.ExitCode.TESTS_FAILED, (tests.stdout + tests.stderr)[-2_000:]
+    assert "1 failed" in tests.stdout
 
 
 def test_a_bug_in_what_runs_at_the_import_is_not_planted_afterwards():

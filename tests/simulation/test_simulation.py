@@ -13,18 +13,25 @@ import pytest
 from tests.simulation.__main__ import MESSAGE, lines, run_one
 from tests.simulation.loop import Process
 from tests.simulation.member import STYLES, sleep_ms
-from tests.simulation.world import LANES_FROM, World, simulate
+from tests.simulation.world import LANES_FROM, LATEST_FROM, World, simulate
 from tests.support.effort import third
 from tests.support.sources import ROOT
 
 SEEDS = third(300)
-LANES_SEEDS = third(60)
+MORE_SEEDS = third(60)
 ONCE_FAILED = (755, 804, 1484, 1552, 2714, 3944, 4442, 5024, 5354, 5394, 7854)
 BLOCK = 10
 TAIL = 80
 
 
-@pytest.mark.parametrize("first", [*range(0, SEEDS, BLOCK), *range(LANES_FROM, LANES_FROM + LANES_SEEDS, BLOCK)])
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, SEEDS, BLOCK),
+        *range(LANES_FROM, LANES_FROM + MORE_SEEDS, BLOCK),
+        *range(LATEST_FROM, LATEST_FROM + MORE_SEEDS, BLOCK),
+    ],
+)
 def test_what_must_hold_holds_in_every_simulation(first):
     for seed in range(first, first + BLOCK):
         world = simulate(seed)

@@ -63,6 +63,11 @@ UNHEARD = {"unheard": ("mute",)}
 """One seed in fifty."""
 RECREATED = {"recreated": ("recreate", "recreate", "recreate", "restart", "cut", "crash", "ambush", "grow")}
 """One seed in thirty."""
+LATEST = {"latest": ("grow", "grow", "expire", "expire", "restart", "crash", "freeze", "lead")}
+"""Who has no offset begins at the end, retention passes what is committed, and still all of it is read: the seeds from
+`LATEST_FROM` on.
+"""
+LATEST_FROM = 2_000_000
 STATIC = ("aimed", "outlived")  # who comes back gets what it had
 AIMED_STYLES = (*STYLES, "batches", "batches")
 CALM = ("calm", "quick", "late")
@@ -91,6 +96,8 @@ def beginning(seed):
     """The first choices of every simulation: (randomness, jitter, profile)."""
     rng = random.Random(seed)
     jitter_ms, profile = rng.choice(JITTERS_MS), rng.choice(tuple(PROFILES))
+    if seed >= LATEST_FROM:
+        return rng, jitter_ms, "latest"
     if seed >= LANES_FROM:
         return rng, jitter_ms, "lanes"
     if seed % 50 == 48:
@@ -160,6 +167,8 @@ class World(Aims):
                 return settings | {"auto_commit_interval_ms": 3_000, "request_timeout_ms": 8_000}
             case "aimed":  # the group waits less than its members take
                 return settings | {"rebalance_timeout_ms": 3_000, "default_api_timeout_ms": 30_000}
+            case "latest":
+                return settings | {"auto_offset_reset": "latest"}
             case "outlived":
                 self.strategy = settings["partition_assignment_strategy"] = ("range",)
                 return settings | {"default_api_timeout_ms": 30_000}
@@ -175,6 +184,8 @@ class World(Aims):
         settings = dict(self.settings)
         if self.profile in LANES:
             style = "lanes"
+        if self.profile in LATEST and style == "batches":  # it commits where it begins only once it has read something
+            style = "iterate"
         settings["enable_auto_commit"] = style not in ("batches", "lanes")
         settings["auto_ack"] = style != "acks"
         poll_ms = settings["max_poll_interval_ms"]
@@ -216,7 +227,7 @@ class World(Aims):
 
     async def make_faults(self):
         rng = self.rng
-        kinds = (PROFILES | AIMED | UNHEARD | LANES | RECREATED)[self.profile]
+        kinds = (PROFILES | AIMED | UNHEARD | LANES | RECREATED | LATEST)[self.profile]
         until = self.faults_end_at
         while self.loop.time() < until and not self.checker.violations:
             await sleep_ms(rng.randrange(200, 4_000))
@@ -377,6 +388,16 @@ class World(Aims):
             for number in range(len(self.brokers.ends(TOPIC))):
                 self.brokers.append(TOPIC, number, 40)
 
+    def _expire(self):
+        """Retention removes records that are processed, and may be committed or not, with some that nobody has read."""
+        number = self.rng.randrange(len(self.brokers.ends(TOPIC)))
+        tp, end = TopicPartition(TOPIC, number), self.brokers.ends(TOPIC)[number]
+        to_offset = self.rng.randint(self.checker.gap_free[tp], end)
+        self.brokers.expire(tp, to_offset)
+        self.checker.on_expired_records(tp, to_offset)
+        for member in self.members:
+            member.ownerships.moved_if_owned(tp)
+
     def _grow(self):
         if TOPIC in self.brokers.gone:
             return
@@ -402,13 +423,15 @@ class World(Aims):
         rng = self.rng
         least = 2 if self.profile in AIMED or self.profile in UNHEARD else 1
         self.brokers.add_partitions(TOPIC, max(least, rng.randrange(1, 5)))
-        for _ in range(3):
-            self.append()
+        if self.profile not in LATEST:
+            self._begin_to_produce()
         names = [f"s{number}" if self.is_static else None for number in range(max(least, rng.randrange(1, 4)))]
-        self.spawn(self.produce())
         for name in names:
             self.add_member(name)
             await sleep_ms(rng.choice((0, 100, 2_500)))
+        if self.profile in LATEST:
+            await self._until(self._why_not_begun, 60_000)
+            self._begin_to_produce()
         await self.make_faults()
         while self.tasks and not self.checker.violations:  # who is to come back does
             await asyncio.wait(self.tasks)
@@ -418,6 +441,15 @@ class World(Aims):
             for member in self.alive:
                 await self.stop_member(member)
             await self._until(self._who_still_reads, 30_000)
+
+    def _begin_to_produce(self):
+        for _ in range(3):
+            self.append()
+        self.spawn(self.produce())
+
+    def _why_not_begun(self):
+        count = len(self.brokers.ends(TOPIC))
+        return self._why_not_stable() or ("" if len(self.checker.committed) == count else "nothing is committed yet")
 
     async def settle(self):
         """The faults are over: within a bound everybody is stable, and everything is read."""
