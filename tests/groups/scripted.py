@@ -50,7 +50,9 @@ class Sent(NamedTuple):
 
 
 class _Network(Network):
-    """Keeps what members write, in its order. Over a line that is `mute`, or to what is `withheld`, come no answers."""
+    """Keeps what members write, in its order. Over a line that is `mute`, or to what is `withheld`, come no answers.
+    A node may move, and then something else happens at its former address.
+    """
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -58,6 +60,39 @@ class _Network(Network):
         self.sent = []
         self.mute = set()
         self.withheld = ()  # types of requests
+        self._refusing, self._silent = set(), set()  # addresses
+
+    def move(self, node_id, former, told_after_ms=0):
+        """The node is at another address from now on, which all nodes tell after a while. Whoever turns to the `former`
+        one is "refused", its packets are "dropped", it reaches "another" node, or this one still: "open".
+        """
+        node, others = self.cluster.nodes[node_id], [each for each in self.cluster.nodes if each.node_id != node_id]
+        before, now = (node.host, node.port), (f"moved.{node.host}", node.port + 50)
+        self._nodes[now] = node
+
+        def tell():
+            node.host, node.port = now
+
+        self.loop.call_later(told_after_ms / 1000, tell, context=self.outside)
+        match former:
+            case "refused":
+                self._refusing.add(before)
+            case "dropped":
+                self._silent.add(before)
+            case "another":
+                self._nodes[before] = others[0]
+        for line in list(self.lines.values()):
+            if line.node is node and former == "dropped":
+                self._deaf.add(line)
+            elif line.node is node and former != "open":
+                self.cut(line)
+
+    async def connect(self, protocol_factory, host, port):
+        if (host, port) in self._refusing:
+            raise ConnectionRefusedError(111, f"nobody is at {host}:{port} any more")
+        if (host, port) in self._silent:
+            await asyncio.Event().wait()
+        return await super().connect(protocol_factory, host, port)
 
     def send_up(self, line, data):
         super().send_up(line, data)
@@ -163,7 +198,7 @@ class Member(group_members.Member):
 class Group:
     """Two partitions; who joins an empty group need not wait for others."""
 
-    def __init__(self, loop):
+    def __init__(self, loop, nodes=2, **properties):
         self.loop = loop
         self.members = []
         self.generations = []  # (instant, number, ids of the members)
@@ -171,8 +206,8 @@ class Group:
         self.troubles = []
         self._starting = []
         rng = random.Random(0)
-        no_delay = {"group.initial.rebalance.delay.ms": "0"}
-        self.brokers = _Brokers(loop, rng, 2, lambda *_: None, **no_delay)
+        properties = {"group.initial.rebalance.delay.ms": "0", **properties}
+        self.brokers = _Brokers(loop, rng, nodes, lambda *_: None, **properties)
         self.brokers.set_checker(self)
         self.network = self.brokers.network
         self.brokers.add_partitions(TOPIC, 2)

@@ -354,6 +354,13 @@ BUGS = (
 )
 TESTED_BUGS = (
     Bug(
+        "keeps the connections to a node that has moved",
+        "aiogroup/runtime/net/link.py",
+        "                slot.move_to((broker.host, broker.port))",
+        "                pass",
+        tests="tests/groups/test_moved_nodes.py",
+    ),
+    Bug(
         "the heartbeat thread keeps the addresses that it began with",
         "aiogroup/runtime/membership/heartbeat_thread.py",
         "self._context.link.on_brokers = self.publish",

@@ -1,4 +1,4 @@
-"""`pytest -p tests.simulation.planting`: the tests run with the bug PLANTED_BUG, planted before anything is imported."""
+"""`pytest -p tests.simulation.planting` runs tests with the bug PLANTED_BUG, planted before anything is imported."""
 
 from __future__ import annotations
 

@@ -458,6 +458,10 @@ class Fetchers:
         if not self._planner.is_at(node_id, lane.tp, asked):
             self._planner.broker(node_id).session.miss(lane.tp)
             return
+        if data.preferred_read_replica == node_id:  # only leaders name one: this address leads to the leader by now
+            refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            self._mend(node_id, lane, asked.fetch_offset, refused, FetchRemedy.REFRESH)
+            return
         taken = take(lane, asked, data, received_at_ms, self._make_decoder)
         if not taken.is_current:
             return
