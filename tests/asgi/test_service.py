@@ -96,7 +96,28 @@ def test_a_wrong_setting_ends_the_start(make):
         with pytest.raises(ConfigError):
             async with service.running():
                 raise AssertionError("it has begun")
-        assert (await probed(service))[1:] == (200, 503)
+        with logged() as entries:
+            assert (await probed(service))[1:] == (200, 503)
+            assert (await get(service, "/readyz")).body["why"] == "the start of the service failed"
+        assert entries == []
+
+    plays(script)
+
+
+def test_livez_fails_where_a_service_is_probed_and_never_started():
+    async def script(broker):
+        service = Service(billing=Loop(lambda: consumer_of(broker), read))
+        await broker.clock.pass_s(3_600)
+        assert await probed(service) == ("starting", 200, 503)
+        assert "FastAPI(lifespan=service.lifespan)" in service["billing"].health().why
+        await broker.clock.pass_s(59)
+        assert await probed(service) == ("starting", 200, 503)
+        await broker.clock.pass_s(1)
+        assert await probed(service) == ("starting", 503, 503)
+        assert (await get(service, "/livez")).body["since_ms"] == 60_000
+        async with service.running():
+            await broker.until(lambda: service["billing"].health().is_ready)
+            assert await probed(service) == ("ready", 200, 200)
 
     plays(script)
 
