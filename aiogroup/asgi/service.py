@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Never
 
 import anyio
 
@@ -73,12 +73,13 @@ class Service:
         loops: the loops, by the name that `service[name]`, the log and the probes give them.
 
     Raises:
-        ConfigError: no loop, a loop with the name of an argument, or an argument that is none of those above.
+        ConfigError: no loop, a loop without a name or with the name of an argument, or an argument that is none of
+            those above.
     """
 
     def __init__(
         self,
-        *,
+        *unnamed: Never,
         when_dead: WhenDead = "restart",
         when_fenced: WhenFenced = "stay",
         stop_timeout_ms: int = 20_000,

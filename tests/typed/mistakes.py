@@ -14,6 +14,7 @@ from aiogroup import (
     RecordDeserializationError,
     TopicPartition,
 )
+from aiogroup.asgi import Loop, Service
 
 
 class Deaf:
@@ -26,6 +27,11 @@ class Deaf:
 class Swapped(RebalanceListener):
     def on_partitions_revoked(self, revoked: int) -> None:  # mistake
         print(revoked)
+
+
+class AsyncRead:
+    async def read(self, consumer: Consumer) -> None:
+        print(consumer)
 
 
 class Mute:
@@ -74,5 +80,11 @@ async def read(consumer: Consumer, tp: TopicPartition) -> None:
         consumer.seek(error.tp, error.key)  # mistake
 
 
+def read_at_once(consumer: Consumer) -> None:
+    print(consumer)
+
+
+Service(Loop(lambda: Consumer("orders"), read_at_once))  # mistake
+Service(Loop(lambda: Consumer("orders"), AsyncRead().read))  # mistake
 asyncio.run(settings())
 print(Misspelt)
