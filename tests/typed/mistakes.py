@@ -15,6 +15,7 @@ from aiogroup import (
     TopicPartition,
 )
 from aiogroup.asgi import Loop, Service
+from aiogroup.embedded import Broker
 
 
 class Deaf:
@@ -27,6 +28,11 @@ class Deaf:
 class Swapped(RebalanceListener):
     def on_partitions_revoked(self, revoked: int) -> None:  # mistake
         print(revoked)
+
+
+def committed_by(broker: Broker) -> int:
+    broker.committed("billing").get("orders")  # mistake
+    return broker.committed("billing").get(("orders", 0))  # mistake
 
 
 class AsyncRead:
