@@ -88,13 +88,15 @@ class _Lent:
         self.troubles_seen += len(new)
         return new
 
-    def describe(self) -> str:
-        """What a failing test's report says of it."""
+    def describe(self, told: str) -> str:
+        """What a failing test's report says of it, beside what was told already, as by the error of `broker.wait`."""
         from aiogroup.embedded.hints import hints  # noqa: PLC0415 (not for tests that need no broker)
 
         lines = [f"seed {self.seed} (seeds come from the test's name: the same test has the same)"]
-        lines += [f"trouble: {each}" for each in self.broker.troubles]
+        lines += [f"trouble: {each}" for each in self.broker.troubles if str(each) not in told]
         self.look()
+        if any(str(each)[:LINE_LENGTH] in told for each in self._exchanges[-EXCHANGES_COUNT:]):
+            return "\n".join(lines)
         lines += hints(self._exchanges)
         last = self._exchanges[-EXCHANGES_COUNT:]
         lines.append(f"the last {len(last)} exchanges:" if last else self._nothing())
@@ -530,5 +532,5 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and _LENT in item.stash:
         item.stash[_HAS_FAILED] = True
         for lent in item.stash[_LENT]:
-            report.sections.append((f"the embedded broker at {lent.address}", lent.describe()))
+            report.sections.append((f"the embedded broker at {lent.address}", lent.describe(report.longreprtext)))
     return report
