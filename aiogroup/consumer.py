@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, overload
+from typing import Any, Final, Literal, Self, Unpack, overload
 
 import anyio
 
@@ -57,6 +58,9 @@ from aiogroup.telemetry.record_observer import record_observers
 
 __all__ = ["Consumer"]
 
+PYTEST_PLUGIN: Final = "aiogroup_pytest"
+"""Where it is loaded it is told of each consumer, as a test must not leave one running."""
+
 
 class Consumer:
     """Reads topics as a member of a consumer group, or alone without `group_id`.
@@ -102,6 +106,8 @@ class Consumer:
         if topics:
             self._subscription.subscribe(topics, None, listener)
         load_anyio()
+        if (plugin := sys.modules.get(PYTEST_PLUGIN)) is not None:
+            plugin.on_consumer_made(self)
 
     # Life.
 
@@ -188,10 +194,18 @@ class Consumer:
         with anyio.CancelScope(shield=True):
             await self.stop()
 
+    @property
+    def _runs_in(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop in which it was started, until somebody stops it."""
+        is_begun = self._engine is not None or self._starting is not None
+        return self._loop if is_begun and self._stopping is None else None
+
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         engine = getattr(self, "_engine", None)
         if engine is not None and self._stopping is None:
             engine.group.abandon()
+            if (plugin := sys.modules.get(PYTEST_PLUGIN)) is not None:
+                plugin.on_consumer_forgotten(self)
             warn(f"a Consumer was forgotten without stop(): {self!r}", ResourceWarning, source=self, stacklevel=1)
 
     def __repr__(self) -> str:

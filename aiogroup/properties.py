@@ -13,7 +13,20 @@ from aiogroup.assignors import BY_NAME
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConfigError
 
-__all__ = ["assignors_of", "consumer_settings", "load_properties", "parse_properties", "producer_settings"]
+__all__ = [
+    "PREFIX",
+    "assignors_of",
+    "consumer_settings",
+    "is_connection",
+    "load_properties",
+    "of_environment",
+    "parse_properties",
+    "producer_settings",
+]
+
+PREFIX: Final = "AIOGROUP_"
+"""Of the variables of the environment that tell a command how to reach a cluster."""
+_CONNECTION: Final = ("bootstrap.servers", "security.protocol", "sasl.", "ssl.")
 
 _PACKAGE: Final = "org.apache.kafka.clients.consumer."
 _ASSIGNORS: Final = {
@@ -49,6 +62,18 @@ _CREDENTIAL: Final = r'\b{}\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))'
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _KEY: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+
+
+def of_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The properties that variables give, and that say how to reach a cluster: `AIOGROUP_SASL_MECHANISM`, for one."""
+    named = {name.removeprefix(PREFIX): text for name, text in environment.items() if name.startswith(PREFIX)}
+    keys = {name.lower().replace("_", "."): text for name, text in named.items()}
+    return {key: text for key, text in keys.items() if is_connection(key)}
+
+
+def is_connection(key: str) -> bool:
+    """Whether this property says how to reach a cluster."""
+    return key.startswith(_CONNECTION)
 
 
 def load_properties(path: Path) -> dict[str, str]:

@@ -116,6 +116,11 @@ def test_a_port_that_cannot_be_is_refused(port):
         Cluster(nodes=3, port=port)
 
 
+def test_a_security_that_is_none_is_refused():
+    with pytest.raises(DevKafkaError, match="security='TLS': one of PLAINTEXT, SSL, SASL_SSL, SASL_PLAINTEXT"):
+        Cluster(security="TLS")
+
+
 def test_certificates_are_asked_for_in_vain_without_security():
     with pytest.raises(DevKafkaError, match="security='SASL_SSL'"):
         _ = Cluster().ca_pem

@@ -24,6 +24,11 @@ def check_arguments(given: Mapping[str, Any], loops: Mapping[str, object]) -> No
     Raises:
         ConfigError: one of them is not of its kind, or there is no loop.
     """
+    if given["unnamed"]:
+        raise ConfigError(
+            "Service takes loops by name, which the log and the probes give them: a loop needs a name, as "
+            "Service(audit=Loop(lambda: Consumer(...), audit))"
+        )
     for name, value in given.items():
         if isinstance(value, Loop):
             raise ConfigError(f"{name} is an argument of Service, so no loop can have it: give the loop another name")

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import anyio
 
-from aiogroup.asgi.loop import Loop
+from aiogroup.asgi.loop import Loop, NotAsyncError
 from aiogroup.asgi.probes import UNASSIGNED
 from aiogroup.asgi.restarts import Restarts, doubled_ms
 from aiogroup.asgi.signals import is_sigterm_taken, send_sigterm
@@ -151,7 +151,7 @@ class Life:
             if not await self._start(consumer):
                 return None
             drop_what_is_over()  # the body of the consumer before ran in this context, too
-            await self._loop.body(consumer)
+            await self._loop.run_body(consumer)
             return self._why_ended(consumer)
         except ConsumerStoppedError as error:  # as `getone` raises it where `async for` ends
             return None if self._is_stopped(consumer) else error
@@ -209,7 +209,8 @@ class Life:
         is_fenced = isinstance(failure, FencedInstanceIdError) or consumer.health().status is HealthStatus.FENCED
         status = HealthStatus.FENCED if is_fenced else HealthStatus.FAILED
         self.end = End(status, name_and_text(failure))
-        goes_on = self._policy.when_dead == "restart" and not is_fenced and not self.is_stopping
+        helps = not is_fenced and not isinstance(failure, NotAsyncError)
+        goes_on = self._policy.when_dead == "restart" and helps and not self.is_stopping
         restart_in_ms = self.restarts.wait_ms(now_ms()) if goes_on else None
         self._tell(status, failure, restart_in_ms, _in_hand(consumer))
         return restart_in_ms
@@ -237,7 +238,7 @@ class Life:
         assert self.end is not None
         if self.end.status is HealthStatus.FENCED:
             await self._stay_fenced()
-        elif self._policy.when_dead == "fail" or not await self._exit():
+        elif self._policy.when_dead != "exit" or not await self._exit():
             self.end = End(self.end.status, self.end.why, needs_new_process=True)
         await self._wait(FOREVER_MS)
 
@@ -272,7 +273,7 @@ class Life:
     ) -> None:
         if status is HealthStatus.FENCED:
             why = "fenced"
-        elif isinstance(failure, _BodyEndedError):
+        elif isinstance(failure, (_BodyEndedError, NotAsyncError)):
             why = "body_ended"
         else:
             why = "consumer_failed" if isinstance(failure, AiogroupError) else "body_raised"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
 
 from aiogroup.consumer import Consumer
 from aiogroup.errors import ConfigError
 from aiogroup.telemetry.health import HealthStatus
 
-__all__ = ["Loop"]
+__all__ = ["Loop", "NotAsyncError"]
+
+
+class NotAsyncError(ConfigError):
+    """The body of a loop was called and returned something that cannot be awaited."""
 
 
 class Loop:
@@ -17,13 +25,15 @@ class Loop:
     Args:
         make: makes a consumer that is not started. It is called when the service starts, in the server's event loop,
             and again for each restart; a consumer lives once, so each call makes a new one.
-        body: gets the consumer, started, and reads it until it is stopped. An exception that it raises ends this
-            consumer, and the record in hand comes again.
+        body: an async function, or a lambda or an object that returns an awaitable. It gets the consumer, started, and
+            reads it until it is stopped. An exception that it raises ends this consumer, and the record in hand comes
+            again.
         may_end: whether the body may return before the service stops. If not, that counts as a failure, since a loop
             that has ended unnoticed reads nothing.
 
     Raises:
-        ConfigError: an argument is of another kind. A consumer cannot be given, as it belongs to one event loop.
+        ConfigError: an argument is of another kind. A consumer cannot be given, as it belongs to one event loop. A
+            body that is not async would hold the event loop up.
     """
 
     def __init__(
@@ -31,13 +41,32 @@ class Loop:
     ) -> None:
         if not callable(make):
             raise ConfigError(f"Loop: {make!r} is no function that makes a consumer: write lambda: Consumer(...)")
-        if not callable(body):
-            raise ConfigError(f"Loop: the body {body!r} is no async function that takes the consumer")
+        if inspect.iscoroutinefunction(make):
+            name = name_of(make)
+            raise ConfigError(
+                "Loop: the function that makes the consumer must not be async: first comes that function and then the "
+                f"body, as Loop(lambda: Consumer(...), {name})"
+            )
+        _check_body(body)
         if not isinstance(may_end, bool):
             raise ConfigError(f"Loop: may_end={may_end!r}: True or False is needed")
         self._make = make
-        self.body = body
+        self._body = body
         self.may_end = may_end
+
+    async def run_body(self, consumer: Consumer) -> None:
+        """Run the body to its end; it may raise anything.
+
+        Raises:
+            NotAsyncError: it returned what cannot be awaited.
+        """
+        running = self._body(consumer)
+        if not inspect.isawaitable(running):
+            raise NotAsyncError(
+                f"Loop: the body {name_of(self._body)} returned {running!r}, which cannot be awaited: "
+                "write async def body(consumer)"
+            )
+        await running
 
     def make(self) -> Consumer:
         """A new consumer, which is not started.
@@ -55,3 +84,53 @@ class Loop:
                 "must make a new one each time it is called, as lambda: Consumer(...) does"
             )
         return made
+
+
+def name_of(function: object) -> str:
+    """What an error calls it."""
+    function = _plain(function)
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def _plain(function: Any) -> Any:  # noqa: ANN401 (of any kind)
+    """The function behind `partial` and a method."""
+    while isinstance(function, (partial, MethodType)):
+        function = function.func if isinstance(function, partial) else function.__func__
+    return function
+
+
+def _check_not_async(name: str, plain: Any) -> None:  # noqa: ANN401 (of any kind)
+    inner = inspect.unwrap(plain)
+    if any(
+        inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in (inner, type(plain).__call__)
+    ):
+        raise ConfigError(
+            f"Loop: the body {name} is a generator, which nothing would iterate: write async def without yield"
+        )
+    is_known = isinstance(inner, FunctionType) and inner.__name__ != "<lambda>"
+    if is_known and not inspect.iscoroutinefunction(inner):
+        raise ConfigError(
+            f"Loop: the body {name} is not async, and would hold the event loop up: write async def {name}(consumer). "
+            f"If it returns an awaitable, write lambda consumer: {name}(consumer)"
+        )
+
+
+def _check_body(body: object) -> None:
+    """Refuse a body of which it is known before it is called that it cannot be awaited.
+
+    A lambda, or an object of a class of its own, may return an awaitable without being an async function.
+    """
+    if inspect.iscoroutine(body):
+        name = body.__qualname__
+        raise ConfigError(f"Loop: the body was called already: write {name}, without parentheses")
+    if not callable(body):
+        raise ConfigError(f"Loop: the body {body!r} is no async function that takes the consumer")
+    name, plain = name_of(body), _plain(body)
+    if not inspect.iscoroutinefunction(plain):
+        _check_not_async(name, plain)
+    try:
+        inspect.signature(body, follow_wrapped=False).bind(None)  # a decorator may give the other arguments
+    except ValueError:
+        pass  # some functions in C have no signature
+    except TypeError as error:
+        raise ConfigError(f"Loop: the body {name} cannot be called with the consumer alone: {error}") from None

@@ -19,6 +19,8 @@ Ready = Literal["assigned", "flowing"]
 
 PARKED_LIMIT_MS: Final = 60_000
 """How long a consumer may be parked before a restart is asked for: it comes back by itself if the handler returns."""
+UNSTARTED_LIMIT_MS: Final = 60_000
+"""For how long a service may be probed before it is started; from then on nobody will start it."""
 SEVERITY: Final = {status: place for place, status in enumerate(HealthStatus)}
 UNASSIGNED: Final = frozenset(HealthStatus) - {
     HealthStatus.UNREACHABLE,
@@ -77,9 +79,13 @@ class Snapshot:
     looks: Mapping[str, Look]
     ready: Ready
     unready_after_ms: int
+    unstarted: Health | None = None
+    """How the service is before it has run for the first time, and since when it is probed; then `None`."""
 
     @property
     def is_live(self) -> bool:
+        if self.unstarted is not None:
+            return self.unstarted.since_ms < UNSTARTED_LIMIT_MS
         return all(each.is_live for each in self.looks.values())
 
     @property
@@ -96,5 +102,6 @@ class Snapshot:
 
     def plain(self) -> dict[str, object]:
         """The state for everybody who can reach a probe."""
-        worst = self.worst
-        return {"state": worst.status, "why": PLAIN_WHY[worst.status], "since_ms": worst.since_ms}
+        worst = self.unstarted or self.worst
+        why = PLAIN_WHY[worst.status] if self.unstarted is None else worst.why
+        return {"state": worst.status, "why": why, "since_ms": worst.since_ms}

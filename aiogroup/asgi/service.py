@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import multiprocessing
 import os
 import traceback
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Never
 
 import anyio
 
@@ -22,13 +23,15 @@ from aiogroup.asgi.metrics import Metrics
 from aiogroup.asgi.page.state import State, Work
 from aiogroup.asgi.probes import Ready, Snapshot
 from aiogroup.asgi.signals import hearing_sigterm
-from aiogroup.asgi.supervised import SupervisedLoop
+from aiogroup.asgi.supervised import NOT_STARTED, START_FAILED, SupervisedLoop
 from aiogroup.errors import ConsumerStoppedError, IllegalStateError
-from aiogroup.runtime.loop.clock import sleep_ms
+from aiogroup.runtime.loop.clock import now_ms, sleep_ms
 from aiogroup.runtime.loop.supervisor import Supervisor, start_task
 from aiogroup.telemetry import events
 from aiogroup.telemetry.event import Observer, repr_of
-from aiogroup.telemetry.observers import checked_observers
+from aiogroup.telemetry.health import Health, Since
+from aiogroup.telemetry.log import Log
+from aiogroup.telemetry.observers import Observers, checked_observers
 
 __all__ = ["Service"]
 
@@ -70,12 +73,13 @@ class Service:
         loops: the loops, by the name that `service[name]`, the log and the probes give them.
 
     Raises:
-        ConfigError: no loop, a loop with the name of an argument, or an argument that is none of those above.
+        ConfigError: no loop, a loop without a name or with the name of an argument, or an argument that is none of
+            those above.
     """
 
     def __init__(
         self,
-        *,
+        *unnamed: Never,
         when_dead: WhenDead = "restart",
         when_fenced: WhenFenced = "stay",
         stop_timeout_ms: int = 20_000,
@@ -110,6 +114,9 @@ class Service:
         self._is_watched = access is not None
         self._lives: list[Life] = []
         self._loops = {name: SupervisedLoop() for name in loops}
+        self._unstarted: Health | None = NOT_STARTED
+        self._probed_since = Since()
+        self._is_told_unstarted = False
         self._supervisor: Supervisor | None = None
         self._stops: set[asyncio.Future[None]] = set()
         self._ending: asyncio.Task[None] | None = None
@@ -134,6 +141,8 @@ class Service:
         """
         if self._supervisor is not None:
             raise IllegalStateError("this service is running already: one lifespan at a time")
+        if self._unstarted is not None:
+            self._unstarted = START_FAILED  # unless the next lines succeed
         lives = {
             name: Life(name, loop, self._policy, self._follower(name), self._observers)
             for name, loop in self._given.items()
@@ -146,6 +155,7 @@ class Service:
             self._loops[name].begin(each)
         supervisor = self._supervisor = Supervisor(self._on_task_failed)
         await supervisor.start()
+        self._unstarted = None
         try:
             for name, each in lives.items():
                 supervisor.spawn(f"loop {name}", each.run)
@@ -266,7 +276,17 @@ class Service:
 
     def _snapshot(self) -> Snapshot:
         looks = {name: look for name, each in self._loops.items() if (look := each.look()) is not None}
-        return Snapshot(looks, self._ready, self._unready_after_ms)
+        return Snapshot(looks, self._ready, self._unready_after_ms, self._probed_unstarted())
+
+    def _probed_unstarted(self) -> Health | None:
+        """How the service is if it has never run; the log says at the first probe that nobody started it."""
+        if self._unstarted is NOT_STARTED and not self._is_told_unstarted:
+            self._is_told_unstarted = True
+            event = events.ServiceNotStarted(tuple(self._loops), NOT_STARTED.why)
+            Observers(Log(None, ""), self._observers).emit(event)
+        if self._unstarted is None:
+            return None
+        return dataclasses.replace(self._unstarted, since_ms=self._probed_since.ms("unstarted", now_ms()))
 
     def _details(self) -> dict[str, object]:
         """Each loop with what is known of it and its lags, also one that has ended as it may."""

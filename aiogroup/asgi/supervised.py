@@ -13,9 +13,18 @@ from aiogroup.structs import TopicPartition
 from aiogroup.telemetry.figures import FiguresInSteps
 from aiogroup.telemetry.health import Health, HealthStatus, Since
 
-__all__ = ["SupervisedLoop"]
+__all__ = ["NOT_STARTED", "START_FAILED", "SupervisedLoop"]
 
-NOT_BEGUN: Final = Health(HealthStatus.STARTING, "the service has not begun", 0, None, None)
+NOT_STARTED: Final = Health(
+    HealthStatus.STARTING,
+    "the service was not started: write FastAPI(lifespan=service.lifespan). If that is there, nothing runs that "
+    "lifespan: it is a mounted application's, or the server's is off, or TestClient(app) is used without `with`",
+    0,
+    None,
+    None,
+)
+START_FAILED: Final = Health(HealthStatus.STARTING, "the start of the service failed", 0, None, None)
+NO_CONSUMER: Final = Health(HealthStatus.STARTING, "there is no consumer", 0, None, None)
 
 
 class SupervisedLoop:
@@ -56,7 +65,7 @@ class SupervisedLoop:
         `since_ms` is exact to half a second.
         """
         if self._life is None:
-            return NOT_BEGUN
+            return NOT_STARTED
         health = self._health_in(self._life)
         return dataclasses.replace(health, since_ms=self._since.ms(health.status, now_ms()))
 
@@ -111,7 +120,7 @@ class SupervisedLoop:
         return dataclasses.replace(figures, status=self._health_in(life).status)
 
     def _health_in(self, life: Life) -> Health:
-        health = NOT_BEGUN if life.consumer is None else life.consumer.health()
+        health = NO_CONSUMER if life.consumer is None else life.consumer.health()
         if life.is_stopping:
             status = HealthStatus.STOPPED if life.has_ended else HealthStatus.STOPPING
             return dataclasses.replace(health, status=status, why="the service stops")

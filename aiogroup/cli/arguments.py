@@ -9,19 +9,39 @@ from datetime import UTC, datetime
 from aiogroup.config import check_topic_name, parse_reset_policy, why_not_sent
 from aiogroup.errors import AiogroupError, ConfigError
 
-__all__ = ["count_of", "duration_ms", "instant_ms", "name_group", "partitions", "positive", "sendable", "topic"]
+__all__ = [
+    "add_group",
+    "count_of",
+    "duration_ms",
+    "instant_ms",
+    "name_group",
+    "partitions",
+    "positive",
+    "sendable",
+    "topic",
+]
 
 SHORT = re.compile(r"(\d+)([smhd])")
 
 
 def name_group(parser: argparse.ArgumentParser) -> None:
     """The group to look at, and the one whose offsets say what jobs have done of its pending ranges."""
-    parser.add_argument("group", type=sendable, metavar="GROUP")
+    add_group(parser)
     parser.add_argument(
         "--catchup-group",
         type=sendable,
         metavar="GROUP",
         help="the group in which jobs note what they have done of pending ranges: parallel_group_id, GROUP.catchup",
+    )
+
+
+def add_group(parser: argparse.ArgumentParser) -> None:
+    """The group, also as Kafka's tools name it."""
+    names = parser.add_mutually_exclusive_group(required=True)
+    # Without a default: the one that is not given would take back what the other one has set.
+    names.add_argument("group", nargs="?", default=argparse.SUPPRESS, type=sendable, metavar="GROUP")
+    names.add_argument(
+        "--group", default=argparse.SUPPRESS, type=sendable, metavar="GROUP", help="the same, as in Kafka's tools"
     )
 
 

@@ -10,14 +10,11 @@ from typing import Any, Final
 
 from aiogroup.config import ConsumerConfig
 from aiogroup.errors import ConfigError
-from aiogroup.properties import consumer_settings, load_properties
+from aiogroup.properties import PREFIX, consumer_settings, is_connection, load_properties, of_environment
 
-__all__ = ["PREFIX", "NoServersError", "add_connection", "settings_of"]
+__all__ = ["NoServersError", "add_connection", "settings_of"]
 
-PREFIX: Final = "AIOGROUP_"
 SERVERS: Final = "bootstrap.servers"
-KEYS: Final = ("bootstrap.servers", "security.protocol", "sasl.", "ssl.")
-"""The properties that say how to reach a cluster; all others mean nothing to the command line."""
 REQUEST_MS: Final = 10_000
 """A broker that is silent for this long is given up, so that the answers of the others are still shown in time."""
 
@@ -61,9 +58,9 @@ def settings_of(given: argparse.Namespace, environment: Mapping[str, str] = os.e
         ConfigError, ValueError: a property makes no sense.
         OSError: the file cannot be read.
     """
-    properties = _of_environment(environment)
+    properties = of_environment(environment)
     if given.command_config is not None:
-        properties |= {key: text for key, text in load_properties(given.command_config).items() if _is_ours(key)}
+        properties |= {key: text for key, text in load_properties(given.command_config).items() if is_connection(key)}
     if given.bootstrap_server is not None:
         properties[SERVERS] = given.bootstrap_server
     if not properties.get(SERVERS):
@@ -74,13 +71,3 @@ def settings_of(given: argparse.Namespace, environment: Mapping[str, str] = os.e
         "default_api_timeout_ms": given.timeout_ms,
         "request_timeout_ms": max(501, min(REQUEST_MS, given.timeout_ms)),
     }
-
-
-def _of_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    named = {name.removeprefix(PREFIX): text for name, text in environment.items() if name.startswith(PREFIX)}
-    keys = {name.lower().replace("_", "."): text for name, text in named.items()}
-    return {key: text for key, text in keys.items() if _is_ours(key)}
-
-
-def _is_ours(key: str) -> bool:
-    return key.startswith(KEYS)

@@ -44,14 +44,15 @@ def _up(nodes: int, port: int, security: str, topics: list[str]) -> None:
     users = {"alice": "alice-secret"}
     try:
         with Cluster(nodes, port=port, security=security, users=users) as cluster:
-            entry = up.record(cluster.bootstrap_servers)
+            servers = cluster.bootstrap(security)
+            entry = up.record(servers)
             try:
                 for topic in topics:
                     cluster.create_topic(topic, 4, replication_factor=nodes)
                     _say(f"topic {topic}: 4 partitions")
-                _say(f"bootstrap servers: {cluster.bootstrap_servers}")
+                _say(f"bootstrap servers: {servers}")
                 if security != "PLAINTEXT":
-                    _say(f"{security}: {cluster.bootstrap(security)}, trust {cluster.ca_pem}")
+                    _say(f"{security}: trust {cluster.ca_pem}; without it: PLAINTEXT at {cluster.bootstrap_servers}")
                     _say("user alice, password alice-secret (PLAIN, SCRAM); any unsecured JWS (OAUTHBEARER)")
                 _say("Ctrl-C ends it and removes its data; `python -m aiogroup.devkafka down` ends every `up` of yours")
                 signal.pause()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _CREATE_MS: Final = 30_000
 _HIGHEST_PORT: Final = 65_535
+_SECURITY: Final = (PLAINTEXT, *security.SECURE_LISTENERS)
 # REQUEST_TIMED_OUT, NOT_CONTROLLER, and INVALID_REPLICATION_FACTOR while a restarted broker is still fenced.
 _RETRIABLE_CREATE: Final = frozenset({7, 38, 41})
 _TOPIC_ALREADY_EXISTS: Final = 36
@@ -49,7 +50,7 @@ class Cluster:
 
     Args:
         nodes: 1, or 3 (replication factor 3, min.insync.replicas 2, two must be up). port: the port of the first node's
-        PLAINTEXT listener; the others follow. 0 draws free ports.
+        listener of `security`; those of other nodes follow, and other listeners draw theirs. 0 draws all.
         properties: broker settings over the defaults, for every node.
         listeners: more listeners, name -> security protocol.
         advertised_ports: listener name -> one port per node, for a proxy in front of the nodes. security: "PLAINTEXT",
@@ -82,11 +83,14 @@ class Cluster:
             raise DevKafkaError(f"nodes={nodes}: 1 or 3, the smallest cluster that survives a node")
         if not 0 <= port <= _HIGHEST_PORT - nodes:
             raise DevKafkaError(f"port={port}: 0, or so low that {nodes} fit up to {_HIGHEST_PORT}")
+        if security not in _SECURITY:
+            raise DevKafkaError(f"security={security!r}: one of {', '.join(_SECURITY)}")
         self._count = nodes
         self._port = port
         self._properties = dict(properties or {})
         self._protocols = {PLAINTEXT: PLAINTEXT, **(listeners or {})}
         self._advertised = dict(advertised_ports or {})
+        self._security = security
         self._secure = security != PLAINTEXT
         self._users = dict(users or {"alice": "alice-secret"}) if self._secure else {}
         self._benchmark = benchmark
@@ -313,7 +317,7 @@ class Cluster:
         for i in range(self._count):
             ports = {name: next(drawn) for name in names}
             if fixed[i]:
-                ports[PLAINTEXT] = fixed[i]
+                ports[self._security] = fixed[i]
             advertised = {name: ports_of[i] for name, ports_of in self._advertised.items()}
             plans.append(NodePlan(i + 1, ports, dict(self._protocols), advertised))
         return plans

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from aiogroup.errors import ProtocolError
 from aiogroup.protocol.consumer_protocol import decode_subscription, read_assignment
@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 DEAD = "Dead"
 """What Kafka calls a group that it does not know."""
@@ -41,6 +42,14 @@ class ByPartition(Mapping[TopicPartition, T]):
 
     def __getitem__(self, partition: tuple[str, int]) -> T:
         return self._values[TopicPartition(*partition)]
+
+    if TYPE_CHECKING:  # what `Mapping` has, for the keys of `__getitem__`
+
+        @overload
+        def get(self, partition: tuple[str, int], /) -> T | None: ...
+        @overload
+        def get(self, partition: tuple[str, int], default: T | D, /) -> T | D: ...
+        def get(self, partition: tuple[str, int], default: Any = None, /) -> Any: ...
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self._values)

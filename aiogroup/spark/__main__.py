@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiogroup.errors import AiogroupError, ConfigError
-from aiogroup.properties import load_properties
-from aiogroup.spark.access import Access
+from aiogroup.properties import PREFIX
+from aiogroup.spark.access import Access, cluster_of
 from aiogroup.spark.drain import SESSION_TIMEOUT_MS, SLICE_RECORDS, check_keep, check_sizes, drain, standing_of
 from aiogroup.spark.liveness import command
 from aiogroup.spark.progress import DrainReport
@@ -29,15 +29,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+COLUMNS = ("TOPIC", "PARTITION", "RANGE", "OFFSETS", "LOG-START", "LOG-END")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m aiogroup.spark", description="What a group has left to batch jobs")
     commands = parser.add_subparsers(dest="command", required=True)
-    showing = commands.add_parser("pending", help="print what is pending: topic, partition, range, log start and end")
+    showing = commands.add_parser("pending", help="print what is pending, in columns with tabs between them")
     draining = commands.add_parser("drain", help="read them with Spark, and commit them as done")
     advising = commands.add_parser("liveness", help="read the event logs of a fleet, and advise on its time-outs")
     command.add_arguments(advising)
     for each in (showing, draining):
-        each.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,...]")
+        each.add_argument(
+            "--bootstrap-server", metavar="HOST:PORT[,...]", help=f"or the variable {PREFIX}BOOTSTRAP_SERVERS"
+        )
         each.add_argument("--group", required=True)
         each.add_argument("--topic", required=True, action="append", help="may be given several times")
         each.add_argument("--catchup-group", help="the service's parallel_group_id; GROUP.catchup by default")
@@ -129,12 +134,10 @@ def _check(parsed: argparse.Namespace) -> _Given:
     Raises:
         ConfigError, OSError, ValueError: an argument is not valid.
     """
-    properties = {} if parsed.command_config is None else load_properties(parsed.command_config)
+    servers, properties = cluster_of(parsed.bootstrap_server, parsed.command_config)
     if parsed.isolation_level is not None:
         properties["isolation.level"] = parsed.isolation_level
-    access = Access.of(
-        parsed.bootstrap_server, parsed.group, parsed.topic, properties, catchup_group_id=parsed.catchup_group
-    )
+    access = Access.of(servers, parsed.group, parsed.topic, properties, catchup_group_id=parsed.catchup_group)
     if parsed.command == "pending":
         return _Given(access, parsed, None, {}, ())
     check_sizes(access, parsed.slice_records, parsed.task_records, parsed.session_timeout_ms)
@@ -147,6 +150,8 @@ def _check(parsed: argparse.Namespace) -> _Given:
 
 def _show(given: _Given) -> int:
     standing = standing_of(given.access, is_patient=True)
+    if standing:
+        _say("\t".join(COLUMNS))
     for tp, each in sorted(standing.items()):
         for start, end in each.ranges:
             _say(f"{tp.topic}\t{tp.partition}\t{start}-{end}\t{end - start}\t{each.log_start}\t{each.log_end}")

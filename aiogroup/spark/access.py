@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from aiogroup.config import ConsumerConfig, check_topic_name
 from aiogroup.errors import ConfigError
-from aiogroup.properties import consumer_settings
+from aiogroup.properties import PREFIX, consumer_settings, load_properties, of_environment
 
-__all__ = ["Access"]
+__all__ = ["Access", "cluster_of"]
 
 CATCHUP_SUFFIX: Final = ".catchup"
 CONNECTOR_KEYS: Final = ("security.", "sasl.", "ssl.", "client.rack", "fetch.", "request.timeout.ms")
@@ -89,3 +91,20 @@ class Access:
         told = {f"kafka.{key}": text for key, text in self.properties.items() if key.startswith(CONNECTOR_KEYS)}
         isolation_level = self.config().isolation_level  # ranges end where the log ended under the service's level
         return {**told, "kafka.bootstrap.servers": self.bootstrap_servers, "kafka.isolation.level": isolation_level}
+
+
+def cluster_of(bootstrap_server: str | None, command_config: Path | None) -> tuple[str, dict[str, str]]:
+    """The brokers and the properties that a command was given. An option counts before the file, the file before the
+    variables of the environment, as in `aiogroup`'s other commands.
+
+    Raises:
+        ConfigError: no broker is named. OSError: the file cannot be read.
+    """
+    properties = of_environment(os.environ)
+    if command_config is not None:
+        properties |= load_properties(command_config)
+    named = properties.pop("bootstrap.servers", None)
+    servers = bootstrap_server or named
+    if not servers:
+        raise ConfigError(f"no broker is named: pass --bootstrap-server HOST:PORT, or set {PREFIX}BOOTSTRAP_SERVERS")
+    return servers, properties

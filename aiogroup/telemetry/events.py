@@ -426,6 +426,15 @@ class ConsumerStopped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceNotStarted(Event):
+    """A service is probed that nobody has started. Told once; `why` says what starts it."""
+
+    LEVEL: ClassVar[Level] = "warning"
+    consumers: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class EventLoopShared(Event):
     """The consumers share the server's event loop: what blocks it blocks their heartbeats too."""
 

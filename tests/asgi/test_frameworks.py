@@ -12,6 +12,7 @@ from starlette.routing import Mount
 
 from aiogroup import ConfigError, Consumer
 from aiogroup.asgi import Loop, Service
+from tests.support.asgi import logged
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
 
@@ -101,3 +102,25 @@ def test_a_wrong_setting_ends_the_start_up(made):
     app = made(Service(billing=Loop(lambda: Consumer("orders", session_timeout_ms=-1), body)))
     with pytest.raises(ConfigError, match="session_timeout_ms"), TestClient(app):
         raise AssertionError("it has begun")
+
+
+@pytest.mark.parametrize("made", [FastAPI, Starlette])
+def test_without_its_lifespan_the_probes_say_what_to_write(made):
+    from starlette.testclient import TestClient
+
+    async def body(_):
+        raise AssertionError("nothing runs here")
+
+    service = Service(billing=Loop(lambda: Consumer("orders"), body))
+    app = made()
+    app.mount("/aiogroup", service)
+    with logged() as entries, TestClient(app) as client:
+        answers = [client.get(f"/aiogroup/{probe}") for probe in ("readyz", "livez", "readyz")]
+    assert [each.status_code for each in answers] == [503, 200, 503]
+    for each in answers:
+        assert each.json()["state"] == "starting"
+        assert "the service was not started" in each.json()["why"]
+        assert "FastAPI(lifespan=service.lifespan)" in each.json()["why"]
+    ((name, fields),) = entries
+    assert (name, fields["levelname"], fields["consumers"]) == ("service_not_started", "WARNING", ("billing",))
+    assert "FastAPI(lifespan=service.lifespan)" in fields["why"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
 from base64 import b64encode
 from hashlib import sha256
 
@@ -55,6 +58,25 @@ async def test_the_policy_allows_what_stands_in_the_file_alone():
         (inside,) = re.findall(f"<{name}>(.*?)</{name}>", TEXT, re.DOTALL)
         assert policy[f"{name}-src"] == f"'sha256-{b64encode(sha256(inside.encode()).digest()).decode()}'"
     assert "unsafe" not in answer.headers["content-security-policy"]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node was found: apt-get install nodejs")
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([[92, 33_096]], "92-33096"),
+        ([[92, 33_096], [40_000, 40_001]], "92-33096, 40000-40001"),
+        (["orders-0", "orders-1"], "orders-0, orders-1"),
+        ([], "none"),
+        ({"a": 1}, '{"a":1}'),
+        (0, "0"),
+    ],
+)
+def test_a_field_of_an_event_is_a_text_in_which_ranges_are_ranges(value, text):
+    code = re.search(r"function list\(.*?\n}\n", TEXT, re.DOTALL)[0]
+    code += re.search(r"const field = .*?;\n", TEXT, re.DOTALL)[0]
+    script = f"{code} process.stdout.write(field({json.dumps(value)}))"
+    assert subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True).stdout == text
 
 
 async def test_closed_access_tells_nothing():

@@ -391,6 +391,27 @@ def test_a_loop_that_stays_dead_fails_both_probes(when_dead):
     run_virtual(script())
 
 
+@pytest.mark.parametrize("body", [lambda consumer: None, print])
+@pytest.mark.parametrize("may_end", [False, True])
+def test_a_body_that_turns_out_not_to_be_async_is_not_started_again(body, may_end):
+    async def script():
+        async with Broker(seed=1) as broker:
+            broker.create_topic("orders")
+            service = Service(billing=Loop(maker(broker), body, may_end=may_end))
+            with logged() as entries:
+                async with service.running():
+                    await broker.until(lambda: service["billing"].health().status == "failed")
+                    await broker.clock.pass_s(700)
+                    assert await probed(service) == ("failed", 503, 503)
+                    assert "write async def" in service["billing"].health().why
+                    assert service["billing"].restarts_count == 0
+            (failed,) = [fields for name, fields in entries if name == "loop_failed"]
+            assert (failed["why"], failed["restart_in_ms"]) == ("body_ended", None)
+            assert "NotAsyncError" in failed["error"]
+
+    run_virtual(script())
+
+
 def test_an_error_of_the_consumer_counts_as_one_of_the_body():
     async def script():
         async with Broker(seed=1) as broker:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import inspect
 import multiprocessing
 import os
 import signal
+from unittest import mock
 
 import anyio
 import pytest
@@ -86,6 +89,142 @@ def test_a_loop_takes_functions():
         Loop(lambda: consumer, read, may_end="no")
 
 
+def decorated(function):
+    @functools.wraps(function)
+    def call(*args):
+        return function(*args)
+
+    return call
+
+
+def with_a_pool(function):
+    @functools.wraps(function)
+    def call(*args):
+        return function("a pool", *args)
+
+    return call
+
+
+def all_of(function):
+    @functools.wraps(function)
+    async def call(*args):
+        async for _ in function(*args):
+            pass
+
+    return call
+
+
+async def read_with(_, consumer):
+    await read(consumer)
+
+
+class Reader:
+    async def __call__(self, consumer):
+        await read(consumer)
+
+    async def read(self, consumer):
+        await read(consumer)
+
+    def read_at_once(self, consumer):
+        list(consumer)
+
+
+class Walker:
+    async def __call__(self, consumer):
+        async for record in consumer:
+            yield record
+
+
+def read_at_once(consumer):
+    list(consumer)
+
+
+def read_with_at_once(_, consumer):
+    list(consumer)
+
+
+def walk(consumer):
+    yield consumer
+
+
+async def walk_on(consumer):
+    yield consumer
+
+
+async def read_nothing():
+    pass
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        read,
+        functools.partial(read_with, "a pool"),
+        Reader(),
+        Reader().read,
+        functools.partial(Reader()),
+        lambda consumer: read(consumer),
+        decorated(read),
+        with_a_pool(read_with),
+        all_of(walk_on),
+        mock.AsyncMock(),
+    ],
+)
+def test_whatever_may_be_awaited_is_a_body(body):
+    async def script(broker):
+        loop = Loop(lambda: consumer_of(broker), body, may_end=True)
+        with logged() as entries:
+            async with Service(billing=loop).running():
+                await broker.until(lambda: broker.count("JoinGroup"))
+        assert [name for name, _ in entries if name == "loop_failed"] == []
+
+    plays(script)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (read_at_once, "the body read_at_once is not async.* write async def read_at_once"),
+        (Reader().read_at_once, "the body read_at_once is not async"),
+        (functools.partial(read_with_at_once, "a pool"), "read_with_at_once is not async"),
+        (decorated(read_at_once), "the body read_at_once is not async"),
+        (walk, "the body walk is a generator.* yield"),
+        (walk_on, "the body walk_on is a generator.* yield"),
+        (contextlib.asynccontextmanager(walk_on), "walk_on is a generator"),
+        (Walker(), "Walker is a generator.* yield"),
+        (read_nothing, "the body read_nothing cannot be called with the consumer alone: too many positional"),
+        (read_with, "the body read_with cannot be called with the consumer alone: missing a required argument"),
+        (lambda: None, "cannot be called with the consumer alone: too many positional"),
+        ("read", "the body 'read' is no async function"),
+    ],
+)
+def test_what_cannot_be_awaited_is_no_body(body, told):
+    with pytest.raises(ConfigError, match=f"^Loop: .*{told}"):
+        Loop(lambda: Consumer("orders"), body)
+
+
+def test_a_body_that_was_called_is_told_from_a_function():
+    called = read(Consumer("orders"))
+    with pytest.raises(ConfigError, match="Loop: the body was called already: write read, without parentheses"):
+        Loop(lambda: Consumer("orders"), called)
+    called.close()
+
+
+def test_the_two_functions_of_a_loop_are_told_apart():
+    with pytest.raises(
+        ConfigError, match=r"makes the consumer must not be async: .*Loop\(lambda: Consumer\(...\), read\)"
+    ):
+        Loop(read, lambda: Consumer("orders"))
+
+
+def test_a_loop_without_a_name_is_refused():
+    loop = Loop(lambda: Consumer("orders"), read)
+    with pytest.raises(ConfigError, match=r"a loop needs a name, as Service\(audit=Loop\("):
+        Service(loop)
+    with pytest.raises(ConfigError, match="takes loops by name"):
+        Service(read)
+
+
 # Start and end.
 
 
@@ -96,7 +235,28 @@ def test_a_wrong_setting_ends_the_start(make):
         with pytest.raises(ConfigError):
             async with service.running():
                 raise AssertionError("it has begun")
-        assert (await probed(service))[1:] == (200, 503)
+        with logged() as entries:
+            assert (await probed(service))[1:] == (200, 503)
+            assert (await get(service, "/readyz")).body["why"] == "the start of the service failed"
+        assert entries == []
+
+    plays(script)
+
+
+def test_livez_fails_where_a_service_is_probed_and_never_started():
+    async def script(broker):
+        service = Service(billing=Loop(lambda: consumer_of(broker), read))
+        await broker.clock.pass_s(3_600)
+        assert await probed(service) == ("starting", 200, 503)
+        assert "FastAPI(lifespan=service.lifespan)" in service["billing"].health().why
+        await broker.clock.pass_s(59)
+        assert await probed(service) == ("starting", 200, 503)
+        await broker.clock.pass_s(1)
+        assert await probed(service) == ("starting", 503, 503)
+        assert (await get(service, "/livez")).body["since_ms"] == 60_000
+        async with service.running():
+            await broker.until(lambda: service["billing"].health().is_ready)
+            assert await probed(service) == ("ready", 200, 200)
 
     plays(script)
 

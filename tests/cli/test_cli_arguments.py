@@ -15,6 +15,7 @@ from aiogroup.__main__ import main
 from aiogroup.cli.arguments import count_of, duration_ms, instant_ms, partitions, positive
 from aiogroup.cli.commands.events import add as add_events
 from aiogroup.cli.connecting import NoServersError, settings_of
+from aiogroup.cli.parser import make_parser
 
 WHERE = ["--bootstrap-server", "127.0.0.1:1"]
 GROUP = [*WHERE, "--group", "billing"]
@@ -36,6 +37,7 @@ BAD = [
     ["groups", *WHERE, "--timeout-ms", "0"],
     ["groups", *WHERE, "-o", "yaml"],
     ["describe", *WHERE],
+    ["describe", "billing", "--group", "billing", *WHERE],
     ["lag", "billing", *WHERE, "--max-lag", "-1"],
     ["lag", "billing", *WHERE, "--interval-ms", "soon"],
     ["tail", *WHERE],
@@ -148,6 +150,14 @@ def test_the_command_has_its_name():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     point = importlib.metadata.EntryPoint("aiogroup", project["scripts"]["aiogroup"], "console_scripts")
     assert point.load() is main
+
+
+@pytest.mark.parametrize("command", [["describe"], ["lag"], ["ranges"], ["reset", "--all-topics", "--to-latest"]])
+def test_a_group_may_be_named_as_in_kafkas_tools(command):
+    parser = make_parser()
+    for named in (["billing"], ["--group", "billing"], ["--group=billing"]):
+        for arguments in ([*named, *WHERE], [*WHERE, *named]):
+            assert parser.parse_args([*command, *arguments]).group == "billing"
 
 
 # How the cluster is reached.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -16,6 +18,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 
 from aiogroup.devkafka import Cluster, DevKafkaError, storage, unsecured_jws, up, warm, wire
+from aiogroup.devkafka.ports import free_ports
 from aiogroup.devkafka.sharing import BorrowedCluster, Lender
 from aiogroup.devkafka.waiting import wait_until
 
@@ -277,6 +280,23 @@ def test_up_and_down(tmp_path, is_gone):
     again = subprocess.run([*base, "down"], capture_output=True, text=True, env=env, check=True)
     assert "nothing to end" in again.stdout
     assert is_gone(started.pid)
+
+
+def test_up_has_the_security_that_it_was_given_at_the_port_that_it_was_given():
+    (port,) = free_ports(1)
+    options = ("--security", "SASL_SSL", "--port", str(port), "--topic", "orders")
+    command = [sys.executable, "-m", "aiogroup.devkafka", "up", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
+        try:
+            lines = iter(started.stdout.readline, "")
+            assert f"bootstrap servers: 127.0.0.1:{port}\n" in lines
+            more = re.fullmatch(r"SASL_SSL: trust (\S+); without it: PLAINTEXT at 127.0.0.1:(\d+)\n", next(lines))
+            assert wire.metadata(int(more[2])).broker_ids == {1}
+            link = {"bootstrap_servers": f"127.0.0.1:{port}", "security_protocol": "SASL_SSL"}
+            trusting = ssl.create_default_context(cafile=more[1])
+            asyncio.run(_round_trip("orders", ssl_context=trusting, **link, **_account("PLAIN", "alice-secret")))
+        finally:
+            started.terminate()
 
 
 class _Token(AbstractTokenProvider):

@@ -59,7 +59,8 @@ async def test_a_member_that_does_not_come_back_is_removed_by_name(kafka_cluster
         await gone.stop()
         listed = await command("list", *where)
         assert (listed.returncode, listed.stderr) == (0, "")
-        rows = [line.split("\t") for line in listed.stdout.splitlines()]
+        header, *rows = [line.split() for line in listed.stdout.splitlines()]
+        assert header == ["NAME", "MEMBER-ID", "CLIENT-ID", "HOST", "PARTITIONS"]
         assert [(name, client) for name, _, client, _, _ in rows] == [
             ("one", "aiogroup"),
             ("two", "aiogroup"),

@@ -12,6 +12,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from aiogroup.spark import CatchupGroupError, IsolationLevelError, NotHandedOffError, pending_ranges
 from aiogroup.spark import __main__ as command
+from aiogroup.spark.access import cluster_of
 from tests.support.kafka import eventually
 from tests.support.recovery import MANUAL, MODE
 from tests.support.spark import access, commit_explicitly, leave_behind, run
@@ -186,6 +187,38 @@ def test_arguments_that_cannot_be_meant_end_the_command_before_anything_is_asked
     assert err.splitlines()[-1].startswith("python -m aiogroup.spark")
     assert said in err
     assert "Traceback" not in err
+
+
+def test_what_is_pending_stands_under_the_names_of_its_columns(place, monkeypatch, capsys):
+    run(leave_behind(place, {0: [(5, 50)]}, live=60))
+    monkeypatch.setenv("AIOGROUP_BOOTSTRAP_SERVERS", place.cluster.bootstrap_servers)
+    assert command.main(("pending", "--group", place.group, "--topic", place.topic)) == 0
+    header, row = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert header == ["TOPIC", "PARTITION", "RANGE", "OFFSETS", "LOG-START", "LOG-END"]
+    assert row == [place.topic, "0", "5-50", "45", "0", "3000"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("pending", "--group", "g"), ("drain", "--group", "g", "--to", "parquet:x"), ("liveness",)]
+)
+def test_without_a_broker_it_says_how_to_name_one(no_spark, monkeypatch, capsys, arguments):
+    monkeypatch.delenv("AIOGROUP_BOOTSTRAP_SERVERS", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        command.main((*arguments, "--topic", "t"))
+    assert ended.value.code == 2
+    assert "--bootstrap-server HOST:PORT, or set AIOGROUP_BOOTSTRAP_SERVERS" in capsys.readouterr().err
+
+
+def test_spark_reaches_the_cluster_as_the_command_line_does(monkeypatch, tmp_path):
+    config = tmp_path / "client.properties"
+    config.write_text("bootstrap.servers=file:1\nsasl.mechanism=PLAIN\nauto.offset.reset=latest\n")
+    for name, text in {"BOOTSTRAP_SERVERS": "variable:1", "SASL_MECHANISM": "GSSAPI", "SSL_PROTOCOL": "TLS"}.items():
+        monkeypatch.setenv(f"AIOGROUP_{name}", text)
+    of_environment = {"sasl.mechanism": "GSSAPI", "ssl.protocol": "TLS"}
+    of_file = {"sasl.mechanism": "PLAIN", "ssl.protocol": "TLS", "auto.offset.reset": "latest"}
+    assert cluster_of(None, None) == ("variable:1", of_environment)
+    assert cluster_of(None, config) == ("file:1", of_file)
+    assert cluster_of("option:1", config) == ("option:1", of_file)
 
 
 def test_an_error_is_one_line_and_all_of_it_when_asked_for(place, no_spark, capsys):

@@ -14,6 +14,8 @@ from aiogroup import (
     RecordDeserializationError,
     TopicPartition,
 )
+from aiogroup.asgi import Loop, Service
+from aiogroup.embedded import Broker
 
 
 class Deaf:
@@ -26,6 +28,16 @@ class Deaf:
 class Swapped(RebalanceListener):
     def on_partitions_revoked(self, revoked: int) -> None:  # mistake
         print(revoked)
+
+
+def committed_by(broker: Broker) -> int:
+    broker.committed("billing").get("orders")  # mistake
+    return broker.committed("billing").get(("orders", 0))  # mistake
+
+
+class AsyncRead:
+    async def read(self, consumer: Consumer) -> None:
+        print(consumer)
 
 
 class Mute:
@@ -74,5 +86,11 @@ async def read(consumer: Consumer, tp: TopicPartition) -> None:
         consumer.seek(error.tp, error.key)  # mistake
 
 
+def read_at_once(consumer: Consumer) -> None:
+    print(consumer)
+
+
+Service(Loop(lambda: Consumer("orders"), read_at_once))  # mistake
+Service(Loop(lambda: Consumer("orders"), AsyncRead().read))  # mistake
 asyncio.run(settings())
 print(Misspelt)

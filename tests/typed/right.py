@@ -23,6 +23,7 @@ from aiogroup import (
     TopicPartition,
     __version__,
 )
+from aiogroup.embedded import Broker
 
 
 class Both(RebalanceListener):
@@ -86,6 +87,12 @@ async def read(consumer: Consumer) -> None:
     found = (await consumer.offsets_for_times(dict.fromkeys(consumer.assignment(), 0))).values()
     print([each.offset for each in found if each is not None])
     consumer.subscribe(["orders"], listener=Both())
+
+
+def committed_by(broker: Broker, tp: TopicPartition) -> int:
+    behind: int = broker.lag("billing").get(tp, 0)
+    offset = broker.committed("billing").get(("orders", 0))
+    return broker.committed("billing")["orders", 0] + behind if offset is None else offset
 
 
 version: str = __version__

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 from itertools import groupby
+from typing import Final
 
 from aiogroup.admin import GroupMember, list_members, remove_members
 from aiogroup.cli.arguments import sendable
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit
-from aiogroup.cli.printing import document, member_as_json, say, shown, tell
+from aiogroup.cli.printing import document, member_as_json, say, shown, table, tell
 
 __all__ = ["add_list", "add_remove"]
+
+COLUMNS: Final = ("NAME", "MEMBER-ID", "CLIENT-ID", "HOST", "PARTITIONS")
 
 
 def add_list(parser: argparse.ArgumentParser) -> None:
@@ -29,14 +32,14 @@ def add_remove(parser: argparse.ArgumentParser) -> None:
 
 
 async def run_list(given: argparse.Namespace) -> int:
-    """Print the members, one a line: name, member id, client, host, partitions, with tabs between them."""
+    """Print the members, one a line under the names of the columns."""
     members = await list_members(given.group, **settings_of(given))
     if given.output == "json":
         say(document("members list", group=given.group, members=[_as_json(each) for each in members]))
         return Exit.DONE
-    for each in members:
-        say(_line(each))
-    if not members:  # to stderr, as each line of stdout is a member
+    if members:
+        say(table(COLUMNS, map(_cells, members)))
+    else:  # to stderr, as each line of stdout is a member
         tell(f"group {given.group!r} has no members")
     return Exit.DONE
 
@@ -53,9 +56,13 @@ async def run_remove(given: argparse.Namespace) -> int:
 
 
 def _line(member: GroupMember) -> str:
+    return "\t".join(map(shown, _cells(member)))
+
+
+def _cells(member: GroupMember) -> tuple[str | None, ...]:
     topics = groupby(sorted(member.partitions), key=lambda tp: tp.topic)
     partitions = " ".join(f"{topic}:{','.join(str(tp.partition) for tp in of_topic)}" for topic, of_topic in topics)
-    return "\t".join(map(shown, (member.name, member.member_id, member.client_id, member.host, partitions)))
+    return member.name, member.member_id, member.client_id, member.host, partitions
 
 
 def _as_json(member: GroupMember) -> dict[str, object]:

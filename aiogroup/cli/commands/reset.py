@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from aiogroup.admin import GroupMember, members_of
-from aiogroup.cli.arguments import count_of, duration_ms, instant_ms, partitions, sendable, topic
+from aiogroup.cli.arguments import add_group, count_of, duration_ms, instant_ms, partitions, topic
 from aiogroup.cli.asking import Asking, asked
 from aiogroup.cli.connecting import settings_of
 from aiogroup.cli.exits import Exit, NotDoneError, RefusedError
@@ -27,7 +27,7 @@ COLUMNS: Final = ("TOPIC", "PARTITION", "OLD-OFFSET", "NEW-OFFSET", "REPEATED", 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The arguments: Kafka's names."""
-    parser.add_argument("group", type=sendable, metavar="GROUP")
+    add_group(parser)
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--topic",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aiogroup.errors import ConfigError
-from aiogroup.properties import load_properties
+from aiogroup.spark.access import cluster_of
 from aiogroup.spark.liveness.job import advise
 from aiogroup.spark.liveness.output.report import page
 from aiogroup.spark.liveness.output.tables import write_tables
@@ -66,7 +66,7 @@ def checked(parsed: argparse.Namespace, conf: Mapping[str, str]) -> Given:
     since, until = _instant(parsed.since, "--since"), _instant(parsed.until, "--until")
     if since is not None and until is not None and since >= until:
         raise ConfigError(f"--since {parsed.since} must be before --until {parsed.until}")
-    if (parsed.events is None) == (parsed.bootstrap_server is None or parsed.topic is None):
+    if (parsed.events is None) == (parsed.topic is None):
         raise ConfigError("give --events, or --bootstrap-server and --topic")
     to = None
     if parsed.to is not None:
@@ -83,8 +83,8 @@ def checked(parsed: argparse.Namespace, conf: Mapping[str, str]) -> Given:
         source: dict[str, Any] = {"paths": parsed.events}
         session: dict[str, Any] = {"connector": ""}  # nothing is fetched
     else:
-        properties = {} if parsed.command_config is None else load_properties(parsed.command_config)
-        source = {"bootstrap_servers": parsed.bootstrap_server, "topic": parsed.topic, "properties": properties}
+        servers, properties = cluster_of(parsed.bootstrap_server, parsed.command_config)
+        source = {"bootstrap_servers": servers, "topic": parsed.topic, "properties": properties}
         session = {"connector": parsed.connector, "jars": jars}
     return Given(
         {**source, "since": since, "until": until, "group": parsed.group},
