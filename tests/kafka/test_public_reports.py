@@ -37,3 +37,17 @@ async def test_subscribing_to_the_same_pattern_again_finds_a_new_topic_at_once(m
         await eventually(lambda: len(consumer.assignment()) == 2)
         assert consumer.subscription() == {place.topic, new}
         assert len(ears.heard(events.RebalanceStarted)) == 2
+
+
+async def test_a_commit_that_fails_for_a_deleted_topic_names_its_partition_alone(make_place):
+    kept, gone, ears = make_place(), make_place(), Ears()
+    await kept.produce(range(2))
+    await gone.produce(range(2))
+    consumer = kept.consumer(kept.topic, gone.topic, observers=[ears], auto_commit_interval_ms=600_000)
+    async with consumer:
+        await take(consumer, 4)
+        await consumer.getmany(timeout_ms=0)
+        await gone.delete()
+        await eventually(lambda: consumer.assignment() == {kept.tp()})
+        assert await kept.committed() == 2
+        assert {each.partitions for each in ears.heard(events.CommitFailed)} == {(gone.tp(),)}
