@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from aiogroup import KafkaTimeoutError, TopicPartition, UnknownTopicOrPartitionError
 from aiogroup.telemetry import events
+from aiogroup.testing import Proxy
 from tests.support.kafka import Ears, eventually, take
 
 
@@ -51,3 +55,22 @@ async def test_a_commit_that_fails_for_a_deleted_topic_names_its_partition_alone
         await eventually(lambda: consumer.assignment() == {kept.tp()})
         assert await kept.committed() == 2
         assert {each.partitions for each in ears.heard(events.CommitFailed)} == {(gone.tp(),)}
+
+
+async def test_a_partition_that_does_not_exist_is_no_trouble_of_the_brokers(make_place):
+    place, ears = make_place(), Ears()
+    async with place.consumer(observers=[ears], default_api_timeout_ms=500) as consumer:
+        for missing in (place.tp(7), TopicPartition(f"{place.topic}-missing", 0)):
+            with pytest.raises(UnknownTopicOrPartitionError, match="no such partitions"):
+                await consumer.offsets_for_times({place.tp(): 0, missing: 0})
+        assert not ears.heard(events.MetadataFailed)
+
+
+async def test_silent_brokers_are_not_taken_for_a_missing_partition(make_place):
+    place = make_place()
+    async with Proxy(place.cluster.bootstrap_servers) as proxy:
+        settings = {"default_api_timeout_ms": 500, "request_timeout_ms": 200}
+        async with place.consumer(bootstrap_servers=proxy.bootstrap_servers, **settings) as consumer:
+            await eventually(lambda: consumer.assignment() == {place.tp()})
+            with proxy.drop("Metadata"), pytest.raises(KafkaTimeoutError, match="did not answer"):
+                await consumer.end_offsets([TopicPartition(f"{place.topic}-missing", 0)])

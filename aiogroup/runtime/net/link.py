@@ -312,7 +312,7 @@ class Link:
         for node_id in nodes:
             # A frozen broker must not hold up a request that the next one would answer at once; only the last node gets
             # all the time.
-            most_ms = limit_ms if node_id == nodes[-1] else max(limit_ms // 6, min(limit_ms // 2, 1_000))
+            most_ms = limit_ms if node_id == nodes[-1] else max(1, limit_ms // 6, min(limit_ms // 2, 1_000))
             each_ms = min(most_ms, until_ms - now_ms())
             if each_ms <= 0:
                 break
