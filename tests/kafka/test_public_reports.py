@@ -74,3 +74,22 @@ async def test_silent_brokers_are_not_taken_for_a_missing_partition(make_place):
             await eventually(lambda: consumer.assignment() == {place.tp()})
             with proxy.drop("Metadata"), pytest.raises(KafkaTimeoutError, match="did not answer"):
                 await consumer.end_offsets([TopicPartition(f"{place.topic}-missing", 0)])
+
+
+async def test_a_listener_that_was_spoken_to_before_is_not_said_to_speak_another_protocol(make_place):
+    """As a broker at its limit of connections does, or a proxy whose broker is down: it takes each, and cuts it."""
+    place, ears = make_place(), Ears()
+
+    def told():
+        return [each.why for each in ears.heard(events.FetchFailed) if "handshake" in each.why]
+
+    async with (
+        Proxy(place.cluster.bootstrap_servers) as proxy,
+        place.consumer(bootstrap_servers=proxy.bootstrap_servers, observers=[ears]) as consumer,
+    ):
+        await eventually(lambda: consumer.assignment() == {place.tp()})
+        with proxy.cut():
+            proxy.disconnect()
+            assert "which succeeded before: the broker is starting or stopping" in (await eventually(told))[0]
+        await place.produce(["after"])
+        assert await take(consumer, 1) == ["after"]
